@@ -1,0 +1,10 @@
+// The commands of the program. Each adds itself, its options and its callback to the app.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace qkscope::cli {
+
+void add_commands(CLI::App& app);
+
+}  // namespace qkscope::cli

@@ -1,0 +1,18 @@
+// Options that every command understands the same way.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace qkscope::cli {
+
+struct CommonOptions {
+  int threads = 0;  // 0: one per core
+  bool quiet = false;
+  bool verbose = false;
+
+  void add_to(CLI::App& command);
+  // Sets up logging and the thread pool; call first in the command.
+  void apply() const;
+};
+
+}  // namespace qkscope::cli

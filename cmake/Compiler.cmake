@@ -1,0 +1,34 @@
+# Language level, warnings, optimisation and sanitizers for every target of the project.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(qkscope_compiler INTERFACE)
+target_compile_options(qkscope_compiler INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-align
+  -Woverloaded-virtual -Wimplicit-fallthrough -Werror>)
+# g++ 12 sees overlapping copies in std::string where there are none (its bug 105329).
+target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+if(QKSCOPE_NATIVE)
+  target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+endif()
+if(QKSCOPE_SANITIZE)
+  target_compile_options(qkscope_compiler INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(qkscope_compiler INTERFACE -fsanitize=address,undefined)
+  # The optimiser sees unset values through the sanitizers' checks where there are none.
+  target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+endif()

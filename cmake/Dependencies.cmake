@@ -1,0 +1,52 @@
+# Everything the project takes from outside, found in one place. What is required stops the
+# configuration; what is optional prints one line and leaves a part out.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Python3 COMPONENTS Interpreter)
+
+# OpenBLAS: its CMake package where there is one, else the library and header on the usual paths.
+# LAPACKE may be part of OpenBLAS or a library of its own.
+find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
+find_path(CBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES openblas openblas-pthread
+          ${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread REQUIRED)
+add_library(qkscope_blas INTERFACE)
+target_link_libraries(qkscope_blas INTERFACE ${OPENBLAS_LIBRARY})
+target_include_directories(qkscope_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
+find_path(LAPACKE_INCLUDE_DIR NAMES lapacke.h PATH_SUFFIXES openblas openblas-pthread
+          ${CMAKE_LIBRARY_ARCHITECTURE})
+find_library(LAPACKE_LIBRARY NAMES lapacke)
+if(LAPACKE_INCLUDE_DIR)
+  add_library(qkscope_lapacke INTERFACE)
+  target_include_directories(qkscope_lapacke SYSTEM INTERFACE ${LAPACKE_INCLUDE_DIR})
+  target_link_libraries(qkscope_lapacke INTERFACE
+    $<$<BOOL:${LAPACKE_LIBRARY}>:${LAPACKE_LIBRARY}> qkscope_blas)
+endif()
+
+include(Arrow)
+
+# PCRE2 runs tokenizer patterns that are not among the known ones.
+find_path(PCRE2_INCLUDE_DIR NAMES pcre2.h)
+find_library(PCRE2_LIBRARY NAMES pcre2-8)
+if(PCRE2_INCLUDE_DIR AND PCRE2_LIBRARY)
+  set(QKSCOPE_HAVE_PCRE2 ON)
+else()
+  set(QKSCOPE_HAVE_PCRE2 OFF)
+  message(STATUS "qkscope: PCRE2 not found: only the known tokenizer patterns will work")
+endif()
+find_path(UTF8PROC_INCLUDE_DIR NAMES utf8proc.h)
+find_library(UTF8PROC_LIBRARY NAMES utf8proc)
+if(UTF8PROC_INCLUDE_DIR AND UTF8PROC_LIBRARY)
+  set(QKSCOPE_HAVE_UTF8PROC ON)
+else()
+  set(QKSCOPE_HAVE_UTF8PROC OFF)
+  message(STATUS "qkscope: utf8proc not found: Unicode normalization in tokenizers will be refused")
+endif()
+
+if(QKSCOPE_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()

@@ -1,0 +1,26 @@
+# One library per folder, one test program per folder: the arrows between folders are the DEPENDS here.
+
+# qkscope_library(NAME SOURCES a.cpp ... [DEPENDS core ...] [LINK external ...])
+function(qkscope_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(qkscope_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(qkscope_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/src)
+  target_link_libraries(qkscope_${name} PRIVATE qkscope_compiler)
+  list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
+  target_link_libraries(qkscope_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
+endfunction()
+
+# qkscope_test(NAME SOURCES a_test.cpp ... [DEPENDS core ...] [LINK external ...])
+function(qkscope_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_executable(test_${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
+  target_link_libraries(test_${name} PRIVATE qkscope_compiler ${ARG_DEPENDS} ${ARG_LINK}
+                        GTest::gmock GTest::gtest_main)
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${name} PRIVATE
+    QKSCOPE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QKSCOPE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT 900)
+endfunction()

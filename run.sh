@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Sets up, builds, tests and shows qkscope on Debian 12 or Ubuntu 24.04. `./run.sh help` lists the commands.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly packages=(
+  build-essential cmake ninja-build ccache git ca-certificates pkg-config
+  python3 python3-venv python3-dev
+  libopenblas-dev liblapacke-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
+  libspdlog-dev libzstd-dev libcurl4-openssl-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libpcre2-dev libutf8proc-dev
+)
+readonly lint_packages=(clang-format clang-tidy)
+
+say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Installs those of the given Debian packages that are not there yet.
+need_packages() {
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "Installing ${missing[*]}"
+  as_root apt-get update -q >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# need_python FILE: the packages named in tools/FILE, in the project's own environment.
+need_python() {
+  [ -x .venv/bin/python ] || python3 -m venv .venv
+  local stamp=".venv/$1.installed"
+  cmp -s "tools/$1" "$stamp" && return
+  say "Installing Python packages of tools/$1"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "tools/$1"
+  cp "tools/$1" "$stamp"
+}
+
+set_up() {
+  need_packages "${packages[@]}"
+  need_python requirements.txt
+}
+
+build() {  # build PRESET
+  set_up
+  cmake --preset "$1" >"/tmp/qkscope-configure-$$.log" 2>&1 || { cat "/tmp/qkscope-configure-$$.log" >&2; exit 1; }
+  rm -f "/tmp/qkscope-configure-$$.log"
+  cmake --build --preset "$1"
+}
+
+run_tests() {  # run_tests PRESET [ctest options]
+  local preset=$1
+  shift
+  need_packages xz-utils
+  need_python requirements-test.txt
+  build "$preset"
+  ctest --preset "$preset" -j "$(nproc)" "$@"
+}
+
+cpp_files() { git ls-files '*.cpp' '*.h' '*.cu'; }
+
+usage() {
+  cat <<'HELP'
+./run.sh COMMAND
+
+  demo           set up, build, make a tiny checkpoint and look inside it
+  test [ARGS]    set up, build and run every test (ARGS go to ctest)
+  test-asan      the same under the address and undefined-behaviour sanitizers
+  build          set up and build; the programs are in build/bin/
+  bench          build and run the benchmarks beside their peers
+  format         format the sources with clang-format
+  lint           check format and run clang-tidy
+  clean          remove everything that was built
+  help           this text
+HELP
+}
+
+command=${1:-help}
+[ $# -gt 0 ] && shift
+case "$command" in
+  demo) build release && tools/demo.sh ;;
+  test) run_tests release "$@" ;;
+  test-asan) run_tests asan "$@" ;;
+  build) build release ;;
+  bench) need_python requirements-test.txt && need_python requirements-bench.txt && build release && tools/bench.sh "$@" ;;
+  format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
+  lint)
+    need_packages "${lint_packages[@]}"
+    cpp_files | xargs -r clang-format --dry-run -Werror
+    build release
+    git ls-files '*.cpp' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build --quiet ;;
+  clean) rm -rf build build-debug build-asan ;;
+  help | --help | -h) usage ;;
+  *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
+esac

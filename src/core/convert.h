@@ -1,0 +1,34 @@
+// Conversions between the stored element types and float32.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace qkscope {
+
+inline float to_float(Bf16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+// Round to nearest, ties to even; NaN stays NaN.
+inline Bf16 to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+float to_float(Fp16 value);
+Fp16 to_fp16(float value);      // round to nearest, ties to even
+float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
+
+// Widens `source` (any floating type, contiguous) into as many floats.
+void widen(ConstTensorView source, std::span<float> destination);
+
+// An owning float32 copy of a floating tensor, contiguous.
+Tensor to_float32(ConstTensorView source);
+
+}  // namespace qkscope

@@ -1,0 +1,36 @@
+// A file that appears under its name only when it is whole: written beside it, synced, renamed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace qkscope {
+
+class OutputFile {
+ public:
+  // Missing folders on the way are an error that names the folder.
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();  // removes what was written if commit() was not reached
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void commit();
+
+  std::uint64_t written() const { return written_; }
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int file_ = -1;
+  std::uint64_t written_ = 0;
+};
+
+// The whole content at once.
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace qkscope

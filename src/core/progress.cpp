@@ -1,0 +1,69 @@
+#include "core/progress.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace qkscope {
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
+constexpr auto kPlainInterval = std::chrono::seconds(10);
+}  // namespace
+
+std::string format_duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+Progress::Progress(Options options)
+    : options_(std::move(options)),
+      terminal_(isatty(fileno(options_.out)) != 0),
+      start_(Clock::now()),
+      printed_(start_) {}
+
+Progress::~Progress() {
+  finish();
+}
+
+void Progress::update(std::int64_t done, const std::string& detail) {
+  done_ = done;
+  detail_ = detail;
+  if (Clock::now() - printed_ >= (terminal_ ? Clock::duration(kTerminalInterval) : kPlainInterval))
+    print(false);
+}
+
+void Progress::finish() {
+  if (finished_) return;
+  finished_ = true;
+  if (line() != shown_ || terminal_) print(true);
+}
+
+std::string Progress::line() const {
+  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  std::string text = fmt::format("{}: {}", options_.what, done_);
+  if (options_.total > 0) text += fmt::format("/{}", options_.total);
+  text += " " + options_.unit;
+  if (!detail_.empty()) text += ", " + detail_;
+  if (options_.total > done_ && done_ > 0) {
+    const auto left = static_cast<double>(options_.total - done_);
+    text += fmt::format(", {} left", format_duration(elapsed / static_cast<double>(done_) * left));
+  }
+  return text;
+}
+
+void Progress::print(bool last) {
+  printed_ = Clock::now();
+  if (options_.quiet) return;
+  shown_ = line();
+  if (terminal_)
+    fmt::print(options_.out, "\r\x1b[K{}{}", shown_, last ? "\n" : "");
+  else
+    fmt::print(options_.out, "{}\n", shown_);
+  std::fflush(options_.out);
+}
+
+}  // namespace qkscope

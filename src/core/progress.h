@@ -1,0 +1,48 @@
+// Progress of a long run: one updating line on a terminal, plain lines at intervals otherwise.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace qkscope {
+
+class Progress {
+ public:
+  struct Options {
+    std::string what;        // "capture", first on the line
+    std::string unit;        // "examples"
+    std::int64_t total = 0;  // 0: not known
+    bool quiet = false;      // prints nothing
+    std::FILE* out = stderr;
+  };
+
+  explicit Progress(Options options);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `done` units are finished; `detail` ends the line ("512 tokens/s").
+  void update(std::int64_t done, const std::string& detail = {});
+  // Prints the last state once more and leaves the line.
+  void finish();
+
+ private:
+  std::string line() const;
+  void print(bool last);
+
+  Options options_;
+  bool terminal_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point printed_;
+  std::int64_t done_ = 0;
+  std::string detail_;
+  std::string shown_;
+  bool finished_ = false;
+};
+
+// "42 s", "3 min 10 s", "2 h 05 min".
+std::string format_duration(double seconds);
+
+}  // namespace qkscope

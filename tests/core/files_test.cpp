@@ -1,0 +1,59 @@
+#include <cerrno>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/mapped_file.h"
+#include "core/output_file.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+TEST(OutputFile, AppearsOnlyWhenCommitted) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("out.txt");
+  {
+    OutputFile file(path);
+    file.write("half");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  write_file(path, "whole");
+  EXPECT_EQ(MappedFile(path).text(), "whole");
+}
+
+TEST(OutputFile, MissingFolderIsNamed) {
+  try {
+    OutputFile file("no/such/folder/x.txt");
+    FAIL() << "a file in a missing folder was opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("no/such/folder"), std::string::npos);
+  }
+}
+
+TEST(SystemError, FullDiskIsAFailureMissingFileIsBadInput) {
+  const auto kind = [](int error) {
+    try {
+      system_error("write", "x", error);
+    } catch (const Error& thrown) {
+      return thrown.kind();
+    }
+  };
+  EXPECT_EQ(kind(ENOSPC), ErrorKind::failure);
+  EXPECT_EQ(kind(ENOENT), ErrorKind::bad_input);
+  EXPECT_EQ(kind(EACCES), ErrorKind::bad_input);
+}
+
+TEST(MappedFile, EmptyFileAndFolder) {
+  const TemporaryFolder folder;
+  write_file(folder.file("empty"), "");
+  EXPECT_EQ(MappedFile(folder.file("empty")).bytes().size(), 0u);
+  EXPECT_THROW(MappedFile(folder.path()), Error);
+  EXPECT_THROW(MappedFile(folder.file("absent")), Error);
+}
+
+}  // namespace
+}  // namespace qkscope

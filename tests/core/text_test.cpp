@@ -1,0 +1,58 @@
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/json.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Text, NearestFindsTypos) {
+  const std::vector<std::string> names = {"max_length", "padding", "name"};
+  EXPECT_EQ(nearest("max_lenght", names), "max_length");
+  EXPECT_EQ(nearest("nmae", names), "name");
+  EXPECT_EQ(nearest("zzzzzzzzzz", names), "");
+}
+
+TEST(Text, Glob) {
+  EXPECT_TRUE(glob_match("blocks.*.attn.hook_q", "blocks.12.attn.hook_q"));
+  EXPECT_TRUE(glob_match("*", ""));
+  EXPECT_TRUE(glob_match("*rot_?", "blocks.0.attn.hook_rot_q"));
+  EXPECT_FALSE(glob_match("blocks.*.hook_q", "blocks.1.attn.hook_k"));
+  EXPECT_FALSE(glob_match("", "x"));
+  EXPECT_TRUE(glob_match("a*b*c", "a-b-b-c"));
+}
+
+TEST(Text, Formats) {
+  EXPECT_EQ(format_count(1234567), "1,234,567");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
+}
+
+TEST(Text, ParseIntegerNamesTheOption) {
+  EXPECT_EQ(parse_integer("-12", "--x"), -12);
+  EXPECT_THROW(parse_integer("12x", "--x"), Error);
+  EXPECT_THROW(parse_integer("", "--x"), Error);
+  EXPECT_THROW(parse_integer("99999999999999999999", "--x"), Error);
+}
+
+TEST(Json, ErrorsNameFileAndPlace) {
+  try {
+    parse_json("{\n  \"a\": 1,\n  oops\n}", "config.json");
+    FAIL() << "broken JSON was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("config.json: not valid JSON at line 3"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Json, DeepNestingIsRefused) {
+  EXPECT_THROW(parse_json(std::string(100000, '['), "deep.json"), Error);
+}
+
+}  // namespace
+}  // namespace qkscope

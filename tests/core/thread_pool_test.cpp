@@ -1,0 +1,42 @@
+#include "core/thread_pool.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace qkscope {
+namespace {
+
+TEST(ThreadPool, EachIndexOnce) {
+  for (const int threads : {1, 2, 5}) {
+    set_thread_count(threads);
+    EXPECT_EQ(thread_count(), threads);
+    std::vector<std::atomic<int>> seen(1000);
+    for (int repeat = 0; repeat < 20; ++repeat)
+      parallel_for(1000, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+    for (const auto& count : seen) EXPECT_EQ(count, 20);
+  }
+  set_thread_count(0);
+}
+
+TEST(ThreadPool, NestedCallsRunInline) {
+  std::atomic<int> total{0};
+  parallel_for(8, [&](std::int64_t) { parallel_for(8, [&](std::int64_t) { ++total; }); });
+  EXPECT_EQ(total, 64);
+}
+
+TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
+  EXPECT_THROW(parallel_for(100,
+                            [](std::int64_t i) {
+                              if (i == 37) throw std::runtime_error("37");
+                            }),
+               std::runtime_error);
+  std::atomic<int> total{0};
+  parallel_for(10, [&](std::int64_t) { ++total; });
+  EXPECT_EQ(total, 10);
+}
+
+}  // namespace
+}  // namespace qkscope
