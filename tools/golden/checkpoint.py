@@ -41,7 +41,8 @@ def make_model(model_type, values, seed):
 def random_values(name, parameter, norms_add_one, generator):
     noise = torch.randn(parameter.shape, generator=generator)
     if "norm" in name and name.endswith("weight"):
-        return 0.3 * noise if norms_add_one else 1 + 0.3 * noise
+        gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
+        return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
     if parameter.dim() < 2:
         return 0.3 * noise
     if "embed" in name:
@@ -61,7 +62,12 @@ def save(model, folder, dtype, shard_size=None):
 
 def load(folder, model_type):
     """The checkpoint with its stored values widened to float32, attention computed eagerly."""
-    return model_class(model_type).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model, report = model_class(model_type).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    problems = {what: names for what, names in report.items() if names}
+    if problems:
+        raise AssertionError(f"transformers does not load {folder} whole: {problems}")
+    return model.eval()
 
 
 def read_config(folder):

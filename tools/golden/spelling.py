@@ -47,6 +47,18 @@ def old_gemma(pattern_key="sliding_window_pattern", pattern=3):
     return edit_text(edit)
 
 
+def sparse_gemma(keys):
+    """The wrapper of Gemma 3: sizes, and linear scaling; class defaults give everything else."""
+
+    def edit(config):
+        rope = config["rope_parameters"]["full_attention"]
+        sizes = {key: config[key] for key in keys}
+        config.clear()
+        config.update(sizes, rope_scaling={"factor": rope["factor"], "rope_type": rope["rope_type"]})
+
+    return edit_text(edit)
+
+
 def without(*keys):
     """Leaves keys out, so that the family's defaults apply."""
 
@@ -55,6 +67,11 @@ def without(*keys):
             config.pop(key, None)
 
     return edit_text(edit)
+
+
+def without_top(*keys):
+    """Leaves keys of the wrapper out; the text configuration keeps its own."""
+    return lambda config: {key: value for key, value in config.items() if key not in keys}
 
 
 def with_values(**values):
