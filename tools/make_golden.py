@@ -31,12 +31,12 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from golden import checkpoint
+from golden import checkpoint, rope_table
 from golden.cases import CASES
 from golden.checks import check
 from golden.recorder import Recorder
 
-ROPE_STAGES = ("attn.hook_q", "attn.hook_k", "attn.hook_rot_q", "attn.hook_rot_k", "attn.hook_pattern", "hook_resid_post")
+ROPE_STAGES = tuple(f"attn.hook_{stage}" for stage in ("q", "k", "rot_q", "rot_k", "pattern")) + ("hook_resid_post",)
 
 
 def token_ids(case):
@@ -138,6 +138,8 @@ def main():
     for case in CASES:
         if not arguments.cases or case.name in arguments.cases:
             make(case, arguments.out)
+    if not arguments.cases:
+        rope_table.write(arguments.out / "rope_frequencies.json")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Makes tiny random checkpoints and writes them as ordinary Hugging Face folders."""
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -21,6 +22,7 @@ def model_class(model_type):
 
 
 def make_config(model_type, values):
+    values = copy.deepcopy(values)  # transformers completes the dictionaries it is given
     if model_type == "mllama_text_model":
         return transformers.models.mllama.MllamaTextConfig(**values)
     return transformers.AutoConfig.for_model(model_type, **values)
