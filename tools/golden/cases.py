@@ -222,6 +222,7 @@ GEMMA = [
          | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, tokens=43, rows=5,
          published=sp.old_gemma(pattern=2), dtype="float16"),
     Case("gemma3_final_softcap", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS | {"final_logit_softcapping": 5.0}, rows=5),
+    # transformers reads attn_logit_softcapping of Gemma 3 and does not apply it.
     Case("gemma3_softcaps", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS
          | {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 2.0}, rows=5),
     Case("gemma3_sparse", "gemma3", {"text_config": GEMMA_SPARSE, "vision_config": SIGLIP, "mm_tokens_per_image": 1},

@@ -19,15 +19,12 @@ def visible_keys(length, window):
 
 
 def attention_scores(recorder, layer):
-    """[head, query, key]: scaled, soft-capped and masked scores computed again from the rotated vectors."""
+    """[head, query, key]: scaled and masked scores computed again from the rotated vectors."""
     prefix = f"blocks.{layer}.attn."
     query = recorder.tensors[prefix + "hook_rot_q"]
     key = recorder.tensors[prefix + "hook_rot_k"]
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * recorder.scaling[layer]
-    softcap = getattr(recorder.config, "attn_logit_softcapping", None)
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
     visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer))
     return scores.masked_fill(~visible, float("-inf"))
 

@@ -38,10 +38,6 @@ class Recorder:
 
     def _attention(self, original):
         def recorded(module, query, key, value, attention_mask, *args, **kwargs):
-            # Gemma 3 reads attn_logit_softcapping but does not hand it on; the eager function takes it.
-            softcap = getattr(module, "attn_logit_softcapping", None)
-            if softcap is not None:
-                kwargs["softcap"] = softcap
             output, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
             prefix = f"blocks.{module.layer_idx}.attn."
             self.tensors[prefix + "hook_rot_q"] = query[0].transpose(0, 1).clone()
