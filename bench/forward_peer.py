@@ -25,8 +25,8 @@ ATTENTION = ["sdpa", "eager"]
 
 
 def load(folder, attention):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
-    return model.eval()
+    model_class = transformers.AutoModelForCausalLM
+    return model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
 
 
 def best_time(model, token_ids, runs):
