@@ -9,7 +9,6 @@ rope_frequencies.json is a list of entries:
     rope_parameters    in the newer spelling
     attention_factor   the factor on cos and sin, a double as a C hexadecimal literal
     inv_freq           float32 as bit patterns, eight hexadecimal digits each
-
     vectorised         how many entries, from the first, torch computed with its vector function
 
 torch computes powers with a vector function in blocks (of eight on aarch64, of sixteen or more on x86-64) and those
