@@ -45,6 +45,7 @@ SMALL = {
 }
 
 OLD = {"old": sp.old_rope()}
+OLDEST = {"oldest": sp.old_rope("type")}
 
 
 def default_rope(theta):
@@ -86,9 +87,9 @@ LONGROPE = {
 
 
 def rope_case(name, tokens, rope, limit=256, dtype="bfloat16"):
-    return Case(f"rope_{name}", "llama", ROPE | {"max_position_embeddings": limit, "rope_parameters": rope}, tokens=tokens,
-                dtype=dtype, rows=6, pattern_rows=3, stages="rope",
-                spellings={"old": sp.old_rope(), "oldest": sp.old_rope("type")})
+    config = ROPE | {"max_position_embeddings": limit, "rope_parameters": rope}
+    return Case(f"rope_{name}", "llama", config, tokens=tokens, dtype=dtype, rows=6, pattern_rows=3, stages="rope",
+                spellings=OLD | OLDEST)
 
 
 ROPE_TYPES = [
@@ -98,8 +99,8 @@ ROPE_TYPES = [
     rope_case("yarn", 300, YARN),
     rope_case("yarn_mscale", 90, YARN | {"mscale": 0.707, "mscale_all_dim": 1.2, "beta_fast": 16.0, "beta_slow": 2.0},
               dtype="float16"),
-    rope_case("yarn_attention_factor", 90, YARN | {"attention_factor": 1.3}),
-    rope_case("yarn_no_truncate", 90, YARN | {"truncate": False}),
+    rope_case("yarn_attention_factor", 90, YARN | {"attention_factor": 1.3, "beta_fast": 1.5, "beta_slow": 0.25}),
+    rope_case("yarn_no_truncate", 90, YARN | {"truncate": False, "beta_fast": 1.5, "beta_slow": 0.25}),
     rope_case("yarn_no_original", 90, {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}),
     rope_case("llama3", 300, {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
                               "high_freq_factor": 4.0, "original_max_position_embeddings": 256}, limit=2048),
@@ -163,8 +164,8 @@ QWEN = [
     Case("qwen3", "qwen3", SMALL | {"head_dim": 16} | default_rope(1000000), tokens=129, spellings=OLD),
     Case("qwen3_windows", "qwen3", ROPE | WINDOWS | {"head_dim": 24}, tokens=50, rows=6,
          published=sp.without("layer_types")),
-    Case("qwen3_yarn", "qwen3", ROPE | {"head_dim": 24, "rope_parameters": YARN | {"rope_theta": 1000000.0}}, tokens=150,
-         rows=6, pattern_rows=3, dtype="float32", spellings={"old": sp.old_rope(), "oldest": sp.old_rope("type")}),
+    Case("qwen3_yarn", "qwen3", ROPE | {"head_dim": 24, "rope_parameters": YARN | {"rope_theta": 1000000.0}},
+         tokens=150, rows=6, pattern_rows=3, dtype="float32", spellings=OLD | OLDEST),
 ]
 
 # ---- SmolLM3
@@ -206,11 +207,14 @@ GEMMA_ROPE = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
 }
-GEMMA_LAYERS = {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "rope_parameters": GEMMA_ROPE}
+GEMMA_LAYERS = {
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": GEMMA_ROPE,
+}
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
           "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
-SPARSE_KEYS = ["model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-               "num_key_value_heads", "head_dim", "sliding_window"]
+SPARSE_KEYS = ["model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+               "num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window"]
 GEMMA_SPARSE = {key: value for key, value in GEMMA_TEXT.items() if key in SPARSE_KEYS} | {
     "num_hidden_layers": 6,
     "rope_parameters": GEMMA_ROPE,
@@ -226,7 +230,9 @@ GEMMA = [
     Case("gemma3_softcaps", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS
          | {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 2.0}, rows=5),
     Case("gemma3_sparse", "gemma3", {"text_config": GEMMA_SPARSE, "vision_config": SIGLIP, "mm_tokens_per_image": 1},
-         tokens=43, rows=5, published=sp.sparse_gemma(SPARSE_KEYS), finish=checkpoint.rename_tensors(sp.published_name)),
+         tokens=43, rows=5, published=sp.sparse_gemma(SPARSE_KEYS),
+         spellings={"pattern": sp.without("layer_types")},  # leaves _sliding_window_pattern
+         finish=checkpoint.rename_tensors(sp.published_name)),
 ]
 
 # ---- GLM

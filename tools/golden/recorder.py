@@ -74,9 +74,11 @@ class Recorder:
         self._attach_mlp(prefix + "mlp.", layer.mlp)
 
     def _attach_projections(self, prefix, attention):
-        head_dim = attention.head_dim
+        def split_heads(x):
+            return x.unflatten(-1, (-1, attention.head_dim))
+
         for name in "qkv":
-            self._keep(getattr(attention, f"{name}_proj"), f"{prefix}hook_{name}", lambda x: x.unflatten(-1, (-1, head_dim)))
+            self._keep(getattr(attention, f"{name}_proj"), f"{prefix}hook_{name}", split_heads)
         for name in "qk":
             norm = getattr(attention, f"{name}_norm", None)
             if norm is not None:

@@ -9,9 +9,10 @@ rope_frequencies.json is a list of entries:
     rope_parameters    in the newer spelling
     attention_factor   the factor on cos and sin, a double as a C hexadecimal literal
     inv_freq           float32 as bit patterns, eight hexadecimal digits each
+    vectorised         how many entries, from the first, torch computed with its vector function
 
-torch computes powers eight at a time on this kind of machine with another function than the rest of a row, so the last
-bit of the final (count modulo 8) entries depends on the processor it runs on; `vectorised` counts the entries before.
+torch computes powers with a vector function in blocks (of eight on aarch64, of sixteen or more on x86-64) and those
+left over with the C library, so the last bit of the entries after `vectorised` depends on the processor it ran on.
 """
 
 import copy
@@ -25,7 +26,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from .cases import ROPE_TYPES
 
-BLOCK = 8  # two vectors of four floats
+BLOCK = 8  # two vectors of four floats: aarch64
 
 
 def default(theta, **values):
