@@ -2,6 +2,9 @@
 
 namespace qkscope::cli {
 
-void add_commands(CLI::App&) {}
+void add_commands(CLI::App& app) {
+  add_inspect(app);
+  add_trace(app);
+}
 
 }  // namespace qkscope::cli
