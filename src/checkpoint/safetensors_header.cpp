@@ -48,7 +48,7 @@ std::string shape_text(const TensorEntry& entry) {
 
 // A value that should have been a whole number, for a message.
 std::string found_text(const Json& value) {
-  return value.is_number() ? value.dump() : fmt::format("a {}", value.type_name());
+  return value.is_number() ? value.dump() : value.type_name();
 }
 
 // The JSON text of the header.
@@ -108,9 +108,9 @@ class EntryParser {
         bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where_,
                   in_quotes(field));
     if (!json["dtype"].is_string())
-      bad_input("{}: dtype is a {}, expected a string", where_, json["dtype"].type_name());
+      bad_input("{}: dtype: found {}, expected a string", where_, json["dtype"].type_name());
     if (!json["shape"].is_array())
-      bad_input("{}: shape is a {}, expected a list", where_, json["shape"].type_name());
+      bad_input("{}: shape: found {}, expected a list", where_, json["shape"].type_name());
     if (!json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
       bad_input("{}: data_offsets must be a list of two numbers, begin and end", where_);
   }
@@ -162,11 +162,11 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   std::map<std::string, std::string> metadata;
   if (json.is_null()) return metadata;
   if (!json.is_object())
-    bad_input("{}: {} is a {}, expected a map of strings", where, kMetadata, json.type_name());
+    bad_input("{}: {}: found {}, expected a map of strings", where, kMetadata, json.type_name());
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string())
-      bad_input("{}: {}: the value of {} is a {}, expected a string", where, kMetadata,
-                in_quotes(key), value.type_name());
+      bad_input("{}: {} {}: found {}, expected a string", where, kMetadata, in_quotes(key),
+                value.type_name());
     metadata.emplace(key, value.get<std::string>());
   }
   return metadata;
