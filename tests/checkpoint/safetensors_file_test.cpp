@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "checkpoint/safetensors_writer.h"
 #include "core/output_file.h"
 #include "error_message.h"
+#include "python.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -131,11 +131,7 @@ TEST(SafetensorsWriter, PythonAgrees) {
   const Tensor i64 = counting({}, DType::i64);
   const std::vector<NamedTensor> tensors = {{"z", bf16}, {"a", f32}, {"e", f8}, {"i", i64}};
   write_safetensors(folder.file("ours.safetensors"), tensors, {{"made by", "qkscope"}});
-  const std::string python = QKSCOPE_SOURCE_DIR "/.venv/bin/python";
-  ASSERT_TRUE(std::filesystem::exists(python)) << "./run.sh test makes this environment";
-  const auto command = fmt::format("'{}' '{}/tests/checkpoint/python_roundtrip.py' '{}'", python,
-                                   QKSCOPE_SOURCE_DIR, folder.path());
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  ASSERT_EQ(run_python("tests/checkpoint/python_roundtrip.py", {folder.path()}), 0);
   const SafetensorsFile theirs(folder.file("theirs.safetensors"));
   EXPECT_EQ(theirs.header().metadata.at("made by"), "Python");
   EXPECT_EQ(theirs.header().tensors.size(), 3u);
