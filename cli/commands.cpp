@@ -2,6 +2,8 @@
 
 namespace qkscope::cli {
 
-void add_commands(CLI::App&) {}
+void add_commands(CLI::App& app) {
+  add_tokenize(app);
+}
 
 }  // namespace qkscope::cli

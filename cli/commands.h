@@ -7,4 +7,6 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app);
 
+void add_tokenize(CLI::App& app);
+
 }  // namespace qkscope::cli
