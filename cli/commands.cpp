@@ -4,6 +4,7 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_inspect(app);
+  add_tokenize(app);
   add_trace(app);
 }
 
