@@ -1,6 +1,7 @@
 // Trained checkpoints beside the project predict what they were trained on.
 #include <cmath>
 #include <filesystem>
+#include <ostream>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +43,10 @@ struct Trained {
   std::vector<std::int32_t> ids;
 };
 
+std::ostream& operator<<(std::ostream& out, const Trained& trained) {
+  return out << trained.name;
+}
+
 class TrainedCheckpoint : public testing::TestWithParam<Trained> {};
 
 TEST_P(TrainedCheckpoint, PredictsItsOwnLanguage) {
@@ -57,7 +62,7 @@ TEST_P(TrainedCheckpoint, PredictsItsOwnLanguage) {
 
 // "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 const Trained kTrained[] = {
-    {"infinitensor-story", {1, 80, 147, 201, 282, 215, 286, 598, 1662, 887, 1584, 872, 10}},
+    {"infinitensor-story", {1, 147, 201, 282, 215, 286, 598, 1662, 887, 1584, 872, 10}},
     {"stories260K",
      {1,   403, 407, 261, 378, 432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426,
       338, 401, 396, 267, 337, 410, 408, 419, 292, 411, 322, 265, 282, 295, 433, 426}},
