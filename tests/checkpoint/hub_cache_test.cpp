@@ -123,6 +123,7 @@ TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
 
 TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
   make_model();
+  std::filesystem::create_directory_symlink(model() + "/refs", model() + "/refs/circle");
   EXPECT_THAT(refusal("org/name", "v2"),
               AllOf(HasSubstr("revision \"v2\" is not in the cache"),
                     HasSubstr(model() + "/refs/v2 and " + snapshot("v2")),
