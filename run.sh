@@ -63,7 +63,11 @@ run_tests() {  # run_tests PRESET [ctest options]
 
 # fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME.
 fuzz() {
-  local name=${1:?"name a parser: one of the folders in tests/fuzz/corpus"} seconds=${2:-300}
+  local name=${1:-} seconds=${2:-300}
+  if [ ! -d "tests/fuzz/corpus/${name:-?}" ]; then
+    echo "error: './run.sh fuzz $name': expected one of: $(ls tests/fuzz/corpus | xargs)" >&2
+    exit 2
+  fi
   set_up
   need_packages clang
   need_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"

@@ -71,6 +71,12 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
+// A link to a folder could lead round in a circle.
+bool is_folder_itself(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -80,7 +86,7 @@ void collect_refs(const fs::path& refs, const std::string& prefix,
                   std::vector<std::string>& names) {
   for (const auto& name : names_in(refs)) {
     if (is_file(refs / name)) names.push_back(prefix + name);
-    if (is_folder(refs / name)) collect_refs(refs / name, prefix + name + "/", names);
+    if (is_folder_itself(refs / name)) collect_refs(refs / name, prefix + name + "/", names);
   }
 }
 

@@ -47,7 +47,7 @@ class CheckpointTest : public testing::Test {
   Checkpoint open() const { return Checkpoint::open(folder_.path()); }
 
   std::string refusal() const {
-    const auto message = bad_input_message([&] { open(); });
+    auto message = bad_input_message([&] { open(); });
     EXPECT_THAT(message, HasSubstr(folder_.path()));
     return message;
   }

@@ -1,11 +1,11 @@
 #include "checkpoint/hub_cache.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 
 #include "core/output_file.h"
 #include "error_message.h"
@@ -22,7 +22,7 @@ constexpr const char* kOther = "0123456fffffffffffffffffffffffffffffffff";
 
 // The variables that say where the cache is: cleared, and put back as they were.
 class HubCache : public testing::Test {
- protected:
+ public:
   HubCache() {
     for (const char* name :
          {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"}) {
@@ -39,6 +39,7 @@ class HubCache : public testing::Test {
         ::unsetenv(name.c_str());
   }
 
+ protected:
   static void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
   // A model "org/name" with main → kCommit, in a cache that HF_HUB_CACHE names.
@@ -122,6 +123,7 @@ TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
 
 TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
   make_model();
+  std::filesystem::create_directory_symlink(model() + "/refs", model() + "/refs/circle");
   EXPECT_THAT(refusal("org/name", "v2"),
               AllOf(HasSubstr("revision \"v2\" is not in the cache"),
                     HasSubstr(model() + "/refs/v2 and " + snapshot("v2")),
