@@ -66,7 +66,7 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
                              .k = qkv.k,
                              .v = qkv.v,
                              .segments = kSegments,
-                             .scale = 0.3f,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
                              .window = shape.window};
   const Tensor z(qkv.q.shape());
   attention(input, z);
