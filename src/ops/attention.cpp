@@ -127,10 +127,12 @@ class QueryBlock {
     std::fill(scores + end, scores + keys, 0.0f);
     if (begin == end) return;
     const auto at = static_cast<std::size_t>(row);
-    float highest = s.highest[at];
-    for (auto i = begin; i < end; ++i) highest = std::max(highest, scores[i]);
-    for (auto i = begin; i < end; ++i) scores[i] = exp_approx(scores[i] - highest);
-    const float sum = lane_sum(end - begin, [&](std::int64_t i) { return scores[begin + i]; });
+    float* visible = scores + begin;
+    const auto count = end - begin;
+    const float highest =
+        lane_max(count, s.highest[at], [=](std::int64_t i) { return visible[i]; });
+    for (std::int64_t i = 0; i < count; ++i) visible[i] = exp_approx(visible[i] - highest);
+    const float sum = lane_sum(count, [=](std::int64_t i) { return visible[i]; });
     const float kept = s.sum[at] == 0.0f ? 0.0f : exp_approx(s.highest[at] - highest);
     if (kept != 1.0f)
       for (std::int64_t i = 0; i < d_; ++i)

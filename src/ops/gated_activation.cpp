@@ -45,11 +45,11 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
   switch (activation) {
     case Activation::silu:
-      return gate_with(silu, gate, up, out);
+      return gate_with([](float x) { return silu(x); }, gate, up, out);
     case Activation::gelu_tanh:
-      return gate_with(gelu_tanh, gate, up, out);
+      return gate_with([](float x) { return gelu_tanh(x); }, gate, up, out);
     case Activation::gelu:
-      return gate_with(gelu, gate, up, out);
+      return gate_with([](float x) { return gelu(x); }, gate, up, out);
   }
 }
 
