@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly parts=" ${*:-test asan bench} "
 failed=0
 
-[ -e .venv ] || python3 -m venv --system-site-packages .venv
+[ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the python3 at hand
 part() { [[ $parts == *" $1 "* ]]; }
 step() {  # step NAME COMMAND...
   local name=$1 log=build-logs/$1.log start=$SECONDS

@@ -27,13 +27,11 @@ float gelu(float x) {
 
 template <typename F>
 void gate_with(F activation, ConstTensorView gate, ConstTensorView up, TensorView out) {
-  const auto size = gate.size();
-  parallel_for((size + kElementsPerTask - 1) / kElementsPerTask, [&](std::int64_t task) {
-    const float* g = gate.data<float>();
-    const float* u = up.data<float>();
-    float* o = out.data<float>();
-    const auto end = std::min(size, (task + 1) * kElementsPerTask);
-    for (auto i = task * kElementsPerTask; i < end; ++i) o[i] = activation(g[i]) * u[i];
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kElementsPerTask, [=](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) o[i] = activation(g[i]) * u[i];
   });
 }
 

@@ -52,7 +52,9 @@ float lane_max(std::int64_t count, float start, F f) {
   constexpr int kLanes = 16;
   float lanes[kLanes];
   std::fill_n(lanes, kLanes, start);
-  const auto take = [&](int lane, float value) { lanes[lane] = lanes[lane] < value ? value : lanes[lane]; };
+  const auto take = [&](int lane, float value) {
+    lanes[lane] = lanes[lane] < value ? value : lanes[lane];
+  };
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     for (int lane = 0; lane < kLanes; ++lane) take(lane, f(i + lane));
