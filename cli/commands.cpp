@@ -3,6 +3,7 @@
 namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
+  add_dataset(app);
   add_tokenize(app);
 }
 

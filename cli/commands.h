@@ -8,5 +8,6 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_tokenize(CLI::App& app);
+void add_dataset(CLI::App& app);
 
 }  // namespace qkscope::cli
