@@ -4,7 +4,9 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_dataset(app);
+  add_inspect(app);
   add_tokenize(app);
+  add_trace(app);
 }
 
 }  // namespace qkscope::cli

@@ -1,4 +1,5 @@
-// The commands of the program. Each adds itself, its options and its callback to the app.
+// The commands of the program. Each is one file in commands/ and adds itself, its options and its
+// callback to the app.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +8,9 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app);
 
-void add_tokenize(CLI::App& app);
 void add_dataset(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_trace(CLI::App& app);
 
 }  // namespace qkscope::cli

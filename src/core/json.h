@@ -10,8 +10,12 @@ namespace qkscope {
 
 using Json = nlohmann::json;
 
+// What to do with a key that an object holds twice: most readers let the last one win.
+enum class RepeatedKeys { last_wins, refuse };
+
 // `where` names the text in messages (a path). Nesting deeper than 200 levels is refused.
-Json parse_json(std::string_view text, const std::string& where);
+Json parse_json(std::string_view text, const std::string& where,
+                RepeatedKeys repeated = RepeatedKeys::last_wins);
 Json load_json(const std::string& path);
 
 }  // namespace qkscope

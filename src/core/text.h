@@ -15,6 +15,10 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 // `*` stands for any run of characters (also none), `?` for one character.
 bool glob_match(std::string_view pattern, std::string_view text);
 
+// In double quotes for a message, control characters escaped, cut after 200 bytes: names that come
+// out of a file may hold anything.
+std::string in_quotes(std::string_view text);
+
 std::vector<std::string> split(std::string_view text, char separator);
 std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"
 std::string format_count(std::uint64_t count);  // "3,075,098,624"

@@ -31,6 +31,12 @@ TEST(Text, Formats) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
 }
 
+TEST(Text, QuotedNamesCannotSpoilTheTerminal) {
+  EXPECT_EQ(in_quotes("model.norm"), "\"model.norm\"");
+  EXPECT_EQ(in_quotes("a\x1b[31m\"\n\\"), "\"a\\x1b[31m\\\"\\x0a\\\\\"");
+  EXPECT_EQ(in_quotes(std::string(5000, 'x')).size(), 205u);
+}
+
 TEST(Text, ParseIntegerNamesTheOption) {
   EXPECT_EQ(parse_integer("-12", "--x"), -12);
   EXPECT_THROW(parse_integer("12x", "--x"), Error);
@@ -48,6 +54,23 @@ TEST(Json, ErrorsNameFileAndPlace) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST(Json, RepeatedKeysAreRefusedWhereAsked) {
+  const std::string text = R"({"a": {"x": 1}, "b": {"x": 2}, "a": 3})";
+  EXPECT_EQ(parse_json(text, "f.json")["a"], 3);
+  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", RepeatedKeys::refuse)["x"], 2);
+  try {
+    parse_json(text, "f.json", RepeatedKeys::refuse);
+    FAIL() << "a repeated key was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "f.json: the key \"a\" appears twice in one object");
+  }
+}
+
+TEST(Json, AZeroByteDoesNotEndTheText) {
+  EXPECT_THROW(parse_json(std::string_view("{}\0oops", 7), "f.json"), Error);
+  EXPECT_EQ(parse_json(R"("\u0000")", "f.json").get<std::string>().size(), 1u);
 }
 
 TEST(Json, DeepNestingIsRefused) {

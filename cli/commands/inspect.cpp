@@ -1,0 +1,219 @@
+// qkscope inspect: what a checkpoint is.
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hub_cache.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "forward/forward.h"
+#include "model/model.h"
+#include "model/tensors.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct InspectOptions {
+  CommonOptions common;
+  std::string name;
+  std::string revision;
+  std::int64_t length = 0;
+  bool tensors = false;
+  bool json = false;
+};
+
+// "0-2, 4-6, 8"
+std::string ranges(const std::vector<std::int64_t>& layers) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < layers.size();) {
+    std::size_t end = i;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    parts.push_back(i == end ? fmt::format("{}", layers[i])
+                             : fmt::format("{}-{}", layers[i], layers[end]));
+    i = end + 1;
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Json rope_json(const RopeConfig& rope) {
+  Json json{{"type", rope_type_name(rope.type)}, {"theta", rope.theta}, {"dim", rope.dim}};
+  if (rope.type == RopeType::standard) return json;
+  json["factor"] = rope.factor;
+  json["original_max_position_embeddings"] = rope.original_max;
+  return json;
+}
+
+Json layer_json(const ModelConfig& model, std::int64_t layer) {
+  const auto& config = model.layers[static_cast<std::size_t>(layer)];
+  if (config.cross_attention) return {{"layer", layer}, {"attention", "cross"}, {"rope", nullptr}};
+  const auto* rope = model.rope(layer);
+  return {{"layer", layer},
+          {"attention", config.window > 0 ? "sliding" : "full"},
+          {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
+          {"rope", rope ? rope_json(*rope) : Json("none")}};
+}
+
+Json config_json(const ModelConfig& model) {
+  Json layers = Json::array();
+  for (std::int64_t i = 0; i < model.n_layers; ++i) layers.push_back(layer_json(model, i));
+  return {{"family", model.family},
+          {"n_layers", model.n_layers},
+          {"d_model", model.d_model},
+          {"n_heads", model.n_heads},
+          {"n_kv_heads", model.n_kv_heads},
+          {"d_head", model.d_head},
+          {"d_mlp", model.d_mlp},
+          {"vocab_size", model.vocab_size},
+          {"max_positions", model.max_positions},
+          {"qk_norm", model.qk_norm},
+          {"tied_embeddings", model.tied},
+          {"parameters", parameter_count(model)},
+          {"layers", layers}};
+}
+
+// Weight files themselves; an index alone says only which tensors there would be.
+bool has_weights(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".bin")) return true;
+  }
+  return false;
+}
+
+std::size_t check_index(const ModelConfig& model, const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/model.safetensors.index.json")) return 0;
+  const auto names = indexed_tensor_names(folder);
+  check_names(model, names, folder + "/model.safetensors.index.json");
+  return names.size();
+}
+
+// Layers that share a description, in the order of their first layer.
+void print_layers(const ModelConfig& model) {
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    const auto& layer = model.layers[static_cast<std::size_t>(i)];
+    std::string kind = layer.cross_attention ? "cross-attention, skipped without an image"
+                       : layer.window > 0
+                           ? fmt::format("sliding attention, window {}", layer.window)
+                           : "full attention";
+    if (!layer.cross_attention) {
+      const auto* rope = model.rope(i);
+      kind += !rope ? ", NoPE (no position embedding)"
+                    : fmt::format(", RoPE {} theta {:g} on {} of {} dimensions",
+                                  rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
+      if (rope && rope->type != RopeType::standard)
+        kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
+    }
+    const auto same = std::find_if(kinds.begin(), kinds.end(),
+                                   [&](const auto& entry) { return entry.first == kind; });
+    if (same == kinds.end())
+      kinds.push_back({kind, {i}});
+    else
+      same->second.push_back(i);
+  }
+  for (const auto& [kind, layers] : kinds) fmt::print("  layers {}: {}\n", ranges(layers), kind);
+}
+
+void print_config(const ModelConfig& model) {
+  fmt::print("family      {}{}\n", model.family,
+             model.wrapped ? " (language model of a multimodal checkpoint)" : "");
+  fmt::print("layers      {}\n", model.n_layers);
+  print_layers(model);
+  fmt::print("heads       {} query, {} key/value, dimension {}{}\n", model.n_heads,
+             model.n_kv_heads, model.d_head, model.qk_norm ? ", q/k norm" : "");
+  fmt::print("width       model {}, MLP {}, vocabulary {}\n", model.d_model, model.d_mlp,
+             model.vocab_size);
+  fmt::print("context     {} positions\n", model.max_positions);
+  fmt::print("parameters  {}{}\n", format_count(static_cast<std::uint64_t>(parameter_count(model))),
+             model.tied ? ", input and output embedding tied" : "");
+}
+
+std::map<std::string, std::size_t> dtype_counts(const Checkpoint& checkpoint) {
+  std::map<std::string, std::size_t> counts;
+  for (const auto& name : checkpoint.names()) ++counts[checkpoint.info(name).stored_dtype];
+  return counts;
+}
+
+void print_weights(const Checkpoint& checkpoint) {
+  std::vector<std::string> dtypes;
+  for (const auto& [dtype, count] : dtype_counts(checkpoint))
+    dtypes.push_back(fmt::format("{} {}", count, dtype));
+  fmt::print("weights     {} tensors ({}), {}\n", checkpoint.names().size(),
+             fmt::join(dtypes, ", "), format_bytes(checkpoint.bytes()));
+}
+
+void run(const InspectOptions& options) {
+  options.common.apply();
+  const auto folder = resolve_checkpoint(options.name, options.revision);
+  const auto model = read_model_config(load_config(folder), folder + "/config.json");
+  const auto length =
+      options.length > 0 ? options.length : std::min<std::int64_t>(model.max_positions, 4096);
+  const auto activations = static_cast<std::uint64_t>(activation_bytes(model, length));
+  std::optional<Checkpoint> checkpoint;
+  std::size_t indexed = 0;
+  if (has_weights(folder)) {
+    checkpoint = Checkpoint::open(folder);
+    bind_weights(model, *checkpoint);  // names, shapes and types fit the configuration
+  } else {
+    indexed = check_index(model, folder);
+  }
+  if (options.json) {
+    Json json = config_json(model);
+    json["folder"] = folder;
+    json["memory"] = {{"length", length}, {"activation_bytes", activations}};
+    if (checkpoint) {
+      json["memory"]["weight_bytes"] = checkpoint->bytes();
+      json["dtypes"] = dtype_counts(*checkpoint);
+      for (const auto& name : checkpoint->names())
+        json["tensors"][name] = {{"shape", checkpoint->info(name).shape},
+                                 {"dtype", checkpoint->info(name).stored_dtype}};
+    }
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("folder      {}\n", folder);
+  print_config(model);
+  if (checkpoint)
+    print_weights(*checkpoint);
+  else
+    fmt::print("weights     none in this folder{}\n",
+               indexed > 0
+                   ? fmt::format("; its index names {} tensors, all that are needed", indexed)
+                   : "");
+  fmt::print("memory      {} weights (mapped) + {} activations for {} tokens on the CPU\n",
+             checkpoint ? format_bytes(checkpoint->bytes()) : "?", format_bytes(activations),
+             length);
+  if (options.tensors && checkpoint)
+    for (const auto& name : checkpoint->names())
+      fmt::print("  {} [{}] {}\n", name, fmt::join(checkpoint->info(name).shape, ", "),
+                 checkpoint->info(name).stored_dtype);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto options = std::make_shared<InspectOptions>();
+  auto* command = app.add_subcommand(
+      "inspect", "Say what a checkpoint is: family, layers, heads, RoPE, weights, memory");
+  command
+      ->add_option("model", options->name,
+                   "Checkpoint folder, or a model id in the Hugging Face cache")
+      ->required();
+  command->add_option("--revision", options->revision, "Branch, tag or commit of a model id");
+  command
+      ->add_option("--length", options->length,
+                   "Tokens to plan memory for (default: the context, at most 4096)")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--tensors", options->tensors, "List every tensor");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

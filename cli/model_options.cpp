@@ -1,0 +1,60 @@
+#include "cli/model_options.h"
+
+#include "checkpoint/hub_cache.h"
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace qkscope::cli {
+namespace {
+
+// "rope_scaling.factor=4.0" → {"rope_scaling": {"factor": 4.0}}
+Json override_from(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    bad_input("--config-override: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
+  Json value = Json::parse(text.substr(equals + 1), nullptr, false);
+  if (value.is_discarded()) value = text.substr(equals + 1);
+  const auto keys = split(text.substr(0, equals), '.');
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) value = Json{{*key, value}};
+  return value;
+}
+
+}  // namespace
+
+void ModelOptions::add_to(CLI::App& command) {
+  command.add_option("--model", name, "Checkpoint folder, or a model id in the Hugging Face cache")
+      ->required();
+  command.add_option("--revision", revision, "Branch, tag or commit of a model id");
+  command.add_option("--device", device, "auto or cpu")->capture_default_str();
+  command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
+  command
+      .add_option("--config-override", overrides,
+                  "KEY=VALUE merged into config.json; dots reach into maps; repeatable")
+      ->allow_extra_args(false);
+}
+
+std::string ModelOptions::resolve() const {
+  if (device != "auto" && device != "cpu") {
+    if (device == "cuda" || device.starts_with("cuda:"))
+      bad_input("--device {}: this build has no CUDA backend; use --device cpu", device);
+    bad_input("--device: found '{}', expected auto or cpu", device);
+  }
+  const auto type = compute_dtype_from_name(dtype);
+  if (!type) bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", dtype);
+  if (*type != DType::f32) log::warn("--dtype {}: the CPU computes in float32", dtype);
+  return resolve_checkpoint(name, revision);
+}
+
+Json ModelOptions::config_overrides() const {
+  Json merged = Json::object();
+  for (const auto& text : overrides) merged = merge_overrides(merged, override_from(text));
+  return merged;
+}
+
+Model ModelOptions::load(const std::string& folder) const {
+  return load_model(folder, config_overrides());
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,26 @@
+// Options that say which model runs, and how.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "model/model.h"
+
+namespace qkscope::cli {
+
+struct ModelOptions {
+  std::string name;      // folder or model id
+  std::string revision;  // "" is main
+  std::string device = "auto";
+  std::string dtype = "float32";
+  std::vector<std::string> overrides;  // KEY=VALUE
+
+  void add_to(CLI::App& command);
+  std::string resolve() const;  // the folder on disk
+  Json config_overrides() const;
+  Model load(const std::string& folder) const;
+};
+
+}  // namespace qkscope::cli

@@ -1,0 +1,73 @@
+// A Hugging Face checkpoint on disk: config.json and safetensors weights, whole or in shards.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "core/json.h"
+#include "core/tensor.h"
+
+namespace qkscope {
+
+struct TensorInfo {
+  DType dtype;  // u8 where we have no such type: tensor() refuses it then
+  std::vector<std::int64_t> shape;
+  std::string file;          // within the checkpoint's folder
+  std::string stored_dtype;  // as the file spells it
+};
+
+// Move-only. Tensors borrow from the mapped files and live as long as this object.
+class Checkpoint {
+ public:
+  // Weights: model.safetensors, or else the shards of model.safetensors.index.json. Other files
+  // (consolidated.safetensors) are not looked at.
+  static Checkpoint open(const std::string& folder);
+  Checkpoint(Checkpoint&&) noexcept = default;
+  Checkpoint& operator=(Checkpoint&&) noexcept = default;
+
+  const std::string& folder() const { return folder_; }
+  const Json& config() const { return config_; }  // config.json as it is on disk
+
+  // A name that a file's metadata declares as another name of a tensor counts like a tensor.
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  const TensorInfo& info(const std::string& name) const;
+  ConstTensorView tensor(const std::string& name) const;
+  std::vector<std::string> names() const;         // sorted
+  std::uint64_t bytes() const { return bytes_; }  // of all tensors, each counted once
+
+ private:
+  struct Place {
+    TensorInfo info;
+    std::size_t file;    // in files_
+    std::string stored;  // the tensor's name in that file; differs for an alias
+  };
+
+  Checkpoint() = default;
+  void open_single(const std::string& file);
+  void open_shards();
+  std::size_t add_file(const std::string& file);
+  void add_tensor(const std::string& name, std::size_t file);
+  void add_aliases();
+  const Place& place(const std::string& name) const;
+
+  std::string folder_;
+  Json config_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<std::string> file_names_;
+  std::map<std::string, Place> tensors_;
+  std::uint64_t bytes_ = 0;
+};
+
+// config.json alone, which must be a map; no weights needed.
+Json load_config(const std::string& folder);
+
+// `overrides` over `config`: key by key where both hold maps, at every depth; replaced otherwise.
+Json merge_overrides(Json config, const Json& overrides);
+
+// The tensor names of the folder's model.safetensors.index.json, sorted; no weights needed.
+std::vector<std::string> indexed_tensor_names(const std::string& folder);
+
+}  // namespace qkscope

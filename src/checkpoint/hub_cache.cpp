@@ -1,0 +1,210 @@
+#include "checkpoint/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/mapped_file.h"
+#include "core/text.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestId = 96;
+constexpr std::size_t kShortestCommit = 7;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path expand_home(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  return fs::path(variable("HOME")) / path.substr(std::min<std::size_t>(2, path.size()));
+}
+
+bool is_word(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+// The rules of the Hub: "name" or "org/name", and nothing that could leave the cache.
+bool is_model_id(const std::string& id) {
+  const auto parts = split(id, '/');
+  if (id.size() > kLongestId || parts.size() > 2) return false;
+  if (id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
+  return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return !part.empty() && is_word(part) && part.front() != '.' && part.front() != '-' &&
+           part.back() != '.' && part.back() != '-';
+  });
+}
+
+// A branch may hold slashes ("refs/pr/3"), but no step out of the refs folder.
+bool is_revision(const std::string& revision) {
+  const auto parts = split(revision, '/');
+  return revision.find('\0') == std::string::npos &&
+         std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
+           return part.empty() || part == "." || part == "..";
+         });
+}
+
+bool is_commit_prefix(const std::string& text) {
+  return text.size() >= kShortestCommit &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::vector<std::string> folders_in(const fs::path& folder) {
+  if (!is_folder(folder)) return {};
+  auto names = names_in(folder);
+  std::erase_if(names, [&](const std::string& name) { return !is_folder(folder / name); });
+  return names;
+}
+
+// A link to a folder could lead round in a circle.
+bool is_folder_itself(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+void collect_refs(const fs::path& refs, const std::string& prefix,
+                  std::vector<std::string>& names) {
+  for (const auto& name : names_in(refs)) {
+    if (is_file(refs / name)) names.push_back(prefix + name);
+    if (is_folder_itself(refs / name)) collect_refs(refs / name, prefix + name + "/", names);
+  }
+}
+
+// Branches and tags, then commits, as a user would name them.
+std::string revisions_in(const fs::path& model) {
+  std::vector<std::string> names;
+  if (is_folder(model / "refs")) collect_refs(model / "refs", "", names);
+  for (const auto& commit : folders_in(model / "snapshots")) names.push_back(commit);
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string download_command(const std::string& id, const std::string& revision) {
+  return revision == "main" ? fmt::format("hf download {}", id)
+                            : fmt::format("hf download {} --revision {}", id, revision);
+}
+
+// One model's part of the cache: models--ORG--NAME/{refs,snapshots}.
+class CachedModel {
+ public:
+  CachedModel(std::string id, fs::path folder) : id_(std::move(id)), folder_(std::move(folder)) {}
+
+  std::string snapshot(const std::string& revision) const {
+    const auto ref = folder_ / "refs" / revision;
+    if (is_file(ref)) return snapshot_of_ref(ref, revision);
+    const auto commits = folders_in(folder_ / "snapshots");
+    if (std::find(commits.begin(), commits.end(), revision) != commits.end())
+      return path_of(revision);
+    std::vector<std::string> matches;
+    if (is_commit_prefix(revision))
+      std::copy_if(commits.begin(), commits.end(), std::back_inserter(matches),
+                   [&](const std::string& commit) { return commit.starts_with(revision); });
+    if (matches.size() == 1) return path_of(matches.front());
+    if (matches.size() > 1)
+      bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
+                id_, in_quotes(revision), fmt::join(matches, ", "));
+    bad_input(
+        "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
+        "it with '{}'",
+        id_, in_quotes(revision), ref.string(), path_of(revision), revisions_in(folder_),
+        download_command(id_, revision));
+  }
+
+ private:
+  std::string path_of(const std::string& commit) const {
+    return (folder_ / "snapshots" / commit).string();
+  }
+
+  std::string snapshot_of_ref(const fs::path& ref, const std::string& revision) const {
+    const MappedFile file(ref.string());
+    std::string commit(file.text().substr(0, file.text().find_first_of("\r\n ")));
+    if (commit.empty() || commit.front() == '.' || !is_word(commit))
+      bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
+                in_quotes(commit), download_command(id_, revision));
+    if (!is_folder(path_of(commit)))
+      bad_input(
+          "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
+          "there: {}; download it with '{}'",
+          id_, in_quotes(revision), commit, path_of(commit), revisions_in(folder_),
+          download_command(id_, revision));
+    return path_of(commit);
+  }
+
+  std::string id_;
+  fs::path folder_;
+};
+
+// The cached model id that may have been meant, as the end of a sentence.
+std::string suggestion(const std::string& id, const fs::path& cache) {
+  std::vector<std::string> ids;
+  for (auto name : folders_in(cache)) {
+    constexpr std::string_view kPrefix = "models--";
+    if (!name.starts_with(kPrefix)) continue;
+    name.erase(0, kPrefix.size());
+    if (const auto cut = name.find("--"); cut != std::string::npos) name.replace(cut, 2, "/");
+    ids.push_back(name);
+  }
+  const auto near = nearest(id, ids);
+  return near.empty() ? "" : fmt::format(" (the cache holds {})", near);
+}
+
+}  // namespace
+
+std::string hub_cache_folder() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const auto cache = variable(name); !cache.empty()) return expand_home(cache).string();
+  if (const auto home = variable("HF_HOME"); !home.empty())
+    return (expand_home(home) / "hub").string();
+  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return (expand_home(cache) / "huggingface" / "hub").string();
+  if (variable("HOME").empty())
+    bad_input(
+        "cannot tell where the Hugging Face cache is: none of HF_HUB_CACHE, HF_HOME, "
+        "XDG_CACHE_HOME and HOME is set; set HF_HUB_CACHE, or give a local folder");
+  return (expand_home("~") / ".cache" / "huggingface" / "hub").string();
+}
+
+std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision) {
+  const auto& id = name_or_folder;
+  if (is_folder(id)) return id;
+  if (path_exists(id)) bad_input("{}: is a file; expected a checkpoint folder or a model id", id);
+  if (!is_model_id(id))
+    bad_input(
+        "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
+        "'-', '_' and '.'",
+        in_quotes(id));
+  const std::string wanted = revision.empty() ? "main" : revision;
+  if (!is_revision(wanted))
+    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
+              in_quotes(wanted));
+  std::string folder = "models";
+  for (const auto& part : split(id, '/')) folder += "--" + part;
+  const fs::path cache = hub_cache_folder();
+  if (!is_folder(cache / folder))
+    bad_input(
+        "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
+        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
+        id, (cache / folder).string(), suggestion(id, cache), download_command(id, wanted));
+  return CachedModel(id, cache / folder).snapshot(wanted);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,17 @@
+// Models that the Hugging Face tools have downloaded: found in their cache on disk, by model id.
+#pragma once
+
+#include <string>
+
+namespace qkscope {
+
+// HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+// ~/.cache/huggingface/hub. A leading ~ stands for the home folder.
+std::string hub_cache_folder();
+
+// The folder of a checkpoint. An existing local folder is returned as it is (it has no revisions);
+// otherwise a model id, "org/name" or "name", is looked up in the cache. `revision`: a branch or
+// tag that was downloaded, a commit, or at least seven digits of one; "" means main.
+std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision);
+
+}  // namespace qkscope

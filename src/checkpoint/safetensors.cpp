@@ -1,0 +1,56 @@
+#include "checkpoint/safetensors.h"
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace qkscope {
+
+struct SafetensorsFile::AlignedCopies {
+  std::mutex mutex;
+  std::map<std::string, Tensor> tensors;
+
+  ConstTensorView of(const std::string& name, ConstTensorView original) {
+    const std::lock_guard lock(mutex);
+    auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      Tensor copy(original.shape(), original.dtype());
+      std::memcpy(copy.view().bytes(), original.bytes(), original.size_bytes());
+      found = tensors.emplace(name, std::move(copy)).first;
+    }
+    return found->second;
+  }
+};
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path),
+      header_(parse_safetensors_header(file_.bytes(), path)),
+      copies_(std::make_unique<AlignedCopies>()) {}
+
+SafetensorsFile::~SafetensorsFile() = default;
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+
+ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
+  const auto found = header_.tensors.find(name);
+  if (found == header_.tensors.end())
+    bad_input("{}: no tensor {} in this file", path(), in_quotes(name));
+  const TensorEntry& entry = found->second;
+  if (!entry.readable)
+    bad_input(
+        "{}: tensor {} is stored as {}, which is not supported; supported: F32, F16, BF16, "
+        "F8_E4M3, F64, I64, I32, I16, I8, U8, BOOL",
+        path(), in_quotes(name), in_quotes(entry.stored_dtype));
+  if (entry.shape.size() > Shape::kMaxRank)
+    bad_input("{}: tensor {} has {} dimensions; at most {} are supported", path(), in_quotes(name),
+              entry.shape.size(), Shape::kMaxRank);
+  const std::byte* bytes = file_.bytes().data() + header_.data_offset + entry.begin;
+  const ConstTensorView view(bytes, entry.dtype, Shape(std::span(entry.shape)));
+  if (reinterpret_cast<std::uintptr_t>(bytes) % dtype_size(entry.dtype) == 0) return view;
+  return copies_->of(name, view);
+}
+
+}  // namespace qkscope

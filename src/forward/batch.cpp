@@ -1,0 +1,35 @@
+#include "forward/batch.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace qkscope {
+
+std::int64_t Batch::longest() const {
+  std::int64_t length = 0;
+  for (const auto& segment : segments) length = std::max(length, segment.length);
+  return length;
+}
+
+void Batch::add(std::span<const std::int32_t> sequence) {
+  segments.push_back({rows(), static_cast<std::int64_t>(sequence.size())});
+  ids.insert(ids.end(), sequence.begin(), sequence.end());
+}
+
+void check_batch(const Batch& batch, const ModelConfig& model) {
+  for (std::size_t s = 0; s < batch.segments.size(); ++s) {
+    const auto& segment = batch.segments[s];
+    if (segment.length == 0) bad_input("sequence {} has no tokens; at least one is needed", s);
+    for (std::int64_t p = 0; p < segment.length; ++p) {
+      const auto id = batch.ids[static_cast<std::size_t>(segment.begin + p)];
+      if (id < 0 || id >= model.embedding_rows)
+        bad_input(
+            "token id {} at position {} of sequence {} is outside the model's vocabulary: expected "
+            "0 to {}",
+            id, p, s, model.embedding_rows - 1);
+    }
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,51 @@
+// A model family: one file in families/ and one line in the list in family.cpp.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/config.h"
+#include "model/config_reader.h"
+
+namespace qkscope {
+
+struct Family {
+  std::string_view model_type;  // as in config.json
+  void (*read)(ModelConfig& model, const ConfigReader& config);
+};
+
+std::span<const Family> families();
+
+// The Llama base that every family starts from and then changes.
+struct LlamaDefaults {
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-6;
+  bool tied = false;
+  std::int64_t d_head = 0;  // 0: hidden_size / num_attention_heads
+  double partial_rotary_factor = 1.0;
+  std::int64_t max_positions = 2048;
+};
+void read_llama_base(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
+
+Activation read_activation(const ConfigReader& config, const std::string& otherwise);
+
+// Windows by layer from layer_types ("sliding_attention", "full_attention"); every entry is
+// checked.
+void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window);
+
+// Qwen: sliding_window counts only with use_sliding_window; layers from max_window_layers on slide.
+void read_upper_windows(ModelConfig& model, const ConfigReader& config);
+
+void read_llama(ModelConfig& model, const ConfigReader& config);
+void read_mistral(ModelConfig& model, const ConfigReader& config);
+void read_ministral3(ModelConfig& model, const ConfigReader& config);
+void read_qwen2(ModelConfig& model, const ConfigReader& config);
+void read_qwen3(ModelConfig& model, const ConfigReader& config);
+void read_smollm3(ModelConfig& model, const ConfigReader& config);
+void read_mllama(ModelConfig& model, const ConfigReader& config);
+void read_gemma3(ModelConfig& model, const ConfigReader& config);
+void read_glm(ModelConfig& model, const ConfigReader& config);
+void read_glm4(ModelConfig& model, const ConfigReader& config);
+
+}  // namespace qkscope

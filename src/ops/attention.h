@@ -1,0 +1,29 @@
+// Causal attention over packed sequences, with or without a sliding window.
+#pragma once
+
+#include <span>
+
+#include "core/tensor.h"
+#include "ops/segment.h"
+
+namespace qkscope {
+
+struct AttentionInput {
+  ConstTensorView q;  // (rows, n_heads, d_head)
+  ConstTensorView k;  // (rows, n_kv_heads, d_head)
+  ConstTensorView v;  // (rows, n_kv_heads, d_head)
+  std::span<const Segment> segments;
+  float scale = 1.0f;       // multiplies q.k
+  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+};
+
+// z (rows, n_heads, d_head) = softmax(scale q kᵀ, masked) v. Keys are taken block by block with a
+// running softmax: memory does not grow with the square of the length.
+void attention(const AttentionInput& input, TensorView z);
+
+// The first key position that the query at `position` sees.
+inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+}  // namespace qkscope

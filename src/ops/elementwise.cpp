@@ -1,0 +1,50 @@
+#include "ops/elementwise.h"
+
+#include <cmath>
+
+#include "core/thread_pool.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kElementsPerTask = 1 << 15;
+
+template <typename F>
+void for_ranges(std::int64_t size, F body) {
+  parallel_for((size + kElementsPerTask - 1) / kElementsPerTask, [&](std::int64_t task) {
+    body(task * kElementsPerTask, std::min(size, (task + 1) * kElementsPerTask));
+  });
+}
+
+}  // namespace
+
+void add_to(TensorView residual, ConstTensorView update) {
+  QKSCOPE_ASSERT(residual.shape() == update.shape() && residual.is_contiguous() &&
+                 update.is_contiguous());
+  float* r = residual.data<float>();
+  const float* u = update.data<float>();
+  for_ranges(residual.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) r[i] += u[i];
+  });
+}
+
+void soft_cap(TensorView logits, double cap) {
+  float* values = logits.data<float>();
+  const auto limit = static_cast<float>(cap);
+  for_ranges(logits.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) values[i] = limit * std::tanh(values[i] / limit);
+  });
+}
+
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments) {
+  const auto width = q.dim(1) * q.dim(2);
+  for (const auto& segment : segments)
+    parallel_for(segment.length, [&](std::int64_t position) {
+      const auto turns = static_cast<float>(position / scaling.original_max);
+      const float factor = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
+      float* row = q.data<float>() + (segment.begin + position) * width;
+      for (std::int64_t i = 0; i < width; ++i) row[i] *= factor;
+    });
+}
+
+}  // namespace qkscope

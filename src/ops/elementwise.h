@@ -1,0 +1,21 @@
+// Element-wise parts around the blocks.
+#pragma once
+
+#include <span>
+
+#include "core/tensor.h"
+#include "model/config.h"
+#include "ops/segment.h"
+
+namespace qkscope {
+
+// residual += update; both float32, contiguous, of one shape.
+void add_to(TensorView residual, ConstTensorView update);
+
+// logits = cap * tanh(logits / cap)
+void soft_cap(TensorView logits, double cap);
+
+// q (rows, heads, d_head) of position p times 1 + beta ln(1 + floor(p / original_max)).
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments);
+
+}  // namespace qkscope

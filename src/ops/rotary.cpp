@@ -1,0 +1,69 @@
+#include "ops/rotary.h"
+
+#include <cmath>
+
+#include "core/thread_pool.h"
+
+namespace qkscope {
+namespace {
+
+void turn_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float first = x[i];
+    const float second = x[i + half];
+    x[i] = first * cos[i] - second * sin[i];
+    x[i + half] = second * cos[i] + first * sin[i];
+  }
+}
+
+void turn_pairs(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float first = x[2 * i];
+    const float second = x[2 * i + 1];
+    x[2 * i] = first * cos[i] - second * sin[i];
+    x[2 * i + 1] = second * cos[i] + first * sin[i];
+  }
+}
+
+}  // namespace
+
+RotaryTable rotary_table(const RopeConfig& rope, std::span<const Segment> segments) {
+  const auto half = rope.dim / 2;
+  const auto rows = segments.empty() ? 0 : segments.back().begin + segments.back().length;
+  RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
+  for (const auto& segment : segments) {
+    const auto frequencies = rope_frequencies(rope, segment.length);
+    parallel_for(segment.length, [&](std::int64_t position) {
+      float* cos = table.cos.data<float>() + (segment.begin + position) * half;
+      float* sin = table.sin.data<float>() + (segment.begin + position) * half;
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float angle =
+            static_cast<float>(position) * frequencies.inverse[static_cast<std::size_t>(i)];
+        cos[i] = std::cos(angle) * frequencies.attention_factor;
+        sin[i] = std::sin(angle) * frequencies.attention_factor;
+      }
+    });
+  }
+  return table;
+}
+
+void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x) {
+  const auto rows = x.dim(0);
+  const auto heads = x.dim(1);
+  const auto d_head = x.dim(2);
+  const auto half = table.cos.dim(1);
+  QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && 2 * half <= d_head);
+  parallel_for(rows, [&](std::int64_t row) {
+    const float* cos = table.cos.data<float>() + row * half;
+    const float* sin = table.sin.data<float>() + row * half;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      float* vector = x.data<float>() + (row * heads + head) * d_head;
+      if (interleaved)
+        turn_pairs(vector, cos, sin, half);
+      else
+        turn_halves(vector, cos, sin, half);
+    }
+  });
+}
+
+}  // namespace qkscope

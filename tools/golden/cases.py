@@ -1,0 +1,256 @@
+"""The cases of tests/golden: one per family, RoPE type and peculiarity of published files."""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from . import checkpoint
+from . import spelling as sp
+
+
+@dataclass
+class Case:
+    name: str
+    model_type: str
+    config: dict[str, Any]
+    tokens: int = 37
+    dtype: str = "bfloat16"
+    rows: int = 10
+    pattern_rows: int = 4
+    stages: str = "all"  # or "rope": what a RoPE variant can change
+    published: Callable | None = None  # how config.json itself is spelled, when not as saved
+    spellings: dict[str, Callable] = field(default_factory=dict)
+    finish: Callable | None = None  # edits the written folder
+    shard_size: str | None = None
+
+    @property
+    def seed(self):
+        return zlib.crc32(self.name.encode())
+
+    def text_values(self):
+        return self.config.get("text_config", self.config)
+
+
+SMALL = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "pad_token_id": None,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+OLD = {"old": sp.old_rope()}
+OLDEST = {"oldest": sp.old_rope("type")}
+
+
+def default_rope(theta):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
+
+
+LLAMA = [
+    Case("llama_mha", "llama", SMALL | {"num_key_value_heads": 4} | default_rope(10000.0), dtype="float32",
+         tokens=13, rows=13, pattern_rows=13, spellings=OLD),
+    Case("llama_gqa", "llama", SMALL | default_rope(500000.0), spellings={"no_head_dim": sp.without("head_dim")}),
+    Case("llama_bias", "llama", SMALL | {"attention_bias": True, "mlp_bias": True}, dtype="float16"),
+    Case("llama_head_dim", "llama", SMALL | {"head_dim": 12, "num_key_value_heads": 1}, dtype="float16"),
+    Case("llama_tied", "llama", SMALL | {"tie_word_embeddings": True}),
+    Case("llama_tied_redundant_head", "llama", SMALL | {"tie_word_embeddings": True}, tokens=5,
+         finish=checkpoint.add_redundant_head),
+    Case("llama_tied_alias", "llama", SMALL | {"tie_word_embeddings": True}, tokens=5, finish=checkpoint.alias_head),
+    Case("llama_one_token", "llama", SMALL, tokens=1),
+    Case("llama_sharded", "llama", SMALL | {"num_hidden_layers": 3}, tokens=9, shard_size="20KB"),
+    Case("llama_long", "llama", SMALL | {"intermediate_size": 32}, tokens=700, rows=8, pattern_rows=3),
+]
+
+# ---- RoPE types, on a Llama of two heads with eight frequencies each
+
+ROPE = SMALL | {
+    "vocab_size": 48,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "tie_word_embeddings": True,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.05, 1.1, 1.25, 1.4, 1.6, 1.9, 2.3],
+    "long_factor": [1.0, 1.3, 2.1, 3.7, 6.5, 11.2, 19.8, 33.3],
+}
+
+
+def rope_case(name, tokens, rope, limit=256, dtype="bfloat16"):
+    config = ROPE | {"max_position_embeddings": limit, "rope_parameters": rope}
+    return Case(f"rope_{name}", "llama", config, tokens=tokens, dtype=dtype, rows=6, pattern_rows=3, stages="rope",
+                spellings=OLD | OLDEST)
+
+
+ROPE_TYPES = [
+    rope_case("linear", 41, {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
+    rope_case("dynamic_short", 41, {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, limit=64),
+    rope_case("dynamic_long", 151, {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}, limit=64),
+    rope_case("yarn", 300, YARN),
+    rope_case("yarn_mscale", 90, YARN | {"mscale": 0.707, "mscale_all_dim": 1.2, "beta_fast": 16.0, "beta_slow": 2.0},
+              dtype="float16"),
+    rope_case("yarn_attention_factor", 90, YARN | {"attention_factor": 1.3, "beta_fast": 1.5, "beta_slow": 0.25}),
+    rope_case("yarn_no_truncate", 90, YARN | {"truncate": False, "beta_fast": 1.5, "beta_slow": 0.25}),
+    rope_case("yarn_no_original", 90, {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}),
+    rope_case("llama3", 300, {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                              "high_freq_factor": 4.0, "original_max_position_embeddings": 256}, limit=2048),
+    rope_case("longrope_short", 64, LONGROPE | {"factor": 4.0}),
+    rope_case("longrope_long", 65, LONGROPE | {"factor": 4.0}),
+    rope_case("longrope_no_factor", 150, LONGROPE),
+    rope_case("longrope_attention_factor", 150, LONGROPE | {"factor": 4.0, "attention_factor": 1.25}, dtype="float16"),
+]
+
+# ---- Mistral and Ministral 3
+
+MISTRAL = [
+    Case("mistral_window", "mistral", SMALL | {"sliding_window": 16}, rows=8, spellings=OLD),
+    Case("mistral_window_long", "mistral", ROPE | {"sliding_window": 100}, tokens=300, rows=6, pattern_rows=3),
+    Case("mistral_wide_window", "mistral", ROPE | {"sliding_window": 64}, rows=6),
+    Case("mistral_no_window", "mistral", ROPE | {"sliding_window": None, "head_dim": 24}, rows=6, dtype="float16"),
+]
+
+MINISTRAL_TEXT = ROPE | {
+    "head_dim": 24,  # q_proj is not square
+    "max_position_embeddings": 256,
+    "rope_parameters": YARN | {
+        "type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+    },
+}
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+           "num_attention_heads": 2, "head_dim": 8, "image_size": 28, "patch_size": 14}
+
+
+def mistral3(text, **values):
+    text = {"model_type": "ministral3"} | text
+    return {"text_config": text, "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2} | values
+
+
+def quantize(folder):
+    checkpoint.rename_tensors(sp.published_name)(folder)
+    checkpoint.quantize_fp8(folder)
+
+
+UNTIED = {"tie_word_embeddings": False}
+
+MINISTRAL = [
+    Case("ministral3", "ministral3", MINISTRAL_TEXT | UNTIED, tokens=71),
+    Case("mistral3_published_names", "mistral3", mistral3(MINISTRAL_TEXT | UNTIED, **UNTIED), tokens=71, rows=6,
+         finish=checkpoint.rename_tensors(sp.published_name)),
+    Case("mistral3_newer_names", "mistral3", mistral3(MINISTRAL_TEXT, tie_word_embeddings=True), tokens=50, rows=6,
+         published=sp.without_top("tie_word_embeddings"), finish=checkpoint.rename_tensors(sp.newer_name)),
+    Case("mistral3_fp8", "mistral3", mistral3(MINISTRAL_TEXT | UNTIED, **UNTIED), tokens=50, rows=6, finish=quantize),
+]
+
+# ---- Qwen
+
+WINDOWS = {"num_hidden_layers": 3, "sliding_window": 16, "max_window_layers": 1, "use_sliding_window": True}
+
+QWEN = [
+    Case("qwen2", "qwen2", SMALL | default_rope(1000000.0), dtype="float16", rows=8, spellings=OLD),
+    Case("qwen2_windows", "qwen2", SMALL | WINDOWS, rows=6, published=sp.without("layer_types")),
+    Case("qwen2_windows_off", "qwen2", SMALL | {"tie_word_embeddings": True}, rows=6,
+         published=sp.chain(sp.with_values(sliding_window=16, max_window_layers=1), sp.without("layer_types"))),
+    Case("qwen3", "qwen3", SMALL | {"head_dim": 16} | default_rope(1000000), tokens=129, spellings=OLD),
+    Case("qwen3_windows", "qwen3", ROPE | WINDOWS | {"head_dim": 24}, tokens=50, rows=6,
+         published=sp.without("layer_types")),
+    Case("qwen3_yarn", "qwen3", ROPE | {"head_dim": 24, "rope_parameters": YARN | {"rope_theta": 1000000.0}},
+         tokens=150, rows=6, pattern_rows=3, dtype="float32", spellings=OLD | OLDEST),
+]
+
+# ---- SmolLM3
+
+SMOLLM3 = [
+    Case("smollm3_list", "smollm3", SMALL | {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 0, 1]}
+         | default_rope(5000000.0), rows=6, published=sp.chain(sp.old_rope(), sp.without("tie_word_embeddings"))),
+    Case("smollm3_interval", "smollm3", SMALL | {"num_hidden_layers": 4, "no_rope_layer_interval": 2}
+         | default_rope(2000000.0), rows=6, published=sp.with_values(no_rope_layers=None)),
+]
+
+# ---- Llama 3.2 Vision: text layers 0, 2 and 4 run, cross-attention layers 1 and 3 do not
+
+MLLAMA_TEXT = {key: value for key, value in ROPE.items() if key != "pad_token_id"} | UNTIED | {
+    "pad_token_id": 0,
+    "num_hidden_layers": 5,
+    "cross_attention_layers": [1, 3],
+    "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                        "high_freq_factor": 4.0, "original_max_position_embeddings": 128},
+}
+MLLAMA_VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_global_layers": 1,
+                 "attention_heads": 2, "vision_output_dim": 32, "image_size": 28, "patch_size": 14,
+                 "intermediate_layers_indices": [0], "max_num_tiles": 4}
+MLLAMA = {"text_config": MLLAMA_TEXT, "vision_config": MLLAMA_VISION, "image_token_index": 48}
+
+VISION_LLAMA = [
+    Case("mllama_text", "mllama_text_model", MLLAMA_TEXT, rows=6),
+    Case("mllama_published_names", "mllama", MLLAMA, rows=6, published=sp.old_rope(),
+         finish=checkpoint.rename_tensors(sp.published_name)),
+    Case("mllama_newer_names", "mllama", MLLAMA, tokens=150, rows=5, pattern_rows=3,
+         finish=checkpoint.rename_tensors(sp.newer_name)),
+]
+
+# ---- Gemma 3
+
+GEMMA_TEXT = ROPE | {"pad_token_id": 0, "num_hidden_layers": 3, "head_dim": 16, "query_pre_attn_scalar": 24,
+                     "sliding_window": 16}
+GEMMA_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+}
+GEMMA_LAYERS = {
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": GEMMA_ROPE,
+}
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+SPARSE_KEYS = ["model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+               "num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window"]
+GEMMA_SPARSE = {key: value for key, value in GEMMA_TEXT.items() if key in SPARSE_KEYS} | {
+    "num_hidden_layers": 6,
+    "rope_parameters": GEMMA_ROPE,
+}
+
+GEMMA = [
+    Case("gemma3_text", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS, tokens=43, rows=8, published=sp.old_gemma()),
+    Case("gemma3_text_pattern", "gemma3_text", GEMMA_TEXT | {"rope_parameters": GEMMA_ROPE}
+         | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, tokens=43, rows=5,
+         published=sp.old_gemma(pattern=2), dtype="float16"),
+    Case("gemma3_final_softcap", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS | {"final_logit_softcapping": 5.0}, rows=5),
+    # transformers reads attn_logit_softcapping of Gemma 3 and does not apply it.
+    Case("gemma3_softcaps", "gemma3_text", GEMMA_TEXT | GEMMA_LAYERS
+         | {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 2.0}, rows=5),
+    Case("gemma3_sparse", "gemma3", {"text_config": GEMMA_SPARSE, "vision_config": SIGLIP, "mm_tokens_per_image": 1},
+         tokens=43, rows=5, published=sp.sparse_gemma(SPARSE_KEYS),
+         spellings={"pattern": sp.without("layer_types")},  # leaves _sliding_window_pattern
+         finish=checkpoint.rename_tensors(sp.published_name)),
+]
+
+# ---- GLM
+
+GLM_TEXT = SMALL | {"head_dim": 16, "rms_norm_eps": 1.5625e-07}
+
+
+def glm_rope(factor, theta=10000.0):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": factor}}
+
+
+GLM = [
+    Case("glm", "glm", GLM_TEXT | glm_rope(0.5), rows=8,
+         published=sp.chain(sp.old_rope(), sp.without("partial_rotary_factor", "rope_scaling")), spellings=OLD),
+    Case("glm_quarter", "glm", ROPE | UNTIED | {"head_dim": 24} | glm_rope(0.25), rows=6, dtype="float16"),
+    Case("glm4", "glm4", GLM_TEXT | glm_rope(0.5), rows=8, published=sp.old_rope()),
+    Case("glm4_no_bias", "glm4", ROPE | UNTIED | {"head_dim": 16, "attention_bias": False} | glm_rope(0.5), rows=6,
+         tokens=129, pattern_rows=3),
+]
+
+CASES = LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM

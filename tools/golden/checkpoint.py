@@ -1,0 +1,166 @@
+"""Makes tiny random checkpoints and writes them as ordinary Hugging Face folders."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+SURPLUS_FILES = ["generation_config.json"]
+
+
+def model_class(model_type):
+    if model_type == "mllama_text_model":
+        return transformers.MllamaForCausalLM
+    if model_type in ("mistral3", "mllama", "gemma3"):
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
+
+
+def make_config(model_type, values):
+    values = copy.deepcopy(values)  # transformers completes the dictionaries it is given
+    if model_type == "mllama_text_model":
+        return transformers.models.mllama.MllamaTextConfig(**values)
+    return transformers.AutoConfig.for_model(model_type, **values)
+
+
+def make_model(model_type, values, seed):
+    """A model whose every parameter is random and large enough to matter."""
+    cls = model_class(model_type)
+    config = make_config(model_type, values)
+    model = cls._from_config(config) if hasattr(cls, "_from_config") else cls.from_config(config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            parameter.copy_(random_values(name, parameter, "gemma3" in model_type, generator))
+    return model.eval()
+
+
+def random_values(name, parameter, norms_add_one, generator):
+    noise = torch.randn(parameter.shape, generator=generator)
+    if "norm" in name and name.endswith("weight"):
+        gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
+        return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
+    if parameter.dim() < 2:
+        return 0.3 * noise
+    if "embed" in name:
+        return 0.5 * noise
+    gain = 3.0 if "lm_head" in name else 1.3 if "q_proj" in name or "k_proj" in name else 1.0
+    return gain * noise / parameter.shape[-1] ** 0.5
+
+
+def save(model, folder, dtype, shard_size=None):
+    """Writes config.json and the weights in the given dtype, as save_pretrained does."""
+    shutil.rmtree(folder, ignore_errors=True)
+    options = {"max_shard_size": shard_size} if shard_size else {}
+    model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
+    for name in SURPLUS_FILES:
+        (Path(folder) / name).unlink(missing_ok=True)
+
+
+def load(folder, model_type):
+    """The checkpoint with its stored values widened to float32, attention computed eagerly."""
+    model, report = model_class(model_type).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    problems = {what: names for what, names in report.items() if names}
+    if problems:
+        raise AssertionError(f"transformers does not load {folder} whole: {problems}")
+    return model.eval()
+
+
+def read_config(folder):
+    return json.loads((Path(folder) / "config.json").read_text())
+
+
+def write_config(path, config):
+    Path(path).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def edit_tensors(folder, edit):
+    """Replaces the tensors of folder/model.safetensors by edit(tensors); the metadata may be changed too."""
+    path = Path(folder) / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    save_file(edit(tensors, metadata), path, metadata)
+
+
+def rename_tensors(rename):
+    return lambda folder: edit_tensors(folder, lambda tensors, _: {rename(n): t for n, t in tensors.items()})
+
+
+def add_redundant_head(folder):
+    """A second copy of the tied embedding under the output's name, as some published files have."""
+
+    def edit(tensors, _):
+        return tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+
+    edit_tensors(folder, edit)
+
+
+def alias_head(folder):
+    """The output embedding as an entry of the metadata that names the tensor it shares."""
+
+    def edit(tensors, metadata):
+        metadata["lm_head.weight"] = "model.embed_tokens.weight"
+        return tensors
+
+    edit_tensors(folder, edit)
+
+
+# ---- FP8 with one scale per tensor
+
+FP8_CONFIG = {
+    "activation_scheme": "static",
+    "dequantize": False,
+    "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector", "lm_head"],
+    "quant_method": "fp8",
+    "weight_block_size": None,
+}
+
+
+def is_quantized(name):
+    return "language_model" in name and "_proj.weight" in name and "vision" not in name
+
+
+def quantize_fp8(folder):
+    """E4M3 projections with `weight_scale_inv`, the factor that gives the weight back, and an activation scale."""
+
+    def edit(tensors, _):
+        result = {}
+        for name, tensor in tensors.items():
+            if not is_quantized(name):
+                result[name] = tensor
+                continue
+            scale = (tensor.float().abs().max() / torch.finfo(torch.float8_e4m3fn).max).bfloat16()
+            result[name] = (tensor.float() / scale.float()).to(torch.float8_e4m3fn)
+            result[name + "_scale_inv"] = scale
+            result[name.removesuffix("weight") + "activation_scale"] = torch.tensor(0.0123, dtype=torch.bfloat16)
+        return result
+
+    edit_tensors(folder, edit)
+    config = read_config(folder)
+    write_config(Path(folder) / "config.json", config | {"quantization_config": FP8_CONFIG})
+
+
+def dequantized_copy(folder, target):
+    """The checkpoint that the FP8 one stands for, in float32: each weight times its scale."""
+
+    def edit(tensors, _):
+        result = {}
+        for name, tensor in tensors.items():
+            if name.endswith(("_scale_inv", "activation_scale")):
+                continue
+            scale = tensors.get(name + "_scale_inv")
+            result[name] = tensor.float() if scale is None else tensor.float() * scale.float()
+        return result
+
+    shutil.copytree(folder, target)
+    edit_tensors(target, edit)
+    config = read_config(target)
+    config.pop("quantization_config")
+    write_config(Path(target) / "config.json", config)

@@ -1,0 +1,108 @@
+"""The several spellings in which configurations and tensor names are published."""
+
+import copy
+
+
+def edit_text(edit):
+    """Turns an edit of a text configuration into one of a whole config.json, wrapped or not."""
+
+    def edited(config):
+        config = copy.deepcopy(config)
+        edit(config.get("text_config", config))
+        return config
+
+    return edited
+
+
+def old_rope(type_key="rope_type"):
+    """rope_theta and rope_scaling in place of rope_parameters, torch_dtype in place of dtype."""
+
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        rope.pop("type", None)
+        config["rope_theta"] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        rope_type = rope.pop("rope_type")
+        config["rope_scaling"] = None if rope_type == "default" else {type_key: rope_type, **rope}
+        if "dtype" in config:
+            config["torch_dtype"] = config.pop("dtype")
+
+    return edit_text(edit)
+
+
+def old_gemma(pattern_key="sliding_window_pattern", pattern=3):
+    """Gemma 3 as first published: two thetas, scaling for full layers only, the pattern as one number."""
+
+    def edit(config):
+        rope = config.pop("rope_parameters")
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        full = rope["full_attention"]
+        config["rope_theta"] = full.pop("rope_theta")
+        config["rope_scaling"] = full if full["rope_type"] != "default" else None
+        config.pop("layer_types", None)
+        config.pop("_sliding_window_pattern", None)
+        config[pattern_key] = pattern
+
+    return edit_text(edit)
+
+
+def sparse_gemma(keys):
+    """The wrapper of Gemma 3: sizes, and linear scaling; class defaults give everything else."""
+
+    def edit(config):
+        rope = config["rope_parameters"]["full_attention"]
+        sizes = {key: config[key] for key in keys}
+        config.clear()
+        config.update(sizes, rope_scaling={"factor": rope["factor"], "rope_type": rope["rope_type"]})
+
+    return edit_text(edit)
+
+
+def without(*keys):
+    """Leaves keys out, so that the family's defaults apply."""
+
+    def edit(config):
+        for key in keys:
+            config.pop(key, None)
+
+    return edit_text(edit)
+
+
+def without_top(*keys):
+    """Leaves keys of the wrapper out; the text configuration keeps its own."""
+    return lambda config: {key: value for key, value in config.items() if key not in keys}
+
+
+def with_values(**values):
+    return edit_text(lambda config: config.update(values))
+
+
+def chain(*edits):
+    def edited(config):
+        for edit in edits:
+            config = edit(config)
+        return config
+
+    return edited
+
+
+def published_name(name):
+    """language_model.model.layers… and language_model.lm_head, vision parts without a prefix."""
+    name = newer_name(name)
+    if name.startswith("model.language_model."):
+        return "language_model.model." + name.removeprefix("model.language_model.")
+    if name.startswith("lm_head."):
+        return "language_model." + name
+    return name.removeprefix("model.")
+
+
+def newer_name(name):
+    """model.language_model.layers… and lm_head, vision parts under model."""
+    if name.startswith("language_model.lm_head."):
+        return name.removeprefix("language_model.")
+    if name.startswith("language_model.model."):
+        return "model.language_model." + name.removeprefix("language_model.model.")
+    if name.startswith(("model.", "lm_head.")):
+        return name
+    return "model." + name

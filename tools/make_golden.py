@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Makes the golden data of tests/golden: tiny random checkpoints and what transformers computes with them.
+
+    python tools/make_golden.py [--out tests/golden] [CASE ...]
+
+Needs torch and transformers (tools/requirements-bench.txt). Each case is a folder
+
+    config.json, model.safetensors   the checkpoint, as a user would have it
+    config.SPELLING.json             the same model in another spelling of the configuration
+    golden.safetensors               what transformers computes: float32, eager attention, on the widened weights
+
+golden.safetensors holds `token_ids` [pos] and float32 tensors under the hook names of the engine, with these rules:
+
+  - `rows` (int64) lists the positions kept: every tensor with a position axis has them, in this order, as its first
+    axis, so a test compares `ours[rows]` with the stored tensor.
+  - `pattern_rows` lists the query positions kept in `hook_pattern` and `hook_attn_scores`: [head, pattern_rows, key],
+    all keys kept, masked scores -inf.
+  - a stage that a case leaves out is simply not in the file.
+
+The script refuses to write a case whose recorded parts do not fit together (golden/checks.py) or whose other
+spellings are not read by transformers as the same model, bit for bit.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from golden import checkpoint, rope_table
+from golden.cases import CASES
+from golden.checks import check
+from golden.recorder import Recorder
+
+ROPE_STAGES = tuple(f"attn.hook_{stage}" for stage in ("q", "k", "rot_q", "rot_k", "pattern")) + ("hook_resid_post",)
+
+
+def token_ids(case):
+    generator = torch.Generator().manual_seed(case.seed + 1)
+    vocabulary = case.text_values()["vocab_size"]
+    return torch.randint(0, vocabulary, (case.tokens,), generator=generator)
+
+
+def kept_rows(length, count):
+    """Positions spread over the sequence, with the first two and the last always among them."""
+    if length <= count:
+        return torch.arange(length)
+    spread = torch.linspace(2, length - 1, count - 2).long()
+    return torch.unique(torch.cat([torch.tensor([0, 1]), spread]))
+
+
+def select(case, tensors):
+    """The stages and rows of a recorded pass that are stored."""
+    rows = kept_rows(case.tokens, case.rows)
+    pattern_rows = kept_rows(case.tokens, case.pattern_rows)
+    stored = {"rows": rows, "pattern_rows": pattern_rows}
+    for name, tensor in tensors.items():
+        if case.stages == "rope" and name.startswith("blocks.") and not name.endswith(ROPE_STAGES):
+            continue
+        square = name.endswith(("hook_pattern", "hook_attn_scores"))
+        if name.endswith("hook_attn_scores") and case.tokens > 64:
+            continue
+        kept = tensor[:, pattern_rows] if square else tensor[rows]
+        stored[name] = kept.float().contiguous().clone()
+    return stored
+
+
+def record(case, folder):
+    model = checkpoint.load(folder, case.model_type)
+    recorder = Recorder(model)
+    ids = token_ids(case)
+    tensors = recorder.run(ids)
+    layers = sorted(recorder.scaling)
+    check(recorder, layers)
+    return ids, tensors
+
+
+def spell(case, folder):
+    """Writes config.json as published and its other spellings beside it."""
+    saved = checkpoint.read_config(folder)
+    others = {name: edit(saved) for name, edit in case.spellings.items()}
+    if case.published is not None:
+        others["saved"] = saved
+        checkpoint.write_config(folder / "config.json", case.published(saved))
+    for name, config in others.items():
+        checkpoint.write_config(folder / f"config.{name}.json", config)
+
+
+def check_spellings(case, folder, ids, logits):
+    """Every config.*.json must be read by transformers as the same model, bit for bit."""
+    for other in folder.glob("config.*.json"):
+        with tempfile.TemporaryDirectory() as scratch:
+            copy = Path(scratch) / "checkpoint"
+            shutil.copytree(folder, copy)
+            shutil.copy(other, copy / "config.json")
+            model = checkpoint.load(copy, case.model_type)
+            with torch.no_grad():
+                found = model(input_ids=ids[None], use_cache=False).logits[0]
+        if not torch.equal(found, logits):
+            raise AssertionError(f"{case.name}: transformers reads {other.name} as another model")
+
+
+def make(case, out):
+    folder = out / case.name
+    model = checkpoint.make_model(case.model_type, case.config, case.seed)
+    checkpoint.save(model, folder, case.dtype, case.shard_size)
+    if case.finish is not None:
+        case.finish(folder)
+    spell(case, folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = folder
+        if "quantization_config" in checkpoint.read_config(folder):
+            source = Path(scratch) / "dequantized"
+            checkpoint.dequantized_copy(folder, source)
+        ids, tensors = record(case, source)
+    check_spellings(case, folder, ids, tensors["logits"])
+    save_file({"token_ids": ids, **select(case, tensors)}, folder / "golden.safetensors")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{case.name:32} {case.tokens:4} tokens  {case.dtype:9} {size / 1024:7.1f} KiB  "
+          f"logits std {tensors['logits'].std():.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Make the golden data of the engine's tests.")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "tests" / "golden")
+    parser.add_argument("cases", nargs="*", help="names of cases; all of them when none is given")
+    arguments = parser.parse_args()
+
+    unknown = set(arguments.cases) - {case.name for case in CASES}
+    if unknown:
+        sys.exit(f"error: no such case: {', '.join(sorted(unknown))}")
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.disable_progress_bar()
+    for case in CASES:
+        if not arguments.cases or case.name in arguments.cases:
+            make(case, arguments.out)
+    if not arguments.cases:
+        rope_table.write(arguments.out / "rope_frequencies.json")
+
+
+if __name__ == "__main__":
+    main()
