@@ -87,8 +87,8 @@ TEST_P(Truncation, LongTextsGiveTheSameIdsInPieces) {
   EXPECT_EQ(tokenizer.encode(text, {true, 0, true}).ids, one);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Truncation, testing::ValuesIn(kNames), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Kinds, Truncation, testing::ValuesIn(kNames), [](const auto& test) {
+  std::string name = test.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
