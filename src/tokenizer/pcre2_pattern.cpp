@@ -7,9 +7,9 @@
 #include <pcre2.h>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

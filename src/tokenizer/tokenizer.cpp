@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "core/utf8.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/tokenizer_file.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
