@@ -1,7 +1,6 @@
 #include "tokenizer/unicode.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <unordered_map>
 #include <unordered_set>
