@@ -3,6 +3,7 @@
 namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
+  add_dataset(app);
   add_inspect(app);
   add_tokenize(app);
   add_trace(app);

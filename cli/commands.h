@@ -8,6 +8,7 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app);
 
+void add_dataset(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_trace(CLI::App& app);

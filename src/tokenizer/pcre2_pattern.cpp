@@ -1,11 +1,15 @@
 // Any other expression runs on PCRE2, compiled to machine code where it can be, under limits that
-// turn an expression that would run for ever into an error.
+// turn an expression that would run for ever into an error. PCRE2 has its own edition of Unicode
+// and its own idea of \w: the commonest classes are mended to be those of the tables.
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <algorithm>
+
 #include <pcre2.h>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/pattern.h"
-#include "tokenizer/utf8.h"
+#include "tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
@@ -29,10 +33,10 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-// What one thread needs to run matches.
+// What one thread needs to run matches, for whatever pattern.
 struct Workspace {
-  explicit Workspace(const pcre2_code* code)
-      : data(pcre2_match_data_create_from_pattern(code, nullptr)),
+  Workspace()
+      : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 * 1024, kJitStack, nullptr)) {
     if (!data || !context || !stack) failure("PCRE2: out of memory");
@@ -40,29 +44,106 @@ struct Workspace {
     pcre2_set_heap_limit(context.get(), kHeapLimit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
+  static Workspace& of_this_thread() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+
+  // Below zero: PCRE2's reason why there is no match.
+  int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                       PCRE2_NO_UTF_CHECK, data.get(), context.get());
+  }
+  std::size_t begin() const { return pcre2_get_ovector_pointer(data.get())[0]; }
+  std::size_t end() const { return pcre2_get_ovector_pointer(data.get())[1]; }
+
   Owned<pcre2_match_data> data;
   Owned<pcre2_match_context> context;
   Owned<pcre2_jit_stack> stack;
 };
 
+// `shown` is the expression as the file has it, for the message.
+Owned<pcre2_code> compile(const std::string& expression, const std::string& shown,
+                          const std::string& where) {
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  Owned<pcre2_code> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
+  if (!code) {
+    bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
+  }
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
+  return code;
+}
+
+// The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
+std::string mended(const std::string& basis, std::uint16_t flag) {
+  const auto code = compile("[" + basis + "]", basis, "qkscope");
+  const Workspace& work = Workspace::of_this_thread();
+  std::string inside = basis;
+  constexpr char32_t kEnd = 0x110000;
+  const auto lacks = [&](char32_t c) {
+    if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
+    return work.match(code.get(), utf8::encode(c), 0) < 0;
+  };
+  for (char32_t c = 0; c < kEnd; ++c) {
+    if (!lacks(c)) continue;
+    const char32_t first = c;
+    while (c + 1 < kEnd && lacks(c + 1)) ++c;
+    inside += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(c));
+  }
+  return inside;
+}
+
+struct MendedClass {
+  std::string_view positive, negative;  // as an expression writes them
+  std::string inside;
+};
+
+const std::vector<MendedClass>& mended_classes() {
+  static const std::vector<MendedClass> classes = {
+      {"\\w", "\\W", mended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+      {"\\s", "\\S", mended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+      {"\\p{L}", "\\P{L}", mended("\\p{L}", unicode::kLetter)},
+      {"\\p{N}", "\\P{N}", mended("\\p{N}", unicode::kNumber)},
+  };
+  return classes;
+}
+
+// The expression with the classes above spelled out. A negative one inside [...] stays as it is.
+std::string spelled_out(std::string_view expression) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t at = 0; at < expression.size();) {
+    const std::string_view rest = expression.substr(at);
+    std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
+    std::string put(rest.substr(0, used));
+    for (const MendedClass& known : mended_classes()) {
+      if (rest.starts_with(known.positive)) {
+        put = in_class ? known.inside : "[" + known.inside + "]";
+        used = known.positive.size();
+      } else if (!in_class && rest.starts_with(known.negative)) {
+        put = "[^" + known.inside + "]";
+        used = known.negative.size();
+      }
+    }
+    if (rest[0] == '[') in_class = true;
+    if (rest[0] == ']') in_class = false;
+    out += put;
+    at += used;
+  }
+  return out;
+}
+
 class Pcre2Pattern : public Pattern {
  public:
-  Pcre2Pattern(const std::string& expression, std::string where) : where_(std::move(where)) {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at,
-                              nullptr));
-    if (!code_) {
-      bad_input("{}: cannot use the pattern '{}': {} (at character {})", where_, expression,
-                message(error), at);
-    }
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
-  }
+  Pcre2Pattern(const std::string& expression, std::string where)
+      : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
 
   void find(std::string_view text, std::vector<Match>& out) const override {
-    const Workspace work(code_.get());
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(work.data.get());
+    const Workspace& work = Workspace::of_this_thread();
     std::size_t last_end = 0;
     bool any = false;
     const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
@@ -70,7 +151,7 @@ class Pcre2Pattern : public Pattern {
           {{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
     };
     for (std::size_t from = 0; from <= text.size() && search(text, from, work);) {
-      const std::size_t begin = bounds[0], end = bounds[1];
+      const std::size_t begin = work.begin(), end = work.end();
       if (begin == end && any && last_end == end) {  // an empty match right after a match is none
         from = end + (end < text.size() ? utf8::length(text[end]) : 1);
         continue;
@@ -85,9 +166,7 @@ class Pcre2Pattern : public Pattern {
 
  private:
   bool search(std::string_view text, std::size_t from, const Workspace& work) const {
-    const int found =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                    PCRE2_NO_UTF_CHECK, work.data.get(), work.context.get());
+    const int found = work.match(code_.get(), text, from);
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0) {
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));
