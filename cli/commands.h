@@ -7,4 +7,10 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app);
 
+void add_analyze(CLI::App& app);
+void add_pca(CLI::App& app);
+void add_rotation(CLI::App& app);
+void add_plasticity(CLI::App& app);
+void add_synth(CLI::App& app);
+
 }  // namespace qkscope::cli
