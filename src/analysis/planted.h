@@ -20,8 +20,8 @@ struct PlantedOptions {
   std::int32_t context = 131072;    // tokens per example
   std::int32_t bucket_size = 8192;  // tokens
   double rows_per_bucket = 1;       // sampled, on average, per example
-  double drift_q = 1e-5;            // per token, along a
-  double drift_k = -1e-5;
+  double drift_q = 3e-5;            // per token, along a
+  double drift_k = 2e-5;
   double mean_q_a = 0.5;  // at the middle of the context
   double mean_k_a = -0.5;
   double separation = 2;  // distance of the means along b
