@@ -23,11 +23,11 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
   return e;
 }
 
-// What one plane needs of the projected rows: columns `pair` of a (rows, 2 * pairs) matrix.
+// What one plane needs of the projected rows: lines 2 * pair and 2 * pair + 1 of (axes, rows).
 class PlaneRows {
  public:
   PlaneRows(const Matrix& queries, const Matrix& keys, std::int64_t pair)
-      : query_count_(static_cast<std::size_t>(queries.rows)) {
+      : query_count_(static_cast<std::size_t>(queries.cols)) {
     take(queries, pair);
     take(keys, pair);
   }
@@ -61,10 +61,8 @@ class PlaneRows {
 
  private:
   void take(const Matrix& rows, std::int64_t pair) {
-    for (std::int64_t i = 0; i < rows.rows; ++i) {
-      x_.push_back(rows(i, 2 * pair));
-      y_.push_back(rows(i, 2 * pair + 1));
-    }
+    x_.insert(x_.end(), rows.row(2 * pair), rows.row(2 * pair) + rows.cols);
+    y_.insert(y_.end(), rows.row(2 * pair + 1), rows.row(2 * pair + 1) + rows.cols);
   }
 
   static double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {

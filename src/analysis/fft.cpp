@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <numbers>
@@ -17,44 +18,77 @@ struct Twiddle {
   float im;
 };
 
+// Four or eight floats that the compiler keeps in vector registers.
+using Four = float __attribute__((vector_size(16)));
+using Eight = float __attribute__((vector_size(32)));
+
+template <typename Vector>
+inline Vector load(const float* from) {
+  Vector value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <typename Vector>
+inline void store(float* to, const Vector& value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
 struct Lines {
-  const float* __restrict xr;
-  const float* __restrict xi;
-  float* __restrict yr;
-  float* __restrict yi;
+  const float* xr;
+  const float* xi;
+  float* yr;
+  float* yi;
   std::size_t quarter;
 };
 
-inline void store(const Lines& at, std::size_t k, float re, float im, Twiddle w) {
-  at.yr[k] = re * w.re - im * w.im;
-  at.yi[k] = re * w.im + im * w.re;
+template <typename Vector>
+inline void store_turned(const Lines& at, std::size_t k, const Vector& re, const Vector& im,
+                         Twiddle w) {
+  store<Vector>(at.yr + k, re * w.re - im * w.im);
+  store<Vector>(at.yi + k, re * w.im + im * w.re);
 }
 
-// `stride` butterflies with the same twiddles; a constant stride lets the compiler unroll.
+// `stride` butterflies with the same twiddles, a vector at a time.
+template <typename Vector>
 inline void butterflies(const Lines& at, std::size_t stride, Twiddle w1, Twiddle w2, Twiddle w3) {
-  for (std::size_t k = 0; k < stride; ++k) {
-    const float ar = at.xr[k];
-    const float ai = at.xi[k];
-    const float br = at.xr[k + at.quarter];
-    const float bi = at.xi[k + at.quarter];
-    const float cr = at.xr[k + 2 * at.quarter];
-    const float ci = at.xi[k + 2 * at.quarter];
-    const float dr = at.xr[k + 3 * at.quarter];
-    const float di = at.xi[k + 3 * at.quarter];
-    const float acr = ar + cr;
-    const float aci = ai + ci;
-    const float bdr = br + dr;
-    const float bdi = bi + di;
-    const float amr = ar - cr;
-    const float ami = ai - ci;
-    const float bmr = bi - di;  // -i (b - d)
-    const float bmi = dr - br;
-    at.yr[k] = acr + bdr;
-    at.yi[k] = aci + bdi;
-    store(at, k + stride, amr + bmr, ami + bmi, w1);
-    store(at, k + 2 * stride, acr - bdr, aci - bdi, w2);
-    store(at, k + 3 * stride, amr - bmr, ami - bmi, w3);
+  constexpr std::size_t kWidth = sizeof(Vector) / sizeof(float);
+  for (std::size_t k = 0; k < stride; k += kWidth) {
+    const auto ar = load<Vector>(at.xr + k);
+    const auto ai = load<Vector>(at.xi + k);
+    const auto br = load<Vector>(at.xr + k + at.quarter);
+    const auto bi = load<Vector>(at.xi + k + at.quarter);
+    const auto cr = load<Vector>(at.xr + k + 2 * at.quarter);
+    const auto ci = load<Vector>(at.xi + k + 2 * at.quarter);
+    const auto dr = load<Vector>(at.xr + k + 3 * at.quarter);
+    const auto di = load<Vector>(at.xi + k + 3 * at.quarter);
+    const Vector acr = ar + cr;
+    const Vector aci = ai + ci;
+    const Vector bdr = br + dr;
+    const Vector bdi = bi + di;
+    const Vector amr = ar - cr;
+    const Vector ami = ai - ci;
+    const Vector bmr = bi - di;  // -i (b - d)
+    const Vector bmi = dr - br;
+    store<Vector>(at.yr + k, acr + bdr);
+    store<Vector>(at.yi + k, aci + bdi);
+    store_turned<Vector>(at, k + stride, amr + bmr, ami + bmi, w1);
+    store_turned<Vector>(at, k + 2 * stride, acr - bdr, aci - bdi, w2);
+    store_turned<Vector>(at, k + 3 * stride, amr - bmr, ami - bmi, w3);
   }
+}
+
+// Stores four vectors as the columns of a 4 x 4 block: row i holds element i of each.
+inline void store_columns(float* to, const Four& a, const Four& b, const Four& c, const Four& d) {
+  using Index = int __attribute__((vector_size(16)));
+  const Four ab_low = __builtin_shuffle(a, b, Index{0, 4, 1, 5});
+  const Four ab_high = __builtin_shuffle(a, b, Index{2, 6, 3, 7});
+  const Four cd_low = __builtin_shuffle(c, d, Index{0, 4, 1, 5});
+  const Four cd_high = __builtin_shuffle(c, d, Index{2, 6, 3, 7});
+  store<Four>(to, __builtin_shuffle(ab_low, cd_low, Index{0, 1, 4, 5}));
+  store<Four>(to + 4, __builtin_shuffle(ab_low, cd_low, Index{2, 3, 6, 7}));
+  store<Four>(to + 8, __builtin_shuffle(ab_high, cd_high, Index{0, 1, 4, 5}));
+  store<Four>(to + 12, __builtin_shuffle(ab_high, cd_high, Index{2, 3, 6, 7}));
 }
 
 // One pass of Stockham's radix-4 transform: butterflies of four values a quarter apart, results
@@ -73,9 +107,9 @@ struct Pass {
                      out.re.data() + 4 * j * stride, out.im.data() + 4 * j * stride,
                      count * stride};
       if (stride == 4) {
-        butterflies(at, 4, w1, w2, w3);
+        butterflies<Four>(at, 4, w1, w2, w3);
       } else {
-        butterflies(at, stride, w1, w2, w3);
+        butterflies<Eight>(at, stride, w1, w2, w3);
       }
     }
   }
@@ -107,7 +141,7 @@ Fft::Fft(std::size_t size) : size_(size), cosine_(size), sine_(size) {
 }
 
 std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
-  QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 4);
+  QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 64);
   static std::mutex mutex;
   static std::map<std::size_t, std::shared_ptr<const Fft>> made;
   const std::lock_guard lock(mutex);
@@ -116,43 +150,36 @@ std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
   return slot;
 }
 
-// The pass with stride 1 on a signal whose second half is zero: runs along j, so that it is vector
-// code although its results interleave.
+// The pass with stride 1 takes four butterflies at a time; their results interleave.
 void Fft::first_pass(const ComplexSignal& in, ComplexSignal& out) const {
   const std::size_t quarter = size_ / 4;
-  const float* __restrict xr = in.re.data();
-  const float* __restrict xi = in.im.data();
-  float* __restrict yr = out.re.data();
-  float* __restrict yi = out.im.data();
-  const float* __restrict w1r = first_[0].data();
-  const float* __restrict w1i = first_[1].data();
-  const float* __restrict w2r = first_[2].data();
-  const float* __restrict w2i = first_[3].data();
-  const float* __restrict w3r = first_[4].data();
-  const float* __restrict w3i = first_[5].data();
-  for (std::size_t j = 0; j < quarter; ++j) {
-    const float ar = xr[j];
-    const float ai = xi[j];
-    const float br = xr[j + quarter];
-    const float bi = xi[j + quarter];
-    const float pr = ar + bi;  // a - i b
-    const float pi = ai - br;
-    const float mr = ar - br;
-    const float mi = ai - bi;
-    const float nr = ar - bi;  // a + i b
-    const float ni = ai + br;
-    yr[4 * j] = ar + br;
-    yi[4 * j] = ai + bi;
-    yr[4 * j + 1] = pr * w1r[j] - pi * w1i[j];
-    yi[4 * j + 1] = pr * w1i[j] + pi * w1r[j];
-    yr[4 * j + 2] = mr * w2r[j] - mi * w2i[j];
-    yi[4 * j + 2] = mr * w2i[j] + mi * w2r[j];
-    yr[4 * j + 3] = nr * w3r[j] - ni * w3i[j];
-    yi[4 * j + 3] = nr * w3i[j] + ni * w3r[j];
+  for (std::size_t j = 0; j < quarter; j += 4) {
+    const float* const xr = in.re.data() + j;
+    const float* const xi = in.im.data() + j;
+    const Four acr = load<Four>(xr) + load<Four>(xr + 2 * quarter);
+    const Four aci = load<Four>(xi) + load<Four>(xi + 2 * quarter);
+    const Four amr = load<Four>(xr) - load<Four>(xr + 2 * quarter);
+    const Four ami = load<Four>(xi) - load<Four>(xi + 2 * quarter);
+    const Four bdr = load<Four>(xr + quarter) + load<Four>(xr + 3 * quarter);
+    const Four bdi = load<Four>(xi + quarter) + load<Four>(xi + 3 * quarter);
+    const Four bmr = load<Four>(xi + quarter) - load<Four>(xi + 3 * quarter);  // -i (b - d)
+    const Four bmi = load<Four>(xr + 3 * quarter) - load<Four>(xr + quarter);
+    const Four re[3] = {amr + bmr, acr - bdr, amr - bmr};
+    const Four im[3] = {ami + bmi, aci - bdi, ami - bmi};
+    Four turned_re[3];
+    Four turned_im[3];
+    for (std::size_t m = 0; m < 3; ++m) {
+      const auto wr = load<Four>(first_[2 * m].data() + j);
+      const auto wi = load<Four>(first_[2 * m + 1].data() + j);
+      turned_re[m] = re[m] * wr - im[m] * wi;
+      turned_im[m] = re[m] * wi + im[m] * wr;
+    }
+    store_columns(out.re.data() + 4 * j, acr + bdr, turned_re[0], turned_re[1], turned_re[2]);
+    store_columns(out.im.data() + 4 * j, aci + bdi, turned_im[0], turned_im[1], turned_im[2]);
   }
 }
 
-void Fft::forward_padded(ComplexSignal& signal, ComplexSignal& scratch) const {
+void Fft::forward(ComplexSignal& signal, ComplexSignal& scratch) const {
   QKSCOPE_ASSERT(signal.size() == size_ && scratch.size() == size_);
   first_pass(signal, scratch);
   std::swap(signal, scratch);

@@ -19,13 +19,13 @@ struct ComplexSignal {
 
 class Fft {
  public:
-  // Tables for a size (a power of two, 4 or more); made once per size and program.
+  // Tables for a size (a power of two, 64 or more); made once per size and program.
   static std::shared_ptr<const Fft> of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
-  // signal[k] becomes the sum over n of signal[n] exp(-2 pi i k n / size). The second half of the
-  // signal must be zero: it is not read. `scratch` has the same size and is overwritten.
-  void forward_padded(ComplexSignal& signal, ComplexSignal& scratch) const;
+  // signal[k] becomes the sum over n of signal[n] exp(-2 pi i k n / size). `scratch` has the same
+  // size and is overwritten.
+  void forward(ComplexSignal& signal, ComplexSignal& scratch) const;
 
  private:
   explicit Fft(std::size_t size);

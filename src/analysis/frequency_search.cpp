@@ -29,6 +29,13 @@ std::vector<std::int32_t> offsets_of(std::span<const std::int32_t> positions) {
   return offsets;
 }
 
+// The top of a parabola through a local maximum and its neighbours.
+double parabola_top(double left, double middle, double right) {
+  const double bend = left - 2 * middle + right;
+  const double slope = 0.5 * (right - left);
+  return bend < 0 ? middle - 0.5 * slope * slope / bend : std::max({left, middle, right});
+}
+
 struct Candidate {
   double k;  // grid point, with a fraction, in units of the grid step; of either sign
   double power;
@@ -36,7 +43,7 @@ struct Candidate {
 
 // Climbs from a local maximum of the grid to the top of the peak between its neighbours.
 Candidate top_of_peak(const Spectrum& spectrum, std::int64_t k) {
-  Candidate best{static_cast<double>(k), spectrum.power(k)};
+  Candidate best{static_cast<double>(k), 0};
   for (const double width : {0.5, 0.25, 0.125}) {
     const double left = spectrum.power_between(best.k - width);
     const double middle = spectrum.power_between(best.k);
@@ -111,29 +118,28 @@ RotationPeak FrequencySearch::strongest_rotation(std::span<const double> cosine,
   const double step = spectrum_.step();
   const auto first = static_cast<std::int64_t>(std::floor(band_.low / step));
   const auto last = static_cast<std::int64_t>(std::ceil(band_.high / step));
-  // A peak between grid points keeps at least this share of its power on the nearest of them
-  // (sinc^2 at a quarter of its width, 0.81, and room for peaks that overlap).
+  // A peak halfway between two grid points keeps 0.81 of its power on them, and the parabola
+  // through the three highest points reaches 0.90 of it; leave some room for peaks that overlap.
   constexpr double kSeen = 0.6;
-  std::vector<std::pair<std::int64_t, double>> maxima;  // of the grid: point, power
+  constexpr double kSeenByParabola = 0.8;
+  std::vector<std::pair<std::int64_t, double>> maxima;  // of the grid: point, parabola's top
   double highest = 0;
-  for (const std::int64_t sign : {1, -1}) {
-    double left = spectrum_.power(sign * (first - 1));
-    double middle = spectrum_.power(sign * first);
-    for (std::int64_t k = first; k <= last; ++k) {
-      const double right = spectrum_.power(sign * (k + 1));
-      const bool edge = k == first || k == last;
-      if ((edge || (middle >= left && middle >= right)) && middle > kSeen * highest) {
-        maxima.emplace_back(sign * k, middle);
-        highest = std::max(highest, middle);
-      }
-      left = middle;
-      middle = right;
+  for (const int sign : {1, -1}) {
+    spectrum_.powers(first - 1, last + 1, sign, powers_);
+    for (std::size_t i = 1; i + 1 < powers_.size(); ++i) {
+      const double power = powers_[i];
+      if (power <= kSeen * highest) continue;
+      const bool edge = i == 1 || i + 2 == powers_.size();
+      if (!edge && (powers_[i] < powers_[i - 1] || powers_[i] < powers_[i + 1])) continue;
+      const double top = parabola_top(powers_[i - 1], power, powers_[i + 1]);
+      maxima.emplace_back(sign * (first - 1 + static_cast<std::int64_t>(i)), top);
+      highest = std::max(highest, edge ? power : top);
     }
   }
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const auto& [k, power] : maxima) {
-    if (power < kSeen * highest) continue;
+  for (const auto& [k, top] : maxima) {
+    if (top < kSeenByParabola * highest) continue;
     candidates.push_back(top_of_peak(spectrum_, k));
     const double omega = std::fabs(candidates.back().k) * step;
     if (omega >= band_.low && omega <= band_.high) best = std::max(best, candidates.back().power);

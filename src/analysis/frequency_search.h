@@ -48,6 +48,7 @@ class FrequencySearch {
   std::int64_t length_ = 0;            // largest offset + 1
   FrequencyBand band_;
   Spectrum spectrum_;
+  std::vector<float> powers_;
 };
 
 }  // namespace qkscope

@@ -25,11 +25,11 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
       length_(length),
       thinning_(highest <= kHighestThinned && length > 64 ? 2 : 1),
       fft_(Fft::of_size(std::max<std::size_t>(
-          64, std::bit_ceil(2 * static_cast<std::size_t>(length / thinning_ + kReach + 1))))),
+          64, std::bit_ceil(2 * static_cast<std::size_t>((length + thinning_ - 1) / thinning_))))),
       signal_(fft_->size()),
       scratch_(fft_->size()) {
   if (thinning_ == 1) return;
-  const auto last = static_cast<std::size_t>(highest / step()) + 16;
+  const auto last = static_cast<std::size_t>(highest / step()) + 16;  // and a few beyond
   for (std::size_t k = 0; k <= last; ++k) {
     double response = 0.5 * tap(0);
     for (int x = 1; x <= kReach; ++x)
@@ -44,9 +44,8 @@ double Spectrum::gain(std::int64_t k) const {
 }
 
 void Spectrum::compute(std::span<const double> re, std::span<const double> im) {
-  const std::size_t used = fft_->size() / 2;
-  std::fill_n(signal_.re.begin(), used, 0.0F);
-  std::fill_n(signal_.im.begin(), used, 0.0F);
+  std::fill(signal_.re.begin(), signal_.re.end(), 0.0F);
+  std::fill(signal_.im.begin(), signal_.im.end(), 0.0F);
   if (thinning_ == 1) {
     for (std::size_t i = 0; i < offsets_.size(); ++i) {
       const auto at = static_cast<std::size_t>(offsets_[i]);
@@ -72,7 +71,31 @@ void Spectrum::compute(std::span<const double> re, std::span<const double> im) {
       }
     }
   }
-  fft_->forward_padded(signal_, scratch_);
+  fft_->forward(signal_, scratch_);
+}
+
+void Spectrum::powers(std::int64_t first, std::int64_t last, int sign,
+                      std::vector<float>& out) const {
+  const auto count = static_cast<std::size_t>(last - first + 1);
+  out.resize(count);
+  // From `first` on upwards, or downwards from the end of the grid: without wrapping inside.
+  const auto mask = static_cast<std::int64_t>(fft_->size()) - 1;
+  for (std::int64_t k = first; k <= last && k <= 0; ++k)
+    out[static_cast<std::size_t>(k - first)] =
+        static_cast<float>(std::norm(at(sign * k)) * gain(k));
+  const auto from = std::max<std::int64_t>(first, 1);
+  const float* const re = signal_.re.data() + ((sign * from) & mask);
+  const float* const im = signal_.im.data() + ((sign * from) & mask);
+  float* const to = out.data() + (from - first);
+  const std::int64_t rest = last - from + 1;
+  if (sign > 0) {
+    for (std::int64_t i = 0; i < rest; ++i) to[i] = re[i] * re[i] + im[i] * im[i];
+  } else {
+    for (std::int64_t i = 0; i < rest; ++i) to[i] = re[-i] * re[-i] + im[-i] * im[-i];
+  }
+  if (gain_.empty()) return;
+  const float* const gains = gain_.data() + from;
+  for (std::int64_t i = 0; i < rest; ++i) to[i] *= gains[i];
 }
 
 double Spectrum::power_between(double k) const {

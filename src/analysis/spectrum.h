@@ -31,7 +31,8 @@ class Spectrum {
     const auto i = static_cast<std::size_t>(k) & (fft_->size() - 1);
     return {signal_.re[i], signal_.im[i]};
   }
-  double power(std::int64_t k) const { return std::norm(at(k)) * gain(k); }
+  // |S|^2 at grid points first..last times `sign`, in that order.
+  void powers(std::int64_t first, std::int64_t last, int sign, std::vector<float>& out) const;
   // |S|^2 at a grid point plus a fraction, from the grid points around it.
   double power_between(double k) const;
 

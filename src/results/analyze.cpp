@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include <malloc.h>
+
 #include "analysis/random.h"
 #include "core/log.h"
 #include "core/progress.h"
@@ -194,6 +196,13 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   return list;
 }
 
+// Every head needs the same few large buffers: handing them back to the system between heads would
+// cost a page fault per 4 KiB each time.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 // The name the capture itself gives its model, else the folder's.
 std::string default_label(const CaptureIndex& index) {
   if (!index.model.empty()) return index.model;
@@ -212,6 +221,7 @@ std::string default_label(const CaptureIndex& index) {
 
 AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   use_one_blas_thread();
+  keep_freed_memory();
   const CaptureIndex index = index_capture(options.data_root);
   AnalysisRun run;
   run.label = options.label.empty() ? default_label(index) : options.label;
