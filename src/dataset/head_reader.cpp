@@ -1,6 +1,8 @@
 #include "dataset/head_reader.h"
 
 #include <filesystem>
+#include <new>
+#include <stdexcept>
 
 #include <arrow/io/file.h>
 #include <arrow/util/key_value_metadata.h>
@@ -25,6 +27,10 @@ auto with_file_named(const std::string& path, const Body& body) {
     return body();
   } catch (const parquet::ParquetException& error) {
     bad_input("{}: not a readable Parquet file: {}", path, error.what());
+  } catch (const std::bad_alloc&) {
+    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
+  } catch (const std::length_error&) {
+    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
   }
 }
 
