@@ -29,11 +29,15 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
       signal_(fft_->size()),
       scratch_(fft_->size()) {
   if (thinning_ == 1) return;
+  double taps[kReach + 1];
+  for (int x = 0; x <= kReach; ++x) taps[x] = tap(x);
   const auto last = static_cast<std::size_t>(highest / step()) + 16;  // and a few beyond
   for (std::size_t k = 0; k <= last; ++k) {
-    double response = 0.5 * tap(0);
-    for (int x = 1; x <= kReach; ++x)
-      response += tap(x) * std::cos(step() * static_cast<double>(k) * x);
+    // cos(2w), cos(3w), cos(4w) from cos(w).
+    const double c = std::cos(step() * static_cast<double>(k));
+    const double c2 = 2 * c * c - 1;
+    const double response = 0.5 * taps[0] + taps[1] * c + taps[2] * c2 +
+                            taps[3] * c * (2 * c2 - 1) + taps[4] * (2 * c2 * c2 - 1);
     gain_.push_back(static_cast<float>(1 / (response * response)));
   }
 }

@@ -9,8 +9,8 @@ namespace qkscope {
 namespace {
 
 // Standardised values rarely leave this range; those that do share the outermost bins.
-constexpr double kNormalRange = 6;
-constexpr std::size_t kNormalBins = 2048;
+constexpr double kNormalRange = 5;
+constexpr std::size_t kNormalBins = 4096;
 constexpr std::size_t kSplitBins = 1024;
 constexpr double kEdgeRounding = 1e-9;  // a value may fall into its neighbour's bin by rounding
 
