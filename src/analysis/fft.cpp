@@ -18,9 +18,8 @@ struct Twiddle {
   float im;
 };
 
-// Four or eight floats that the compiler keeps in vector registers.
+// Four floats that the compiler keeps in a vector register.
 using Four = float __attribute__((vector_size(16)));
-using Eight = float __attribute__((vector_size(32)));
 
 template <typename Vector>
 inline Vector load(const float* from) {
@@ -39,7 +38,7 @@ struct Lines {
   const float* xi;
   float* yr;
   float* yi;
-  std::size_t quarter;
+  std::size_t apart;  // inputs of one butterfly
 };
 
 template <typename Vector>
@@ -49,34 +48,81 @@ inline void store_turned(const Lines& at, std::size_t k, const Vector& re, const
   store<Vector>(at.yi + k, re * w.im + im * w.re);
 }
 
-// `stride` butterflies with the same twiddles, a vector at a time.
+// A complex number per lane.
 template <typename Vector>
-inline void butterflies(const Lines& at, std::size_t stride, Twiddle w1, Twiddle w2, Twiddle w3) {
-  constexpr std::size_t kWidth = sizeof(Vector) / sizeof(float);
-  for (std::size_t k = 0; k < stride; k += kWidth) {
-    const auto ar = load<Vector>(at.xr + k);
-    const auto ai = load<Vector>(at.xi + k);
-    const auto br = load<Vector>(at.xr + k + at.quarter);
-    const auto bi = load<Vector>(at.xi + k + at.quarter);
-    const auto cr = load<Vector>(at.xr + k + 2 * at.quarter);
-    const auto ci = load<Vector>(at.xi + k + 2 * at.quarter);
-    const auto dr = load<Vector>(at.xr + k + 3 * at.quarter);
-    const auto di = load<Vector>(at.xi + k + 3 * at.quarter);
-    const Vector acr = ar + cr;
-    const Vector aci = ai + ci;
-    const Vector bdr = br + dr;
-    const Vector bdi = bi + di;
-    const Vector amr = ar - cr;
-    const Vector ami = ai - ci;
-    const Vector bmr = bi - di;  // -i (b - d)
-    const Vector bmi = dr - br;
-    store<Vector>(at.yr + k, acr + bdr);
-    store<Vector>(at.yi + k, aci + bdi);
-    store_turned<Vector>(at, k + stride, amr + bmr, ami + bmi, w1);
-    store_turned<Vector>(at, k + 2 * stride, acr - bdr, aci - bdi, w2);
-    store_turned<Vector>(at, k + 3 * stride, amr - bmr, ami - bmi, w3);
-  }
+struct Complex {
+  Vector re;
+  Vector im;
+
+  Complex operator+(const Complex& other) const { return {re + other.re, im + other.im}; }
+  Complex operator-(const Complex& other) const { return {re - other.re, im - other.im}; }
+  Complex times_minus_i() const { return {im, -re}; }
+};
+
+// The transform of four values.
+template <typename Vector>
+inline void four_point(Complex<Vector>& a, Complex<Vector>& b, Complex<Vector>& c,
+                       Complex<Vector>& d) {
+  const auto ac = a + c;
+  const auto am = a - c;
+  const auto bd = b + d;
+  const auto bm = (b - d).times_minus_i();
+  a = ac + bd;
+  b = am + bm;
+  c = ac - bd;
+  d = am - bm;
 }
+
+// One radix-8 pass of Stockham's transform: butterflies of eight values an eighth apart, results
+// `stride` apart, so that the order comes out right without bit reversal.
+struct EightPass {
+  std::size_t count;   // length of this level / 8
+  std::size_t stride;  // transforms interleaved, a multiple of four; also the step between twiddles
+
+  void run(const ComplexSignal& in, ComplexSignal& out, const float* cosine,
+           const float* sine) const {
+    const std::size_t eighth = count * stride;
+    for (std::size_t j = 0; j < count; ++j) {
+      Twiddle w[8];
+      for (std::size_t m = 1; m < 8; ++m) w[m] = {cosine[m * j * stride], sine[m * j * stride]};
+      for (std::size_t k = 0; k < stride; k += 4)
+        butterfly({in.re.data() + j * stride + k, in.im.data() + j * stride + k,
+                   out.re.data() + 8 * j * stride + k, out.im.data() + 8 * j * stride + k, eighth},
+                  w);
+    }
+  }
+
+ private:
+  void butterfly(const Lines& at, const Twiddle (&w)[8]) const {
+    Complex<Four> x[8];
+#pragma GCC unroll 8
+    for (std::size_t m = 0; m < 8; ++m)
+      x[m] = {load<Four>(at.xr + m * at.apart), load<Four>(at.xi + m * at.apart)};
+    four_point(x[0], x[2], x[4], x[6]);
+    four_point(x[1], x[3], x[5], x[7]);
+    // Odd results times exp(-i pi m / 4).
+    constexpr float kRoot = std::numbers::sqrt2_v<float> / 2;
+    const Complex<Four> turned[4] = {x[1],
+                                     {kRoot * (x[3].re + x[3].im), kRoot * (x[3].im - x[3].re)},
+                                     x[5].times_minus_i(),
+                                     {kRoot * (x[7].im - x[7].re), -kRoot * (x[7].re + x[7].im)}};
+    const Complex<Four> even[4] = {x[0], x[2], x[4], x[6]};
+#pragma GCC unroll 4
+    for (std::size_t m = 0; m < 4; ++m) {
+      put(at, m, even[m] + turned[m], w[m]);
+      put(at, m + 4, even[m] - turned[m], w[m + 4]);
+    }
+  }
+
+  void put(const Lines& at, std::size_t m, const Complex<Four>& value, Twiddle w) const {
+    if (m == 0) {
+      store<Four>(at.yr, value.re);
+      store<Four>(at.yi, value.im);
+      return;
+    }
+    store_turned<Four>(at, m * stride, value.re, value.im, w);
+  }
+};
 
 // Stores four vectors as the columns of a 4 x 4 block: row i holds element i of each.
 inline void store_columns(float* to, const Four& a, const Four& b, const Four& c, const Four& d) {
@@ -91,29 +137,22 @@ inline void store_columns(float* to, const Four& a, const Four& b, const Four& c
   store<Four>(to + 12, __builtin_shuffle(ab_high, cd_high, Index{2, 3, 6, 7}));
 }
 
-// One pass of Stockham's radix-4 transform: butterflies of four values a quarter apart, results
-// `stride` apart, so that the order comes out right without bit reversal.
-struct Pass {
-  std::size_t count;   // butterflies per value of the stride: length of this level / 4
-  std::size_t stride;  // transforms interleaved; also the step between this level's twiddles
-
-  void run(const ComplexSignal& in, ComplexSignal& out, const float* cosine,
-           const float* sine) const {
-    for (std::size_t j = 0; j < count; ++j) {
-      const Twiddle w1{cosine[j * stride], sine[j * stride]};
-      const Twiddle w2{cosine[2 * j * stride], sine[2 * j * stride]};
-      const Twiddle w3{cosine[3 * j * stride], sine[3 * j * stride]};
-      const Lines at{in.re.data() + j * stride, in.im.data() + j * stride,
-                     out.re.data() + 4 * j * stride, out.im.data() + 4 * j * stride,
-                     count * stride};
-      if (stride == 4) {
-        butterflies<Four>(at, 4, w1, w2, w3);
-      } else {
-        butterflies<Eight>(at, stride, w1, w2, w3);
-      }
+// What is left when the length is not a power of eight: one level of four or of two, without
+// twiddles.
+void last_radix_four(const ComplexSignal& in, ComplexSignal& out) {
+  const std::size_t quarter = in.size() / 4;
+  for (std::size_t k = 0; k < quarter; k += 4) {
+    Complex<Four> x[4];
+    for (std::size_t m = 0; m < 4; ++m)
+      x[m] = {load<Four>(in.re.data() + k + m * quarter),
+              load<Four>(in.im.data() + k + m * quarter)};
+    four_point(x[0], x[1], x[2], x[3]);
+    for (std::size_t m = 0; m < 4; ++m) {
+      store<Four>(out.re.data() + k + m * quarter, x[m].re);
+      store<Four>(out.im.data() + k + m * quarter, x[m].im);
     }
   }
-};
+}
 
 void last_radix_two(const ComplexSignal& in, ComplexSignal& out) {
   const std::size_t half = in.size() / 2;
@@ -185,8 +224,12 @@ void Fft::forward(ComplexSignal& signal, ComplexSignal& scratch) const {
   std::swap(signal, scratch);
   std::size_t length = size_ / 4;
   std::size_t stride = 4;
-  for (; length >= 4; length /= 4, stride *= 4) {
-    Pass{length / 4, stride}.run(signal, scratch, cosine_.data(), sine_.data());
+  for (; length >= 8; length /= 8, stride *= 8) {
+    EightPass{length / 8, stride}.run(signal, scratch, cosine_.data(), sine_.data());
+    std::swap(signal, scratch);
+  }
+  if (length == 4) {
+    last_radix_four(signal, scratch);
     std::swap(signal, scratch);
   }
   if (length == 2) {

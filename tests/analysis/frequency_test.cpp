@@ -16,7 +16,7 @@ namespace qkscope {
 namespace {
 
 TEST(Fft, AgreesWithTheSum) {
-  for (const std::size_t size : {64u, 128u, 256u, 512u}) {
+  for (const std::size_t size : {64u, 128u, 256u, 512u, 1024u}) {
     Random random(size);
     ComplexSignal signal(size);
     ComplexSignal scratch(size);
