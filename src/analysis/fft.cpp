@@ -126,15 +126,14 @@ struct EightPass {
 
 // Stores four vectors as the columns of a 4 x 4 block: row i holds element i of each.
 inline void store_columns(float* to, const Four& a, const Four& b, const Four& c, const Four& d) {
-  using Index = int __attribute__((vector_size(16)));
-  const Four ab_low = __builtin_shuffle(a, b, Index{0, 4, 1, 5});
-  const Four ab_high = __builtin_shuffle(a, b, Index{2, 6, 3, 7});
-  const Four cd_low = __builtin_shuffle(c, d, Index{0, 4, 1, 5});
-  const Four cd_high = __builtin_shuffle(c, d, Index{2, 6, 3, 7});
-  store<Four>(to, __builtin_shuffle(ab_low, cd_low, Index{0, 1, 4, 5}));
-  store<Four>(to + 4, __builtin_shuffle(ab_low, cd_low, Index{2, 3, 6, 7}));
-  store<Four>(to + 8, __builtin_shuffle(ab_high, cd_high, Index{0, 1, 4, 5}));
-  store<Four>(to + 12, __builtin_shuffle(ab_high, cd_high, Index{2, 3, 6, 7}));
+  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  store<Four>(to, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  store<Four>(to + 4, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  store<Four>(to + 8, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  store<Four>(to + 12, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
 }
 
 // What is left when the length is not a power of eight: one level of four or of two, without

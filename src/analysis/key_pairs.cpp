@@ -100,7 +100,6 @@ std::int64_t QueryColumns::after(std::int32_t key_bucket) const {
 
 PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink)
     : keys_(keys),
-      columns_(columns),
       sink_(std::move(sink)),
       scores_(multiply(keys.vectors, columns.mean)),
       weights_(transposed(columns.variance)),

@@ -70,7 +70,6 @@ class PairEvaluator {
   void variances_of_two(std::int64_t first, std::int64_t second);
 
   const SortedKeys& keys_;
-  const QueryColumns& columns_;
   Sink sink_;
   Matrix scores_;   // (keys, columns): key . mean, so that m is a difference of two scores
   Matrix weights_;  // (columns, dim): the columns' variances
