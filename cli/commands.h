@@ -8,8 +8,13 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app);
 
+void add_analyze(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_pca(CLI::App& app);
+void add_plasticity(CLI::App& app);
+void add_rotation(CLI::App& app);
+void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_trace(CLI::App& app);
 

@@ -8,6 +8,15 @@ find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Python3 COMPONENTS Interpreter)
 
+# The project's own environment (./run.sh makes it) holds pyarrow and what the tests compare with.
+if(NOT QKSCOPE_PYTHON)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+    set(QKSCOPE_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  else()
+    set(QKSCOPE_PYTHON ${Python3_EXECUTABLE})
+  endif()
+endif()
+
 # OpenBLAS: its CMake package where there is one, else the library and header on the usual paths.
 # LAPACKE may be part of OpenBLAS or a library of its own.
 find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
