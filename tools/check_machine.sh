@@ -17,8 +17,8 @@ step() {  # step NAME COMMAND...
     echo "$name: ok, $((SECONDS - start)) s"
   else
     echo "$name: FAILED after $((SECONDS - start)) s"
-    grep -E 'error|FAILED|Error' "$log" | head -40
-    tail -15 "$log"
+    grep -E 'error|FAILED|Error' "$log" | cut -c1-300 | head -40
+    tail -15 "$log" | cut -c1-300
     failed=1
     return 1
   fi
@@ -28,7 +28,7 @@ uname -mr
 c++ --version | head -1
 lscpu | grep 'Model name'
 step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-step build cmake --build --preset release -j "$(nproc)" || exit 1
+step build cmake --build --preset release -j "$(nproc)" -- -k 0 || exit 1
 part test && { step test ctest --preset release -j "$(nproc)"; grep -E 'tests passed|Failed|Skipped' build-logs/test.log; }
 if part asan; then
   step asan-configure cmake --preset asan && step asan-build cmake --build --preset asan -j "$(nproc)" &&
