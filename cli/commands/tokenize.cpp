@@ -1,0 +1,194 @@
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/mapped_file.h"
+#include "core/text.h"
+#include "core/thread_pool.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/utf8.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string tokenizer;
+  std::string text, text_file, jsonl;
+  std::string errors = "strict";
+  bool has_text = false;
+  bool tokens = false, offsets = false, no_special = false, decode = false, json = false;
+  std::int64_t max_length = 0;
+};
+
+std::string checked_utf8(std::string text, const Options& options, const std::string& where) {
+  const auto at = utf8::find_invalid(text);
+  if (at == std::string::npos) return text;
+  if (options.errors == "replace") return utf8::replace_invalid(text);
+  bad_input("{}: not UTF-8 at byte {}; '--errors replace' puts U+FFFD in such places", where, at);
+}
+
+Json to_json(const Tokenizer& tokenizer, const Tokenizer::Encoding& encoding,
+             const Options& options) {
+  Json out;
+  out["ids"] = encoding.ids;
+  if (options.tokens) {
+    for (const std::int32_t id : encoding.ids) out["tokens"].push_back(tokenizer.token_string(id));
+  }
+  if (options.offsets) {
+    for (const auto& [begin, end] : encoding.offsets) out["offsets"].push_back({begin, end});
+  }
+  if (options.max_length > 0) out["truncated"] = encoding.truncated;
+  return out;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Tokenizer::Encoding encode(const Tokenizer& tokenizer, const std::string& text,
+                           const Options& options) {
+  return tokenizer.encode(text, {!options.no_special, options.max_length, options.offsets});
+}
+
+void print_encoding(const Tokenizer& tokenizer, const std::string& text, const Options& options) {
+  const auto encoding = encode(tokenizer, text, options);
+  if (options.json) {
+    fmt::print("{}\n", dump(to_json(tokenizer, encoding, options)));
+    return;
+  }
+  if (!options.tokens && !options.offsets) {
+    fmt::print("{}\n", fmt::join(encoding.ids, " "));
+    return;
+  }
+  for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
+    fmt::print("{}", encoding.ids[i]);
+    if (options.tokens) fmt::print("\t{}", tokenizer.token_string(encoding.ids[i]));
+    if (options.offsets) {
+      fmt::print("\t{}-{}", encoding.offsets[i].begin, encoding.offsets[i].end);
+    }
+    fmt::print("\n");
+  }
+}
+
+std::vector<std::int32_t> parse_ids(const std::string& text, const std::string& where) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t at = 0; (at = text.find_first_not_of(" \t\r\n,[]", at)) != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(" \t\r\n,[]", at), text.size());
+    const std::int64_t id = parse_integer(text.substr(at, end - at), where);
+    if (id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
+      bad_input("{}: {} is not a token id", where, id);
+    }
+    ids.push_back(static_cast<std::int32_t>(id));
+    at = end;
+  }
+  return ids;
+}
+
+void print_decoded(const Tokenizer& tokenizer, const std::string& text, const std::string& where,
+                   const Options& options) {
+  const std::string decoded = tokenizer.decode(parse_ids(text, where), options.no_special);
+  fmt::print("{}\n", options.json ? dump(Json{{"text", decoded}}) : decoded);
+}
+
+// One line of a JSON Lines file, to the line that answers it.
+std::string answer(const Tokenizer& tokenizer, const std::string& line, const std::string& where,
+                   const Options& options) {
+  const bool replace = options.errors == "replace";
+  const Json object = parse_json(replace ? utf8::replace_invalid(line) : line, where);
+  const char* const key = options.decode ? "ids" : "text";
+  if (!object.is_object() || !object.contains(key)) {
+    bad_input("{}: expected an object with \"{}\"", where, key);
+  }
+  if (!options.decode) {
+    if (!object["text"].is_string()) bad_input("{}: \"text\" must be a string", where);
+    const auto text = object["text"].get<std::string>();
+    return dump(to_json(tokenizer, encode(tokenizer, text, options), options));
+  }
+  const std::string text =
+      tokenizer.decode(parse_ids(object["ids"].dump(), where), options.no_special);
+  return dump(Json{{"text", text}});
+}
+
+// A block of lines at a time, each line on a thread of its own, answers in order.
+void run_jsonl(const Tokenizer& tokenizer, const Options& options) {
+  constexpr std::size_t kBlock = 256;
+  std::ifstream file(options.jsonl, std::ios::binary);
+  if (!file) system_error("open", options.jsonl, errno);
+  std::vector<std::string> lines, answers;
+  std::int64_t done = 0;
+  for (bool more = true; more;) {
+    lines.clear();
+    for (std::string line; lines.size() < kBlock && (more = !!std::getline(file, line));) {
+      lines.push_back(std::move(line));
+    }
+    answers.assign(lines.size(), {});
+    parallel_for(std::ssize(lines), [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::string where = fmt::format("{}: line {}", options.jsonl, done + i + 1);
+      if (lines[at].find_first_not_of(" \t\r") == std::string::npos) return;
+      answers[at] = answer(tokenizer, lines[at], where, options) + "\n";
+    });
+    for (const std::string& text : answers) fmt::print("{}", text);
+    done += std::ssize(lines);
+  }
+}
+
+void run(const Options& options) {
+  options.common.apply();
+  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  if (!options.jsonl.empty()) return run_jsonl(tokenizer, options);
+  std::string text = options.text, where = "--text";
+  if (!options.text_file.empty()) {
+    where = options.text_file;
+    text = MappedFile(options.text_file).text();
+  } else if (!options.has_text) {
+    where = "standard input";
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  if (options.decode) return print_decoded(tokenizer, text, where, options);
+  print_encoding(tokenizer, checked_utf8(std::move(text), options, where), options);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
+  command->add_option("--tokenizer", options->tokenizer, "A tokenizer.json, or a folder with one")
+      ->required();
+  auto* text = command->add_option("--text", options->text, "The text itself");
+  auto* file = command->add_option("--text-file", options->text_file, "A file that is the text");
+  auto* jsonl = command->add_option("--jsonl", options->jsonl,
+                                    "A file with an object with \"text\" on each line");
+  text->excludes(file)->excludes(jsonl);
+  file->excludes(jsonl);
+  command
+      ->add_option("--max-length", options->max_length,
+                   "Cut to so many ids, special ones counted in")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--tokens", options->tokens, "Print each token's string");
+  command->add_flag("--offsets", options->offsets, "Print the characters each token came from");
+  command->add_flag("--no-special", options->no_special,
+                    "Add no special tokens; with --decode leave them out");
+  command->add_flag("--decode", options->decode, "The input is ids; print their text");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
+      ->check(CLI::IsMember({"strict", "replace"}));
+  command->footer("Without --text, --text-file and --jsonl the text is read from standard input.");
+  options->common.add_to(*command);
+  command->callback([options, text] {
+    options->has_text = text->count() > 0;
+    run(*options);
+  });
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,20 @@
+// The alphabet of byte-level tokenizers: one printable character for each of the 256 bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace qkscope {
+
+char32_t byte_to_character(unsigned char byte);
+std::optional<unsigned char> character_to_byte(char32_t character);
+
+// Each byte as its character, in UTF-8.
+std::string to_byte_alphabet(std::string_view bytes);
+
+// The way back; nullopt when some character is outside the alphabet.
+std::optional<std::string> from_byte_alphabet(std::string_view text);
+
+}  // namespace qkscope
