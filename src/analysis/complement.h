@@ -1,0 +1,23 @@
+// The part of a head's rows orthogonal to the plane (a, b), and the planes in it that turn.
+#pragma once
+
+#include "analysis/rotation.h"
+
+namespace qkscope {
+
+struct Complement {
+  std::vector<double> variance;  // (dim - 2) sums of squares, descending
+  Matrix axes;                   // (dim - 2, dim), orthonormal, orthogonal to a and b
+};
+
+// The principal axes of the pooled rows with `a` and `b` removed.
+Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
+                         std::span<const double> b);
+
+// Axes 2i and 2i+1 as planes. `search` covers the positions of the queries, then the keys.
+std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const CentredRows& keys,
+                                             const PooledMoments& pooled,
+                                             const Complement& complement, FrequencySearch& search,
+                                             const RotationOptions& options);
+
+}  // namespace qkscope

@@ -1,0 +1,23 @@
+// Pearson correlation and simple regression from sums, with p values that do not underflow.
+#pragma once
+
+#include <cstdint>
+
+namespace qkscope {
+
+struct Correlation {
+  double r = 0;        // NaN when one side does not vary
+  double p = 0;        // two-sided; 0 where it underflows
+  double log10_p = 0;  // exact where p underflows
+};
+
+// From centred sums: xy = sum x y, xx = sum x^2, yy = sum y^2 over n rows.
+Correlation correlation(double xy, double xx, double yy, std::int64_t n);
+
+// ln of the two-sided p value of r under no correlation (t distribution with n - 2 degrees).
+double log_p_of_correlation(double r, std::int64_t n);
+
+// ln of the regularised incomplete beta function I_x(a, 1/2), given x and 1 - x.
+double log_incomplete_beta_half(double a, double x, double one_minus_x);
+
+}  // namespace qkscope

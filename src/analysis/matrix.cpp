@@ -1,0 +1,100 @@
+#include "analysis/matrix.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <cblas.h>
+
+#include "core/error.h"
+
+// LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
+extern "C" void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda,
+                        double* w, double* work, const int* lwork, int* iwork, const int* liwork,
+                        int* info);
+
+namespace qkscope {
+namespace {
+
+int as_int(std::int64_t value) {
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+double dot(std::span<const double> x, std::span<const double> y) {
+  return cblas_ddot(as_int(std::ssize(x)), x.data(), 1, y.data(), 1);
+}
+
+double norm(std::span<const double> x) {
+  return cblas_dnrm2(as_int(std::ssize(x)), x.data(), 1);
+}
+
+Matrix multiply(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.rows);
+  Matrix product(left.rows, right.cols);
+  if (product.data.empty() || left.cols == 0) return product;
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, as_int(left.rows), as_int(right.cols),
+              as_int(left.cols), 1.0, left.data.data(), as_int(left.cols), right.data.data(),
+              as_int(right.cols), 0.0, product.data.data(), as_int(right.cols));
+  return product;
+}
+
+Matrix gram(const Matrix& rows) {
+  const auto n = rows.cols;
+  Matrix product(n, n);
+  if (rows.data.empty()) return product;
+  cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, as_int(n), as_int(rows.rows), 1.0,
+              rows.data.data(), as_int(n), 0.0, product.data.data(), as_int(n));
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < i; ++j) product(i, j) = product(j, i);
+  return product;
+}
+
+std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
+  QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
+  std::vector<double> product(static_cast<std::size_t>(matrix.rows));
+  if (product.empty()) return product;
+  cblas_dgemv(CblasRowMajor, CblasNoTrans, as_int(matrix.rows), as_int(matrix.cols), 1.0,
+              matrix.data.data(), as_int(matrix.cols), x.data(), 1, 0.0, product.data(), 1);
+  return product;
+}
+
+double quadratic_form(const Matrix& matrix, std::span<const double> x) {
+  return dot(multiply(matrix, x), x);
+}
+
+double trace(const Matrix& matrix) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < matrix.rows; ++i) sum += matrix(i, i);
+  return sum;
+}
+
+Eigen symmetric_eigen(const Matrix& matrix) {
+  QKSCOPE_ASSERT(matrix.rows == matrix.cols);
+  const int n = as_int(matrix.rows);
+  Eigen result{std::vector<double>(matrix.data.size() ? static_cast<std::size_t>(n) : 0), matrix};
+  if (n == 0) return result;
+  const int work_size = 1 + 6 * n + 2 * n * n;
+  const int integer_size = 3 + 5 * n;
+  std::vector<double> work(static_cast<std::size_t>(work_size));
+  std::vector<int> integers(static_cast<std::size_t>(integer_size));
+  int info = 0;
+  // Column-major and row-major are the same for a symmetric matrix; eigenvector i comes back as
+  // column i of theirs, which is row i of ours.
+  dsyevd_("V", "L", &n, result.vectors.data.data(), &n, result.values.data(), work.data(),
+          &work_size, integers.data(), &integer_size, &info);
+  if (info != 0)
+    failure("eigenvalues of a {0} x {0} covariance did not converge (LAPACK dsyevd says {1})", n,
+            info);
+  std::reverse(result.values.begin(), result.values.end());
+  for (int i = 0; i < n / 2; ++i)
+    std::swap_ranges(result.vectors.row(i), result.vectors.row(i) + n,
+                     result.vectors.row(n - 1 - i));
+  return result;
+}
+
+void use_one_blas_thread() {
+  openblas_set_num_threads(1);
+}
+
+}  // namespace qkscope

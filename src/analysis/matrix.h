@@ -1,0 +1,54 @@
+// A dense row-major matrix of doubles, and what the analyses need of linear algebra.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace qkscope {
+
+struct Matrix {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::vector<double> data;  // (rows, cols)
+
+  Matrix() = default;
+  Matrix(std::int64_t row_count, std::int64_t col_count)
+      : rows(row_count), cols(col_count), data(static_cast<std::size_t>(row_count * col_count)) {}
+
+  double* row(std::int64_t i) { return data.data() + i * cols; }
+  const double* row(std::int64_t i) const { return data.data() + i * cols; }
+  double& operator()(std::int64_t i, std::int64_t j) {
+    return data[static_cast<std::size_t>(i * cols + j)];
+  }
+  double operator()(std::int64_t i, std::int64_t j) const {
+    return data[static_cast<std::size_t>(i * cols + j)];
+  }
+};
+
+double dot(std::span<const double> x, std::span<const double> y);
+double norm(std::span<const double> x);
+
+// left (m, k) times right (k, n).
+Matrix multiply(const Matrix& left, const Matrix& right);
+// rows^T rows: (cols, cols), both triangles filled.
+Matrix gram(const Matrix& rows);
+// matrix times x.
+std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
+// x^T matrix x for a symmetric matrix.
+double quadratic_form(const Matrix& matrix, std::span<const double> x);
+double trace(const Matrix& matrix);
+
+struct Eigen {
+  std::vector<double> values;  // descending
+  Matrix vectors;              // (n, n): row i belongs to values[i], unit length
+};
+
+// All eigenvalues and eigenvectors of a symmetric matrix; failure when LAPACK does not converge.
+Eigen symmetric_eigen(const Matrix& matrix);
+
+// One BLAS thread: the analyses run on all cores head by head, and a product's rounding must not
+// depend on the number of threads.
+void use_one_blas_thread();
+
+}  // namespace qkscope

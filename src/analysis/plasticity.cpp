@@ -1,0 +1,171 @@
+#include "analysis/plasticity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "analysis/normality.h"
+#include "analysis/pair_tables.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+ResidualNormality residual_normality(QueryModel& model, double p_alpha) {
+  const auto rows = static_cast<std::size_t>(model.residuals.cols);
+  const auto first = normality_of({model.residuals.row(0), rows});
+  ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
+  std::vector<double> skews;
+  std::vector<double> kurtoses;
+  std::vector<double> ps;
+  for (std::int64_t j = 1; j < model.residuals.rows; ++j) {
+    const auto noise = normality_of({model.residuals.row(j), rows});
+    skews.push_back(std::fabs(noise.skew));
+    kurtoses.push_back(std::fabs(noise.excess_kurtosis));
+    ps.push_back(noise.ks_p);
+  }
+  double known = 0;
+  double below = 0;
+  for (const double p : ps) {
+    known += std::isnan(p) ? 0 : 1;
+    below += p < p_alpha ? 1 : 0;
+  }
+  result.median_abs_skew = median(skews);
+  result.median_abs_kurtosis = median(kurtoses);
+  result.median_ks_p = median(ps);
+  if (known > 0) result.share_below_alpha = below / known;
+  return result;
+}
+
+// Queries with the drift at the bucket's mean position and the overall residual variance.
+void add_linear_column(const QueryModel& model, std::int64_t column, QueryColumns& columns) {
+  const double t = columns.position[static_cast<std::size_t>(column)];
+  for (std::size_t j = 0; j < model.alpha.size(); ++j) {
+    const auto row = static_cast<std::int64_t>(j);
+    columns.mean(row, column) = model.alpha[j] + model.beta[j] * t;
+    columns.variance(row, column) = model.residual_variance[j];
+  }
+}
+
+// The drift on the first coordinate only; the others as the bucket's own queries have them.
+void add_bucket_column(const QueryModel& model, const QueryBucket& bucket, std::int64_t column,
+                       QueryColumns& columns) {
+  add_linear_column(model, column, columns);
+  for (std::size_t j = 1; j < model.alpha.size(); ++j) {
+    const auto row = static_cast<std::int64_t>(j);
+    columns.mean(row, column) = bucket.mean[j];
+    columns.variance(row, column) = bucket.variance[j];
+  }
+}
+
+QueryColumns query_columns(const QueryModel& model, PlasticityOptions::QueryModelKind kind) {
+  std::vector<const QueryBucket*> usable;
+  const bool linear = kind == PlasticityOptions::QueryModelKind::linear;
+  for (const auto& bucket : model.buckets)
+    if (linear || !bucket.variance.empty()) usable.push_back(&bucket);
+  QueryColumns columns;
+  const auto dim = static_cast<std::int64_t>(model.alpha.size());
+  columns.mean = Matrix(dim, std::ssize(usable));
+  columns.variance = Matrix(dim, std::ssize(usable));
+  for (const auto* bucket : usable) {
+    columns.bucket.push_back(bucket->bucket);
+    columns.position.push_back(bucket->position);
+    const auto column = columns.size() - 1;
+    if (linear) {
+      add_linear_column(model, column, columns);
+    } else {
+      add_bucket_column(model, *bucket, column, columns);
+    }
+  }
+  return columns;
+}
+
+double mean_of_table(const std::vector<BucketCell>& table) {
+  double sum = 0;
+  double count = 0;
+  for (const auto& cell : table) {
+    if (std::isnan(cell.mean.ap)) continue;
+    sum += cell.mean.ap;
+    count += 1;
+  }
+  return count > 0 ? sum / count : kNan;
+}
+
+// The profile at each query's bucket, averaged over the queries at positions [low, high).
+double profile_mean(const CentredRows& queries, const std::vector<ProfilePoint>& profile,
+                    double low, double high) {
+  double sum = 0;
+  double count = 0;
+  for (std::size_t i = 0; i < queries.source.position.size(); ++i) {
+    const auto t = queries.source.position[i];
+    if (t < low || t >= high) continue;
+    const auto point = std::lower_bound(
+        profile.begin(), profile.end(), queries.source.bucket[i],
+        [](const ProfilePoint& p, std::int32_t bucket) { return p.q_bucket < bucket; });
+    if (point == profile.end() || std::isnan(point->mean.ap)) continue;
+    sum += point->mean.ap;
+    count += 1;
+  }
+  return count > 0 ? sum / count : kNan;
+}
+
+double context_length(const CentredRows& queries, const CentredRows& keys) {
+  std::int32_t longest = 0;
+  for (const auto t : queries.source.position) longest = std::max(longest, t);
+  for (const auto t : keys.source.position) longest = std::max(longest, t);
+  return longest + 1.0;
+}
+
+void summarise_profile(const CentredRows& queries, const CentredRows& keys,
+                       PlasticityResult& result) {
+  const double length = context_length(queries, keys);
+  result.ap_profile_overall = profile_mean(queries, result.profile, 0, length);
+  result.ap_first20 = profile_mean(queries, result.profile, 0, 0.2 * length);
+  result.ap_last20 = profile_mean(queries, result.profile, 0.8 * length, length);
+  result.ap_drop = result.ap_first20 - result.ap_last20;
+}
+
+void weigh_components(PlasticityResult& result) {
+  double total = 0;
+  for (const double r2 : result.component_r2) total += std::max(0.0, r2);
+  const double uniform = 1 / static_cast<double>(result.component_r2.size());
+  for (const double r2 : result.component_r2)
+    result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
+}
+
+}  // namespace
+
+PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
+                                      const PlasticityOptions& options) {
+  QueryModel model = fit_queries(queries, keys);
+  PlasticityResult result;
+  result.r2_pos = model.r_squared_mean;
+  result.beta_norm = model.beta_norm;
+  result.r2_scalar = model.scalar_r_squared;
+  result.mae_baseline = model.mae_baseline;
+  result.mae_projection = model.mae_projection;
+  result.mae_ratio = model.mae_projection / model.mae_baseline;
+  result.normality = residual_normality(model, options.p_alpha);
+  const SortedKeys sorted = sort_keys(keys, rotate(keys, model));
+  using Kind = PlasticityOptions::QueryModelKind;
+  result.table = bucket_table(sorted, query_columns(model, Kind::linear),
+                              BucketRanges(queries.source, keys.source), options);
+  result.ap_overall = mean_of_table(result.table);
+  const QueryColumns columns = query_columns(model, options.profile_model);
+  auto tables = profile_tables(sorted, columns, options);
+  for (const auto& bucket : model.buckets) {
+    const auto at = std::lower_bound(columns.bucket.begin(), columns.bucket.end(), bucket.bucket);
+    const bool known = at != columns.bucket.end() && *at == bucket.bucket;
+    ProfilePoint point{bucket.bucket, bucket.position, bucket.count, {kNan, kNan, 0, 0}};
+    if (known) point.mean = tables.profile[static_cast<std::size_t>(at - columns.bucket.begin())];
+    result.profile.push_back(point);
+  }
+  result.heatmap = std::move(tables.heatmap);
+  summarise_profile(queries, keys, result);
+  result.component_r2 = std::move(model.r_squared);
+  weigh_components(result);
+  return result;
+}
+
+}  // namespace qkscope

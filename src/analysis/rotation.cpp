@@ -1,0 +1,193 @@
+#include "analysis/rotation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "analysis/complement.h"
+#include "analysis/correlation.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// E[(q-k)(q-k)^T] over all pairs of a query and a key.
+Matrix difference_covariance(const CentredRows& queries, const CentredRows& keys,
+                             const PooledMoments& pooled) {
+  Matrix covariance = queries.scatter;
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  for (std::size_t i = 0; i < dim; ++i)
+    for (std::size_t j = 0; j < dim; ++j) {
+      double& entry = covariance.data[i * dim + j];
+      entry = entry / nq + keys.scatter.data[i * dim + j] / nk + pooled.delta[i] * pooled.delta[j];
+    }
+  return covariance;
+}
+
+// x without its part along the unit vector a, twice so that nothing is left by rounding; empty when
+// x is parallel to a.
+std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
+  const double before = norm(x);
+  for (int round = 0; round < 2; ++round) {
+    const double along = dot(x, a);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] -= along * a[i];
+  }
+  const double length = norm(x);
+  if (!(length > 1e-12 * before)) return {};
+  for (double& value : x) value /= length;
+  return x;
+}
+
+std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
+                                         std::span<const double> a,
+                                         RotationOptions::Separation how) {
+  if (how == RotationOptions::Separation::mean) return unit_off(pooled.delta, a);
+  const Eigen eigen = symmetric_eigen(difference);
+  std::vector<double> top(eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols);
+  auto b = unit_off(std::move(top), a);
+  if (!b.empty() && dot(b, pooled.delta) < 0)
+    for (double& x : b) x = -x;
+  return b;
+}
+
+void describe_a(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                RotationResult& result) {
+  const auto& a = result.a;
+  const double total = trace(pooled.scatter);
+  const double variance = quadratic_form(pooled.scatter, a);
+  const double along_q = dot(queries.cross_scatter, a);
+  const double along_k = dot(keys.cross_scatter, a);
+  result.position_r = std::fabs(
+      correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
+  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
+                             queries.size())
+                     .r;
+  result.r_k_a =
+      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
+  result.alpha_q = along_q / queries.position_scatter;
+  result.alpha_k = along_k / keys.position_scatter;
+  result.mu_q_a = dot(queries.mean, a);
+  result.mu_k_a = dot(keys.mean, a);
+  result.bias_strength = result.mu_q_a * result.alpha_k;
+  result.var_frac_a = variance / total;
+}
+
+void describe_b(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                const Matrix& difference, RotationResult& result) {
+  const auto& b = result.b;
+  result.mu_q_b = dot(queries.mean, b);
+  result.mu_k_b = dot(keys.mean, b);
+  result.separation_strength = quadratic_form(difference, b) / trace(difference);
+  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
+  result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
+  result.content_var_b = (quadratic_form(queries.scatter, b) + quadratic_form(keys.scatter, b)) /
+                         static_cast<double>(pooled.count);
+}
+
+// The largest |correlation| with position over b and the complement's axes. Axes that hold nothing
+// but rounding error have no correlation.
+double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
+                            const Complement& complement) {
+  const double negligible = 1e-20 * trace(pooled.scatter);
+  double largest = 0;
+  const auto consider = [&](std::span<const double> axis, double variance) {
+    if (variance <= negligible) return;
+    const double r =
+        dot(pooled.cross_scatter, axis) / std::sqrt(variance * pooled.position_scatter);
+    largest = std::max(largest, std::fabs(r));
+  };
+  consider(b, quadratic_form(pooled.scatter, b));
+  for (std::int64_t i = 0; i < complement.axes.rows; ++i)
+    consider({complement.axes.row(i), static_cast<std::size_t>(complement.axes.cols)},
+             complement.variance[static_cast<std::size_t>(i)]);
+  return largest;
+}
+
+RotationResult without_direction(std::string reason) {
+  RotationResult result;
+  for (double* value :
+       {&result.position_r, &result.r_q_a, &result.r_k_a, &result.alpha_q, &result.alpha_k,
+        &result.mu_q_a, &result.mu_k_a, &result.mu_q_b, &result.mu_k_b, &result.bias_strength,
+        &result.separation_strength, &result.var_frac_a, &result.var_frac_b,
+        &result.plane_var_fraction, &result.residual_pos_r, &result.content_var_b, &result.omega,
+        &result.omega_r_squared})
+    *value = kNan;
+  result.undefined = std::move(reason);
+  return result;
+}
+
+FrequencyBand band_of(const RotationOptions& options) {
+  if (options.inv_freq.empty()) return {0, options.max_omega};
+  const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
+  return {*low, std::max(*high, *low * (1 + 1e-9))};
+}
+
+}  // namespace
+
+int RotationResult::active_planes() const {
+  return static_cast<int>(std::count_if(complement.begin(), complement.end(),
+                                        [](const auto& pair) { return pair.active; }));
+}
+
+Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
+                    const Matrix& directions) {
+  Matrix transposed(directions.cols, directions.rows);
+  for (std::int64_t i = 0; i < directions.rows; ++i)
+    for (std::int64_t j = 0; j < directions.cols; ++j) transposed(j, i) = directions(i, j);
+  Matrix projected = multiply(rows.centred, transposed);
+  std::vector<double> shift(static_cast<std::size_t>(directions.rows));
+  for (std::int64_t i = 0; i < directions.rows; ++i)
+    for (std::int64_t j = 0; j < directions.cols; ++j)
+      shift[static_cast<std::size_t>(i)] +=
+          directions(i, j) *
+          (rows.mean[static_cast<std::size_t>(j)] - pooled.mean[static_cast<std::size_t>(j)]);
+  for (std::int64_t i = 0; i < projected.rows; ++i)
+    for (std::int64_t j = 0; j < projected.cols; ++j)
+      projected(i, j) += shift[static_cast<std::size_t>(j)];
+  return projected;
+}
+
+RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
+                               const PooledMoments& pooled, const RotationOptions& options) {
+  if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
+  const double drift = norm(pooled.cross_scatter);
+  if (!(drift > 0)) return without_direction("no_drift");
+  RotationResult result;
+  for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
+  describe_a(queries, keys, pooled, result);
+  std::vector<std::int32_t> positions(queries.source.position.begin(),
+                                      queries.source.position.end());
+  positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
+  FrequencySearch search(positions, band_of(options));
+  Matrix only_a(1, queries.dim());
+  only_a.data = result.a;
+  auto along_a = project_rows(queries, pooled, only_a).data;
+  const auto keys_along_a = project_rows(keys, pooled, only_a).data;
+  along_a.insert(along_a.end(), keys_along_a.begin(), keys_along_a.end());
+  const auto wave = search.best_sinusoid(along_a);
+  result.omega = wave.omega;
+  result.omega_r_squared = wave.r_squared;
+
+  const Matrix difference = difference_covariance(queries, keys, pooled);
+  result.b = separation_direction(difference, pooled, result.a, options.separation);
+  if (result.b.empty()) {
+    auto nothing = without_direction("no_separation");
+    for (double RotationResult::*field :
+         {&RotationResult::mu_q_b, &RotationResult::mu_k_b, &RotationResult::separation_strength,
+          &RotationResult::var_frac_b, &RotationResult::plane_var_fraction,
+          &RotationResult::residual_pos_r, &RotationResult::content_var_b})
+      result.*field = nothing.*field;
+    result.undefined = nothing.undefined;
+    return result;
+  }
+  describe_b(queries, keys, pooled, difference, result);
+  const Complement complement = complement_of(pooled, result.a, result.b);
+  result.residual_pos_r = residual_correlation(pooled, result.b, complement);
+  result.complement = complement_pairs(queries, keys, pooled, complement, search, options);
+  return result;
+}
+
+}  // namespace qkscope

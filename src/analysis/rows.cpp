@@ -1,0 +1,71 @@
+#include "analysis/rows.h"
+
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+void centre_positions(CentredRows& rows) {
+  double sum = 0;
+  for (const auto t : rows.source.position) sum += t;
+  rows.position_mean = sum / static_cast<double>(rows.size());
+  for (const auto t : rows.source.position) {
+    const double d = t - rows.position_mean;
+    rows.position_scatter += d * d;
+  }
+}
+
+}  // namespace
+
+CentredRows centre(const Rows& source) {
+  const auto dim = static_cast<std::size_t>(source.dim);
+  const auto count = source.size();
+  QKSCOPE_ASSERT(count > 0 && source.vectors.size() == dim * source.position.size());
+  CentredRows rows{source, std::vector<double>(dim), Matrix(count, source.dim), {}, 0,
+                   0,      std::vector<double>(dim)};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* const x = source.vectors.data() + static_cast<std::size_t>(i) * dim;
+    for (std::size_t j = 0; j < dim; ++j) rows.mean[j] += x[j];
+  }
+  for (double& m : rows.mean) m /= static_cast<double>(count);
+  centre_positions(rows);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* const x = source.vectors.data() + static_cast<std::size_t>(i) * dim;
+    const double t = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
+    double* const out = rows.centred.row(i);
+    for (std::size_t j = 0; j < dim; ++j) {
+      out[j] = x[j] - rows.mean[j];
+      rows.cross_scatter[j] += t * out[j];
+    }
+  }
+  rows.scatter = gram(rows.centred);
+  return rows;
+}
+
+PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
+  QKSCOPE_ASSERT(queries.dim() == keys.dim());
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk);  // weight of the distance between the two means
+  const double apart = queries.position_mean - keys.position_mean;
+  PooledMoments pooled;
+  pooled.count = queries.size() + keys.size();
+  pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
+  pooled.position_scatter =
+      queries.position_scatter + keys.position_scatter + between * apart * apart;
+  pooled.scatter = queries.scatter;
+  for (std::size_t j = 0; j < dim; ++j) {
+    pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
+    pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
+    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
+                                   between * pooled.delta[j] * apart);
+  }
+  for (std::size_t i = 0; i < dim; ++i)
+    for (std::size_t j = 0; j < dim; ++j)
+      pooled.scatter.data[i * dim + j] +=
+          keys.scatter.data[i * dim + j] + between * pooled.delta[i] * pooled.delta[j];
+  return pooled;
+}
+
+}  // namespace qkscope
