@@ -96,9 +96,9 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
     selection.layers[layer].keys.insert(key_head);
   }
   if (selection.layers.empty())
-    bad_input("capture: every selected head is in a cross-attention layer, which text does not use");
-  const auto excluded =
-      static_cast<std::int64_t>(selection.excluded_layers.size() * heads.size());
+    bad_input(
+        "capture: every selected head is in a cross-attention layer, which text does not use");
+  const auto excluded = static_cast<std::int64_t>(selection.excluded_layers.size() * heads.size());
   selection.metadata = sampling_metadata(model, filter, selected.size(), keys.size(), excluded);
   return selection;
 }

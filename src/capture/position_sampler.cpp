@@ -44,7 +44,8 @@ int floor_log2_float32(std::int64_t n) {
   return static_cast<int>(std::floor(static_cast<float>(exact)));
 }
 
-void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed, std::size_t rows) {
+void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
+                        std::size_t rows) {
   if (positions.size() <= rows) return;
   const auto before = [seed](std::int32_t a, std::int32_t b) {
     const auto hash_a = mix(seed ^ mix(static_cast<std::uint64_t>(a) + 1));
@@ -61,9 +62,12 @@ void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed
 
 std::string_view sampler_type_name(SamplerType type) {
   switch (type) {
-    case SamplerType::log_uniform: return "log_uniform";
-    case SamplerType::uniform: return "uniform";
-    case SamplerType::all: return "all";
+    case SamplerType::log_uniform:
+      return "log_uniform";
+    case SamplerType::uniform:
+      return "uniform";
+    case SamplerType::all:
+      return "all";
   }
   return "";
 }
@@ -94,7 +98,8 @@ float PositionSampler::probability(std::int32_t bucket) const {
     case SamplerType::uniform:
       return static_cast<float>(
           std::min(1.0, options_.base_rate / static_cast<double>(options_.min_bucket_size)));
-    case SamplerType::all: return 1.0f;
+    case SamplerType::all:
+      return 1.0f;
   }
   return 1.0f;
 }

@@ -12,7 +12,8 @@
 namespace qkscope {
 namespace {
 
-// The state that MT19937's init_by_array makes of a key; handed to std::mt19937 as its seed sequence.
+// The state that MT19937's init_by_array makes of a key; handed to std::mt19937 as its seed
+// sequence.
 class ArraySeed {
  public:
   using result_type = std::uint32_t;
@@ -35,8 +36,8 @@ class ArraySeed {
     };
     std::size_t j = 0;
     for (std::size_t step = std::max(kWords, key_.size()); step > 0; --step) {
-      state[i] = (state[i] ^ (folded(state[i - 1]) * 1664525u)) + key_[j] +
-                 static_cast<std::uint32_t>(j);
+      state[i] =
+          (state[i] ^ (folded(state[i - 1]) * 1664525u)) + key_[j] + static_cast<std::uint32_t>(j);
       advance();
       j = (j + 1) % key_.size();
     }

@@ -58,7 +58,8 @@ TEST(PositionSampler, KeepsWhatTorchKeeps) {
 }
 
 TEST(PositionSampler, LogBucketsRoundAsFloat32Does) {
-  const PositionSampler sampler({.type = SamplerType::log_uniform, .min_bucket_size = 1, .max_rows = {}});
+  const PositionSampler sampler(
+      {.type = SamplerType::log_uniform, .min_bucket_size = 1, .max_rows = {}});
   const auto& cases = golden()["log_buckets"];
   for (std::size_t i = 0; i < cases["positions"].size(); ++i)
     EXPECT_EQ(sampler.bucket(cases["positions"][i]), cases["buckets"][i].get<int>())
