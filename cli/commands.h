@@ -11,5 +11,6 @@ void add_commands(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_dataset(CLI::App& app);
 
 }  // namespace qkscope::cli

@@ -57,6 +57,7 @@ def properties():
         "digit": characters_of(pre_tokenizers.Digits(individual_digits=True), alone=True),
         "punctuation": characters_of(pre_tokenizers.Punctuation("isolated"), alone=True),
         "word": words - not_words,
+        "regex_word": matching(r"\w"),
     }
 
 

@@ -13,8 +13,8 @@
 #include "core/mapped_file.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
+#include "core/utf8.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace qkscope::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include "tokenizer/aligned_text.h"
 
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 

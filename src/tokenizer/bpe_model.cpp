@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -70,6 +70,13 @@ std::string BpeModel::spelled(std::string_view token) const {
   return from_byte_alphabet(token).value_or(std::string());
 }
 
+std::uint32_t BpeModel::spelled_size(std::string_view text) const {
+  if (!bytes_) return static_cast<std::uint32_t>(text.size());
+  std::uint32_t size = 0;
+  for (const char byte : text) size += size_in_byte_alphabet(static_cast<unsigned char>(byte));
+  return size;
+}
+
 void BpeModel::note_joins() {
   for (const auto& [left, right, into] : file_.merges) {
     const std::string before = spelled(*file_.vocabulary.token(left));
@@ -97,7 +104,7 @@ bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
 
 void BpeModel::add_initial(std::string_view character, bool first, std::vector<Symbol>& symbols,
                            Symbol& pending) const {
-  const auto size = static_cast<std::uint32_t>(character.size());
+  const std::uint32_t size = spelled_size(character);
   std::int32_t id;
   std::string text;  // only where the character does not stand for itself
   if (first || file_.continuing_prefix.empty()) {
@@ -145,7 +152,7 @@ void BpeModel::encode_symbols(std::string_view word, Workspace& work,
                               std::vector<Symbol>& symbols) const {
   if (file_.ignore_merges) {
     if (const std::int32_t id = whole_.find(word); id >= 0) {
-      symbols.assign(1, {id, static_cast<std::uint32_t>(word.size())});
+      symbols.assign(1, {id, spelled_size(word)});
       return;
     }
   }

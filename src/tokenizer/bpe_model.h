@@ -52,7 +52,7 @@ class BpeModel {
 
   // Appends the ids of one word.
   void encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const;
-  // The same with the size in bytes of each token, not cached.
+  // The same with the size of each token in bytes of the vocabulary's spelling, not cached.
   void encode_symbols(std::string_view word, Workspace& work, std::vector<Symbol>& symbols) const;
 
   const Vocabulary& vocabulary() const { return file_.vocabulary; }
@@ -72,7 +72,8 @@ class BpeModel {
   bool is_boundary(const char* at) const;
   void note_joins();
   void note_initials();
-  std::string spelled(std::string_view characters) const;
+  std::string spelled(std::string_view token) const;
+  std::uint32_t spelled_size(std::string_view text) const;
 
   BpeFile file_;
   bool bytes_ = false;

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

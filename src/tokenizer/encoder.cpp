@@ -4,8 +4,9 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 
@@ -88,16 +89,23 @@ void Encoder::encode_word(const Job& job, Span word) const {
   const Pieces& pieces = job.work.pieces;
   const std::string_view text = pieces.text.text().substr(word.begin, word.end - word.begin);
   parts_.model.encode_symbols(text, job.work.model, job.work.symbols);
+  // The byte of the text that each byte of its spelling in the vocabulary belongs to.
+  std::vector<std::uint32_t> places;
+  for (std::uint32_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool mapped = parts_.pre_tokenizer.gives_bytes();
+    places.insert(places.end(), mapped ? size_in_byte_alphabet(byte) : 1, word.begin + i);
+  }
   std::uint32_t at = 0;
   for (const auto& [id, size] : job.work.symbols) {
     const Span inside{at, at + size};
     at += size;
     job.tokens.ids.push_back(id);
-    // Where characters were left out of a word the sizes may run past its end.
+    // Sizes may run past the end where a prefix was spelled out in bytes.
     job.tokens.sources.push_back(
-        inside.end > text.size()
+        inside.end > places.size()
             ? inside
-            : pieces.text.source({word.begin + inside.begin, word.begin + inside.end}));
+            : pieces.text.source({places[inside.begin], places[inside.end - 1] + 1}));
     job.tokens.strings.emplace_back(vocabulary().token(id).value_or(""));
   }
 }

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "core/error.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

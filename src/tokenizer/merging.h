@@ -11,7 +11,7 @@ namespace qkscope {
 
 struct Symbol {
   std::int32_t id;
-  std::uint32_t size;  // bytes of the word
+  std::uint32_t size;  // bytes of the word as the vocabulary spells it
 };
 
 // Memory to reuse between words.

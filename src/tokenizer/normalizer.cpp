@@ -5,7 +5,7 @@
 #include "tokenizer/json_spec.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/unicode_forms.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,7 @@
 #include "tokenizer/pattern.h"
 
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

@@ -1,11 +1,15 @@
 // Any other expression runs on PCRE2, compiled to machine code where it can be, under limits that
-// turn an expression that would run for ever into an error.
+// turn an expression that would run for ever into an error. PCRE2 has its own edition of Unicode
+// and its own idea of \w: the commonest classes are mended to be those of the tables.
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <algorithm>
+
 #include <pcre2.h>
 
 #include "core/error.h"
 #include "tokenizer/pattern.h"
-#include "tokenizer/utf8.h"
+#include "tokenizer/unicode.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -45,20 +49,87 @@ struct Workspace {
   Owned<pcre2_jit_stack> stack;
 };
 
+// `shown` is the expression as the file has it, for the message.
+Owned<pcre2_code> compile(const std::string& expression, const std::string& shown,
+                          const std::string& where) {
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  Owned<pcre2_code> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
+  if (!code) {
+    bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
+  }
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
+  return code;
+}
+
+// The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
+std::string mended(const std::string& basis, std::uint16_t flag) {
+  const auto code = compile("[" + basis + "]", basis, "qkscope");
+  const Workspace work(code.get());
+  std::string inside = basis;
+  constexpr char32_t kEnd = 0x110000;
+  const auto lacks = [&](char32_t c) {
+    if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
+    const std::string text = utf8::encode(c);
+    return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
+                       PCRE2_NO_UTF_CHECK, work.data.get(), work.context.get()) < 0;
+  };
+  for (char32_t c = 0; c < kEnd; ++c) {
+    if (!lacks(c)) continue;
+    const char32_t first = c;
+    while (c + 1 < kEnd && lacks(c + 1)) ++c;
+    inside += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(c));
+  }
+  return inside;
+}
+
+struct MendedClass {
+  std::string_view positive, negative;  // as an expression writes them
+  std::string inside;
+};
+
+const std::vector<MendedClass>& mended_classes() {
+  static const std::vector<MendedClass> classes = {
+      {"\\w", "\\W", mended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+      {"\\s", "\\S", mended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+      {"\\p{L}", "\\P{L}", mended("\\p{L}", unicode::kLetter)},
+      {"\\p{N}", "\\P{N}", mended("\\p{N}", unicode::kNumber)},
+  };
+  return classes;
+}
+
+// The expression with the classes above spelled out. A negative one inside [...] stays as it is.
+std::string spelled_out(std::string_view expression) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t at = 0; at < expression.size();) {
+    const std::string_view rest = expression.substr(at);
+    std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
+    std::string put(rest.substr(0, used));
+    for (const MendedClass& known : mended_classes()) {
+      if (rest.starts_with(known.positive)) {
+        put = in_class ? known.inside : "[" + known.inside + "]";
+        used = known.positive.size();
+      } else if (!in_class && rest.starts_with(known.negative)) {
+        put = "[^" + known.inside + "]";
+        used = known.negative.size();
+      }
+    }
+    if (rest[0] == '[') in_class = true;
+    if (rest[0] == ']') in_class = false;
+    out += put;
+    at += used;
+  }
+  return out;
+}
+
 class Pcre2Pattern : public Pattern {
  public:
-  Pcre2Pattern(const std::string& expression, std::string where) : where_(std::move(where)) {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at,
-                              nullptr));
-    if (!code_) {
-      bad_input("{}: cannot use the pattern '{}': {} (at character {})", where_, expression,
-                message(error), at);
-    }
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
-  }
+  Pcre2Pattern(const std::string& expression, std::string where)
+      : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
 
   void find(std::string_view text, std::vector<Match>& out) const override {
     const Workspace work(code_.get());

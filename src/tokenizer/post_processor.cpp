@@ -6,7 +6,7 @@
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qkscope {

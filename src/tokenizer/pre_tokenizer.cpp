@@ -8,7 +8,7 @@
 #include "tokenizer/json_spec.h"
 #include "tokenizer/split_stage.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

@@ -9,7 +9,7 @@
 #include "tokenizer/decoder.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/tokenizer_file.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "tokenizer/json_cursor.h"
 #include "tokenizer/model_file.h"
-#include "tokenizer/utf8.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

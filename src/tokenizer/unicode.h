@@ -18,6 +18,7 @@ enum Property : std::uint16_t {
   kDigit = 1 << 6,        // what the pre-tokenizer Digits cuts out
   kPunctuation = 1 << 7,  // what the pre-tokenizer Punctuation cuts out
   kWord = 1 << 8,         // \w of the pre-tokenizer Whitespace
+  kRegexWord = 1 << 9,    // \w
 };
 
 // The flags of every code point: one entry each, made on first use.

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/shard.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "core/thread_pool.h"
+#include "corpus/corpus.h"
+#include "tokenizer/tokenizer.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  CorpusOptions corpus;
+  std::string name, id_column, shard, tokenizer;
+  std::string errors = "strict";
+  std::int64_t max_length = 0;
+  bool no_special = false, json = false;
+};
+
+// Lengths of the documents, in bytes and in tokens.
+struct Lengths {
+  std::vector<std::int64_t> bytes, tokens;
+  std::int64_t truncated = 0;
+};
+
+// Reads and measures block by block: the texts of one block are held, no more.
+Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const Options& options) {
+  constexpr std::size_t kBlockBytes = 32 << 20;
+  Progress progress({"reading", "documents", 0, options.common.quiet});
+  Lengths lengths;
+  for (bool more = true; more;) {
+    std::vector<std::string> texts;
+    std::size_t held = 0;
+    for (Document document; held < kBlockBytes && (more = corpus.next(document));) {
+      held += document.text.size();
+      lengths.bytes.push_back(std::ssize(document.text));
+      texts.push_back(std::move(document.text));
+    }
+    if (tokenizer != nullptr) {
+      std::vector<Tokenizer::Encoding> encoded(texts.size());
+      parallel_for(std::ssize(texts), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        encoded[at] = tokenizer->encode(texts[at], {!options.no_special, options.max_length});
+      });
+      for (const auto& one : encoded) {
+        lengths.tokens.push_back(std::ssize(one.ids));
+        lengths.truncated += one.truncated;
+      }
+    }
+    progress.update(std::ssize(lengths.bytes));
+  }
+  progress.finish();
+  return lengths;
+}
+
+struct Summary {
+  std::int64_t total = 0, least = 0, median = 0, most = 0;
+};
+
+Summary summarize(std::vector<std::int64_t> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  Summary summary{0, values.front(), values[values.size() / 2], values.back()};
+  for (const std::int64_t value : values) summary.total += value;
+  return summary;
+}
+
+struct Bin {
+  std::int64_t from, to, count;  // from <= length < to
+};
+
+// Bins whose bounds double, from the shortest document's to the longest's.
+std::vector<Bin> histogram(const std::vector<std::int64_t>& lengths) {
+  std::vector<Bin> bins;
+  if (lengths.empty()) return bins;
+  const auto [least, most] = std::minmax_element(lengths.begin(), lengths.end());
+  std::int64_t from = 1;
+  while (2 * from <= *least) from *= 2;
+  if (*least == 0) from = 0;
+  for (; from <= *most; from = std::max<std::int64_t>(2 * from, 1)) {
+    const std::int64_t to = std::max<std::int64_t>(2 * from, 1);
+    bins.push_back({from, to, std::count_if(lengths.begin(), lengths.end(), [&](std::int64_t n) {
+                      return from <= n && n < to;
+                    })});
+  }
+  return bins;
+}
+
+Json to_json(const Summary& summary) {
+  return {{"total", summary.total},
+          {"min", summary.least},
+          {"median", summary.median},
+          {"max", summary.most}};
+}
+
+void print_json(const Corpus& corpus, const Lengths& lengths) {
+  const auto& counts = corpus.counts();
+  Json out{{"files", corpus.files()},           {"rows", counts.rows},
+           {"documents", counts.documents},     {"null_texts", counts.null_texts},
+           {"empty_texts", counts.empty_texts}, {"bytes", to_json(summarize(lengths.bytes))}};
+  for (const auto& [name, type] : corpus.columns()) {
+    out["columns"].push_back({{"name", name}, {"type", type}});
+  }
+  if (!lengths.tokens.empty()) {
+    out["tokens"] = to_json(summarize(lengths.tokens));
+    out["tokens"]["truncated"] = lengths.truncated;
+    for (const auto& [from, to, count] : histogram(lengths.tokens)) {
+      out["tokens"]["histogram"].push_back({{"from", from}, {"to", to}, {"count", count}});
+    }
+  }
+  fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string count(std::int64_t value) {
+  return format_count(static_cast<std::uint64_t>(value));
+}
+
+void print_summary(const char* what, const Summary& summary) {
+  fmt::print("{:<11}{} in all; shortest {}, median {}, longest {}\n", what, count(summary.total),
+             count(summary.least), count(summary.median), count(summary.most));
+}
+
+void print_tokens(const Lengths& lengths) {
+  print_summary("tokens", summarize(lengths.tokens));
+  if (lengths.truncated > 0) fmt::print("{:<11}{}\n", "truncated", count(lengths.truncated));
+  const std::vector<Bin> bins = histogram(lengths.tokens);
+  std::int64_t most = 1;
+  for (const Bin& bin : bins) most = std::max(most, bin.count);
+  fmt::print("\n{:>21}  documents\n", "tokens");
+  for (const auto& [from, to, documents] : bins) {
+    constexpr std::int64_t kWidth = 40;
+    const std::int64_t bar =
+        documents == 0 ? 0 : std::max<std::int64_t>(1, documents * kWidth / most);
+    std::string blocks;
+    for (std::int64_t i = 0; i < bar; ++i) blocks += "█";
+    fmt::print("{:>10} {:>10}  {:<9} {}\n", count(from), count(to - 1), count(documents), blocks);
+  }
+}
+
+void print_text(const Corpus& corpus, const Lengths& lengths) {
+  const auto& counts = corpus.counts();
+  fmt::print(
+      "{:<11}{}{}\n", "files", corpus.files().front(),
+      corpus.files().size() == 1 ? "" : fmt::format(" and {} more", corpus.files().size() - 1));
+  std::string columns;
+  for (const auto& [name, type] : corpus.columns()) {
+    columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", name, type);
+  }
+  fmt::print("{:<11}{}\n", "columns", columns);
+  fmt::print("{:<11}{}\n", "rows", count(counts.rows));
+  fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
+             count(counts.documents), count(counts.null_texts), count(counts.empty_texts));
+  print_summary("bytes", summarize(lengths.bytes));
+  if (!lengths.tokens.empty()) print_tokens(lengths);
+}
+
+void run(Options& options) {
+  options.common.apply();
+  if (!options.name.empty()) options.corpus.name = options.name;
+  if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
+  options.corpus.replace_invalid = options.errors == "replace";
+  if (!options.shard.empty()) {
+    std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
+  }
+  std::optional<Tokenizer> tokenizer;
+  if (!options.tokenizer.empty()) tokenizer = Tokenizer::load(options.tokenizer);
+  const auto corpus = open_corpus(options.corpus);
+  const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
+  if (options.json) {
+    print_json(*corpus, lengths);
+  } else {
+    print_text(*corpus, lengths);
+  }
+}
+
+}  // namespace
+
+void add_dataset(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("dataset", "Show what is in a text dataset");
+  CorpusOptions& corpus = options->corpus;
+  command
+      ->add_option("path", corpus.path,
+                   "A .parquet, .jsonl, .json, .csv or .txt file, or a folder of them")
+      ->required();
+  command->add_option("--name", options->name, "The dataset's configuration: a folder in it");
+  command->add_option("--split", corpus.split, "The split")->capture_default_str();
+  command->add_option("--text-column", corpus.text_column, "The column with the texts")
+      ->capture_default_str();
+  command->add_option("--id-column", options->id_column, "The column that identifies an example");
+  command->add_option("--limit", corpus.max_samples, "Only the first rows")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
+  command->add_option("--tokenizer", options->tokenizer,
+                      "Count tokens with this tokenizer.json, or the one in this folder");
+  command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--no-special", options->no_special, "Count no special tokens");
+  command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
+      ->check(CLI::IsMember({"strict", "replace"}));
+  command->add_flag("--json", options->json, "Print one JSON object");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli
