@@ -8,7 +8,7 @@ readonly packages=(
   python3 python3-venv python3-dev
   libopenblas-dev liblapacke-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libzstd-dev libcurl4-openssl-dev libgtest-dev libgmock-dev libbenchmark-dev
-  libpcre2-dev libutf8proc-dev
+  libpcre2-dev libutf8proc-dev libsleef-dev
 )
 readonly lint_packages=(clang-format clang-tidy)
 
@@ -61,6 +61,25 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
+# fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME.
+fuzz() {
+  local name=${1:-} seconds=${2:-300}
+  if [ ! -d "tests/fuzz/corpus/${name:-?}" ]; then
+    echo "error: './run.sh fuzz $name': expected one of: $(ls tests/fuzz/corpus | xargs)" >&2
+    exit 2
+  fi
+  set_up
+  need_packages clang
+  need_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+  cmake --preset fuzz >/dev/null
+  cmake --build build-fuzz --target "fuzz_$name"
+  local found="build-fuzz/corpus/$name"
+  mkdir -p "$found"
+  "build-fuzz/fuzz/fuzz_$name" "$found" "tests/fuzz/corpus/$name" \
+    -dict="tests/fuzz/$name.dict" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
+    -artifact_prefix=build-fuzz/
+}
+
 cpp_files() { git ls-files '*.cpp' '*.h' '*.cu'; }
 
 usage() {
@@ -70,6 +89,7 @@ usage() {
   demo           set up, build, make a tiny checkpoint and look inside it
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
+  fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
   bench          build and run the benchmarks beside their peers
   format         format the sources with clang-format
@@ -85,6 +105,7 @@ case "$command" in
   demo) build release && tools/demo.sh ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
+  fuzz) fuzz "$@" ;;
   build) build release ;;
   bench) need_python requirements-test.txt && need_python requirements-bench.txt && build release && tools/bench.sh "$@" ;;
   format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
@@ -93,7 +114,7 @@ case "$command" in
     cpp_files | xargs -r clang-format --dry-run -Werror
     build release
     git ls-files '*.cpp' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build --quiet ;;
-  clean) rm -rf build build-debug build-asan ;;
+  clean) rm -rf build build-debug build-asan build-fuzz ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

@@ -3,10 +3,12 @@
 namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
-  add_inspect(app);
-  add_trace(app);
+  add_capture(app);
   add_dataset(app);
+  add_inspect(app);
+  add_merge(app);
   add_tokenize(app);
+  add_trace(app);
 }
 
 }  // namespace qkscope::cli

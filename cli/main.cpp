@@ -1,45 +1,49 @@
-#include <exception>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "core/error.h"
-#include "core/log.h"
+#include "cli/program.h"
+#include "core/text.h"
 #include "core/version.h"
 
 namespace {
 
-constexpr int kBadInput = 2;
+using qkscope::cli::kBadInput;
+
+// CLI11 takes a first word that is no command for a missing one; we say what it is.
+std::string missing_command(const CLI::App& app) {
+  const auto words = app.remaining();
+  if (words.empty()) return "a command is needed";
+  std::vector<std::string> names;
+  for (const auto* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const auto guess = qkscope::nearest(words.front(), names);
+  return fmt::format("'{}' is not a command{}", words.front(),
+                     guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"What the attention heads of language models do with position", "qkscope"};
   app.set_version_flag("--version", fmt::format("qkscope {}", qkscope::kVersion));
-  app.require_subcommand(1);
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     return fmt::format("error: {}\n'{} --help' lists the options.\n", error.what(), at->get_name());
   });
   qkscope::cli::add_commands(app);
+  app.allow_extras();  // looked at below; after the commands, which would inherit it
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
-  return 0;
+  if (!app.get_subcommands().empty()) return 0;
+  fmt::print(stderr, "error: {}\n'qkscope --help' lists the commands.\n", missing_command(app));
+  return kBadInput;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  qkscope::set_up_logging(qkscope::Verbosity::normal);
-  try {
-    return run(argc, argv);
-  } catch (const qkscope::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return error.exit_code();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+  return qkscope::cli::guarded([&] { return run(argc, argv); });
 }

@@ -46,6 +46,13 @@ else()
   message(STATUS "qkscope: utf8proc not found: Unicode normalization in tokenizers will be refused")
 endif()
 
+# SLEEF's power function gives RoPE frequencies PyTorch's bits.
+find_path(SLEEF_INCLUDE_DIR NAMES sleef.h)
+find_library(SLEEF_LIBRARY NAMES sleef)
+if(NOT (SLEEF_INCLUDE_DIR AND SLEEF_LIBRARY))
+  message(STATUS "qkscope: SLEEF not found: some RoPE frequencies will differ from PyTorch's in the last bit")
+endif()
+
 if(QKSCOPE_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

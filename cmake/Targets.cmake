@@ -21,6 +21,11 @@ function(qkscope_test name)
   target_compile_definitions(test_${name} PRIVATE
     QKSCOPE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QKSCOPE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-                       PROPERTIES TIMEOUT 900)
+  if(QKSCOPE_SANITIZE)  # the search for leaks takes seconds at the end of each process: one for all
+    add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  else()
+    gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+                         PROPERTIES TIMEOUT 900)
+  endif()
 endfunction()

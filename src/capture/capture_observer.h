@@ -26,8 +26,8 @@ class CaptureObserver : public Observer {
   // activation: (rows of the batch, heads, head_dim)
   void see(HookPoint point, ConstTensorView activation) override;
 
-  std::int64_t rows() const { return rows_; }        // kept so far, over all heads
-  double seconds() const { return seconds_; }        // spent in here
+  std::int64_t rows() const { return rows_; }  // kept so far, over all heads
+  double seconds() const { return seconds_; }  // spent in here
 
  private:
   std::size_t group_of(HookPoint point) const;  // the number of groups where there is none

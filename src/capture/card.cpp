@@ -29,8 +29,9 @@ std::size_t head_count(const Manifest& manifest, HeadKind kind) {
 }
 
 void write_front_matter(Out out, const std::vector<std::string>& names) {
-  fmt::format_to(out, "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
-                      "- interpretability\nconfigs:\n");
+  fmt::format_to(out,
+                 "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
+                 "- interpretability\nconfigs:\n");
   for (const auto& name : names)
     fmt::format_to(out,
                    "- config_name: {0}\n  data_files:\n  - split: train\n    path: "
@@ -50,7 +51,8 @@ std::string positions_sentence(const SamplerOptions& sampler) {
           "each position with probability min(1, {} / 2^bucket); bucket = floor(log2(position + "
           "1)), at least ceil(log2({}))",
           sampler.base_rate, size);
-    case SamplerType::all: return fmt::format("all; bucket = position / {}", size);
+    case SamplerType::all:
+      return fmt::format("all; bucket = position / {}", size);
   }
   return "";
 }
@@ -128,8 +130,9 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
   const auto out = std::back_inserter(text);
   write_front_matter(out, names);
   fmt::format_to(out, "# Query and key vectors of {}\n\n", manifest.model_name);
-  fmt::format_to(out, "The query and key vectors of single attention heads, taken {} rotary "
-                      "position embedding at sampled token positions.\n\n",
+  fmt::format_to(out,
+                 "The query and key vectors of single attention heads, taken {} rotary "
+                 "position embedding at sampled token positions.\n\n",
                  manifest.metadata.at(metadata::kStage) == "pre_rope" ? "before" : "after");
   write_facts(out, manifest, summary);
   write_columns(out, manifest.token_strings);

@@ -128,7 +128,8 @@ OutputConfig read_output(YamlSection section) {
   output.hf_repo_id = section.text("hf_repo_id");
   output.hf_branch = section.text("hf_branch");
   output.private_repo = section.boolean("private").value_or(false);
-  output.write_batch_size = section.integer("write_batch_size", 1).value_or(output.write_batch_size);
+  output.write_batch_size =
+      section.integer("write_batch_size", 1).value_or(output.write_batch_size);
   section.finish();
   return output;
 }

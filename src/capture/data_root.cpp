@@ -30,8 +30,10 @@ void make_folders(const std::string& path) {
     differences.resize(kShownDifferences);
     differences.push_back(fmt::format("and {} more", more));
   }
-  bad_input("{}: holds a capture with another configuration ({}); choose another output.data_root, "
-            "or start again with --overwrite", root, fmt::join(differences, "; "));
+  bad_input(
+      "{}: holds a capture with another configuration ({}); choose another output.data_root, "
+      "or start again with --overwrite",
+      root, fmt::join(differences, "; "));
 }
 
 std::vector<fs::path> head_folders(const std::string& root) {
@@ -84,8 +86,10 @@ bool DataRoot::finished() const {
 void DataRoot::check_finished(const Json& identity) const {
   const Json state = load_json(state_file());
   if (!state.is_object() || !state.contains("configuration"))
-    bad_input("{}: holds a capture that another program made; choose another output.data_root, or "
-              "replace it with --overwrite", path_);
+    bad_input(
+        "{}: holds a capture that another program made; choose another output.data_root, or "
+        "replace it with --overwrite",
+        path_);
   if (state["configuration"] != identity) refuse(path_, state["configuration"], identity);
 }
 
@@ -93,15 +97,19 @@ void DataRoot::check_parts(const Json& identity, const Shard& shard) const {
   const auto there = shards();
   for (const auto& other : there) {
     if (other.count != shard.count)
-      bad_input("{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
-                "--overwrite", path_, other.count, other.count == 1 ? "" : "s", shard.count);
+      bad_input(
+          "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
+          "--overwrite",
+          path_, other.count, other.count == 1 ? "" : "s", shard.count);
     const Journal journal(part(other));
     if (journal.manifest().identity != identity)
       refuse(path_, journal.manifest().identity, identity);
   }
   if (there.empty() && !head_folders(path_).empty())
-    bad_input("{}: holds head files of another capture; choose another output.data_root, or replace "
-              "them with --overwrite", path_);
+    bad_input(
+        "{}: holds head files of another capture; choose another output.data_root, or replace "
+        "them with --overwrite",
+        path_);
 }
 
 std::vector<Shard> DataRoot::shards() const {

@@ -42,8 +42,7 @@ Journal::Journal(const std::string& folder) : folder_(folder) {
     const MappedFile file(folder + "/" + kJournalFile);
     const auto text = file.text();
     for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
-      const auto line =
-          parse_json(text.substr(valid_bytes_, end - valid_bytes_), file.path());
+      const auto line = parse_json(text.substr(valid_bytes_, end - valid_bytes_), file.path());
       if (line.value("complete", false))
         complete_ = true;
       else
@@ -86,11 +85,10 @@ void Journal::append(const Json& line) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) system_error("write", path, errno);
   const auto text = line.dump() + "\n";
-  const bool written =
-      ::ftruncate(file, static_cast<off_t>(valid_bytes_)) == 0 &&
-      ::pwrite(file, text.data(), text.size(), static_cast<off_t>(valid_bytes_)) ==
-          static_cast<ssize_t>(text.size()) &&
-      ::fsync(file) == 0;
+  const bool written = ::ftruncate(file, static_cast<off_t>(valid_bytes_)) == 0 &&
+                       ::pwrite(file, text.data(), text.size(), static_cast<off_t>(valid_bytes_)) ==
+                           static_cast<ssize_t>(text.size()) &&
+                       ::fsync(file) == 0;
   const int error = errno;
   ::close(file);
   if (!written) system_error("write", path, error);

@@ -14,7 +14,7 @@ namespace qkscope {
 struct JournalEntry {
   std::string segment;  // file name in the part's folder
   std::int64_t examples = 0;
-  std::int64_t rows = 0;    // over all heads
+  std::int64_t rows = 0;  // over all heads
   std::int64_t tokens = 0;
 };
 

@@ -18,12 +18,9 @@ std::optional<T> optional_from(const Json& json) {
 }
 
 Json group_to_json(const HeadGroup& group) {
-  return {{"layer", group.layer},
-          {"kind", std::string(1, static_cast<char>(group.kind))},
-          {"heads", group.heads},
-          {"window", or_null(group.window)},
-          {"rope", group.rope},
-          {"rope_inv_freq", group.rope_inv_freq}};
+  return {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
+          {"heads", group.heads}, {"window", or_null(group.window)},
+          {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
 }
 
 HeadGroup group_from_json(const Json& json) {

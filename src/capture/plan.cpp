@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/log.h"
 #include "core/version.h"
 #include "dataset/metadata_keys.h"
@@ -135,10 +136,8 @@ CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
   plan.config = config;
   plan.device = choose_device(device.empty() ? config.model.device_map : device);
   plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
-  plan.tokenizer_folder = config.tokenizer.name == config.model.name &&
-                                  std::filesystem::is_directory(config.model.name)
-                              ? plan.model_folder
-                              : resolve_checkpoint(config.tokenizer.name, "");
+  const auto& tokenizer = config.tokenizer.name;
+  plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
   const auto file = plan.model_folder + "/config.json";
   plan.model = read_model_config(
       merge_overrides(load_config(plan.model_folder), config.model.config_overrides), file);

@@ -95,7 +95,8 @@ class Run {
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
-    Progress progress({.what = "capture", .unit = "examples", .total = total, .quiet = options_.quiet});
+    Progress progress(
+        {.what = "capture", .unit = "examples", .total = total, .quiet = options_.quiet});
     PartWriter writer(plan_, model, journal);
     const auto start = Clock::now();
     const auto tokens_before = writer.tokens();
@@ -125,7 +126,8 @@ class Run {
     if (!inference.debug_logging || ++batches_ % inference.debug_log_every_n_batches != 0) return;
     std::int64_t tokens = 0;
     for (const auto& example : batch) tokens += example.record.tokens;
-    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.size(), tokens, seconds);
+    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.size(), tokens,
+              seconds);
   }
 
   const CapturePlan& plan_;

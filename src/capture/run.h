@@ -13,9 +13,9 @@ namespace qkscope {
 
 struct CaptureOptions {
   Shard shard;
-  bool overwrite = false;                     // removes what the folder holds; else continues it
-  bool quiet = false;                         // no progress
-  const std::atomic<bool>* stop = nullptr;    // when it becomes true the run ends after its batch
+  bool overwrite = false;                   // removes what the folder holds; else continues it
+  bool quiet = false;                       // no progress
+  const std::atomic<bool>* stop = nullptr;  // when it becomes true the run ends after its batch
 };
 
 struct CaptureResult {

@@ -33,9 +33,9 @@ struct BlockEntry {
 };
 
 struct Block {
-  std::span<const std::int32_t> positions;      // (rows)
-  std::span<const std::string> token_strings;   // (rows) or empty
-  std::span<const float> vectors;               // (heads, rows, head_dim)
+  std::span<const std::int32_t> positions;     // (rows)
+  std::span<const std::string> token_strings;  // (rows) or empty
+  std::span<const float> vectors;              // (heads, rows, head_dim)
 };
 
 class SegmentWriter {
@@ -84,7 +84,8 @@ class SegmentReader {
   std::vector<ExampleRecord> example_table() const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
   // The rows of the group's `head`-th head.
-  void read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim, HeadBlock& block) const;
+  void read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,
+            HeadBlock& block) const;
 
  private:
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;

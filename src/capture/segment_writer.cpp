@@ -40,7 +40,8 @@ std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
 
 void SegmentWriter::add_block(std::size_t example, std::size_t group, const Block& block) {
   QKSCOPE_ASSERT(example < examples_.size() && group < groups_);
-  QKSCOPE_ASSERT(block.token_strings.empty() || block.token_strings.size() == block.positions.size());
+  QKSCOPE_ASSERT(block.token_strings.empty() ||
+                 block.token_strings.size() == block.positions.size());
   if (block.positions.empty()) return;
   buffer_.clear();
   append(buffer_, block.positions.data(), block.positions.size_bytes());

@@ -52,8 +52,7 @@ Json scalar_to_json(const YAML::Node& node) {
 }
 
 Json to_json(const YAML::Node& node, int depth) {
-  if (depth > kDeepest)
-    bad_input("configuration: maps nested deeper than {} levels", kDeepest);
+  if (depth > kDeepest) bad_input("configuration: maps nested deeper than {} levels", kDeepest);
   if (node.IsScalar()) return scalar_to_json(node);
   if (node.IsSequence()) {
     Json list = Json::array();
@@ -75,16 +74,20 @@ std::string YamlDocument::where(const std::string& key, const YAML::Node& node) 
   for (const auto& option : overridden)
     if (key == option || key.starts_with(option + ".")) return "--set " + key;
   const auto line = node.Mark().line;
-  return line < 0 ? fmt::format("{}: {}", file, key) : fmt::format("{}:{}: {}", file, line + 1, key);
+  return line < 0 ? fmt::format("{}: {}", file, key)
+                  : fmt::format("{}:{}: {}", file, line + 1, key);
 }
 
 YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides) {
   const MappedFile mapped(file);
-  YamlDocument document{.file = file, .root = parse(std::string(mapped.text()), file), .overridden = {}};
+  YamlDocument document{
+      .file = file, .root = parse(std::string(mapped.text()), file), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap())
-    bad_input("{}: expected a map with the sections dataset, model, tokenizer, inference, capture "
-              "and output", file);
+    bad_input(
+        "{}: expected a map with the sections dataset, model, tokenizer, inference, capture "
+        "and output",
+        file);
   for (const auto& option : overrides) apply_override(document, option);
   return document;
 }

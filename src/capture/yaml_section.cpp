@@ -142,8 +142,7 @@ void YamlSection::finish() const {
     const auto key = entry.first.as<std::string>("");
     if (known_.contains(key)) continue;
     const auto near = nearest(key, names);
-    bad_input("{}: there is no such key{}",
-              document_.where(full(key), entry.first),
+    bad_input("{}: there is no such key{}", document_.where(full(key), entry.first),
               near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
                            : fmt::format("; did you mean {}?", full(near)));
   }

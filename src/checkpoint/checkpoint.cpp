@@ -3,36 +3,30 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "checkpoint/weight_index.h"
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/text.h"
 
 namespace qkscope {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kSingleFile = "model.safetensors";
 
 std::string join(const std::string& folder, const std::string& file) {
-  return (fs::path(folder) / file).string();
+  return (std::filesystem::path(folder) / file).string();
 }
 
-// Names in the folder for a message, sorted, the first few.
-std::string listing(const std::string& folder) {
+// For a message: the first few names.
+std::string listing(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 12;
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.insert(entry.path().filename().string());
-  std::string text;
-  std::size_t shown = 0;
-  for (const auto& name : names) {
-    if (shown++ == kMost) return fmt::format("{}, and {} more", text, names.size() - kMost);
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text.empty() ? "nothing" : text;
+  if (names.empty()) return "nothing";
+  const auto shown = std::span(names).first(std::min(kMost, names.size()));
+  const auto text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
 bool is_pickle(const std::string& name) {
@@ -41,8 +35,8 @@ bool is_pickle(const std::string& name) {
 }
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto name = entry.path().filename().string();
+  const auto names = names_in(folder);
+  for (const auto& name : names) {
     if (is_pickle(name))
       bad_input(
           "{}: the weights are a pickle checkpoint ({}), which can run code when it is read and is "
@@ -52,7 +46,7 @@ bool is_pickle(const std::string& name) {
           folder, name);
   }
   bad_input("{}: no weights: expected {} or {} with its shards; the folder holds {}", folder,
-            kSingleFile, kWeightIndexFile, listing(folder));
+            kSingleFile, kWeightIndexFile, listing(names));
 }
 
 std::map<std::string, std::string> load_weight_index(const std::string& folder) {
@@ -64,10 +58,10 @@ std::map<std::string, std::string> load_weight_index(const std::string& folder) 
 void check_shards(const std::string& folder, const std::set<std::string>& shards) {
   std::vector<std::string> missing;
   for (const auto& shard : shards)
-    if (!fs::exists(join(folder, shard))) missing.push_back(shard);
+    if (!path_exists(join(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), kWeightIndexFile, fmt::join(missing, ", "));
+              missing.size(), shards.size(), kWeightIndexFile, listing(missing));
 }
 
 }  // namespace
@@ -76,9 +70,9 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   checkpoint.config_ = load_config(folder);
-  if (fs::exists(join(folder, kSingleFile)))
+  if (path_exists(join(folder, kSingleFile)))
     checkpoint.open_single(kSingleFile);
-  else if (fs::exists(join(folder, kWeightIndexFile)))
+  else if (path_exists(join(folder, kWeightIndexFile)))
     checkpoint.open_shards();
   else
     refuse_without_weights(folder);

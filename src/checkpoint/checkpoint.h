@@ -25,6 +25,8 @@ class Checkpoint {
   // Weights: model.safetensors, or else the shards of model.safetensors.index.json. Other files
   // (consolidated.safetensors) are not looked at.
   static Checkpoint open(const std::string& folder);
+  Checkpoint(Checkpoint&&) noexcept = default;
+  Checkpoint& operator=(Checkpoint&&) noexcept = default;
 
   const std::string& folder() const { return folder_; }
   const Json& config() const { return config_; }  // config.json as it is on disk

@@ -3,17 +3,17 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "core/folder.h"
 
 namespace qkscope {
 
 Json load_config(const std::string& folder) {
-  namespace fs = std::filesystem;
-  if (!fs::exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
-  if (!fs::is_directory(folder))
+  if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
+  if (!is_folder(folder))
     bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
               folder);
-  const auto path = (fs::path(folder) / "config.json").string();
-  if (!fs::exists(path))
+  const auto path = (std::filesystem::path(folder) / "config.json").string();
+  if (!path_exists(path))
     bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
   Json config = load_json(path);
   if (!config.is_object())

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/mapped_file.h"
 #include "core/text.h"
 
@@ -61,22 +65,35 @@ bool is_commit_prefix(const std::string& text) {
 }
 
 std::vector<std::string> folders_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  if (!fs::is_directory(folder)) return names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  if (!is_folder(folder)) return {};
+  auto names = names_in(folder);
+  std::erase_if(names, [&](const std::string& name) { return !is_folder(folder / name); });
   return names;
+}
+
+// A link to a folder could lead round in a circle.
+bool is_folder_itself(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+void collect_refs(const fs::path& refs, const std::string& prefix,
+                  std::vector<std::string>& names) {
+  for (const auto& name : names_in(refs)) {
+    if (is_file(refs / name)) names.push_back(prefix + name);
+    if (is_folder_itself(refs / name)) collect_refs(refs / name, prefix + name + "/", names);
+  }
 }
 
 // Branches and tags, then commits, as a user would name them.
 std::string revisions_in(const fs::path& model) {
   std::vector<std::string> names;
-  const auto refs = model / "refs";
-  if (fs::is_directory(refs))
-    for (const auto& entry : fs::recursive_directory_iterator(refs))
-      if (entry.is_regular_file()) names.push_back(fs::relative(entry.path(), refs).string());
-  std::sort(names.begin(), names.end());
+  if (is_folder(model / "refs")) collect_refs(model / "refs", "", names);
   for (const auto& commit : folders_in(model / "snapshots")) names.push_back(commit);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
@@ -93,7 +110,7 @@ class CachedModel {
 
   std::string snapshot(const std::string& revision) const {
     const auto ref = folder_ / "refs" / revision;
-    if (fs::is_regular_file(ref)) return snapshot_of_ref(ref, revision);
+    if (is_file(ref)) return snapshot_of_ref(ref, revision);
     const auto commits = folders_in(folder_ / "snapshots");
     if (std::find(commits.begin(), commits.end(), revision) != commits.end())
       return path_of(revision);
@@ -123,7 +140,7 @@ class CachedModel {
     if (commit.empty() || commit.front() == '.' || !is_word(commit))
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
                 in_quotes(commit), download_command(id_, revision));
-    if (!fs::is_directory(path_of(commit)))
+    if (!is_folder(path_of(commit)))
       bad_input(
           "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
           "there: {}; download it with '{}'",
@@ -168,8 +185,8 @@ std::string hub_cache_folder() {
 
 std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision) {
   const auto& id = name_or_folder;
-  if (fs::is_directory(id)) return id;
-  if (fs::exists(id)) bad_input("{}: is a file; expected a checkpoint folder or a model id", id);
+  if (is_folder(id)) return id;
+  if (path_exists(id)) bad_input("{}: is a file; expected a checkpoint folder or a model id", id);
   if (!is_model_id(id))
     bad_input(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
@@ -182,7 +199,7 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
   std::string folder = "models";
   for (const auto& part : split(id, '/')) folder += "--" + part;
   const fs::path cache = hub_cache_folder();
-  if (!fs::is_directory(cache / folder))
+  if (!is_folder(cache / folder))
     bad_input(
         "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
         "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",

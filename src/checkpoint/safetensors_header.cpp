@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "checkpoint/safetensors.h"
@@ -37,6 +38,17 @@ std::optional<std::uint64_t> bits_per_element(const TensorEntry& entry) {
   for (const auto& [name, bits] : kOtherTypes)
     if (name == entry.stored_dtype) return bits;
   return std::nullopt;
+}
+
+std::string shape_text(const TensorEntry& entry) {
+  constexpr std::size_t kMost = 16;
+  if (entry.shape.size() > kMost) return fmt::format("of {} dimensions", entry.shape.size());
+  return fmt::format("[{}]", fmt::join(entry.shape, ", "));
+}
+
+// A value that should have been a whole number, for a message.
+std::string found_text(const Json& value) {
+  return value.is_number() ? value.dump() : value.type_name();
 }
 
 // The JSON text of the header.
@@ -96,9 +108,9 @@ class EntryParser {
         bad_input("{}: unknown field {}; expected dtype, shape and data_offsets only", where_,
                   in_quotes(field));
     if (!json["dtype"].is_string())
-      bad_input("{}: dtype is a {}, expected a string", where_, json["dtype"].type_name());
+      bad_input("{}: dtype: found {}, expected a string", where_, json["dtype"].type_name());
     if (!json["shape"].is_array())
-      bad_input("{}: shape is a {}, expected a list", where_, json["shape"].type_name());
+      bad_input("{}: shape: found {}, expected a list", where_, json["shape"].type_name());
     if (!json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
       bad_input("{}: data_offsets must be a list of two numbers, begin and end", where_);
   }
@@ -106,13 +118,14 @@ class EntryParser {
   std::int64_t shape_size(const Json& size) const {
     constexpr auto kLargest = std::uint64_t{std::numeric_limits<std::int64_t>::max()};
     if (!size.is_number_unsigned() || size.get<std::uint64_t>() > kLargest)
-      bad_input("{}: the shape holds {}, expected whole numbers from 0", where_, size.dump());
+      bad_input("{}: the shape holds {}, expected whole numbers from 0", where_, found_text(size));
     return size.get<std::int64_t>();
   }
 
   std::uint64_t offset(const Json& value) const {
     if (!value.is_number_unsigned())
-      bad_input("{}: data_offsets holds {}, expected whole numbers from 0", where_, value.dump());
+      bad_input("{}: data_offsets holds {}, expected whole numbers from 0", where_,
+                found_text(value));
     return value.get<std::uint64_t>();
   }
 
@@ -125,22 +138,21 @@ class EntryParser {
     for (const auto size : entry.shape) {
       empty |= size == 0;
       if (size != 0 && __builtin_mul_overflow(count, size, &count))
-        bad_input("{}: the shape [{}] has more elements than 64 bits can count", where_,
-                  fmt::join(entry.shape, ", "));
+        bad_input("{}: the shape {} has more elements than 64 bits can count", where_,
+                  shape_text(entry));
     }
     const auto bits_each = bits_per_element(entry);
     if (!bits_each) return;  // nothing is known of such a type but where it lies
     std::uint64_t bits = 0;
     if (__builtin_mul_overflow(empty ? 0 : static_cast<std::uint64_t>(count), *bits_each, &bits))
-      bad_input("{}: the shape [{}] in {} needs more bytes than 64 bits can count", where_,
-                fmt::join(entry.shape, ", "), entry.stored_dtype);
+      bad_input("{}: the shape {} in {} needs more bytes than 64 bits can count", where_,
+                shape_text(entry), entry.stored_dtype);
     if (bits % 8 != 0)
-      bad_input("{}: the shape [{}] in {} does not fill whole bytes", where_,
-                fmt::join(entry.shape, ", "), entry.stored_dtype);
+      bad_input("{}: the shape {} in {} does not fill whole bytes", where_, shape_text(entry),
+                entry.stored_dtype);
     if (bits / 8 != entry.end - entry.begin)
-      bad_input("{}: the shape [{}] in {} needs {} bytes, but data_offsets give {}", where_,
-                fmt::join(entry.shape, ", "), entry.stored_dtype, bits / 8,
-                entry.end - entry.begin);
+      bad_input("{}: the shape {} in {} needs {} bytes, but data_offsets give {}", where_,
+                shape_text(entry), entry.stored_dtype, bits / 8, entry.end - entry.begin);
   }
 
   std::string where_;
@@ -150,11 +162,11 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   std::map<std::string, std::string> metadata;
   if (json.is_null()) return metadata;
   if (!json.is_object())
-    bad_input("{}: {} is a {}, expected a map of strings", where, kMetadata, json.type_name());
+    bad_input("{}: {}: found {}, expected a map of strings", where, kMetadata, json.type_name());
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string())
-      bad_input("{}: {}: the value of {} is a {}, expected a string", where, kMetadata,
-                in_quotes(key), value.type_name());
+      bad_input("{}: {} {}: found {}, expected a string", where, kMetadata, in_quotes(key),
+                value.type_name());
     metadata.emplace(key, value.get<std::string>());
   }
   return metadata;

@@ -26,14 +26,14 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
               where);
   const Json& weight_map = json["weight_map"];
   if (!weight_map.is_object())
-    bad_input("{}: weight_map is a {}, expected a map from tensor name to shard file", where,
+    bad_input("{}: weight_map: found {}, expected a map from tensor name to shard file", where,
               weight_map.type_name());
   if (weight_map.empty()) bad_input("{}: weight_map is empty, expected tensor names", where);
 
   std::map<std::string, std::string> shards;
   for (const auto& [name, value] : weight_map.items()) {
     if (!value.is_string())
-      bad_input("{}: weight_map gives tensor {} a {}, expected the name of a shard file", where,
+      bad_input("{}: weight_map {}: found {}, expected the name of a shard file", where,
                 in_quotes(name), value.type_name());
     const auto& shard = value.get_ref<const std::string&>();
     if (!stays_in_folder(shard))

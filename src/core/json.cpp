@@ -54,6 +54,9 @@ class Guard {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, RepeatedKeys repeated) {
+  // The parser takes a zero byte for the end of the text and would pass by what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    bad_input("{}: not valid JSON at {}: a zero byte", where, place(text, zero + 1));
   Guard guard(where, repeated);
   try {
     return Json::parse(text, std::ref(guard));

@@ -46,14 +46,12 @@ std::string Shape::to_string() const {
 
 Tensor::Tensor(const Shape& shape, DType dtype) : dtype_(dtype), shape_(shape) {
   const auto bytes = static_cast<std::size_t>(shape.count()) * dtype_size(dtype);
-  try {
-    // At least one byte, so that an empty tensor still has an address.
-    bytes_.reset(
-        static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 1), kAlignment)));
-  } catch (const std::bad_alloc&) {
+  // At least one byte, so that an empty tensor still has an address.
+  bytes_.reset(static_cast<std::byte*>(
+      ::operator new[](std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow)));
+  if (bytes_ == nullptr)
     failure("out of memory: a {} tensor of shape {} needs {:.2f} GiB", dtype_name(dtype),
             shape.to_string(), static_cast<double>(bytes) / (1u << 30));
-  }
 }
 
 void Tensor::Free::operator()(std::byte* bytes) const {

@@ -52,9 +52,8 @@ ExamplesWriter::ExamplesWriter(const std::string& path, std::int64_t row_group_s
   const auto properties =
       parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
   const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-  state_->writer = state_->take(
-      parquet::arrow::FileWriter::Open(*state_->schema, arrow::default_memory_pool(),
-                                       state_->stream, properties, arrow_properties));
+  state_->writer = state_->take(parquet::arrow::FileWriter::Open(
+      *state_->schema, arrow::default_memory_pool(), state_->stream, properties, arrow_properties));
 }
 
 ExamplesWriter::~ExamplesWriter() = default;

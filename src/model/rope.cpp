@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "model/power.h"
 
 namespace qkscope {
 namespace {
@@ -25,8 +26,7 @@ std::vector<float> wavelengths(double theta, std::int64_t dim) {
   std::vector<float> powers(static_cast<std::size_t>(dim / 2));
   for (std::size_t i = 0; i < powers.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    powers[i] = static_cast<float>(
-        std::pow(static_cast<double>(static_cast<float>(theta)), static_cast<double>(exponent)));
+    powers[i] = power(static_cast<float>(theta), exponent);
   }
   return powers;
 }
@@ -50,8 +50,8 @@ RopeFrequencies dynamic(const RopeConfig& rope, std::int64_t length) {
       factor * static_cast<float>(length) / static_cast<float>(rope.max_positions) -
       (factor - 1.0f);
   const double exponent = static_cast<double>(rope.dim) / static_cast<double>(rope.dim - 2);
-  const float theta =
-      static_cast<float>(rope.theta) * std::pow(stretch, static_cast<float>(exponent));
+  const float theta = static_cast<float>(rope.theta) *
+                      static_cast<float>(std::pow(static_cast<double>(stretch), exponent));
   return {plain(theta, rope.dim), 1.0f};
 }
 
@@ -90,10 +90,7 @@ RopeFrequencies yarn(const RopeConfig& rope) {
         (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
         1.0f);
     const float keep = 1.0f - ramp;
-    // Rounded after each product, as element-wise tensor operations are.
-    const volatile float stretched = interpolated * (1.0f - keep);
-    const volatile float kept = extrapolated * keep;
-    inverse[i] = stretched + kept;
+    inverse[i] = interpolated * (1.0f - keep) + extrapolated * keep;
   }
   return {inverse, static_cast<float>(yarn_attention_factor(rope))};
 }
@@ -112,9 +109,7 @@ RopeFrequencies llama3(const RopeConfig& rope) {
       const float smooth =
           (static_cast<float>(original) / wavelength - static_cast<float>(rope.low_freq_factor)) /
           static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
-      const volatile float stretched = (1.0f - smooth) * value / factor;
-      const volatile float kept = smooth * value;
-      value = stretched + kept;
+      value = (1.0f - smooth) * value / factor + smooth * value;
     }
   }
   return {inverse, 1.0f};

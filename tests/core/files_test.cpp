@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/mapped_file.h"
 #include "core/output_file.h"
 #include "temporary_folder.h"
@@ -53,6 +54,19 @@ TEST(MappedFile, EmptyFileAndFolder) {
   EXPECT_EQ(MappedFile(folder.file("empty")).bytes().size(), 0u);
   EXPECT_THROW(MappedFile(folder.path()), Error);
   EXPECT_THROW(MappedFile(folder.file("absent")), Error);
+}
+
+TEST(Folder, LooksWithoutThrowing) {
+  const TemporaryFolder folder;
+  write_file(folder.file("b"), "");
+  write_file(folder.file("a"), "");
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(is_folder(folder.path()));
+  EXPECT_FALSE(is_folder(folder.file("a")));
+  EXPECT_TRUE(path_exists(folder.file("a")));
+  EXPECT_FALSE(path_exists(folder.file("c")));
+  EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than a name may be
+  EXPECT_THROW(names_in(folder.file("c")), Error);
 }
 
 }  // namespace

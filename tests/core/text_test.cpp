@@ -68,6 +68,11 @@ TEST(Json, RepeatedKeysAreRefusedWhereAsked) {
   }
 }
 
+TEST(Json, AZeroByteDoesNotEndTheText) {
+  EXPECT_THROW(parse_json(std::string_view("{}\0oops", 7), "f.json"), Error);
+  EXPECT_EQ(parse_json(R"("\u0000")", "f.json").get<std::string>().size(), 1u);
+}
+
 TEST(Json, DeepNestingIsRefused) {
   EXPECT_THROW(parse_json(std::string(100000, '['), "deep.json"), Error);
 }

@@ -1,0 +1,16 @@
+// Looking at folders without exceptions of the standard library.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qkscope {
+
+// False also where the system cannot tell (a name too long, no permission on the way).
+bool path_exists(const std::string& path);
+bool is_folder(const std::string& path);
+
+// Names of everything in the folder, sorted, without "." and "..".
+std::vector<std::string> names_in(const std::string& folder);
+
+}  // namespace qkscope

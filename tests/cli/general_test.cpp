@@ -1,0 +1,39 @@
+// What holds for every command.
+#include <gmock/gmock.h>
+
+#include "core/version.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Cli, VersionAndHelp) {
+  EXPECT_EQ(run_program("qkscope --version").out, std::string("qkscope ") + kVersion + "\n");
+  const auto help = run_program("qkscope --help");
+  EXPECT_EQ(help.status, 0);
+  for (const auto* command : {"inspect", "trace", "tokenize"}) {
+    EXPECT_THAT(help.out, HasSubstr(command));
+    const auto own = run_program(std::string("qkscope ") + command + " --help");
+    EXPECT_EQ(own.status, 0) << command;
+    EXPECT_THAT(own.out, HasSubstr("--threads")) << command;
+  }
+}
+
+TEST(Cli, WrongCommandsAndOptionsAreBadInput) {
+  const auto none = run_program("qkscope");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.err, HasSubstr("a command is needed"));
+  const auto unknown = run_program("qkscope inspct x");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("'inspct' is not a command"));
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean 'inspect'?"));
+  const auto option = run_program("qkscope inspect x --no-such-option");
+  EXPECT_EQ(option.status, 2);
+  EXPECT_THAT(option.err, HasSubstr("--no-such-option"));
+  EXPECT_EQ(run_program("qkscope inspect x --threads 0").status, 2);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,48 @@
+#include <gmock/gmock.h>
+
+#include "core/json.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kGolden = QKSCOPE_SOURCE_DIR "/tests/golden/";
+
+TEST(Inspect, SaysWhatACheckpointIs) {
+  const auto outcome = run_program("qkscope inspect " + kGolden + "smollm3_list --length 1000");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto* part :
+       {"smollm3", "NoPE", "layers 1-2", "4 query, 2 key/value", "38 BF16", "for 1000 tokens"})
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+}
+
+TEST(Inspect, JsonHoldsEveryLayer) {
+  const auto outcome = run_program("qkscope inspect " + kGolden + "gemma3_text --json");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const Json json = parse_json(outcome.out, "output");
+  EXPECT_EQ(json["family"], "gemma3_text");
+  EXPECT_EQ(json["layers"].size(), json["n_layers"].get<std::size_t>());
+  EXPECT_EQ(json["layers"][0]["attention"], "sliding");
+  EXPECT_TRUE(json["tensors"].contains("model.norm.weight"));
+  EXPECT_GT(json["memory"]["activation_bytes"].get<std::int64_t>(), 0);
+}
+
+TEST(Inspect, EveryTensorIsListedWhenAsked) {
+  EXPECT_THAT(run_program("qkscope inspect " + kGolden + "glm --tensors").out,
+              HasSubstr("mlp.gate_up_proj.weight ["));
+}
+
+TEST(Inspect, BadFoldersAreNamed) {
+  const auto missing = run_program("qkscope inspect no/such/folder");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.err, HasSubstr("no/such/folder"));
+  const TemporaryFolder empty;
+  const auto nothing = run_program("qkscope inspect " + empty.path());
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("config.json"));
+}
+
+}  // namespace
+}  // namespace qkscope

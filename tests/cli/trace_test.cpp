@@ -1,0 +1,109 @@
+#include <filesystem>
+
+#include <gmock/gmock.h>
+
+#include "checkpoint/safetensors.h"
+#include "core/output_file.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kModel = QKSCOPE_SOURCE_DIR "/tests/golden/smollm3_list";
+
+// Runs trace with these options and opens what it wrote.
+class Trace : public testing::Test {
+ protected:
+  Outcome run(const std::string& options) {
+    return run_program("qkscope trace --model " + kModel + " --out " + file() + " " + options);
+  }
+  std::string file() const { return folder_.file("trace.safetensors"); }
+  Shape shape(const std::string& name) const {
+    return SafetensorsFile(file()).tensor(name).shape();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Trace, StoresHookedTensorsUnderTheirNames) {
+  const auto outcome = run("--token-ids 1,2,3,4,5 --hooks 'blocks.*.attn.hook_rot_q,logits'");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("5 tokens, 5 tensors"));
+  EXPECT_EQ(shape("blocks.3.attn.hook_rot_q"), Shape({5, 4, 8}));
+  EXPECT_EQ(shape("logits"), Shape({5, 96}));
+  EXPECT_EQ(SafetensorsFile(file()).header().tensors.size(), 5u);
+}
+
+TEST_F(Trace, PositionsKeepTheirRowsAndQueryRows) {
+  ASSERT_EQ(
+      run("--token-ids 1,2,3,4,5 --hooks 'blocks.0.attn.hook_k,blocks.0.attn.hook_pattern'").status,
+      0);
+  const auto all = [&] {
+    const SafetensorsFile trace(file());
+    const float* values = trace.tensor("blocks.0.attn.hook_k").data<float>();
+    return std::vector<float>(values, values + trace.tensor("blocks.0.attn.hook_k").size());
+  }();
+  ASSERT_EQ(run("--token-ids 1,2,3,4,5 --positions 1,-1 --hooks "
+                "'blocks.0.attn.hook_k,blocks.0.attn.hook_pattern'")
+                .status,
+            0);
+  EXPECT_EQ(shape("blocks.0.attn.hook_k"), Shape({2, 2, 8}));
+  EXPECT_EQ(shape("blocks.0.attn.hook_pattern"), Shape({4, 2, 5}));
+  const SafetensorsFile chosen(file());
+  const float* kept = chosen.tensor("blocks.0.attn.hook_k").data<float>();
+  EXPECT_TRUE(std::equal(kept, kept + 16, all.begin() + 16));
+  EXPECT_TRUE(std::equal(kept + 16, kept + 32, all.begin() + 64));
+}
+
+TEST_F(Trace, TokenIdsFromAJsonFile) {
+  write_file(folder_.file("ids.json"), "{\"ids\": [7, 8, 9]}");
+  EXPECT_EQ(run("--hooks hook_embed --token-ids " + folder_.file("ids.json")).status, 0);
+  EXPECT_EQ(shape("hook_embed"), Shape({3, 32}));
+}
+
+TEST_F(Trace, ConfigurationOverridesChangeTheModel) {
+  ASSERT_EQ(run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q").status, 0);
+  const std::string before(MappedFile(file()).text());
+  ASSERT_EQ(
+      run("--token-ids 1,2,3 --hooks blocks.0.attn.hook_rot_q --config-override rope_theta=100")
+          .status,
+      0);
+  EXPECT_NE(MappedFile(file()).text(), before);
+}
+
+TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
+  const auto expect = [&](const std::string& options, const std::string& part) {
+    const auto outcome = run(options);
+    EXPECT_EQ(outcome.status, 2) << options;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << options;
+    EXPECT_FALSE(std::filesystem::exists(file())) << options;
+  };
+  expect("--token-ids 1,2 --hooks blocks.0.attn.hook_rotq",
+         "did you mean 'blocks.0.attn.hook_rot_q'");
+  expect("--token-ids 1,999 --hooks logits", "token id 999 at position 1");
+  expect("--token-ids 1,,2 --hooks logits", "--token-ids");
+  expect("--token-ids 1,-2 --hooks logits", "-2 is not a token id");
+  expect("--token-ids no-such.json --hooks logits", "no-such.json");
+  expect("--token-ids 1,2 --hooks logits --positions 2", "positions 0 to 1");
+  expect("--token-ids 1,2 --hooks logits --positions 1:1", "names no position");
+  expect("--token-ids 1,2 --hooks logits --positions x", "--positions");
+  expect("--hooks logits", "--text");
+  expect("--token-ids 1 --text hello --hooks logits", "--text");
+  expect("--token-ids 1 --hooks logits --device tpu", "--device");
+  expect("--token-ids 1 --hooks logits --device cuda", "no CUDA backend");
+  expect("--token-ids 1 --hooks logits --dtype int8", "--dtype");
+  expect("--token-ids 1 --hooks logits --config-override x", "KEY=VALUE");
+  expect("--text hello --hooks logits", "tokenizer");
+}
+
+TEST_F(Trace, OutputThatCannotBeWrittenIsSaid) {
+  const auto outcome = run_program("qkscope trace --model " + kModel +
+                                   " --token-ids 1 --hooks logits --out /no/such/x.safetensors");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("/no/such"));
+}
+
+}  // namespace
+}  // namespace qkscope

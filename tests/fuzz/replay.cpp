@@ -1,0 +1,63 @@
+// Stands in for libFuzzer where the compiler has none: replays a corpus, then seeded mutations.
+//   fuzz_NAME CORPUS_FOLDER MUTATIONS    run everything
+//   fuzz_NAME FILE                       run one input, as libFuzzer does with a crash it kept
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/mapped_file.h"
+#include "core/output_file.h"
+#include "core/text.h"
+#include "mutate.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace qkscope {
+namespace {
+
+// An exception that leaves the target ends the run; its input is kept to be looked at.
+void run_input(const std::string& input, const std::string& name) {
+  try {
+    LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+  } catch (const std::exception& error) {
+    write_file("fuzz-crash", input);
+    failure("{}: the target threw: {}; the input is in ./fuzz-crash", name, error.what());
+  }
+}
+
+std::vector<std::string> load_corpus(const std::string& folder) {
+  std::vector<std::string> corpus;
+  for (const auto& name : names_in(folder))
+    corpus.emplace_back(MappedFile(fmt::format("{}/{}", folder, name)).text());
+  if (corpus.empty()) bad_input("{}: the corpus is empty", folder);
+  return corpus;
+}
+
+void run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 1)
+    return run_input(std::string(MappedFile(arguments[0]).text()), arguments[0]);
+  if (arguments.size() != 2) bad_input("expected CORPUS_FOLDER MUTATIONS, or FILE");
+  const auto corpus = load_corpus(arguments[0]);
+  const auto mutations = parse_integer(arguments[1], "MUTATIONS");
+  for (const auto& input : corpus) run_input(input, arguments[0]);
+  for (std::int64_t seed = 0; seed < mutations; ++seed)
+    run_input(mutate(corpus, static_cast<std::uint64_t>(seed)), fmt::format("mutation {}", seed));
+  fmt::print("{} inputs of the corpus and {} mutations passed\n", corpus.size(), mutations);
+}
+
+}  // namespace
+}  // namespace qkscope
+
+int main(int argc, char** argv) {
+  try {
+    qkscope::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,100 @@
+// Binding tensors to the model: what is missing, surplus or misshapen is named.
+#include "model/weights.h"
+
+#include <functional>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/safetensors_writer.h"
+#include "core/error.h"
+#include "core/output_file.h"
+#include "model/model.h"
+#include "model/tensors.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using Shapes = std::map<std::string, Shape>;
+
+constexpr const char* kConfig = R"({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 8,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6, "intermediate_size": 10, "vocab_size": 12,
+  "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": false})";
+
+Shapes shapes_of(const ModelConfig& model) {
+  Shapes shapes;
+  for (const auto& spec : tensor_table(model)) shapes["model." + spec.name] = spec.shape;
+  shapes["lm_head.weight"] = {model.vocab_size, model.d_model};
+  return shapes;
+}
+
+// Writes a checkpoint with these tensors and loads it; returns the complaint, if any.
+std::string load_with(const Shapes& shapes, const std::string& config = kConfig,
+                      DType dtype = DType::f32) {
+  const TemporaryFolder folder;
+  write_file(folder.file("config.json"), config);
+  std::vector<Tensor> tensors;
+  std::vector<NamedTensor> named;
+  for (const auto& [name, shape] : shapes) {
+    tensors.emplace_back(shape, dtype);
+    std::fill_n(reinterpret_cast<std::uint8_t*>(tensors.back().view().bytes()),
+                tensors.back().view().size_bytes(), 0);
+  }
+  std::size_t i = 0;
+  for (const auto& [name, shape] : shapes) named.push_back({name, tensors[i++]});
+  write_safetensors(folder.file("model.safetensors"), named);
+  try {
+    load_model(folder.path());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  return "";
+}
+
+std::string after(const std::function<void(Shapes&)>& change) {
+  auto shapes = shapes_of(read_model_config(Json::parse(kConfig), "config.json"));
+  change(shapes);
+  return load_with(shapes);
+}
+
+void expect_part(const std::string& complaint, const std::string& part) {
+  EXPECT_NE(complaint.find(part), std::string::npos) << "found: " << complaint;
+}
+
+TEST(Weights, WholeCheckpointLoads) {
+  EXPECT_EQ(after([](Shapes&) {}), "");
+  EXPECT_EQ(after([](Shapes& s) { s["model.layers.0.self_attn.rotary_emb.inv_freq"] = {3}; }), "");
+}
+
+TEST(Weights, MissingSurplusAndMisshapenTensorsAreNamed) {
+  expect_part(after([](Shapes& s) { s.erase("model.layers.1.mlp.up_proj.weight"); }),
+              "missing tensor model.layers.1.mlp.up_proj.weight");
+  expect_part(after([](Shapes& s) { s.erase("lm_head.weight"); }), "missing tensor lm_head.weight");
+  expect_part(after([](Shapes& s) {
+                s["model.layers.2.mlp.up_proj.weight"] = {10, 8};
+              }),
+              "unexpected tensor model.layers.2.mlp.up_proj.weight");
+  expect_part(after([](Shapes& s) { s["model.layers.0.self_attn.q_proj.bias"] = {12}; }),
+              "unexpected tensor model.layers.0.self_attn.q_proj.bias");
+  expect_part(
+      after([](Shapes& s) { s["model.layers.0.self_attn.q_norm.weight"] = {5}; }),
+      "tensor model.layers.0.self_attn.q_norm.weight has shape [5], config.json asks for [6]");
+  expect_part(after([](Shapes& s) { s["model.norm.weight"] = {8, 1}; }), "has shape [8, 1]");
+  expect_part(after([](Shapes& s) {
+                s = {{"transformer.wte.weight", {12, 8}}};
+              }),
+              "found no language model");
+}
+
+TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
+  const auto shapes = shapes_of(read_model_config(Json::parse(kConfig), "config.json"));
+  expect_part(load_with(shapes, kConfig, DType::i32), "is int32");
+  expect_part(load_with(shapes, kConfig, DType::f8_e4m3), "no scale");
+  for (const auto dtype : {DType::f16, DType::bf16, DType::f64})
+    EXPECT_EQ(load_with(shapes, kConfig, dtype), "");
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,108 @@
+#include "ops/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "ops/attention_rows.h"
+#include "random_tensor.h"
+
+namespace qkscope {
+namespace {
+
+struct Case {
+  std::int64_t n_heads, n_kv_heads, d_head, window;
+};
+
+struct Qkv {
+  Tensor q, k, v;
+};
+
+const std::vector<Segment> kSegments = {{0, 1}, {1, 300}, {301, 16}, {317, 257}};
+constexpr std::int64_t kRows = 574;
+
+Qkv random_qkv(const Case& shape) {
+  return {random_tensor({kRows, shape.n_heads, shape.d_head}, 1, 1.5f),
+          random_tensor({kRows, shape.n_kv_heads, shape.d_head}, 2),
+          random_tensor({kRows, shape.n_kv_heads, shape.d_head}, 3)};
+}
+
+// Softmax attention of one query in float64, key by key; `weights` gets one entry per key position.
+std::vector<double> plain_row(const AttentionInput& input, const Segment& segment,
+                              std::int64_t position, std::int64_t head,
+                              std::vector<double>& weights) {
+  const auto d = input.q.dim(2);
+  const auto kv_head = head / (input.q.dim(1) / input.k.dim(1));
+  const auto at = [&](ConstTensorView tensor, std::int64_t p, std::int64_t h) {
+    return tensor.data<float>() + ((segment.begin + p) * tensor.dim(1) + h) * d;
+  };
+  weights.assign(static_cast<std::size_t>(segment.length), 0.0);
+  double total = 0.0;
+  for (std::int64_t key = 0; key <= position; ++key) {
+    if (input.window > 0 && position - key >= input.window) continue;
+    double score = 0.0;
+    for (std::int64_t i = 0; i < d; ++i)
+      score += static_cast<double>(at(input.q, position, head)[i]) * at(input.k, key, kv_head)[i];
+    total += weights[static_cast<std::size_t>(key)] = std::exp(score * input.scale);
+  }
+  std::vector<double> z(static_cast<std::size_t>(d), 0.0);
+  for (std::int64_t key = 0; key <= position; ++key) {
+    weights[static_cast<std::size_t>(key)] /= total;
+    for (std::int64_t i = 0; i < d; ++i)
+      z[static_cast<std::size_t>(i)] +=
+          weights[static_cast<std::size_t>(key)] * at(input.v, key, kv_head)[i];
+  }
+  return z;
+}
+
+class Attention : public testing::TestWithParam<Case> {};
+
+// Sums of up to 300 float32 terms of order 1.
+TEST_P(Attention, MatchesThePlainSoftmax) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  const AttentionInput input{.q = qkv.q,
+                             .k = qkv.k,
+                             .v = qkv.v,
+                             .segments = kSegments,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+                             .window = shape.window};
+  const Tensor z(qkv.q.shape());
+  attention(input, z);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
+  const Tensor scores({shape.n_heads, static_cast<std::int64_t>(rows.size()), 300});
+  const Tensor pattern(scores.shape());
+  attention_rows(input, rows, scores, pattern);
+
+  double worst = 0.0;
+  std::vector<double> weights;
+  for (const auto& segment : kSegments)
+    for (std::int64_t position = 0; position < segment.length; ++position) {
+      const auto row = segment.begin + position;
+      for (std::int64_t head = 0; head < shape.n_heads; ++head) {
+        const auto expected = plain_row(input, segment, position, head, weights);
+        for (std::int64_t i = 0; i < shape.d_head; ++i)
+          worst = std::max(
+              worst, std::abs(expected[static_cast<std::size_t>(i)] -
+                              z.data<float>()[(row * shape.n_heads + head) * shape.d_head + i]));
+        if (row % 7 != 0) continue;
+        const auto offset = (head * scores.dim(1) + row / 7) * 300;
+        for (std::int64_t key = 0; key < segment.length; ++key) {
+          const double weight = weights[static_cast<std::size_t>(key)];
+          worst = std::max(worst, std::abs(weight - pattern.data<float>()[offset + key]));
+          EXPECT_EQ(std::isinf(scores.data<float>()[offset + key]), weight == 0.0);
+        }
+      }
+    }
+  EXPECT_LT(worst, 5e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         testing::Values(Case{4, 4, 16, 0}, Case{6, 2, 8, 0}, Case{9, 3, 64, 0},
+                                         Case{4, 1, 12, 5}, Case{2, 2, 20, 256},
+                                         Case{8, 2, 16, 100}, Case{1, 1, 3, 1}));
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,60 @@
+#include "ops/linear.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "random_tensor.h"
+
+namespace qkscope {
+namespace {
+
+struct Case {
+  std::int64_t rows, in, out;
+  DType dtype;
+};
+
+// Against sums in float64 of the stored values. A float32 sum of n products of order 1 is off by at
+// most about n units of 6e-8, typically sqrt(n) of them.
+TEST(Linear, MatchesThePlainProductForEveryType) {
+  for (const auto& [rows, in, out, dtype] :
+       {Case{1, 8, 5, DType::f32}, Case{37, 64, 48, DType::bf16}, Case{300, 96, 600, DType::f16},
+        Case{17, 700, 33, DType::f32}, Case{1030, 16, 20, DType::bf16}}) {
+    const auto x = random_tensor({rows, in}, 1);
+    const auto stored = rounded(random_tensor({out, in}, 2), dtype);
+    const auto weight = to_float32(stored);
+    const auto bias = random_tensor({out}, 3);
+    const Linear layer{{stored, 0.5f}, {bias.data<float>(), bias.data<float>() + out}};
+    const Tensor y({rows, out});
+    linear(x, layer, y);
+    double worst = 0.0;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t column = 0; column < out; ++column) {
+        double sum = 0.0;
+        for (std::int64_t i = 0; i < in; ++i)
+          sum += static_cast<double>(x.data<float>()[row * in + i]) *
+                 weight.data<float>()[column * in + i];
+        sum = 0.5 * sum + bias.data<float>()[column];
+        worst = std::max(worst, std::abs(sum - y.data<float>()[row * out + column]));
+      }
+    EXPECT_LT(worst, 1e-6 * static_cast<double>(in)) << rows << "x" << in << "x" << out;
+  }
+}
+
+TEST(Linear, ARowDoesNotDependOnTheRowsBesideIt) {
+  const auto x = random_tensor({513, 96}, 4);
+  const auto weight = random_tensor({700, 96}, 5);
+  const Tensor whole({513, 700});
+  linear(x, Matrix{weight, 1.0f}, whole);
+  for (const auto& [begin, end] : {std::pair{0, 1}, {5, 6}, {100, 117}, {200, 457}, {511, 513}}) {
+    const Tensor part({end - begin, 700});
+    linear(x.view().rows(begin, end), Matrix{weight, 1.0f}, part);
+    EXPECT_EQ(std::memcmp(part.view().bytes(), whole.view().rows(begin, end).bytes(),
+                          part.view().size_bytes()),
+              0)
+        << begin << " to " << end;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope
