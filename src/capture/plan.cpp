@@ -138,9 +138,10 @@ CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
   plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
   const auto& tokenizer = config.tokenizer.name;
   plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
-  const auto file = plan.model_folder + "/config.json";
-  plan.model = read_model_config(
-      merge_overrides(load_config(plan.model_folder), config.model.config_overrides), file);
+  auto json = load_config(plan.model_folder);
+  if (!config.model.config_overrides.is_null())
+    json = merge_overrides(std::move(json), config.model.config_overrides);
+  plan.model = read_model_config(json, plan.model_folder + "/config.json");
   plan.selection = select_heads(plan.model, config.capture.heads);
   if (config.model.dtype != DType::f32)
     log::info("model.dtype {}: the CPU computes in float32 from the stored weights",
