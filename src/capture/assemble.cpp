@@ -12,6 +12,7 @@
 #include "capture/card.h"
 #include "capture/part_cursor.h"
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/output_file.h"
 #include "core/progress.h"
 #include "core/thread_pool.h"
@@ -42,7 +43,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
   const auto& group = manifest.groups[job.group];
   const auto head = group.heads[job.head];
   const auto path = head_file_path(folder, manifest.head_id(group, head));
-  fs::create_directories(fs::path(path).parent_path());
+  make_folders(fs::path(path).parent_path().string());
   HeadWriter writer(path, {.head_dim = static_cast<int>(manifest.head_dim),
                            .token_strings = manifest.token_strings,
                            .row_group_size = manifest.row_group_size,
@@ -118,7 +119,7 @@ void sync(const std::string& path) {
 }
 
 void move_file(const fs::path& from, const fs::path& to) {
-  fs::create_directories(to.parent_path());
+  make_folders(to.parent_path().string());
   sync(from.string());
   if (::rename(from.c_str(), to.c_str()) != 0) system_error("move a file to", to.string(), errno);
 }
@@ -143,7 +144,7 @@ void publish(const DataRoot& root) {
 void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quiet) {
   const auto folder = root.final_folder();
   fs::remove_all(folder);
-  fs::create_directories(folder);
+  make_folders(folder);
   const auto& manifest = parts.front().manifest();
   CaptureSummary summary;
   summary.buckets = write_heads(folder, parts, quiet);

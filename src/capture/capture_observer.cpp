@@ -41,23 +41,25 @@ void CaptureObserver::keep(std::size_t group, std::size_t sequence, ConstTensorV
   const auto kind = static_cast<char>(plan_.manifest.groups[group].kind);
   const auto [begin, length] = batch_.segments[sequence];
   const auto positions = sampler_.sample(sampling_seed(example.key, layer, kind), length);
-  const auto width = static_cast<std::size_t>(plan_.manifest.head_dim);
+  if (positions.empty()) return;
+  std::vector<std::string> strings;
+  if (plan_.manifest.token_strings)
+    for (const auto position : positions)
+      strings.push_back(example.token_strings[static_cast<std::size_t>(position)]);
+  segment_.add_block(example.number, group, positions, strings);
 
-  vectors_.resize(heads.size() * positions.size() * width);
-  float* out = vectors_.data();
-  for (const auto head : heads)
+  const auto width = static_cast<std::size_t>(plan_.manifest.head_dim);
+  vectors_.resize(positions.size() * width);
+  for (const auto head : heads) {
+    float* out = vectors_.data();
     for (const auto position : positions) {
       const auto* row = activation.data<float>() + (begin + position) * activation.stride(0) +
                         head * activation.stride(1);
       std::memcpy(out, row, width * sizeof(float));
       out += width;
     }
-  std::vector<std::string> strings;
-  if (plan_.manifest.token_strings)
-    for (const auto position : positions)
-      strings.push_back(example.token_strings[static_cast<std::size_t>(position)]);
-  segment_.add_block(example.number, group,
-                     {.positions = positions, .token_strings = strings, .vectors = vectors_});
+    segment_.add_vectors(vectors_);
+  }
   rows_ += static_cast<std::int64_t>(positions.size() * heads.size());
 }
 

@@ -38,7 +38,7 @@ class CaptureObserver : public Observer {
   const std::vector<CapturedExample>& examples_;
   SegmentWriter& segment_;
   PositionSampler sampler_;
-  std::vector<float> vectors_;  // (heads of the group, kept rows, head_dim)
+  std::vector<float> vectors_;  // (kept rows, head_dim) of one head
   std::int64_t rows_ = 0;
   double seconds_ = 0.0;
 };

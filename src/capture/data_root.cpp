@@ -7,6 +7,7 @@
 
 #include "capture/config.h"
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/text.h"
 #include "dataset/head_id.h"
 
@@ -16,12 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kShownDifferences = 5;
-
-void make_folders(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) system_error("make the folder", path, error.value());
-}
 
 [[noreturn]] void refuse(const std::string& root, const Json& there, const Json& now) {
   auto differences = config_differences(there, now);
@@ -34,6 +29,12 @@ void make_folders(const std::string& path) {
       "{}: holds a capture with another configuration ({}); choose another output.data_root, "
       "or start again with --overwrite",
       root, fmt::join(differences, "; "));
+}
+
+// Of all but the lock, which this process may hold.
+void empty_folder(const std::string& folder) {
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != "lock") fs::remove_all(entry.path());
 }
 
 std::vector<fs::path> head_folders(const std::string& root) {
@@ -124,7 +125,7 @@ std::vector<Shard> DataRoot::shards() const {
   return found;
 }
 
-void DataRoot::remove_capture(const Shard& shard) const {
+void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
   fs::remove(state_file());  // first: what is left does not look whole
   for (const auto& folder : head_folders(path_)) {
     fs::remove(folder / "data.parquet");
@@ -132,8 +133,17 @@ void DataRoot::remove_capture(const Shard& shard) const {
   }
   fs::remove(path_ + "/examples.parquet");
   fs::remove(path_ + "/README.md");
-  for (const auto& entry : fs::directory_iterator(shard.count == 1 ? parts() : part(shard)))
-    if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+  for (const auto& other : shards()) {
+    const bool own = other.count == shard.count && other.index == shard.index;
+    if (!own && shard.count == other.count && Journal(part(other)).manifest().identity == identity)
+      continue;  // a shard of this very run
+    if (own || other.count == 1) {
+      empty_folder(part(other));
+      continue;
+    }
+    const FolderLock lock(part(other) + "/lock", FolderLock::Mode::exclusive, path_);
+    fs::remove_all(part(other));
+  }
 }
 
 void DataRoot::remove_parts() const {

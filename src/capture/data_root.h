@@ -52,9 +52,9 @@ class DataRoot {
 
   std::vector<Shard> shards() const;  // whose parts are there, ascending
 
-  // Removes the files of a finished capture and the shard's part (all parts for a run without
-  // shards), and nothing else.
-  void remove_capture(const Shard& shard) const;
+  // Removes the files of a finished capture, the shard's own part, and parts of other runs that are
+  // not going on; nothing else.
+  void remove_capture(const Json& identity, const Shard& shard) const;
   void remove_parts() const;
 
  private:

@@ -11,9 +11,10 @@ namespace {
 // Up to this many bytes of dataset files the documents are counted first, for the time left.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
-CorpusOptions corpus_options(const DatasetConfig& dataset, const Shard& shard) {
+CorpusOptions corpus_options(const CapturePlan& plan, const Shard& shard) {
+  const auto& dataset = plan.config.dataset;
   CorpusOptions options;
-  options.path = dataset.path;
+  options.path = plan.dataset_path;
   options.name = dataset.name;
   options.split = dataset.split;
   options.text_column = dataset.text_column;
@@ -27,7 +28,7 @@ CorpusOptions corpus_options(const DatasetConfig& dataset, const Shard& shard) {
 }  // namespace
 
 ExampleSource::ExampleSource(const CapturePlan& plan, const Shard& shard)
-    : options_(corpus_options(plan.config.dataset, shard)),
+    : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
       tokenizer_(Tokenizer::load(plan.tokenizer_folder)),
       max_length_(plan.config.tokenizer.max_length) {}

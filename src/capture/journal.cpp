@@ -85,10 +85,11 @@ void Journal::append(const Json& line) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) system_error("write", path, errno);
   const auto text = line.dump() + "\n";
-  const bool written = ::ftruncate(file, static_cast<off_t>(valid_bytes_)) == 0 &&
-                       ::pwrite(file, text.data(), text.size(), static_cast<off_t>(valid_bytes_)) ==
-                           static_cast<ssize_t>(text.size()) &&
-                       ::fsync(file) == 0;
+  const auto size = static_cast<ssize_t>(text.size());
+  const auto at = static_cast<off_t>(valid_bytes_);
+  errno = ENOSPC;  // what a write that stops short means
+  const bool written = ::ftruncate(file, at) == 0 &&
+                       ::pwrite(file, text.data(), text.size(), at) == size && ::fsync(file) == 0;
   const int error = errno;
   ::close(file);
   if (!written) system_error("write", path, error);

@@ -112,6 +112,7 @@ void fill_manifest(CapturePlan& plan) {
   manifest.identity = effective;
   manifest.identity["device"] = device_name(plan.device);
   manifest.identity["commit"] = commit_of(plan.model_folder);
+  manifest.identity["dataset_commit"] = commit_of(plan.dataset_path);
   manifest.head_dim = plan.model.d_head;
   manifest.heads_per_key_head = plan.model.heads_per_kv_head();
   manifest.row_group_size = plan.config.output.write_batch_size;
@@ -138,6 +139,7 @@ CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
   plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
   const auto& tokenizer = config.tokenizer.name;
   plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
+  plan.dataset_path = resolve_dataset(config.dataset.path);
   auto json = load_config(plan.model_folder);
   if (!config.model.config_overrides.is_null())
     json = merge_overrides(std::move(json), config.model.config_overrides);

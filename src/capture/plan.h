@@ -18,6 +18,7 @@ struct CapturePlan {
   CaptureConfig config;
   std::string model_folder;
   std::string tokenizer_folder;
+  std::string dataset_path;
   Device device;
   ModelConfig model;
   HeadSelection selection;

@@ -51,10 +51,7 @@ class Run {
     CaptureResult result;
     if (root_.finished() && !options_.overwrite) return already_finished();
     const auto locks = root_.lock(options_.shard);
-    if (options_.overwrite) {
-      root_.remove_capture(options_.shard);
-      std::filesystem::create_directories(root_.part(options_.shard));
-    }
+    if (options_.overwrite) root_.remove_capture(plan_.manifest.identity, options_.shard);
     if (root_.finished()) return already_finished();
     root_.check_parts(plan_.manifest.identity, options_.shard);
     const auto folder = root_.part(options_.shard);

@@ -29,13 +29,7 @@ struct BlockEntry {
   std::uint32_t rows = 0;
   std::uint32_t string_bytes = 0;
   std::int32_t example_id = 0;  // the low 32 bits of the key
-  std::uint32_t unused = 0;
-};
-
-struct Block {
-  std::span<const std::int32_t> positions;     // (rows)
-  std::span<const std::string> token_strings;  // (rows) or empty
-  std::span<const float> vectors;              // (heads, rows, head_dim)
+  std::uint32_t unused = 0;     // fills the entry to a multiple of eight bytes
 };
 
 class SegmentWriter {
@@ -44,7 +38,11 @@ class SegmentWriter {
 
   // Announces the next example; its blocks may come in any order after this. Returns its number.
   std::size_t add_example(const ExampleRecord& example);
-  void add_block(std::size_t example, std::size_t group, const Block& block);
+  // Starts a block with its positions and, where they are kept, their token strings ...
+  void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
+                 std::span<const std::string> token_strings);
+  // ... and goes on with the vectors of each head of the group: (rows, head_dim).
+  void add_vectors(std::span<const float> vectors);
 
   // Writes the index and makes the file appear.
   void commit();

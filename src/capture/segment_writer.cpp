@@ -38,22 +38,24 @@ std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
   return examples_.size() - 1;
 }
 
-void SegmentWriter::add_block(std::size_t example, std::size_t group, const Block& block) {
+void SegmentWriter::add_block(std::size_t example, std::size_t group,
+                              std::span<const std::int32_t> positions,
+                              std::span<const std::string> token_strings) {
   QKSCOPE_ASSERT(example < examples_.size() && group < groups_);
-  QKSCOPE_ASSERT(block.token_strings.empty() ||
-                 block.token_strings.size() == block.positions.size());
-  if (block.positions.empty()) return;
+  QKSCOPE_ASSERT(token_strings.empty() || token_strings.size() == positions.size());
   buffer_.clear();
-  append(buffer_, block.positions.data(), block.positions.size_bytes());
-  const auto strings_begin = buffer_.size();
-  for (const auto& text : block.token_strings) append_string(buffer_, text);
+  append(buffer_, positions.data(), positions.size_bytes());
+  for (const auto& text : token_strings) append_string(buffer_, text);
   auto& entry = index_[example * groups_ + group];
   entry.offset = file_.written();
-  entry.rows = static_cast<std::uint32_t>(block.positions.size());
-  entry.string_bytes = static_cast<std::uint32_t>(buffer_.size() - strings_begin);
+  entry.rows = static_cast<std::uint32_t>(positions.size());
+  entry.string_bytes = static_cast<std::uint32_t>(buffer_.size() - positions.size_bytes());
   file_.write(buffer_);
-  file_.write(std::as_bytes(block.vectors));
   rows_ += entry.rows;
+}
+
+void SegmentWriter::add_vectors(std::span<const float> vectors) {
+  file_.write(std::as_bytes(vectors));
 }
 
 void SegmentWriter::commit() {

@@ -92,6 +92,21 @@ TEST_F(CaptureRun, MergeSaysWhichShardsAreMissing) {
   EXPECT_NE(nothing.err.find("no parts of a capture"), std::string::npos) << nothing.err;
 }
 
+TEST_F(CaptureRun, OverwriteStartsShardsAgain) {
+  ASSERT_EQ(capture("expected").status, 0);
+  for (int shard = 0; shard < 3; ++shard)
+    ASSERT_EQ(
+        capture("out", fmt::format("--shard {}/3 --set capture.min_bucket_size=8", shard)).status,
+        0);
+  EXPECT_EQ(capture("out", "--shard 0/2").status, 2);
+  for (int shard = 0; shard < 2; ++shard) {
+    const auto outcome = capture("out", fmt::format("--shard {}/2 --overwrite", shard));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+  }
+  ASSERT_EQ(run_program("qkscope merge --quiet " + file("out")).status, 0);
+  expect_same("out", contents("expected"));
+}
+
 TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
   const auto dry =
       run_program(fmt::format("sniff-qk --config {} --set output.data_root={} "
@@ -124,6 +139,30 @@ TEST_F(CaptureRun, DryRunNeedsNoWeights) {
                                            file("run.yaml"), file("bare")));
   EXPECT_EQ(dry.status, 0) << dry.err;
   EXPECT_NE(dry.out.find("40"), std::string::npos) << dry.out;
+}
+
+TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
+  namespace fs = std::filesystem;
+  const std::string commit(40, 'a');
+  for (const auto* kind : {"models--org--tiny", "datasets--org--texts"}) {
+    const auto repository = file(std::string("cache/") + kind);
+    fs::create_directories(repository + "/refs");
+    write_text(repository + "/refs/main", commit);
+    fs::create_directories(repository + "/snapshots/" + commit);
+  }
+  fs::copy(tiny_checkpoint(), file("cache/models--org--tiny/snapshots/" + commit));
+  fs::create_directories(file("cache/datasets--org--texts/snapshots/" + commit + "/data"));
+  fs::copy(file("docs.jsonl"),
+           file("cache/datasets--org--texts/snapshots/" + commit + "/data/train-0.jsonl"));
+  const auto options = "--set model.name=org/tiny --set dataset.path=org/texts";
+  const auto outcome = run_program("HF_HUB_CACHE=" + file("cache") + " " + command("out", options));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(contents("out").at("README.md").find(commit), std::string::npos);
+  const auto missing = run_program("HF_HUB_CACHE=" + file("cache") + " " +
+                                   command("other", "--set dataset.path=org/none"));
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("hf download org/none --repo-type dataset"), std::string::npos)
+      << missing.err;
 }
 
 TEST_F(CaptureRun, ADatasetThatChangedIsNotMixedIn) {
