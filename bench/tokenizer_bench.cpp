@@ -60,8 +60,9 @@ int main(int argc, char** argv) {
   const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
   const Rate first = best_of(0, [&] { return tokenizer.encode(text).ids.size(); });
   const Rate whole = best_of(seconds, [&] { return tokenizer.encode(text).ids.size(); });
-  const Rate shortened =
-      best_of(seconds, [&] { return tokenizer.encode(text, {true, cut}).ids.size(); });
+  const Rate shortened = best_of(seconds, [&] {
+    return tokenizer.encode(text, {true, cut}).ids.size();
+  });
   fmt::print(
       "{{\"bytes\": {}, \"ids\": {}, \"load_s\": {:.6f}, \"first_s\": {:.6f}, \"whole_s\": {:.6f}, "
       "\"cut_s\": {:.9f}, \"cut_ids\": {}}}\n",

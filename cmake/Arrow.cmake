@@ -7,13 +7,6 @@ if(Arrow_FOUND AND Parquet_FOUND)
   target_link_libraries(qkscope_arrow INTERFACE Parquet::parquet_shared Arrow::arrow_shared)
   message(STATUS "qkscope: Arrow ${Arrow_VERSION} from the system")
 else()
-  if(NOT QKSCOPE_PYTHON)
-    if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-      set(QKSCOPE_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-    else()
-      set(QKSCOPE_PYTHON ${Python3_EXECUTABLE})
-    endif()
-  endif()
   execute_process(
     COMMAND ${QKSCOPE_PYTHON} -c
       "import pyarrow, glob, os; d = pyarrow.get_library_dirs()[0]; pick = lambda n: sorted(glob.glob(os.path.join(d, n)))[-1]; print(pyarrow.get_include(), pick('libarrow.so*'), pick('libparquet.so*'), pyarrow.__version__, sep=';')"

@@ -22,6 +22,9 @@ target_compile_options(qkscope_compiler INTERFACE
 # g++ 12 sees overlapping copies in std::string where there are none (its bug 105329).
 target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+# No value changes: loops with comparisons and square roots may become vector code.
+target_compile_options(qkscope_compiler INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -fno-trapping-math>)
 if(QKSCOPE_NATIVE)
   target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 endif()

@@ -8,6 +8,15 @@ find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Python3 COMPONENTS Interpreter)
 
+# The project's own environment (./run.sh makes it) holds pyarrow and what the tests compare with.
+if(NOT QKSCOPE_PYTHON)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+    set(QKSCOPE_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  else()
+    set(QKSCOPE_PYTHON ${Python3_EXECUTABLE})
+  endif()
+endif()
+
 # OpenBLAS: its CMake package where there is one, else the library and header on the usual paths.
 # LAPACKE may be part of OpenBLAS or a library of its own.
 find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
@@ -36,14 +45,6 @@ if(PCRE2_INCLUDE_DIR AND PCRE2_LIBRARY)
 else()
   set(QKSCOPE_HAVE_PCRE2 OFF)
   message(STATUS "qkscope: PCRE2 not found: only the known tokenizer patterns will work")
-endif()
-find_path(UTF8PROC_INCLUDE_DIR NAMES utf8proc.h)
-find_library(UTF8PROC_LIBRARY NAMES utf8proc)
-if(UTF8PROC_INCLUDE_DIR AND UTF8PROC_LIBRARY)
-  set(QKSCOPE_HAVE_UTF8PROC ON)
-else()
-  set(QKSCOPE_HAVE_UTF8PROC OFF)
-  message(STATUS "qkscope: utf8proc not found: Unicode normalization in tokenizers will be refused")
 endif()
 
 # SLEEF's power function gives RoPE frequencies PyTorch's bits.

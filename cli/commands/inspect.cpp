@@ -117,7 +117,8 @@ void print_layers(const ModelConfig& model) {
     else
       same->second.push_back(i);
   }
-  for (const auto& [kind, layers] : kinds) fmt::print("  layers {}: {}\n", ranges(layers), kind);
+  for (const auto& [kind, layers] : kinds)
+    fmt::print("  {} {}: {}\n", layers.size() == 1 ? "layer" : "layers", ranges(layers), kind);
 }
 
 void print_config(const ModelConfig& model) {

@@ -23,20 +23,22 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
   return e;
 }
 
-// What one plane needs of the projected rows: columns `pair` of a (rows, 2 * pairs) matrix.
+// What one plane needs of the projected rows: lines 2 * pair and 2 * pair + 1 of (axes, rows).
 class PlaneRows {
  public:
   PlaneRows(const Matrix& queries, const Matrix& keys, std::int64_t pair)
-      : query_count_(static_cast<std::size_t>(queries.rows)) {
+      : query_count_(static_cast<std::size_t>(queries.cols)) {
     take(queries, pair);
     take(keys, pair);
   }
 
-  void unit_circle(std::vector<double>& cosine, std::vector<double>& sine) const {
+  void unit_circle(std::vector<double>& cosine, std::vector<double>& sine) {
     cosine.resize(x_.size());
     sine.resize(x_.size());
+    radius_ = 0;
     for (std::size_t i = 0; i < x_.size(); ++i) {
       const double radius = std::sqrt(x_[i] * x_[i] + y_[i] * y_[i]);
+      radius_ += radius / static_cast<double>(x_.size());
       // atan2(0, 0) is 0: a row at the centre points along the first axis.
       cosine[i] = radius > 0 ? x_[i] / radius : 1;
       sine[i] = radius > 0 ? y_[i] / radius : 0;
@@ -48,6 +50,9 @@ class PlaneRows {
     const double qy = mean(y_, 0, query_count_);
     const double kx = mean(x_, query_count_, x_.size());
     const double ky = mean(y_, query_count_, x_.size());
+    // Where the centroids coincide (always when b is the difference of means) nothing tells q from
+    // k.
+    if (std::hypot(qx - kx, qy - ky) <= 1e-9 * radius_) return 0.5;
     std::vector<double> along(x_.size());
     for (std::size_t i = 0; i < x_.size(); ++i) along[i] = x_[i] * (qx - kx) + y_[i] * (qy - ky);
     const std::span<const double> all(along);
@@ -56,10 +61,8 @@ class PlaneRows {
 
  private:
   void take(const Matrix& rows, std::int64_t pair) {
-    for (std::int64_t i = 0; i < rows.rows; ++i) {
-      x_.push_back(rows(i, 2 * pair));
-      y_.push_back(rows(i, 2 * pair + 1));
-    }
+    x_.insert(x_.end(), rows.row(2 * pair), rows.row(2 * pair) + rows.cols);
+    y_.insert(y_.end(), rows.row(2 * pair + 1), rows.row(2 * pair + 1) + rows.cols);
   }
 
   static double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
@@ -69,6 +72,7 @@ class PlaneRows {
   }
 
   std::size_t query_count_;
+  double radius_ = 0;      // mean distance from the centre
   std::vector<double> x_;  // (queries + keys)
   std::vector<double> y_;
 };
@@ -133,7 +137,7 @@ std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const C
   std::vector<double> cosine;
   std::vector<double> sine;
   for (std::int64_t i = 0; i < pairs; ++i) {
-    const PlaneRows plane(q, k, i);
+    PlaneRows plane(q, k, i);
     plane.unit_circle(cosine, sine);
     const auto peak = search.strongest_rotation(cosine, sine);
     const double variance = complement.variance[static_cast<std::size_t>(2 * i)] +

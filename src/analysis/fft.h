@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace qkscope {
@@ -18,7 +19,8 @@ struct ComplexSignal {
 
 class Fft {
  public:
-  explicit Fft(std::size_t size);  // a power of two
+  // Tables for a size (a power of two, 64 or more); made once per size and program.
+  static std::shared_ptr<const Fft> of_size(std::size_t size);
 
   std::size_t size() const { return size_; }
   // signal[k] becomes the sum over n of signal[n] exp(-2 pi i k n / size). `scratch` has the same
@@ -26,9 +28,13 @@ class Fft {
   void forward(ComplexSignal& signal, ComplexSignal& scratch) const;
 
  private:
+  explicit Fft(std::size_t size);
+  void first_pass(const ComplexSignal& in, ComplexSignal& out) const;
+
   std::size_t size_;
-  std::vector<float> cosine_;  // (size): cos(2 pi k / size)
-  std::vector<float> sine_;    // (size): -sin(2 pi k / size)
+  std::vector<float> cosine_;    // (size): cos(2 pi k / size)
+  std::vector<float> sine_;      // (size): -sin(2 pi k / size)
+  std::vector<float> first_[6];  // (size / 4): re and im of the first pass's three twiddles
 };
 
 }  // namespace qkscope

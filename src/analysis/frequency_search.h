@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "analysis/fft.h"
+#include "analysis/spectrum.h"
 
 namespace qkscope {
 
@@ -41,17 +41,14 @@ class FrequencySearch {
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  void transform(std::span<const double> re, std::span<const double> im);
-  double grid_step() const;
   RotationPeak refine_rotation(double omega, double sign, std::span<const double> cosine,
                                std::span<const double> sine) const;
 
   std::vector<std::int32_t> offsets_;  // (rows): position - smallest position
   std::int64_t length_ = 0;            // largest offset + 1
   FrequencyBand band_;
-  Fft fft_;
-  ComplexSignal signal_;
-  ComplexSignal scratch_;
+  Spectrum spectrum_;
+  std::vector<float> powers_;
 };
 
 }  // namespace qkscope

@@ -2,14 +2,70 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <tuple>
-
-#include <cblas.h>
 
 #include "analysis/normal.h"
 
 namespace qkscope {
+namespace {
+
+using TwoDoubles = double __attribute__((vector_size(16)));
+
+inline TwoDoubles load(const double* from) {
+  TwoDoubles value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// Two pairs of keys at a time, so that each weight is loaded once for both.
+struct TwoPairs {
+  const double* x1;
+  const double* y1;
+  const double* x2;
+  const double* y2;
+  std::int64_t dim;
+
+  // sum of weight (x - y)^2 for `kColumns` lines of weights (columns, dim). In difference form
+  // nothing cancels, however close two keys are.
+  template <int kColumns>
+  void distances(const double* weights, double* out1, double* out2) const {
+    TwoDoubles sum1[kColumns] = {};
+    TwoDoubles sum2[kColumns] = {};
+    std::int64_t j = 0;
+    for (; j + 2 <= dim; j += 2) {
+      const TwoDoubles delta1 = load(x1 + j) - load(y1 + j);
+      const TwoDoubles delta2 = load(x2 + j) - load(y2 + j);
+      const TwoDoubles square1 = delta1 * delta1;
+      const TwoDoubles square2 = delta2 * delta2;
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+        const TwoDoubles weight = load(weights + c * dim + j);
+        sum1[c] += square1 * weight;
+        sum2[c] += square2 * weight;
+      }
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      out1[c] = sum1[c][0] + sum1[c][1];
+      out2[c] = sum2[c][0] + sum2[c][1];
+    }
+    for (; j < dim; ++j)
+      for (int c = 0; c < kColumns; ++c) {
+        out1[c] += (x1[j] - y1[j]) * (x1[j] - y1[j]) * weights[c * dim + j];
+        out2[c] += (x2[j] - y2[j]) * (x2[j] - y2[j]) * weights[c * dim + j];
+      }
+  }
+};
+
+Matrix transposed(const Matrix& matrix) {
+  Matrix result(matrix.cols, matrix.rows);
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < matrix.cols; ++j) result(j, i) = matrix(i, j);
+  return result;
+}
+
+}  // namespace
 
 SortedKeys sort_keys(const CentredRows& keys, const Matrix& rotated) {
   const auto& source = keys.source;
@@ -44,11 +100,10 @@ std::int64_t QueryColumns::after(std::int32_t key_bucket) const {
 
 PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink)
     : keys_(keys),
-      columns_(columns),
       sink_(std::move(sink)),
       scores_(multiply(keys.vectors, columns.mean)),
+      weights_(transposed(columns.variance)),
       end_column_(columns.size()),
-      squares_(kBlock * static_cast<std::size_t>(keys.vectors.cols)),
       variance_(kBlock * static_cast<std::size_t>(columns.size())) {
   waiting_.reserve(kBlock);
 }
@@ -59,6 +114,37 @@ void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
   end_column_ = end;
 }
 
+void PairEvaluator::variances_of_two(std::int64_t first, std::int64_t second) {
+  const auto dim = keys_.vectors.cols;
+  const auto columns = end_column_ - first_column_;
+  const Pair& one = waiting_[static_cast<std::size_t>(first)];
+  const Pair& two = waiting_[static_cast<std::size_t>(second)];
+  const TwoPairs pairs{keys_.vectors.row(one.first), keys_.vectors.row(one.second),
+                       keys_.vectors.row(two.first), keys_.vectors.row(two.second), dim};
+  double* const to_first = variance_.data() + first * columns;
+  double* const to_second = variance_.data() + second * columns;
+  for (std::int64_t c = 0; c < columns;) {
+    const double* const weights = weights_.row(first_column_ + c);
+    switch (columns - c) {
+      case 1:
+        pairs.distances<1>(weights, to_first + c, to_second + c);
+        c += 1;
+        break;
+      case 2:
+        pairs.distances<2>(weights, to_first + c, to_second + c);
+        c += 2;
+        break;
+      case 3:
+        pairs.distances<3>(weights, to_first + c, to_second + c);
+        c += 3;
+        break;
+      default:
+        pairs.distances<4>(weights, to_first + c, to_second + c);
+        c += 4;
+    }
+  }
+}
+
 void PairEvaluator::flush() {
   const auto count = static_cast<std::int64_t>(waiting_.size());
   const auto columns = end_column_ - first_column_;
@@ -66,20 +152,7 @@ void PairEvaluator::flush() {
     waiting_.clear();
     return;
   }
-  const auto dim = keys_.vectors.cols;
-  // The squared distance in difference form: nothing cancels, however close two keys are.
-  for (std::int64_t p = 0; p < count; ++p) {
-    const Pair pair = waiting_[static_cast<std::size_t>(p)];
-    const double* const x = keys_.vectors.row(pair.first);
-    const double* const y = keys_.vectors.row(pair.second);
-    double* const out = squares_.data() + p * dim;
-    for (std::int64_t j = 0; j < dim; ++j) out[j] = (x[j] - y[j]) * (x[j] - y[j]);
-  }
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<int>(count),
-              static_cast<int>(columns), static_cast<int>(dim), 1.0, squares_.data(),
-              static_cast<int>(dim), columns_.variance.data.data() + first_column_,
-              static_cast<int>(columns_.variance.cols), 0.0, variance_.data(),
-              static_cast<int>(columns));
+  for (std::int64_t p = 0; p < count; p += 2) variances_of_two(p, std::min(p + 1, count - 1));
   for (std::int64_t p = 0; p < count; ++p) {
     const Pair pair = waiting_[static_cast<std::size_t>(p)];
     const double* const x = scores_.row(pair.first) + first_column_;

@@ -66,14 +66,16 @@ class PairEvaluator {
  private:
   static constexpr std::size_t kBlock = 128;
 
+  // Fills the variances of two waiting pairs for all columns.
+  void variances_of_two(std::int64_t first, std::int64_t second);
+
   const SortedKeys& keys_;
-  const QueryColumns& columns_;
   Sink sink_;
-  Matrix scores_;  // (keys, columns): key . mean, so that m is a difference of two scores
+  Matrix scores_;   // (keys, columns): key . mean, so that m is a difference of two scores
+  Matrix weights_;  // (columns, dim): the columns' variances
   std::int64_t first_column_ = 0;
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
-  std::vector<double> squares_;   // (pairs, dim): (k1 - k2)^2
   std::vector<double> variance_;  // (pairs, columns)
 };
 

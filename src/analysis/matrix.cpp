@@ -39,6 +39,16 @@ Matrix multiply(const Matrix& left, const Matrix& right) {
   return product;
 }
 
+Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.cols);
+  Matrix product(left.rows, right.rows);
+  if (product.data.empty() || left.cols == 0) return product;
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(left.rows), as_int(right.rows),
+              as_int(left.cols), 1.0, left.data.data(), as_int(left.cols), right.data.data(),
+              as_int(right.cols), 0.0, product.data.data(), as_int(right.rows));
+  return product;
+}
+
 Matrix gram(const Matrix& rows) {
   const auto n = rows.cols;
   Matrix product(n, n);

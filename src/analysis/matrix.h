@@ -31,6 +31,8 @@ double norm(std::span<const double> x);
 
 // left (m, k) times right (k, n).
 Matrix multiply(const Matrix& left, const Matrix& right);
+// left (m, k) times the transpose of right (n, k): (m, n).
+Matrix multiply_transposed(const Matrix& left, const Matrix& right);
 // rows^T rows: (cols, cols), both triangles filled.
 Matrix gram(const Matrix& rows);
 // matrix times x.

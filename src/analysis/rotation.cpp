@@ -134,19 +134,16 @@ int RotationResult::active_planes() const {
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
-  Matrix transposed(directions.cols, directions.rows);
-  for (std::int64_t i = 0; i < directions.rows; ++i)
-    for (std::int64_t j = 0; j < directions.cols; ++j) transposed(j, i) = directions(i, j);
-  Matrix projected = multiply(rows.centred, transposed);
-  std::vector<double> shift(static_cast<std::size_t>(directions.rows));
-  for (std::int64_t i = 0; i < directions.rows; ++i)
-    for (std::int64_t j = 0; j < directions.cols; ++j)
-      shift[static_cast<std::size_t>(i)] +=
-          directions(i, j) *
-          (rows.mean[static_cast<std::size_t>(j)] - pooled.mean[static_cast<std::size_t>(j)]);
-  for (std::int64_t i = 0; i < projected.rows; ++i)
-    for (std::int64_t j = 0; j < projected.cols; ++j)
-      projected(i, j) += shift[static_cast<std::size_t>(j)];
+  Matrix projected = multiply_transposed(directions, rows.centred);
+  for (std::int64_t i = 0; i < directions.rows; ++i) {
+    double shift = 0;
+    for (std::int64_t j = 0; j < directions.cols; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      shift += directions(i, j) * (rows.mean[at] - pooled.mean[at]);
+    }
+    double* const line = projected.row(i);
+    for (std::int64_t j = 0; j < projected.cols; ++j) line[j] += shift;
+  }
   return projected;
 }
 

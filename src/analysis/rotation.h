@@ -59,7 +59,7 @@ struct RotationResult {
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options);
 
-// Rows' coordinates on directions (count, dim) around the pooled mean: (rows, count).
+// Rows' coordinates on directions (count, dim) around the pooled mean: (count, rows).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 // A unit vector's reflection plane: I - 2 w w^T takes `from` (unit) to `to` (unit); w is empty when

@@ -111,25 +111,22 @@ SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
   const double scale = std::sqrt(n / fit.total());
   std::vector<double> scaled;
   for (const double y : centred) scaled.push_back(y * scale);
-  transform(scaled, std::vector<double>(values.size(), 1.0));
-  const std::size_t mask = fft_.size() - 1;
-  const auto at = [&](std::size_t k) {
-    return std::complex<double>(signal_.re[k & mask], signal_.im[k & mask]);
+  Spectrum spectrum(offsets_, length_, std::numbers::pi);
+  spectrum.compute(scaled, std::vector<double>(values.size(), 1.0));
+  const auto of_ones = [&](std::int64_t k) {
+    return (spectrum.at(k) - std::conj(spectrum.at(-k))) / std::complex<double>(0, 2);
   };
-  const auto of_ones = [&](std::size_t k) {
-    return (at(k) - std::conj(at(fft_.size() - k))) / std::complex<double>(0, 2);
-  };
-  const auto on_grid = [&](std::size_t k) {
-    const auto both = 0.5 * (at(k) + std::conj(at(fft_.size() - k)));
+  const auto on_grid = [&](std::int64_t k) {
+    const auto both = 0.5 * (spectrum.at(k) + std::conj(spectrum.at(-k)));
     return explained({of_ones(k), of_ones(2 * k), both}, n, n);
   };
   // Slow waves are nearly parabolas: single precision cannot tell them apart, so compute them.
   const double slow = 32 / static_cast<double>(length_);
-  const auto first = static_cast<std::size_t>(std::ceil(low / grid_step()));
-  const auto last = static_cast<std::size_t>(std::floor(band_.high / grid_step()));
+  const auto first = static_cast<std::int64_t>(std::ceil(low / spectrum.step()));
+  const auto last = static_cast<std::int64_t>(std::floor(band_.high / spectrum.step()));
   std::vector<std::pair<double, double>> heights = {{fit.r_squared(low), low}};
-  for (std::size_t k = first; k <= last; ++k) {
-    const double omega = static_cast<double>(k) * grid_step();
+  for (std::int64_t k = first; k <= last; ++k) {
+    const double omega = static_cast<double>(k) * spectrum.step();
     heights.emplace_back(omega < slow ? fit.r_squared(omega) : on_grid(k), omega);
   }
   heights.emplace_back(fit.r_squared(band_.high), band_.high);

@@ -9,8 +9,8 @@ namespace qkscope {
 namespace {
 
 // Standardised values rarely leave this range; those that do share the outermost bins.
-constexpr double kNormalRange = 6;
-constexpr std::size_t kNormalBins = 2048;
+constexpr double kNormalRange = 5;
+constexpr std::size_t kNormalBins = 4096;
 constexpr std::size_t kSplitBins = 1024;
 constexpr double kEdgeRounding = 1e-9;  // a value may fall into its neighbour's bin by rounding
 
@@ -24,14 +24,13 @@ std::vector<double> cdf_at_edges() {
   return cdf;
 }
 
-// The values of each marked bin, ascending.
-std::vector<std::vector<double>> sorted_members(std::span<const double> values,
-                                                const ValueBins& bins,
-                                                const std::vector<char>& marked) {
-  std::vector<std::vector<double>> members(bins.size());
+// The values of all marked bins, ascending: bin after bin.
+std::vector<double> sorted_members(std::span<const double> values, const ValueBins& bins,
+                                   const std::vector<char>& marked) {
+  std::vector<double> members;
   for (const double value : values)
-    if (const auto bin = bins.bin_of(value); marked[bin] != 0) members[bin].push_back(value);
-  for (auto& bin : members) std::sort(bin.begin(), bin.end());
+    if (marked[bins.bin_of(value)] != 0) members.push_back(value);
+  std::sort(members.begin(), members.end());
   return members;
 }
 
@@ -58,14 +57,14 @@ double kolmogorov_distance_to_normal(std::span<const double> values) {
   for (std::size_t bin = 0; bin < bins.size(); ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
   const auto members = sorted_members(values, bins, marked);
   double exact = 0;
-  double below = 0;  // values before this bin
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
-    for (std::size_t i = 0; i < members[bin].size(); ++i) {
-      const double cdf = normal_cdf(members[bin][i]);
-      exact = std::max({exact, (below + static_cast<double>(i) + 1) / n - cdf,
-                        cdf - (below + static_cast<double>(i)) / n});
-    }
-    below += static_cast<double>(bins.count(bin));
+  std::size_t bin = 0;
+  double below = 0;  // values before the next member
+  for (const double value : members) {
+    for (const auto here = bins.bin_of(value); bin < here; ++bin)
+      if (marked[bin] == 0) below += static_cast<double>(bins.count(bin));
+    const double cdf = normal_cdf(value);
+    exact = std::max({exact, (below + 1) / n - cdf, cdf - below / n});
+    below += 1;
   }
   return exact;
 }
@@ -96,15 +95,22 @@ double best_split(std::span<const double> upper, std::span<const double> lower) 
   for (std::size_t bin = 0; bin < bins.size(); ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
   const auto from_lower = sorted_members(lower, bins, marked);
   const auto from_upper = sorted_members(upper, bins, marked);
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
-    std::size_t passed = 0;
-    for (std::size_t i = 0; i < from_lower[bin].size(); ++i) {
-      const double x = from_lower[bin][i];
-      while (passed < from_upper[bin].size() && from_upper[bin][passed] <= x) ++passed;
-      if (i + 1 < from_lower[bin].size() && from_lower[bin][i + 1] == x) continue;
-      best = std::max(best, gain_before[bin] + static_cast<double>(i + 1) / nl -
-                                static_cast<double>(passed) / nu);
+  std::size_t passed = 0;        // of from_upper
+  std::size_t lower_before = 0;  // members before the current bin
+  std::size_t upper_before = 0;
+  std::size_t bin = bins.size();
+  for (std::size_t i = 0; i < from_lower.size(); ++i) {
+    const double x = from_lower[i];
+    if (const auto here = bins.bin_of(x); here != bin) {
+      bin = here;
+      lower_before = i;
+      while (passed < from_upper.size() && bins.bin_of(from_upper[passed]) < bin) ++passed;
+      upper_before = passed;
     }
+    while (passed < from_upper.size() && from_upper[passed] <= x) ++passed;
+    if (i + 1 < from_lower.size() && from_lower[i + 1] == x) continue;
+    best = std::max(best, gain_before[bin] + static_cast<double>(i + 1 - lower_before) / nl -
+                              static_cast<double>(passed - upper_before) / nu);
   }
   return best;
 }

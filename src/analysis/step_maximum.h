@@ -35,7 +35,7 @@ class ValueBins {
   double low_;
   double scale_;  // bins per unit
   double last_;
-  std::vector<std::int64_t> count_;
+  std::vector<std::int32_t> count_;
 };
 
 // Two samples on a line: the largest share of `upper` above a threshold minus the share of `lower`

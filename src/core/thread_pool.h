@@ -17,4 +17,8 @@ int thread_count();
 // thread. The first exception stops the handing out and is rethrown here.
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body);
 
+// The same over ranges: body(begin, end) for consecutive ranges of at most `grain` indices.
+void parallel_ranges(std::int64_t count, std::int64_t grain,
+                     const std::function<void(std::int64_t, std::int64_t)>& body);
+
 }  // namespace qkscope

@@ -99,9 +99,9 @@ void missing_column(const std::string& where, const std::string& column,
     list += (list.empty() ? "" : ", ") + name;
   }
   const std::string near = nearest(column, names);
-  bad_input("{}: there is no column '{}'{}. The columns: {}", where, column,
-            near.empty() ? "" : fmt::format("; did you mean '{}'?", near),
-            list.empty() ? "none" : list);
+  bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
+            list.empty() ? "none" : list,
+            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
 std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options) {

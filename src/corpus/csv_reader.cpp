@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
+#include "corpus/mapped_reader.h"
 #include "corpus/record_reader.h"
 
 namespace qkscope {
@@ -11,17 +11,17 @@ namespace {
 
 class CsvReader : public RecordReader {
  public:
-  CsvReader(const std::string& path, const RecordColumns& columns)
-      : file_(path), rest_(file_.text()) {
+  CsvReader(std::string_view text, std::string where, const RecordColumns& columns)
+      : where_(std::move(where)), rest_(text) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
-    if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", path);
+    if (!read_row(names_)) bad_input("{}: the file is empty; expected a header line", where_);
     text_ = index_of(columns.text);
     if (columns.id) id_ = index_of(*columns.id);
   }
 
   bool next(Record& record) override {
     if (!read_row(fields_)) return false;
-    record.where = fmt::format("{}: line {}", file_.path(), row_line_);
+    record.where = fmt::format("{}: line {}", where_, row_line_);
     if (fields_.size() != names_.size()) {
       bad_input("{}: the row has {} fields, the header has {}", record.where, fields_.size(),
                 names_.size());
@@ -40,7 +40,7 @@ class CsvReader : public RecordReader {
  private:
   std::size_t index_of(const std::string& name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end()) missing_column(file_.path(), name, columns());
+    if (found == names_.end()) missing_column(where_, name, columns());
     return static_cast<std::size_t>(found - names_.begin());
   }
 
@@ -60,8 +60,7 @@ class CsvReader : public RecordReader {
     if (take('\n')) {
       ++line_;
     } else if (!rest_.empty()) {
-      bad_input("{}: line {}: expected a comma or a line end after a quoted field", file_.path(),
-                line_);
+      bad_input("{}: line {}: expected a comma or a line end after a quoted field", where_, line_);
     }
     return true;
   }
@@ -87,7 +86,7 @@ class CsvReader : public RecordReader {
     while (true) {
       const std::size_t quote = rest_.find('"');
       if (quote == std::string_view::npos) {
-        bad_input("{}: line {}: a quoted field has no end", file_.path(), first_line);
+        bad_input("{}: line {}: a quoted field has no end", where_, first_line);
       }
       const std::string_view part = rest_.substr(0, quote);
       line_ += std::count(part.begin(), part.end(), '\n');
@@ -98,7 +97,7 @@ class CsvReader : public RecordReader {
     }
   }
 
-  MappedFile file_;
+  std::string where_;
   std::string_view rest_;
   std::int64_t line_ = 1;
   std::int64_t row_line_ = 1;
@@ -109,8 +108,13 @@ class CsvReader : public RecordReader {
 
 }  // namespace
 
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns) {
+  return std::make_unique<CsvReader>(text, where, columns);
+}
+
 RecordReaderPointer open_csv(const std::string& path, const RecordColumns& columns) {
-  return std::make_unique<CsvReader>(path, columns);
+  return std::make_unique<MappedReader>(path, columns, read_csv);
 }
 
 }  // namespace qkscope

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
 #include "corpus/json_row.h"
+#include "corpus/mapped_reader.h"
 #include "corpus/record_reader.h"
 
 namespace qkscope {
@@ -14,8 +14,8 @@ constexpr std::string_view kWhite = " \t\r\n";
 // What both have in common: a mapped file that gives the text of one row after another.
 class JsonReader : public RecordReader {
  public:
-  JsonReader(const std::string& path, const RecordColumns& columns)
-      : file_(path), rest_(file_.text()), columns_(columns) {
+  JsonReader(std::string_view text, std::string where, const RecordColumns& columns)
+      : where_(std::move(where)), rest_(text), columns_(columns) {
     if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
   }
 
@@ -33,7 +33,7 @@ class JsonReader : public RecordReader {
   // The text of the next row; row_line_ says where it is.
   virtual bool next_row(std::string_view& row) = 0;
 
-  std::string where() const { return fmt::format("{}: line {}", file_.path(), row_line_); }
+  std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
   void advance(std::size_t bytes) {
     line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
     rest_.remove_prefix(bytes);
@@ -50,7 +50,7 @@ class JsonReader : public RecordReader {
     line_ = line;
   }
 
-  MappedFile file_;
+  std::string where_;
   std::string_view rest_;
   std::int64_t line_ = 1;
   std::int64_t row_line_ = 1;
@@ -62,8 +62,8 @@ class JsonReader : public RecordReader {
 
 class JsonLinesReader : public JsonReader {
  public:
-  JsonLinesReader(const std::string& path, const RecordColumns& columns)
-      : JsonReader(path, columns) {
+  JsonLinesReader(std::string_view text, const std::string& where, const RecordColumns& columns)
+      : JsonReader(text, where, columns) {
     read_columns();
   }
 
@@ -79,12 +79,12 @@ class JsonLinesReader : public JsonReader {
 
 class JsonArrayReader : public JsonReader {
  public:
-  JsonArrayReader(const std::string& path, const RecordColumns& columns)
-      : JsonReader(path, columns) {
+  JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
+      : JsonReader(text, where, columns) {
     skip_white();
     if (!rest_.starts_with('[')) {
       bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
-                path);
+                where);
     }
     advance(1);
     read_columns();
@@ -149,12 +149,22 @@ class JsonArrayReader : public JsonReader {
 
 }  // namespace
 
+RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
+  return std::make_unique<JsonLinesReader>(text, where, columns);
+}
+
+RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
+  return std::make_unique<JsonArrayReader>(text, where, columns);
+}
+
 RecordReaderPointer open_json_lines(const std::string& path, const RecordColumns& columns) {
-  return std::make_unique<JsonLinesReader>(path, columns);
+  return std::make_unique<MappedReader>(path, columns, read_json_lines);
 }
 
 RecordReaderPointer open_json_array(const std::string& path, const RecordColumns& columns) {
-  return std::make_unique<JsonArrayReader>(path, columns);
+  return std::make_unique<MappedReader>(path, columns, read_json_array);
 }
 
 }  // namespace qkscope

@@ -33,6 +33,15 @@ class RecordReader {
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
+// Texts already in memory, which must outlive the reader; `where` names them in messages.
+RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns);
+RecordReaderPointer read_csv(std::string_view text, const std::string& where,
+                             const RecordColumns& columns);
+
+// Files.
 RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns);
 RecordReaderPointer open_json_lines(const std::string& path, const RecordColumns& columns);
 RecordReaderPointer open_json_array(const std::string& path, const RecordColumns& columns);

@@ -1,10 +1,10 @@
 // Which head a file holds, and the folder name that says so: l03h12q.
 #pragma once
 
-#include <compare>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 namespace qkscope {
 
@@ -15,7 +15,11 @@ struct HeadId {
   int head = 0;
   HeadKind kind = HeadKind::query;
 
-  auto operator<=>(const HeadId&) const = default;
+  bool operator==(const HeadId& other) const { return key() == other.key(); }
+  bool operator<(const HeadId& other) const { return key() < other.key(); }
+
+ private:
+  std::tuple<int, int, HeadKind> key() const { return {layer, head, kind}; }
 };
 
 // "l03h12q"; two digits, three from 100 on.

@@ -1,6 +1,9 @@
 #include "dataset/head_reader.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <new>
+#include <stdexcept>
 
 #include <arrow/io/file.h>
 #include <arrow/util/key_value_metadata.h>
@@ -25,6 +28,10 @@ auto with_file_named(const std::string& path, const Body& body) {
     return body();
   } catch (const parquet::ParquetException& error) {
     bad_input("{}: not a readable Parquet file: {}", path, error.what());
+  } catch (const std::bad_alloc&) {
+    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
+  } catch (const std::length_error&) {
+    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
   }
 }
 
@@ -130,6 +137,10 @@ class Reading {
   }
 
   void read_vectors(int leaf, HeadRows& rows);
+  [[noreturn]] void null_in_vector(std::int64_t first_row,
+                                   const std::vector<std::int16_t>& definition,
+                                   const std::vector<std::int16_t>& repetition,
+                                   std::int16_t max_level) const;
   void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
                      HeadRows& rows) const;
   void read_window(HeadRows& rows);
@@ -144,37 +155,40 @@ void Reading::read_vectors(int leaf, HeadRows& rows) {
   if (schema_.Column(leaf)->max_repetition_level() != 1)
     bad_input("{}: column 'vector' is not a list of float32", path_);
   std::int64_t first_row = 0;
+  int group = 0;
   each_group<parquet::FloatType>(leaf, [&](auto& reader, std::int64_t group_rows) {
-    const auto chunk =
-        static_cast<std::size_t>(file_.metadata()->RowGroup(0)->ColumnChunk(leaf)->num_values());
-    std::vector<std::int16_t> definition;
-    std::vector<std::int16_t> repetition;
-    std::size_t done = 0;
+    const auto expected = file_.metadata()->RowGroup(group++)->ColumnChunk(leaf)->num_values();
+    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
     const auto start = rows.vectors.size();
-    std::size_t stored = 0;
-    while (reader.HasNext()) {
-      definition.resize(done + chunk);
-      repetition.resize(done + chunk);
-      rows.vectors.resize(start + stored + chunk);
+    rows.vectors.resize(start + static_cast<std::size_t>(expected));
+    std::int64_t done = 0;
+    std::int64_t stored = 0;
+    while (done < expected && reader.HasNext()) {
       std::int64_t read = 0;
-      done += static_cast<std::size_t>(
-          reader.ReadBatch(static_cast<std::int64_t>(chunk), definition.data() + done,
-                           repetition.data() + done, rows.vectors.data() + start + stored, &read));
-      stored += static_cast<std::size_t>(read);
+      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                               rows.vectors.data() + start + stored, &read);
+      stored += read;
     }
-    definition.resize(done);
-    repetition.resize(done);
-    rows.vectors.resize(start + stored);
-    if (stored != done) {
-      std::int64_t row = first_row - 1;
-      std::size_t i = 0;
-      for (; i < done && definition[i] == max_level; ++i) row += repetition[i] == 0 ? 1 : 0;
-      bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_,
-                row + (i < done && repetition[i] == 0 ? 1 : 0));
-    }
+    if (done != expected) cut_short(leaf, done, expected);
+    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
     check_lengths(repetition, first_row, rows);
     first_row += group_rows;
   });
+  if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+    bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+              rows.vectors.size(), rows.position.size(), rows.head_dim);
+}
+
+void Reading::null_in_vector(std::int64_t first_row, const std::vector<std::int16_t>& definition,
+                             const std::vector<std::int16_t>& repetition,
+                             std::int16_t max_level) const {
+  std::int64_t row = first_row - 1;
+  std::size_t i = 0;
+  for (; i < definition.size() && definition[i] == max_level; ++i)
+    row += repetition[i] == 0 ? 1 : 0;
+  if (i < definition.size() && repetition[i] == 0) ++row;
+  bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
 }
 
 // A new row begins where the repetition level is 0; all rows must be equally long.
@@ -186,14 +200,17 @@ void Reading::check_lengths(const std::vector<std::int16_t>& repetition, std::in
     while (length < count && repetition[length] != 0) ++length;
     rows.head_dim = static_cast<int>(length);
   }
-  std::size_t begin = 0;
-  for (std::int64_t row = first_row; begin < count; ++row) {
-    std::size_t end = begin + 1;
-    while (end < count && repetition[end] != 0) ++end;
-    if (end - begin != static_cast<std::size_t>(rows.head_dim))
-      bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row,
-                end - begin, rows.head_dim);
-    begin = end;
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  std::int64_t row = first_row;
+  for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
+    const auto end = std::min(begin + dim, count);
+    int starts = 0;  // of other rows inside this one
+    for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
+    if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
+    std::size_t length = 1;
+    while (begin + length < count && repetition[begin + length] != 0) ++length;
+    bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row, length,
+              rows.head_dim);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "ops/blas.h"
+#include "ops/gemm.h"
 #include "ops/vector_math.h"
 
 namespace qkscope {
@@ -17,13 +17,6 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // order in every sequence that shares its prefix.
 constexpr std::int64_t kKeyBlock = 256;
 constexpr std::int64_t kRowsPerBlock = 192;
-// BLAS sees heights and widths that are multiples of this, filled up with zeros: so a row takes the
-// same path through its kernels whatever stands beside it.
-constexpr std::int64_t kUnit = 16;
-
-std::int64_t round_up(std::int64_t value) {
-  return (value + kUnit - 1) / kUnit * kUnit;
-}
 
 // One block of query positions with all query heads that share a key head: row r holds position
 // first + r / group of head r % group.
@@ -44,20 +37,20 @@ class QueryBlock {
     load_queries();
     const auto end = first_ + positions_;
     const auto begin = first_visible_key(first_, input_.window) / kKeyBlock * kKeyBlock;
-    for (auto key = begin; key < end; key += kKeyBlock)
-      attend(key, std::min(kKeyBlock, round_up(end - key)));
+    for (auto key = begin; key < end; key += kKeyBlock) attend(key, std::min(kKeyBlock, end - key));
     store(z);
   }
 
  private:
   struct Scratch {
-    std::vector<float> q;        // (padded rows, d)
-    std::vector<float> k;        // (keys, d): the block at a sequence's end, filled up
-    std::vector<float> v;        // (keys, d)
-    std::vector<float> scores;   // (padded rows, key block)
-    std::vector<float> z;        // (padded rows, d), not yet divided by sum
-    std::vector<float> highest;  // (rows)
-    std::vector<float> sum;      // (rows)
+    std::vector<float> q;  // (rows, d)
+    std::vector<float> packed_q;
+    std::vector<float> packed_weights;
+    std::vector<float> packed_keys;  // keys, then values
+    std::vector<float> scores;       // (rows, key block)
+    std::vector<float> z;            // (rows, d), not yet divided by sum
+    std::vector<float> highest;      // (rows)
+    std::vector<float> sum;          // (rows)
   };
 
   static Scratch& scratch() {
@@ -73,46 +66,39 @@ class QueryBlock {
 
   void load_queries() {
     auto& s = scratch();
-    const auto size = static_cast<std::size_t>(round_up(rows_) * d_);
-    s.q.assign(size, 0.0f);
+    const auto size = static_cast<std::size_t>(rows_ * d_);
+    const auto padded_rows = gemm::round_up(rows_, gemm::kRows);
+    s.q.resize(size);
     s.z.assign(size, 0.0f);
-    s.scores.resize(static_cast<std::size_t>(round_up(rows_) * kKeyBlock));
+    s.scores.resize(static_cast<std::size_t>(rows_ * kKeyBlock));
+    s.packed_q.resize(static_cast<std::size_t>(padded_rows * d_));
+    s.packed_weights.resize(static_cast<std::size_t>(padded_rows * kKeyBlock));
+    s.packed_keys.resize(
+        static_cast<std::size_t>(std::max(gemm::round_up(kKeyBlock, gemm::kColumns) * d_,
+                                          kKeyBlock * gemm::round_up(d_, gemm::kColumns))));
     s.highest.assign(static_cast<std::size_t>(rows_), kMinusInfinity);
     s.sum.assign(static_cast<std::size_t>(rows_), 0.0f);
     for (std::int64_t row = 0; row < rows_; ++row)
       std::memcpy(s.q.data() + row * d_, query(row), static_cast<std::size_t>(d_) * sizeof(float));
+    gemm::pack({s.q.data(), d_, rows_, d_}, input_.scale, s.packed_q.data());
   }
 
-  struct Block {
-    const float* values;  // (keys, d)
-    int stride;
-  };
-
-  // Keys [first, first + count) of `source`; beyond the end of the sequence they are zero.
-  Block key_block(ConstTensorView source, std::int64_t first, std::int64_t count,
-                  std::vector<float>& filled) const {
-    const auto stride = source.dim(1) * d_;
-    const float* values = source.data<float>() + (segment_.begin + first) * stride + kv_head_ * d_;
-    if (first + count <= segment_.length) return {values, static_cast<int>(stride)};
-    filled.assign(static_cast<std::size_t>(count * d_), 0.0f);
-    for (std::int64_t key = 0; first + key < segment_.length; ++key)
-      std::memcpy(filled.data() + key * d_, values + key * stride,
-                  static_cast<std::size_t>(d_) * sizeof(float));
-    return {filled.data(), static_cast<int>(d_)};
-  }
-
+  // The products run over d and over the keys of a block in ascending order; weights of keys that a
+  // row does not see are zero and add nothing.
   void attend(std::int64_t first_key, std::int64_t keys) {
     auto& s = scratch();
-    const auto k = key_block(input_.k, first_key, keys, s.k);
-    const auto v = key_block(input_.v, first_key, keys, s.v);
-    const auto rows = static_cast<int>(round_up(rows_));
-    const auto d = static_cast<int>(d_);
-    const auto n = static_cast<int>(keys);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, n, d, input_.scale, s.q.data(), d,
-                k.values, k.stride, 0.0f, s.scores.data(), kKeyBlock);
+    const auto stride = input_.k.dim(1) * d_;
+    const auto offset = (segment_.begin + first_key) * stride + kv_head_ * d_;
+    gemm::pack(gemm::RightColumns{input_.k.data<float>() + offset, stride, keys, d_},
+               s.packed_keys.data());
+    gemm::multiply({s.packed_q.data(), s.packed_keys.data(), rows_, keys, d_}, false,
+                   s.scores.data(), kKeyBlock);
     for (std::int64_t row = 0; row < rows_; ++row) weigh(row, first_key, keys);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, d, n, 1.0f, s.scores.data(),
-                kKeyBlock, v.values, v.stride, 1.0f, s.z.data(), d);
+    gemm::pack({s.scores.data(), kKeyBlock, rows_, keys}, 1.0f, s.packed_weights.data());
+    gemm::pack(gemm::RightRows{input_.v.data<float>() + offset, stride, keys, d_},
+               s.packed_keys.data());
+    gemm::multiply({s.packed_weights.data(), s.packed_keys.data(), rows_, d_, keys}, true,
+                   s.z.data(), d_);
   }
 
   // Turns a row of scores into unnormalised weights, and what was summed before to the new maximum.
@@ -127,10 +113,12 @@ class QueryBlock {
     std::fill(scores + end, scores + keys, 0.0f);
     if (begin == end) return;
     const auto at = static_cast<std::size_t>(row);
-    float highest = s.highest[at];
-    for (auto i = begin; i < end; ++i) highest = std::max(highest, scores[i]);
-    for (auto i = begin; i < end; ++i) scores[i] = exp_approx(scores[i] - highest);
-    const float sum = lane_sum(end - begin, [&](std::int64_t i) { return scores[begin + i]; });
+    float* visible = scores + begin;
+    const auto count = end - begin;
+    const float highest =
+        lane_max(count, s.highest[at], [=](std::int64_t i) { return visible[i]; });
+    for (std::int64_t i = 0; i < count; ++i) visible[i] = exp_approx(visible[i] - highest);
+    const float sum = lane_sum(count, [=](std::int64_t i) { return visible[i]; });
     const float kept = s.sum[at] == 0.0f ? 0.0f : exp_approx(s.highest[at] - highest);
     if (kept != 1.0f)
       for (std::int64_t i = 0; i < d_; ++i)
@@ -173,7 +161,6 @@ void attention(const AttentionInput& input, TensorView z) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
   QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
                  input.k.shape() == input.v.shape());
-  use_one_blas_thread();
   const auto group = input.q.dim(1) / input.k.dim(1);
   const auto positions = std::max<std::int64_t>(16, kRowsPerBlock / group);
   std::vector<BlockTask> tasks;

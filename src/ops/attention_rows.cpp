@@ -42,7 +42,7 @@ void softmax(std::span<const float> scores, std::int64_t begin, std::int64_t end
   const auto* s = scores.data() + begin;
   auto* p = pattern.data() + begin;
   const auto count = end - begin;
-  const float highest = *std::max_element(s, s + count);
+  const float highest = lane_max(count, s[0], [=](std::int64_t i) { return s[i]; });
   for (std::int64_t i = 0; i < count; ++i) p[i] = exp_approx(s[i] - highest);
   const float factor = 1.0f / lane_sum(count, [&](std::int64_t i) { return p[i]; });
   for (std::int64_t i = 0; i < count; ++i) p[i] *= factor;

@@ -9,13 +9,6 @@ namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 15;
 
-template <typename F>
-void for_ranges(std::int64_t size, F body) {
-  parallel_for((size + kElementsPerTask - 1) / kElementsPerTask, [&](std::int64_t task) {
-    body(task * kElementsPerTask, std::min(size, (task + 1) * kElementsPerTask));
-  });
-}
-
 }  // namespace
 
 void add_to(TensorView residual, ConstTensorView update) {
@@ -23,7 +16,7 @@ void add_to(TensorView residual, ConstTensorView update) {
                  update.is_contiguous());
   float* r = residual.data<float>();
   const float* u = update.data<float>();
-  for_ranges(residual.size(), [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(residual.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) r[i] += u[i];
   });
 }
@@ -31,7 +24,7 @@ void add_to(TensorView residual, ConstTensorView update) {
 void soft_cap(TensorView logits, double cap) {
   float* values = logits.data<float>();
   const auto limit = static_cast<float>(cap);
-  for_ranges(logits.size(), [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(logits.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) values[i] = limit * std::tanh(values[i] / limit);
   });
 }

@@ -27,13 +27,11 @@ float gelu(float x) {
 
 template <typename F>
 void gate_with(F activation, ConstTensorView gate, ConstTensorView up, TensorView out) {
-  const auto size = gate.size();
-  parallel_for((size + kElementsPerTask - 1) / kElementsPerTask, [&](std::int64_t task) {
-    const float* g = gate.data<float>();
-    const float* u = up.data<float>();
-    float* o = out.data<float>();
-    const auto end = std::min(size, (task + 1) * kElementsPerTask);
-    for (auto i = task * kElementsPerTask; i < end; ++i) o[i] = activation(g[i]) * u[i];
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kElementsPerTask, [=](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) o[i] = activation(g[i]) * u[i];
   });
 }
 
@@ -45,11 +43,11 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
   switch (activation) {
     case Activation::silu:
-      return gate_with(silu, gate, up, out);
+      return gate_with([](float x) { return silu(x); }, gate, up, out);
     case Activation::gelu_tanh:
-      return gate_with(gelu_tanh, gate, up, out);
+      return gate_with([](float x) { return gelu_tanh(x); }, gate, up, out);
     case Activation::gelu:
-      return gate_with(gelu, gate, up, out);
+      return gate_with([](float x) { return gelu(x); }, gate, up, out);
   }
 }
 

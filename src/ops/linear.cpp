@@ -1,92 +1,108 @@
 #include "ops/linear.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include <cblas.h>
+#include <vector>
 
 #include "core/convert.h"
 #include "core/thread_pool.h"
-#include "ops/blas.h"
+#include "ops/gemm.h"
 
 namespace qkscope {
 namespace {
 
-// Rows go to BLAS in tiles whose height is a multiple of kRowUnit, the last one filled up with
-// zeros: so every row takes the same path through the kernels, whatever stands beside it.
-constexpr std::int64_t kRowTile = 256;
-constexpr std::int64_t kRowUnit = 16;
-constexpr std::int64_t kColumnTile = 512;
-// Rows that share one widened tile of weights.
-constexpr std::int64_t kRowsPerTask = 1024;
+constexpr std::int64_t kTaskColumns = 128;
+constexpr std::int64_t kMostTaskRows = 16 * 192;
 
-struct Task {
-  ConstTensorView x;     // (rows, in)
-  const Matrix* weight;  // (out, in)
-  const float* bias;     // (out) or null
-  TensorView y;          // (rows, out)
-  std::int64_t first_column;
-  std::int64_t columns;
+// As many rows per task as leave every thread a few tasks: packed weights serve all rows of a task.
+// Bits do not depend on it.
+std::int64_t rows_per_task(std::int64_t rows, std::int64_t column_tasks) {
+  auto per_task = kMostTaskRows;
+  while (per_task > 192 && (rows + per_task - 1) / per_task * column_tasks < 4 * thread_count())
+    per_task /= 2;
+  return per_task;
+}
+
+// x in packed blocks: for each stretch of the depth, all rows.
+class PackedInput {
+ public:
+  explicit PackedInput(ConstTensorView x)
+      : rows_(x.dim(0)), depth_(x.dim(1)), padded_rows_(gemm::round_up(rows_, gemm::kRows)) {
+    buffer().resize(static_cast<std::size_t>(padded_rows_ * depth_));
+    float* packed = buffer().data();
+    constexpr std::int64_t kRows = 16 * gemm::kRows;
+    parallel_for((rows_ + kRows - 1) / kRows, [&](std::int64_t task) {
+      const auto first = task * kRows;
+      const auto rows = std::min(kRows, rows_ - first);
+      for (std::int64_t k = 0; k < depth_; k += gemm::stretch(depth_)) {
+        const auto depth = std::min(gemm::stretch(depth_), depth_ - k);
+        gemm::pack({x.data<float>() + first * depth_ + k, depth_, rows, depth}, 1.0f,
+                   packed + padded_rows_ * k + first * depth);
+      }
+    });
+    packed_ = packed;
+  }
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t depth() const { return depth_; }
+  // Rows from `first` (a multiple of gemm::kRows) on, over the stretch of `depth` that begins at k.
+  const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
+    return packed_ + padded_rows_ * k + first * depth;
+  }
+
+ private:
+  // Kept between calls: a forward pass packs inputs of the same few sizes again and again.
+  static std::vector<float>& buffer() {
+    thread_local std::vector<float> memory;
+    return memory;
+  }
+
+  std::int64_t rows_;
+  std::int64_t depth_;
+  std::int64_t padded_rows_;
+  const float* packed_ = nullptr;
 };
 
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-// Columns [first, first + count) of the product: rows of W as float32, from the file or widened.
-const float* weight_rows(const Matrix& weight, std::int64_t first, std::int64_t count) {
-  const auto rows = weight.values.rows(first, first + count);
-  if (rows.dtype() == DType::f32 && weight.scale == 1.0f) return rows.data<float>();
+// Rows of W as float32: from the file as they are, or widened.
+gemm::RightColumns weight_block(const Matrix& weight, std::int64_t first, std::int64_t columns,
+                                std::int64_t k, std::int64_t depth) {
+  const auto stride = weight.values.dim(1);
+  if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f)
+    return {weight.values.data<float>() + first * stride + k, stride, columns, depth};
   thread_local std::vector<float> widened;
-  widened.resize(static_cast<std::size_t>(rows.size()));
-  widen(rows, widened);
+  widened.resize(static_cast<std::size_t>(columns * depth));
+  const auto size = static_cast<std::int64_t>(dtype_size(weight.values.dtype()));
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const ConstTensorView row(weight.values.bytes() + ((first + column) * stride + k) * size,
+                              weight.values.dtype(), {depth});
+    widen(row, {widened.data() + column * depth, static_cast<std::size_t>(depth)});
+  }
   if (weight.scale != 1.0f)
     for (float& value : widened) value *= weight.scale;
-  return widened.data();
+  return {widened.data(), depth, columns, depth};
 }
 
-void multiply(const float* x, const float* w, float* y, std::int64_t rows, const Task& task,
-              std::int64_t y_stride) {
-  const auto in = task.x.dim(1);
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(rows),
-              static_cast<int>(task.columns), static_cast<int>(in), 1.0f, x, static_cast<int>(in),
-              w, static_cast<int>(in), 0.0f, y, static_cast<int>(y_stride));
-}
+struct Task {
+  std::int64_t first_row, rows, first_column, columns;
+};
 
-// A tile that is not a multiple of kRowUnit high goes through buffers filled up with zeros.
-void multiply_padded(const float* x, const float* w, float* y, std::int64_t rows,
-                     const Task& task) {
-  const auto in = task.x.dim(1);
-  const auto padded = round_up(rows, kRowUnit);
-  thread_local std::vector<float> x_tile;
-  thread_local std::vector<float> y_tile;
-  x_tile.assign(static_cast<std::size_t>(padded * in), 0.0f);
-  y_tile.resize(static_cast<std::size_t>(padded * task.columns));
-  std::memcpy(x_tile.data(), x, static_cast<std::size_t>(rows * in) * sizeof(float));
-  multiply(x_tile.data(), w, y_tile.data(), padded, task, task.columns);
-  for (std::int64_t row = 0; row < rows; ++row)
-    std::memcpy(y + row * task.y.stride(0), y_tile.data() + row * task.columns,
-                static_cast<std::size_t>(task.columns) * sizeof(float));
-}
-
-void add_bias(const float* bias, float* y, std::int64_t rows, const Task& task) {
-  for (std::int64_t row = 0; row < rows; ++row)
-    for (std::int64_t column = 0; column < task.columns; ++column)
-      y[row * task.y.stride(0) + column] += bias[task.first_column + column];
-}
-
-void run(const Task& task, std::int64_t first_row, std::int64_t end_row) {
-  const float* w = weight_rows(*task.weight, task.first_column, task.columns);
-  for (std::int64_t row = first_row; row < end_row; row += kRowTile) {
-    const auto rows = std::min(kRowTile, end_row - row);
-    const float* x = task.x.data<float>() + row * task.x.dim(1);
-    float* y = task.y.data<float>() + row * task.y.stride(0) + task.first_column;
-    if (rows % kRowUnit == 0)
-      multiply(x, w, y, rows, task, task.y.stride(0));
-    else
-      multiply_padded(x, w, y, rows, task);
-    if (task.bias != nullptr) add_bias(task.bias, y, rows, task);
+void run(const PackedInput& x, const Matrix& weight, const float* bias, TensorView y,
+         const Task& task) {
+  thread_local std::vector<float> packed;
+  packed.resize(
+      static_cast<std::size_t>(gemm::round_up(task.columns, gemm::kColumns) * gemm::kMaxDepth));
+  const auto stride = y.stride(0);
+  float* out = y.data<float>() + task.first_row * stride + task.first_column;
+  for (std::int64_t k = 0; k < x.depth(); k += gemm::stretch(x.depth())) {
+    const auto depth = std::min(gemm::stretch(x.depth()), x.depth() - k);
+    gemm::pack(weight_block(weight, task.first_column, task.columns, k, depth), packed.data());
+    gemm::multiply(
+        {x.block(task.first_row, k, depth), packed.data(), task.rows, task.columns, depth}, k > 0,
+        out, stride);
   }
+  if (bias == nullptr) return;
+  for (std::int64_t row = 0; row < task.rows; ++row)
+    for (std::int64_t column = 0; column < task.columns; ++column)
+      out[row * stride + column] += bias[task.first_column + column];
 }
 
 void linear(ConstTensorView x, const Matrix& weight, const float* bias, TensorView y) {
@@ -94,19 +110,17 @@ void linear(ConstTensorView x, const Matrix& weight, const float* bias, TensorVi
   const auto out = weight.values.dim(0);
   QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.values.dim(1));
   QKSCOPE_ASSERT(y.dim(0) == rows && y.dim(1) == out && y.stride(1) == 1);
-  use_one_blas_thread();
-  // Tiles of equal width: they depend on the weight alone.
-  const auto column_tiles = (out + kColumnTile - 1) / kColumnTile;
-  const auto width = round_up((out + column_tiles - 1) / column_tiles, kRowUnit);
-  const auto columns = (out + width - 1) / width;
-  const bool stored_as_float = weight.values.dtype() == DType::f32 && weight.scale == 1.0f;
-  const auto rows_per_task = stored_as_float ? kRowTile : kRowsPerTask;
-  const auto row_tasks = (rows + rows_per_task - 1) / rows_per_task;
-  parallel_for(columns * row_tasks, [&](std::int64_t index) {
-    const auto first_column = index / row_tasks * width;
-    const auto first_row = index % row_tasks * rows_per_task;
-    const Task task{x, &weight, bias, y, first_column, std::min(width, out - first_column)};
-    run(task, first_row, std::min(rows, first_row + rows_per_task));
+  static_assert(192 % gemm::kRows == 0);  // tasks begin at whole panels
+  const PackedInput packed(x);
+  const auto column_tasks = (out + kTaskColumns - 1) / kTaskColumns;
+  const auto task_rows = rows_per_task(rows, column_tasks);
+  const auto row_tasks = (rows + task_rows - 1) / task_rows;
+  parallel_for(row_tasks * column_tasks, [&](std::int64_t index) {
+    const auto first_row = index % row_tasks * task_rows;
+    const auto first_column = index / row_tasks * kTaskColumns;
+    run(packed, weight, bias, y,
+        {first_row, std::min(task_rows, rows - first_row), first_column,
+         std::min(kTaskColumns, out - first_column)});
   });
 }
 

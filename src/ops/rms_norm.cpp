@@ -15,19 +15,19 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
   const auto rows = x.size() / n;
-  const auto rows_per_task = std::max<std::int64_t>(1, kElementsPerTask / n);
-  parallel_for((rows + rows_per_task - 1) / rows_per_task, [&](std::int64_t task) {
-    const auto end = std::min(rows, (task + 1) * rows_per_task);
-    for (auto row = task * rows_per_task; row < end; ++row) {
-      const float* in = x.data<float>() + row * n;
-      float* out = y.data<float>() + row * n;
-      const float squares = lane_sum(n, [&](std::int64_t i) { return in[i] * in[i]; });
-      const float scale =
-          1.0f / std::sqrt(squares / static_cast<float>(n) + static_cast<float>(eps));
-      for (std::int64_t i = 0; i < n; ++i)
-        out[i] = in[i] * scale * weight[static_cast<std::size_t>(i)];
-    }
-  });
+  parallel_ranges(
+      rows, std::max<std::int64_t>(1, kElementsPerTask / n),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (auto row = begin; row < end; ++row) {
+          const float* in = x.data<float>() + row * n;
+          float* out = y.data<float>() + row * n;
+          const float squares = lane_sum(n, [&](std::int64_t i) { return in[i] * in[i]; });
+          const float scale =
+              1.0f / std::sqrt(squares / static_cast<float>(n) + static_cast<float>(eps));
+          for (std::int64_t i = 0; i < n; ++i)
+            out[i] = in[i] * scale * weight[static_cast<std::size_t>(i)];
+        }
+      });
 }
 
 }  // namespace qkscope

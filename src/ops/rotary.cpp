@@ -7,6 +7,8 @@
 namespace qkscope {
 namespace {
 
+constexpr std::int64_t kRowsPerTask = 64;
+
 void turn_halves(float* x, const float* cos, const float* sin, std::int64_t half) {
   for (std::int64_t i = 0; i < half; ++i) {
     const float first = x[i];
@@ -33,15 +35,15 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Segment> segmen
   RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
   for (const auto& segment : segments) {
     const auto frequencies = rope_frequencies(rope, segment.length);
-    parallel_for(segment.length, [&](std::int64_t position) {
-      float* cos = table.cos.data<float>() + (segment.begin + position) * half;
-      float* sin = table.sin.data<float>() + (segment.begin + position) * half;
-      for (std::int64_t i = 0; i < half; ++i) {
-        const float angle =
-            static_cast<float>(position) * frequencies.inverse[static_cast<std::size_t>(i)];
-        cos[i] = std::cos(angle) * frequencies.attention_factor;
-        sin[i] = std::sin(angle) * frequencies.attention_factor;
-      }
+    parallel_ranges(segment.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+      for (auto position = first; position < end; ++position)
+        for (std::int64_t i = 0; i < half; ++i) {
+          const auto at = (segment.begin + position) * half + i;
+          const float angle =
+              static_cast<float>(position) * frequencies.inverse[static_cast<std::size_t>(i)];
+          table.cos.data<float>()[at] = std::cos(angle) * frequencies.attention_factor;
+          table.sin.data<float>()[at] = std::sin(angle) * frequencies.attention_factor;
+        }
     });
   }
   return table;
@@ -53,16 +55,12 @@ void apply_rotary(const RotaryTable& table, bool interleaved, TensorView x) {
   const auto d_head = x.dim(2);
   const auto half = table.cos.dim(1);
   QKSCOPE_ASSERT(x.is_contiguous() && table.cos.dim(0) == rows && 2 * half <= d_head);
-  parallel_for(rows, [&](std::int64_t row) {
-    const float* cos = table.cos.data<float>() + row * half;
-    const float* sin = table.sin.data<float>() + row * half;
-    for (std::int64_t head = 0; head < heads; ++head) {
-      float* vector = x.data<float>() + (row * heads + head) * d_head;
-      if (interleaved)
-        turn_pairs(vector, cos, sin, half);
-      else
-        turn_halves(vector, cos, sin, half);
-    }
+  const auto turn = interleaved ? turn_pairs : turn_halves;
+  parallel_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    for (auto row = begin; row < end; ++row)
+      for (std::int64_t head = 0; head < heads; ++head)
+        turn(x.data<float>() + (row * heads + head) * d_head, table.cos.data<float>() + row * half,
+             table.sin.data<float>() + row * half, half);
   });
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tokenizer/unicode.h"
 #include "core/utf8.h"
+#include "tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "tokenizer/byte_alphabet.h"
 #include "core/utf8.h"
+#include "tokenizer/byte_alphabet.h"
 
 namespace qkscope {
 namespace {
@@ -29,17 +29,6 @@ BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
   }
   merges_.reserve(file_.merges.size());
   for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
-  if (file_.ignore_merges) {
-    for (std::int32_t id = 0; id < file_.vocabulary.end_id(); ++id) {
-      const auto token = file_.vocabulary.token(id);
-      if (!token) continue;
-      if (!bytes_) {
-        whole_.add(*token, id);
-      } else if (const auto raw = from_byte_alphabet(*token)) {
-        whole_.add(*raw, id);
-      }
-    }
-  }
   note_initials();
   note_joins();
   file_.merges = {};
@@ -64,12 +53,6 @@ void BpeModel::note_initials() {
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 
-// A token as it stands in a word.
-std::string BpeModel::spelled(std::string_view token) const {
-  if (!bytes_) return std::string(token);
-  return from_byte_alphabet(token).value_or(std::string());
-}
-
 std::uint32_t BpeModel::spelled_size(std::string_view text) const {
   if (!bytes_) return static_cast<std::uint32_t>(text.size());
   std::uint32_t size = 0;
@@ -77,14 +60,31 @@ std::uint32_t BpeModel::spelled_size(std::string_view text) const {
   return size;
 }
 
+// Looks at each token once, as it stands in a word, and then at the pairs that join.
 void BpeModel::note_joins() {
+  struct Ends {
+    bool in_words = false;  // a token outside the byte alphabet stands in no word
+    char first = 0, last = 0;
+    bool begins_with_mark = false;
+  };
+  std::vector<Ends> ends(static_cast<std::size_t>(file_.vocabulary.end_id()));
+  std::string buffer;
+  for (std::int32_t id = 0; id < file_.vocabulary.end_id(); ++id) {
+    const auto token = file_.vocabulary.token(id);
+    if (!token || token->empty()) continue;
+    if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
+    const std::string_view text = bytes_ ? std::string_view(buffer) : *token;
+    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(), text.starts_with(kMark)};
+    if (file_.ignore_merges) whole_.add(text, id);
+  }
   for (const auto& [left, right, into] : file_.merges) {
-    const std::string before = spelled(*file_.vocabulary.token(left));
-    const std::string after = spelled(*file_.vocabulary.token(right));
-    if (before.empty() || after.empty()) continue;
-    joins_.set(joint(before.back(), after.front()));
-    if (!bytes_ && after.starts_with(kMark)) {
-      joins_mark_.insert(utf8::decode_last(before.data() + before.size()).code);
+    const Ends& before = ends[static_cast<std::size_t>(left)];
+    const Ends& after = ends[static_cast<std::size_t>(right)];
+    if (!before.in_words || !after.in_words) continue;
+    joins_.set(joint(before.last, after.first));
+    if (!bytes_ && after.begins_with_mark) {
+      const std::string_view text = *file_.vocabulary.token(left);
+      joins_mark_.insert(utf8::decode_last(text.data() + text.size()).code);
     }
   }
 }

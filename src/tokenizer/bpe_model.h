@@ -72,7 +72,6 @@ class BpeModel {
   bool is_boundary(const char* at) const;
   void note_joins();
   void note_initials();
-  std::string spelled(std::string_view token) const;
   std::uint32_t spelled_size(std::string_view text) const;
 
   BpeFile file_;

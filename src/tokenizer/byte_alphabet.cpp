@@ -47,17 +47,16 @@ std::string to_byte_alphabet(std::string_view bytes) {
   return text;
 }
 
-std::optional<std::string> from_byte_alphabet(std::string_view text) {
-  std::string bytes;
-  bytes.reserve(text.size());
+bool from_byte_alphabet(std::string_view text, std::string& bytes) {
+  bytes.clear();
   for (std::size_t at = 0; at < text.size();) {
     const auto [code, size] = utf8::decode(text.data() + at);
     const auto byte = character_to_byte(code);
-    if (!byte) return std::nullopt;
+    if (!byte) return false;
     bytes.push_back(static_cast<char>(*byte));
     at += size;
   }
-  return bytes;
+  return true;
 }
 
 }  // namespace qkscope

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -24,8 +24,10 @@ std::string joined(const Tokens& tokens, std::string_view between) {
 }
 
 void decode_bytes(Tokens& tokens) {
-  std::string bytes;
-  for (const std::string& token : tokens) bytes += from_byte_alphabet(token).value_or(token);
+  std::string bytes, of_token;
+  for (const std::string& token : tokens) {
+    bytes += from_byte_alphabet(token, of_token) ? of_token : token;
+  }
   tokens.assign(1, utf8::replace_invalid(bytes));
 }
 

@@ -4,9 +4,9 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 

@@ -3,9 +3,9 @@
 // first alternative that matches wins, as in a backtracking engine.
 #include <array>
 
+#include "core/utf8.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 

@@ -2,10 +2,10 @@
 
 #include <vector>
 
+#include "core/utf8.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/unicode_forms.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

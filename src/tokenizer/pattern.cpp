@@ -1,7 +1,7 @@
 #include "tokenizer/pattern.h"
 
-#include "tokenizer/unicode.h"
 #include "core/utf8.h"
+#include "tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {

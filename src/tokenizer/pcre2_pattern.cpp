@@ -7,9 +7,9 @@
 #include <pcre2.h>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -33,10 +33,10 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-// What one thread needs to run matches.
+// What one thread needs to run matches, for whatever pattern.
 struct Workspace {
-  explicit Workspace(const pcre2_code* code)
-      : data(pcre2_match_data_create_from_pattern(code, nullptr)),
+  Workspace()
+      : data(pcre2_match_data_create(1, nullptr)),
         context(pcre2_match_context_create(nullptr)),
         stack(pcre2_jit_stack_create(32 * 1024, kJitStack, nullptr)) {
     if (!data || !context || !stack) failure("PCRE2: out of memory");
@@ -44,6 +44,19 @@ struct Workspace {
     pcre2_set_heap_limit(context.get(), kHeapLimit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
+  static Workspace& of_this_thread() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+
+  // Below zero: PCRE2's reason why there is no match.
+  int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                       PCRE2_NO_UTF_CHECK, data.get(), context.get());
+  }
+  std::size_t begin() const { return pcre2_get_ovector_pointer(data.get())[0]; }
+  std::size_t end() const { return pcre2_get_ovector_pointer(data.get())[1]; }
+
   Owned<pcre2_match_data> data;
   Owned<pcre2_match_context> context;
   Owned<pcre2_jit_stack> stack;
@@ -67,14 +80,12 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
 // The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
 std::string mended(const std::string& basis, std::uint16_t flag) {
   const auto code = compile("[" + basis + "]", basis, "qkscope");
-  const Workspace work(code.get());
+  const Workspace& work = Workspace::of_this_thread();
   std::string inside = basis;
   constexpr char32_t kEnd = 0x110000;
   const auto lacks = [&](char32_t c) {
     if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
-    const std::string text = utf8::encode(c);
-    return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                       PCRE2_NO_UTF_CHECK, work.data.get(), work.context.get()) < 0;
+    return work.match(code.get(), utf8::encode(c), 0) < 0;
   };
   for (char32_t c = 0; c < kEnd; ++c) {
     if (!lacks(c)) continue;
@@ -132,8 +143,7 @@ class Pcre2Pattern : public Pattern {
       : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
 
   void find(std::string_view text, std::vector<Match>& out) const override {
-    const Workspace work(code_.get());
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(work.data.get());
+    const Workspace& work = Workspace::of_this_thread();
     std::size_t last_end = 0;
     bool any = false;
     const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
@@ -141,7 +151,7 @@ class Pcre2Pattern : public Pattern {
           {{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
     };
     for (std::size_t from = 0; from <= text.size() && search(text, from, work);) {
-      const std::size_t begin = bounds[0], end = bounds[1];
+      const std::size_t begin = work.begin(), end = work.end();
       if (begin == end && any && last_end == end) {  // an empty match right after a match is none
         from = end + (end < text.size() ? utf8::length(text[end]) : 1);
         continue;
@@ -156,9 +166,7 @@ class Pcre2Pattern : public Pattern {
 
  private:
   bool search(std::string_view text, std::size_t from, const Workspace& work) const {
-    const int found =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                    PCRE2_NO_UTF_CHECK, work.data.get(), work.context.get());
+    const int found = work.match(code_.get(), text, from);
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0) {
       bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));

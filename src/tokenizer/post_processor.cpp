@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qkscope {

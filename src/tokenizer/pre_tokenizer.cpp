@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/split_stage.h"
 #include "tokenizer/unicode.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

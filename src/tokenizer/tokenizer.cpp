@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "core/utf8.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/encoder.h"
 #include "tokenizer/tokenizer_file.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -33,9 +33,10 @@ Encoder::Parts make_parts(TokenizerFile& file) {
   return parts;
 }
 
-// The configuration's bos and eos flags replace what the file says.
+// The configuration's bos and eos flags count where the file itself says nothing, as in
+// transformers.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
-  if (!file.add_bos && !file.add_eos) return PostProcessor(file.post_processor, file.path);
+  if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
   const auto id = [&](const std::optional<bool>& wanted, const std::string& token) {
     if (!wanted.value_or(false) || token.empty()) return -1;
     const std::int32_t added = encoder.added_tokens().find(token);

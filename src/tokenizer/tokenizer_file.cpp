@@ -5,9 +5,9 @@
 #include "core/error.h"
 #include "core/mapped_file.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "tokenizer/json_cursor.h"
 #include "tokenizer/model_file.h"
-#include "core/utf8.h"
 
 namespace qkscope {
 namespace {

@@ -1,7 +1,6 @@
 #include "tokenizer/unicode.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <unordered_map>
 #include <unordered_set>
@@ -123,6 +122,25 @@ bool composes_backwards(char32_t code) {
   }();
   return (code - kVowel < kVowels) || (code > kTrailing && code < kTrailing + kTrailings) ||
          seconds.contains(code);
+}
+
+const std::uint8_t* unsettled_forms() {
+  static const std::vector<std::uint8_t> table = [] {
+    constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
+    std::vector<std::uint8_t> forms(kCodePoints);
+    for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
+    for (const auto& c : kCompositions) forms[c.composed] = kNfd | kNfkd;  // composes again
+    for (const auto& mapping : kCompatible) forms[mapping.code] |= kNfkc | kNfkd;
+    std::fill_n(forms.begin() + kHangul, kLeadings * kVowels * kTrailings, kNfd | kNfkd);
+    for (const auto& c : kCompositions) forms[c.second] = kAll;
+    std::fill_n(forms.begin() + kVowel, kVowels, kAll);
+    std::fill_n(forms.begin() + kTrailing, kTrailings, kAll);
+    for (char32_t code = 0; code < kCodePoints; ++code) {
+      if (combining_rank(code) != 0) forms[code] = kAll;
+    }
+    return forms;
+  }();
+  return table.data();
 }
 
 std::u32string_view lowercase(char32_t code) {

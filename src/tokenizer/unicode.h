@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 namespace qkscope::unicode {
@@ -40,6 +39,13 @@ char32_t compose(char32_t first, char32_t second);
 
 // Whether some character before this one could compose with it.
 bool composes_backwards(char32_t code);
+
+// Normalization forms, as bits.
+enum Form : std::uint8_t { kNfc = 1, kNfd = 2, kNfkc = 4, kNfkd = 8 };
+
+// For every code point the forms in which it is not settled: it changes, it is a combining mark, or
+// it may compose with what stands before it. A text of settled characters is its own normal form.
+const std::uint8_t* unsettled_forms();
 
 // Lower case; empty where the character stays.
 std::u32string_view lowercase(char32_t code);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "tokenizer/unicode.h"
 #include "core/utf8.h"
+#include "tokenizer/unicode.h"
 
 namespace qkscope {
 namespace {
@@ -19,17 +19,45 @@ struct Part {
 
 constexpr char32_t kHangul = 0xAC00, kHangulCount = 11172;
 
+std::uint8_t form_bit(UnicodeForm form) {
+  switch (form) {
+    case UnicodeForm::nfc:
+      return unicode::kNfc;
+    case UnicodeForm::nfd:
+      return unicode::kNfd;
+    case UnicodeForm::nfkc:
+      return unicode::kNfkc;
+    default:
+      return unicode::kNfkd;
+  }
+}
+
+// Bytes at the front of the text that stay as they are: settled characters, without the last of
+// them where something follows that may compose with it.
+std::size_t settled_run(std::string_view text, std::uint8_t form) {
+  const std::uint8_t* const unsettled = unicode::unsettled_forms();
+  std::size_t at = 0, last = 0;
+  while (at < text.size()) {
+    const auto [code, size] = utf8::decode(text.data() + at);
+    if (unsettled[code] & form) return last;
+    last = at;
+    at += size;
+  }
+  return at;
+}
+
 class Normalization {
  public:
-  Normalization(AlignedText& text, UnicodeForm form) : rewrite_(text), form_(form) {}
+  Normalization(AlignedText& text, UnicodeForm form)
+      : rewrite_(text), form_(form), bit_(form_bit(form)) {}
 
   void run() {
     const std::string_view old = rewrite_.old();
     while (rewrite_.position() + pending_bytes_ < old.size()) {
       const std::size_t at = rewrite_.position() + pending_bytes_;
       if (parts_.empty()) {
-        if (const std::size_t plain = plain_run(old.substr(at))) {
-          rewrite_.keep(plain);
+        if (const std::size_t settled = settled_run(old.substr(at), bit_)) {
+          rewrite_.keep(settled);
           continue;
         }
       }
@@ -49,13 +77,6 @@ class Normalization {
  private:
   bool composing() const { return form_ == UnicodeForm::nfc || form_ == UnicodeForm::nfkc; }
   bool compatible() const { return form_ == UnicodeForm::nfkc || form_ == UnicodeForm::nfkd; }
-
-  // Leading ASCII that stays: all but the last character, which a mark may follow.
-  static std::size_t plain_run(std::string_view text) {
-    std::size_t run = 0;
-    while (run < text.size() && static_cast<unsigned char>(text[run]) < 0x80) ++run;
-    return run == text.size() ? run : run > 0 ? run - 1 : 0;
-  }
 
   // Nothing before such a character can be reordered or composed with it.
   bool starts_group(char32_t code) const {
@@ -135,21 +156,17 @@ class Normalization {
 
   AlignedText::Rewrite rewrite_;
   UnicodeForm form_;
+  std::uint8_t bit_;
   std::vector<Part> parts_;           // of the group being gathered
   std::vector<std::uint32_t> sizes_;  // bytes of each old character of the group
   std::size_t pending_bytes_ = 0;
 };
 
-// Whether the text is its own normal form for certain: ASCII always is.
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
 }  // namespace
 
 void normalize(AlignedText& text, UnicodeForm form) {
-  if (!is_ascii(text.text())) Normalization(text, form).run();
+  if (settled_run(text.text(), form_bit(form)) == text.text().size()) return;
+  Normalization(text, form).run();
 }
 
 }  // namespace qkscope

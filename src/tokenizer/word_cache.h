@@ -15,7 +15,7 @@ namespace qkscope {
 class WordCache {
  public:
   static constexpr std::size_t kMaxBytes = 28;
-  static constexpr std::size_t kMaxIds = 7;
+  static constexpr std::size_t kMaxIds = 23;
 
   // A word padded with zeros, its length and whether it is a part of a longer word.
   struct Key {
@@ -44,8 +44,8 @@ class WordCache {
 
   struct Entry {
     std::array<std::uint64_t, 4> words{};  // the key; its last byte is never 0 in use
-    std::array<std::int32_t, kMaxIds> ids{};
     std::int32_t count = 0;
+    std::array<std::int32_t, kMaxIds> ids{};
 
     bool holds(const Key& key) const { return words == key.words; }
     // Words with more ids than fit are not remembered.
@@ -56,7 +56,8 @@ class WordCache {
       std::copy(of_word.begin(), of_word.end(), ids.begin());
     }
   };
-  static_assert(sizeof(Entry) == 64, "an entry is one cache line");
+  static_assert(sizeof(Entry) == 128,
+                "two cache lines, and up to seven ids only the first is read");
 
   // The only place where a word can be: it is there or the entry may be overwritten.
   Entry& at(const Key& key) { return entries_[key.hash() & (entries_.size() - 1)]; }

@@ -13,7 +13,7 @@ TEST(Cli, VersionAndHelp) {
   EXPECT_EQ(run_program("qkscope --version").out, std::string("qkscope ") + kVersion + "\n");
   const auto help = run_program("qkscope --help");
   EXPECT_EQ(help.status, 0);
-  for (const auto* command : {"inspect", "trace", "tokenize"}) {
+  for (const auto* command : {"dataset", "inspect", "trace", "tokenize"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const auto own = run_program(std::string("qkscope ") + command + " --help");
     EXPECT_EQ(own.status, 0) << command;

@@ -1,0 +1,79 @@
+"""Times `qkscope analyze` beside the same quantities in NumPy, SciPy and scikit-learn, on the same
+machine in the same run, and shows how the cost grows with heads and rows.
+
+usage: analysis_bench.py PATH_TO_QKSCOPE [--heads 300] [--peer-heads 2] [--quick]"""
+import os
+
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # the peer is timed on one core
+
+import argparse
+import json
+import resource
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import analysis_peer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("qkscope")
+parser.add_argument("--heads", type=int, default=300)
+parser.add_argument("--peer-heads", type=int, default=2)
+parser.add_argument("--examples", type=int, default=500)
+parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+options = parser.parse_args()
+if options.quick:
+    options.heads, options.examples, options.peer_heads = 30, 50, 1
+
+
+def synth(root, heads, examples, context):
+    subprocess.run([options.qkscope, "synth", root, "--layers", "36", "--q-heads", "16", "--k-heads", "4",
+                    "--heads", str(heads), "--examples", str(examples), "--context", str(context), "--bf16",
+                    "--quiet"], check=True)
+
+
+def analyse(root, out, *more):
+    """Wall seconds, CPU seconds and the summary of one run."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    subprocess.run([options.qkscope, "analyze", root, "--out", out, "--quiet", *more], check=True)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, json.loads((Path(out) / "summary.json").read_text())
+
+
+with tempfile.TemporaryDirectory() as folder:
+    out = folder + "/results"
+    for context in (131072, 4096):
+        root = f"{folder}/capture-{context}"
+        synth(root, options.heads, options.examples, context)
+        wall, cpu, summary = min((analyse(root, out) for _ in range(2)), key=lambda run: run[0])
+        rows = options.examples * 16
+        print(f"\n{options.heads} heads x (about {rows} q + {rows} k rows) x 128, context {context}, "
+              f"{summary['timings']['threads']} threads: {wall:.2f} s wall, {cpu:.2f} s CPU, "
+              f"{1000 * cpu / options.heads:.1f} ms CPU per head")
+        parts = summary["timings"]["thread_seconds"]
+        print("  " + ", ".join(f"{name} {1000 * t / options.heads:.1f} ms" for name, t in parts.items()))
+        queries = sorted(Path(root).glob("*q"))[:options.peer_heads]
+        cpu_start = time.process_time()
+        for query in queries:
+            layer, head = query.name[:3], int(query.name[4:6])
+            analysis_peer.analyse(query / "data.parquet",
+                                  Path(root) / f"{layer}h{head // 4:02}k" / "data.parquet")
+        peer = (time.process_time() - cpu_start) / len(queries)
+        print(f"  NumPy/SciPy/scikit-learn: {peer:.2f} s CPU per head; qkscope is "
+              f"{peer / (cpu / options.heads):.0f} times faster per core")
+        subprocess.run(["rm", "-rf", root], check=True)
+
+    print("\n| heads | rows per file | CPU s | CPU ms per head and 1,000 rows |\n| --- | --- | --- | --- |")
+    for heads, examples in ((10, 500), (20, 500), (40, 500), (20, 125), (20, 250), (20, 1000)):
+        if options.quick:
+            examples //= 5
+        root = f"{folder}/curve"
+        synth(root, heads, examples, 4096)
+        _, cpu, _ = analyse(root, out)
+        rows = 16 * examples
+        print(f"| {heads} | {rows} | {cpu:.2f} | {1e6 * cpu / heads / rows:.2f} |")
+        subprocess.run(["rm", "-rf", root], check=True)

@@ -1,0 +1,245 @@
+#include "results/analyze.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include <malloc.h>
+
+#include "analysis/random.h"
+#include "core/log.h"
+#include "core/progress.h"
+#include "core/thread_pool.h"
+#include "dataset/head_reader.h"
+#include "dataset/metadata_keys.h"
+
+namespace qkscope {
+namespace {
+
+class Stopwatch {
+ public:
+  double lap() {  // seconds since the last call
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+Rows rows_of(const HeadRows& rows) {
+  return {rows.head_dim, rows.vectors, rows.position, rows.example_id, rows.bucket};
+}
+
+// A seeded sample of `limit` rows in their order.
+void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
+  if (limit <= 0 || rows.size() <= limit) return;
+  Random random(seed);
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  std::size_t kept = 0;
+  const auto total = static_cast<std::size_t>(rows.size());
+  for (std::size_t i = 0; i < total && kept < static_cast<std::size_t>(limit); ++i) {
+    // Row i stays with probability (still wanted) / (still to come).
+    if (random.below(total - i) >= static_cast<std::uint64_t>(limit) - kept) continue;
+    rows.bucket[kept] = rows.bucket[i];
+    rows.example_id[kept] = rows.example_id[i];
+    rows.position[kept] = rows.position[i];
+    std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
+                rows.vectors.begin() + static_cast<std::ptrdiff_t>(kept * dim));
+    ++kept;
+  }
+  rows.bucket.resize(kept);
+  rows.example_id.resize(kept);
+  rows.position.resize(kept);
+  rows.vectors.resize(kept * dim);
+}
+
+// Query heads that read one key head: the key file is read, and its moments are taken, once.
+struct Group {
+  HeadId key;
+  std::vector<std::size_t> heads;  // indices into the run's reports
+};
+
+class Runner {
+ public:
+  Runner(const AnalyzeOptions& options, AnalysisRun& run) : options_(options), run_(run) {}
+
+  void run_group(const Group& group) {
+    Stopwatch watch;
+    AnalysisTimes times;
+    HeadFile key_file;
+    CentredRows keys;
+    try {
+      key_file = read(group.key);
+      times.read += watch.lap();
+      keys = centre(rows_of(key_file.rows));
+      times.moments += watch.lap();
+    } catch (const Error& error) {
+      for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
+      return;
+    }
+    for (const auto i : group.heads) {
+      HeadReport& report = run_.heads[i];
+      try {
+        run_head(report, key_file, keys, times);
+      } catch (const Error& error) {
+        fail(report, error.kind(), error.what());
+      } catch (const std::exception& error) {
+        fail(report, ErrorKind::failure, error.what());
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    run_.times.read += times.read;
+    run_.times.moments += times.moments;
+    run_.times.pca += times.pca;
+    run_.times.rotation += times.rotation;
+    run_.times.plasticity += times.plasticity;
+  }
+
+ private:
+  HeadFile read(const HeadId& id) const {
+    const std::string path = head_file_path(options_.data_root, id);
+    HeadFile file = read_head_file(path);
+    if (file.rows.size() == 0) bad_input("{}: no rows", path);
+    const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
+                      static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
+    keep_some(file.rows, options_.max_tokens, options_.seed ^ (salt + 1) * 0x9E3779B97F4A7C15u);
+    return file;
+  }
+
+  static void fail(HeadReport& report, ErrorKind kind, const std::string& message) {
+    report.pca.reset();
+    report.rotation.reset();
+    report.plasticity.reset();
+    report.error = message;
+    report.error_kind = kind;
+  }
+
+  void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
+                AnalysisTimes& times) const;
+
+  const AnalyzeOptions& options_;
+  AnalysisRun& run_;
+  std::mutex mutex_;
+};
+
+void Runner::run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
+                      AnalysisTimes& times) const {
+  Stopwatch watch;
+  const HeadFile file = read(report.query);
+  times.read += watch.lap();
+  const std::string path = head_file_path(options_.data_root, report.query);
+  if (file.rows.head_dim != key_file.rows.head_dim)
+    bad_input("{}: vectors have {} numbers, those of key head {} have {}", path, file.rows.head_dim,
+              report.k_head, key_file.rows.head_dim);
+  if (file.rows.sliding_window != key_file.rows.sliding_window)
+    bad_input("{}: sliding window {}, its key head {} has {}", path,
+              file.rows.sliding_window.value_or(0), report.k_head,
+              key_file.rows.sliding_window.value_or(0));
+  RopeInfo rope = rope_info(file.metadata, path);
+  if (rope.use == RopeUse::unknown && !options_.nope_layers.empty()) {
+    const auto& nope = options_.nope_layers;
+    rope.use = std::find(nope.begin(), nope.end(), report.query.layer) != nope.end()
+                   ? RopeUse::nope
+                   : RopeUse::rope;
+  }
+  report.rope = rope.use;
+  report.dim = file.rows.head_dim;
+  report.n_q = file.rows.size();
+  report.n_k = keys.size();
+  const CentredRows queries = centre(rows_of(file.rows));
+  report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
+  const PooledMoments pooled = pool(queries, keys);
+  times.moments += watch.lap();
+  if (options_.pca) report.pca = combined_pca(queries, keys, pooled, options_.pca_options);
+  times.pca += watch.lap();
+  if (options_.rotation) {
+    RotationOptions rotation = options_.rotation_options;
+    rotation.inv_freq = rope.inv_freq;
+    report.rotation = planar_rotation(queries, keys, pooled, rotation);
+  }
+  times.rotation += watch.lap();
+  if (options_.plasticity) {
+    PlasticityOptions plasticity = options_.plasticity_options;
+    plasticity.sliding_window = file.rows.sliding_window;
+    report.plasticity = attention_plasticity(queries, keys, plasticity);
+  }
+  times.plasticity += watch.lap();
+}
+
+std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
+                                AnalysisRun& run) {
+  std::map<HeadId, Group> groups;
+  for (const auto& query : index.queries) {
+    HeadReport report;
+    report.query = query;
+    try {
+      report.k_head = key_head_of(index, query, options.head_counts);
+      const HeadId key{query.layer, report.k_head, HeadKind::key};
+      if (!std::binary_search(index.keys.begin(), index.keys.end(), key))
+        bad_input("{}: there is no such file; query head {} of layer {} reads it",
+                  head_file_path(options.data_root, key), query.head, query.layer);
+      auto& group = groups[key];
+      group.key = key;
+      group.heads.push_back(run.heads.size());
+    } catch (const Error& error) {
+      report.error = error.what();
+      report.error_kind = error.kind();
+    }
+    run.heads.push_back(std::move(report));
+  }
+  std::vector<Group> list;
+  for (auto& [key, group] : groups) list.push_back(std::move(group));
+  return list;
+}
+
+// Every head needs the same few large buffers: handing them back to the system between heads would
+// cost a page fault per 4 KiB each time.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+// The name the capture itself gives its model, else the folder's.
+std::string default_label(const CaptureIndex& index) {
+  if (!index.model.empty()) return index.model;
+  try {
+    const auto metadata =
+        read_head_metadata(head_file_path(index.data_root, index.queries.front()));
+    if (const auto model = metadata.find(metadata::kModel); model != metadata.end())
+      return model->second;
+  } catch (const Error&) {
+    // The head's own report will say what is wrong with its file.
+  }
+  return std::filesystem::weakly_canonical(index.data_root).filename().string();
+}
+
+}  // namespace
+
+AnalysisRun analyze_capture(const AnalyzeOptions& options) {
+  use_one_blas_thread();
+  keep_freed_memory();
+  const CaptureIndex index = index_capture(options.data_root);
+  AnalysisRun run;
+  run.label = options.label.empty() ? default_label(index) : options.label;
+  const auto groups = group_by_key(options, index, run);
+  Runner runner(options, run);
+  Progress progress(
+      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
+  std::mutex mutex;
+  std::int64_t done = 0;
+  parallel_for(std::ssize(groups), [&](std::int64_t i) {
+    const auto& group = groups[static_cast<std::size_t>(i)];
+    runner.run_group(group);
+    const std::lock_guard lock(mutex);
+    done += std::ssize(group.heads);
+    progress.update(done);
+  });
+  progress.finish();
+  return run;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,28 @@
+// The result files of an analysis run.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dataset/table.h"
+#include "results/analyze.h"
+
+namespace qkscope {
+
+// file -> column -> reason -> number of empty fields.
+using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;
+
+struct ResultTable {
+  std::string name;  // "qk": written as qk.csv and qk.parquet
+  Table table;
+};
+
+struct ResultTables {
+  std::vector<ResultTable> tables;
+  UndefinedCounts undefined;
+};
+
+ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
+
+}  // namespace qkscope

@@ -1,0 +1,212 @@
+#include "results/write_results.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+
+#include "core/output_file.h"
+#include "core/thread_pool.h"
+#include "core/version.h"
+
+namespace qkscope {
+namespace {
+
+// One number per head, NaN where the head has none.
+struct Measure {
+  const char* name;
+  std::function<double(const HeadReport&)> of;
+};
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<Measure> pca_measures() {
+  const auto first = [](auto field) {
+    return [field](const HeadReport& head) {
+      return head.pca && !head.pca->components.empty() ? field(head.pca->components.front()) : kNan;
+    };
+  };
+  return {{"r_q", first([](const PcaComponent& c) { return c.q.r; })},
+          {"r_k", first([](const PcaComponent& c) { return c.k.r; })},
+          {"abs_r_k", first([](const PcaComponent& c) { return std::fabs(c.k.r); })},
+          {"explained_variance", first([](const PcaComponent& c) { return c.explained_variance; })},
+          {"fisher", [](const auto& head) { return head.pca ? head.pca->fisher : kNan; }},
+          {"positional_variance_q",
+           [](const auto& head) { return head.pca ? head.pca->positional_variance_q : kNan; }},
+          {"positional_variance_k",
+           [](const auto& head) { return head.pca ? head.pca->positional_variance_k : kNan; }}};
+}
+
+std::vector<Measure> rotation_measures() {
+  const auto field = [](double RotationResult::*member) {
+    return
+        [member](const HeadReport& head) { return head.rotation ? *head.rotation.*member : kNan; };
+  };
+  using R = RotationResult;
+  return {{"position_r", field(&R::position_r)},
+          {"r_q_a", field(&R::r_q_a)},
+          {"r_k_a", field(&R::r_k_a)},
+          {"alpha_q", field(&R::alpha_q)},
+          {"alpha_k", field(&R::alpha_k)},
+          {"mu_q_a", field(&R::mu_q_a)},
+          {"mu_k_a", field(&R::mu_k_a)},
+          {"bias_strength", field(&R::bias_strength)},
+          {"separation_strength", field(&R::separation_strength)},
+          {"var_frac_a", field(&R::var_frac_a)},
+          {"var_frac_b", field(&R::var_frac_b)},
+          {"plane_var_fraction", field(&R::plane_var_fraction)},
+          {"residual_pos_r", field(&R::residual_pos_r)},
+          {"content_var_b", field(&R::content_var_b)},
+          {"omega_r_squared", field(&R::omega_r_squared)},
+          {"active_planes", [](const auto& head) {
+             return head.rotation ? static_cast<double>(head.rotation->active_planes()) : kNan;
+           }}};
+}
+
+std::vector<Measure> plasticity_measures() {
+  const auto field = [](double PlasticityResult::*member) {
+    return [member](const HeadReport& head) {
+      return head.plasticity ? *head.plasticity.*member : kNan;
+    };
+  };
+  using P = PlasticityResult;
+  return {
+      {"q_R2_pos", field(&P::r2_pos)},       {"q_beta_norm", field(&P::beta_norm)},
+      {"q_R2_scalar", field(&P::r2_scalar)}, {"q_mae_ratio", field(&P::mae_ratio)},
+      {"ap_overall", field(&P::ap_overall)}, {"ap_profile_overall", field(&P::ap_profile_overall)},
+      {"ap_first20", field(&P::ap_first20)}, {"ap_last20", field(&P::ap_last20)},
+      {"ap_drop", field(&P::ap_drop)}};
+}
+
+// Mean, standard deviation (ddof 1) and number of heads of each measure in each group of layers.
+Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
+  Json result = Json::object();
+  for (const char* group : {"all", "rope", "nope", "unknown"}) {
+    Json of_group = Json::object();
+    for (const auto& measure : measures) {
+      std::vector<double> values;
+      for (const auto& head : run.heads) {
+        if (std::string(group) != "all" && to_string(head.rope) != group) continue;
+        const double value = measure.of(head);
+        if (!std::isnan(value)) values.push_back(value);
+      }
+      if (values.empty()) continue;
+      double mean = 0;
+      for (const double value : values) mean += value / static_cast<double>(values.size());
+      double spread = 0;
+      for (const double value : values) spread += (value - mean) * (value - mean);
+      Json entry = {{"mean", mean}, {"heads", values.size()}};
+      entry["std"] = values.size() > 1
+                         ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
+                         : Json();
+      of_group[measure.name] = entry;
+    }
+    if (!of_group.empty()) result[group] = of_group;
+  }
+  return result;
+}
+
+Json taxonomy_counts(const ResultTables& results) {
+  Json counts = Json::object();
+  for (const auto& result : results.tables) {
+    if (result.name != "taxonomy_counts") continue;
+    const auto& columns = result.table.columns();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(result.table.rows()); ++i)
+      counts[columns[1].texts[i]][columns[2].texts[i]] = {{"heads", columns[3].integers[i]},
+                                                          {"fraction", columns[4].reals[i]}};
+  }
+  return counts;
+}
+
+Json head_counts(const AnalysisRun& run) {
+  Json counts = {{"heads", run.heads.size()},
+                 {"analysed", 0},
+                 {"failed", 0},
+                 {"rope", 0},
+                 {"nope", 0},
+                 {"unknown", 0}};
+  Json failed = Json::array();
+  for (const auto& head : run.heads) {
+    counts[head.error.empty() ? "analysed" : "failed"] =
+        counts[head.error.empty() ? "analysed" : "failed"].get<int>() + 1;
+    if (!head.error.empty()) {
+      failed.push_back(
+          {{"layer", head.query.layer}, {"head", head.query.head}, {"error", head.error}});
+      continue;
+    }
+    counts[to_string(head.rope)] = counts[to_string(head.rope)].get<int>() + 1;
+  }
+  counts["failures"] = failed;
+  return counts;
+}
+
+Json options_of(const AnalyzeOptions& options) {
+  const auto& p = options.plasticity_options;
+  using Separation = RotationOptions::Separation;
+  using Kind = PlasticityOptions::QueryModelKind;
+  return {
+      {"components", options.pca_options.components},
+      {"taxonomy_high", options.taxonomy.high},
+      {"taxonomy_low", options.taxonomy.low},
+      {"separation", options.rotation_options.separation == Separation::mean ? "mean" : "eigen"},
+      {"pairs", options.rotation_options.pairs},
+      {"active_angle_r", options.rotation_options.active_angle_r},
+      {"max_omega", options.rotation_options.max_omega},
+      {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
+      {"max_pairs", p.max_pairs},
+      {"p_alpha", p.p_alpha},
+      {"heatmap_bins", p.heatmap_bins},
+      {"max_tokens", options.max_tokens},
+      {"seed", options.seed}};
+}
+
+}  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
+  Json summary = {{"model", run.label},
+                  {"data_root", options.data_root},
+                  {"versions", {{"qkscope", kVersion}}},
+                  {"counts", head_counts(run)},
+                  {"options", options_of(options)},
+                  {"undefined", results.undefined}};
+  if (options.pca) summary["pca"] = means(run, pca_measures());
+  if (options.pca) summary["taxonomy"] = taxonomy_counts(results);
+  if (options.rotation) summary["rotation"] = means(run, rotation_measures());
+  if (options.plasticity) summary["plasticity"] = means(run, plasticity_measures());
+  return summary;
+}
+
+void write_results(const std::string& folder, const AnalysisRun& run, const AnalyzeOptions& options,
+                   double started) {
+  const double analysed = steady_seconds();
+  std::filesystem::create_directories(folder);
+  const ResultTables results = result_tables(run, options);
+  parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
+    const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
+    const std::string path = folder + "/" + result.name;
+    if (i % 2 == 0) {
+      result.table.write_csv(path + ".csv");
+    } else {
+      result.table.write_parquet(path + ".parquet");
+    }
+  });
+  Json summary = summarise(run, results, options);
+  const double now = steady_seconds();
+  summary["timings"] = {{"threads", thread_count()},
+                        {"total_seconds", now - started},
+                        {"analysis_seconds", analysed - started},
+                        {"write_seconds", now - analysed},
+                        {"thread_seconds",
+                         {{"read", run.times.read},
+                          {"moments", run.times.moments},
+                          {"pca", run.times.pca},
+                          {"rotation", run.times.rotation},
+                          {"plasticity", run.times.plasticity}}}};
+  write_file(folder + "/summary.json", summary.dump(2) + "\n");
+}
+
+}  // namespace qkscope

@@ -1,0 +1,158 @@
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include <gtest/gtest.h>
+
+#include "analysis/bucket_range.h"
+#include "analysis/fft.h"
+#include "analysis/frequency_search.h"
+#include "analysis/phase_table.h"
+#include "analysis/random.h"
+#include "analysis/step_maximum.h"
+#include "planted_rows.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Fft, AgreesWithTheSum) {
+  for (const std::size_t size : {64u, 128u, 256u, 512u, 1024u}) {
+    Random random(size);
+    ComplexSignal signal(size);
+    ComplexSignal scratch(size);
+    std::vector<std::complex<double>> values;
+    for (std::size_t i = 0; i < size; ++i) {
+      signal.re[i] = static_cast<float>(random.normal());
+      signal.im[i] = static_cast<float>(random.normal());
+      values.emplace_back(signal.re[i], signal.im[i]);
+    }
+    Fft::of_size(size)->forward(signal, scratch);
+    for (std::size_t k = 0; k < size; ++k) {
+      std::complex<double> sum;
+      for (std::size_t n = 0; n < size; ++n)
+        sum +=
+            values[n] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k * n % size) /
+                                            static_cast<double>(size));
+      // Single precision over ten levels.
+      EXPECT_NEAR(signal.re[k], sum.real(), 1e-5 * static_cast<double>(size));
+      EXPECT_NEAR(signal.im[k], sum.imag(), 1e-5 * static_cast<double>(size));
+    }
+  }
+}
+
+TEST(PhaseTable, AgreesWithTheLibrary) {
+  const PhaseTable phase(0.7312345, 131072);
+  for (const std::int64_t t : {0, 1, 255, 256, 1000, 65535, 131071}) {
+    EXPECT_NEAR(phase[t].real(), std::cos(0.7312345 * static_cast<double>(t)), 2e-11);
+    EXPECT_NEAR(phase[t].imag(), -std::sin(0.7312345 * static_cast<double>(t)), 2e-11);
+  }
+}
+
+double strength_at(double omega, const std::vector<std::int32_t>& t,
+                   const std::vector<double>& angle) {
+  std::complex<double> sum;
+  for (std::size_t i = 0; i < t.size(); ++i) sum += std::polar(1.0, angle[i] - omega * t[i]);
+  return std::abs(sum) / static_cast<double>(t.size());
+}
+
+// Noise of many shapes: the search must never find less than a very dense grid does.
+TEST(FrequencySearch, NeverMissesThePeak) {
+  const int rounds = kSanitized ? 10 : 100;
+  for (int round = 0; round < rounds; ++round) {
+    Random random(static_cast<std::uint64_t>(round) + 17);
+    const auto length = static_cast<std::int32_t>(40 + random.below(800));
+    const auto rows = 20 + random.below(150);
+    std::vector<std::int32_t> t;
+    std::vector<double> angle;
+    std::vector<double> cosine;
+    std::vector<double> sine;
+    const double planted = random.uniform();
+    const double order = round % 3 == 0 ? 0 : 0.5 * random.uniform();
+    for (std::uint64_t i = 0; i < rows; ++i) {
+      t.push_back(7 + static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+      const bool turning = random.uniform() < order;
+      angle.push_back(turning ? planted * t.back() : 2 * std::numbers::pi * random.uniform());
+      cosine.push_back(std::cos(angle.back()));
+      sine.push_back((round % 2 == 0 ? 1 : -1) * std::sin(angle.back()));
+    }
+    const FrequencyBand band{round % 4 == 0 ? 0.01 : 0.0, round % 5 == 0 ? 2.0 : 1.0};
+    FrequencySearch search(t, band);
+    const auto peak = search.strongest_rotation(cosine, sine);
+    double best = 0;
+    const double step = 0.1 / length;
+    for (double omega = band.low; omega <= band.high; omega += step)
+      for (const double sign : {1.0, -1.0})
+        best = std::max(best, strength_at((round % 2 == 0 ? 1 : -1) * sign * omega, t, angle));
+    EXPECT_GE(peak.strength, best * (1 - 1e-9)) << "round " << round;
+    const double sign = (round % 2 == 0 ? 1 : -1) * (peak.reversed ? -1 : 1);
+    EXPECT_NEAR(peak.strength, strength_at(sign * peak.omega, t, angle), 1e-9) << "round " << round;
+    EXPECT_GE(peak.omega, band.low);
+    EXPECT_LE(peak.omega, band.high);
+  }
+}
+
+TEST(FrequencySearch, FindsASlowAndAFastTurnExactly) {
+  for (const double omega : {3e-5, 1e-3, 0.0312, 0.99}) {
+    std::vector<std::int32_t> t;
+    std::vector<double> cosine;
+    std::vector<double> sine;
+    Random random(3);
+    for (int i = 0; i < 4000; ++i) {
+      t.push_back(static_cast<std::int32_t>(random.below(131072)));
+      cosine.push_back(std::cos(omega * t.back() + 1));
+      sine.push_back(-std::sin(omega * t.back() + 1));
+    }
+    FrequencySearch search(t, {0, 1});
+    const auto peak = search.strongest_rotation(cosine, sine);
+    EXPECT_NEAR(peak.strength, 1, 1e-12);
+    EXPECT_NEAR(peak.omega, omega, 1e-11);
+    EXPECT_TRUE(peak.reversed);
+    const auto wave = search.best_sinusoid(cosine);
+    EXPECT_NEAR(wave.r_squared, 1, 1e-9);
+    EXPECT_NEAR(wave.omega, omega, 1e-9);
+  }
+}
+
+TEST(BestSplit, AgreesWithTryingEveryThreshold) {
+  for (int round = 0; round < 60; ++round) {
+    Random random(static_cast<std::uint64_t>(round));
+    std::vector<double> upper;
+    std::vector<double> lower;
+    const double shift = 0.1 * round - 2;
+    for (int i = 0; i < 90; ++i) {
+      upper.push_back(round % 2 == 0 ? random.normal() + shift
+                                     : std::round(random.normal() + shift));
+      lower.push_back(round % 2 == 0 ? random.normal() : std::round(random.normal()));
+    }
+    lower.resize(40 + random.below(50));
+    double best = 0;
+    for (const auto* thresholds : {&upper, &lower})
+      for (const double c : *thresholds) {
+        double above = 0;
+        double wrong = 0;
+        for (const double x : upper) above += x > c ? 1.0 / static_cast<double>(upper.size()) : 0;
+        for (const double x : lower) wrong += x > c ? 1.0 / static_cast<double>(lower.size()) : 0;
+        best = std::max(best, above - wrong);
+      }
+    EXPECT_NEAR(best_split(upper, lower), best, 1e-12) << round;
+  }
+}
+
+TEST(BucketRanges, AreFoundFromTheRows) {
+  const auto head = plant(small_head(1), 1);
+  const BucketRanges uniform(head.query_rows.rows(), head.key_rows.rows());
+  EXPECT_EQ(uniform.range(3), (std::pair<std::int64_t, std::int64_t>{384, 512}));
+  EXPECT_TRUE(uniform.reaches(3, 2, 128));
+  EXPECT_FALSE(uniform.reaches(3, 1, 128));
+  EXPECT_TRUE(uniform.reaches(3, 1, 130));
+  SampledRows doubling = head.query_rows;
+  for (std::size_t i = 0; i < doubling.position.size(); ++i)
+    doubling.bucket[i] =
+        std::max(4, static_cast<int>(std::log2(static_cast<double>(doubling.position[i]) + 1)));
+  const BucketRanges log(doubling.rows(), doubling.rows());
+  EXPECT_EQ(log.range(4), (std::pair<std::int64_t, std::int64_t>{0, 31}));
+  EXPECT_EQ(log.range(6), (std::pair<std::int64_t, std::int64_t>{63, 127}));
+}
+
+}  // namespace
+}  // namespace qkscope

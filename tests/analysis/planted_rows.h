@@ -1,0 +1,50 @@
+// Planted heads for tests, with everything the analyses take.
+#pragma once
+
+#include "analysis/planted.h"
+#include "analysis/rows.h"
+
+namespace qkscope {
+
+// Under the sanitizers everything is some ten times slower: fewer repetitions then.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+struct PlantedHead {
+  SampledRows query_rows;
+  SampledRows key_rows;
+  CentredRows queries;
+  CentredRows keys;
+  PooledMoments pooled;
+
+  PlantedHead(SampledRows q, SampledRows k)
+      : query_rows(std::move(q)),
+        key_rows(std::move(k)),
+        queries(centre(query_rows.rows())),
+        keys(centre(key_rows.rows())),
+        pooled(pool(queries, keys)) {}
+};
+
+// Small enough for hundreds of repetitions.
+inline PlantedOptions small_head(std::uint64_t seed) {
+  PlantedOptions options;
+  options.dim = 8;
+  options.examples = 40;
+  options.context = 1024;
+  options.bucket_size = 128;
+  options.drift_q = 2e-3;
+  options.drift_k = 1e-3;
+  options.separation = 2;
+  options.seed = seed;
+  return options;
+}
+
+inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed) {
+  return {plant_rows(options, PlantedKind::queries, 2 * rows_seed),
+          plant_rows(options, PlantedKind::keys, 2 * rows_seed + 1)};
+}
+
+}  // namespace qkscope

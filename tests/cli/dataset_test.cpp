@@ -1,0 +1,48 @@
+#include <gmock/gmock.h>
+
+#include "core/json.h"
+#include "core/output_file.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kTokenizer = " --tokenizer " QKSCOPE_SOURCE_DIR "/tests/tokenizer/data/gpt2.json";
+
+TEST(Dataset, ShowsRowsColumnsAndTokenLengths) {
+  const TemporaryFolder folder;
+  write_file(folder.file("a.jsonl"),
+             "{\"text\": \"the\", \"id\": 1}\n{\"text\": \"the the the\", \"id\": 2}\n"
+             "{\"text\": null, \"id\": 3}\n{\"text\": \"\", \"id\": 4}\n");
+  const std::string command = "qkscope dataset " + folder.file("a.jsonl") + kTokenizer;
+  const auto shown = run_program(command);
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("id (int64), text (string)"));
+  EXPECT_THAT(shown.out, HasSubstr("1 null and 1 empty texts skipped"));
+  const Json json = Json::parse(run_program(command + " --json").out);
+  EXPECT_EQ(json["rows"], 4);
+  EXPECT_EQ(json["documents"], 2);
+  EXPECT_EQ(json["tokens"]["total"], 4);
+  EXPECT_EQ(json["tokens"]["histogram"], Json::parse(R"([{"from": 1, "to": 2, "count": 1},
+                                                         {"from": 2, "to": 4, "count": 1}])"));
+  const Json part = Json::parse(run_program(command + " --json --limit 3 --shard 1/2").out);
+  EXPECT_EQ(part["rows"], 1);
+  EXPECT_EQ(Json::parse(run_program(command + " --json --max-length 2").out)["tokens"]["truncated"],
+            1);
+}
+
+TEST(Dataset, BadInput) {
+  const TemporaryFolder folder;
+  write_file(folder.file("a.csv"), "body\nx\n");
+  const auto column = run_program("qkscope dataset " + folder.file("a.csv"));
+  EXPECT_EQ(column.status, 2);
+  EXPECT_THAT(column.err, HasSubstr("the columns are: body"));
+  EXPECT_EQ(run_program("qkscope dataset " + folder.file("none")).status, 2);
+  EXPECT_EQ(run_program("qkscope dataset " + folder.path()).status, 2);
+  EXPECT_EQ(run_program("qkscope dataset " + folder.file("a.csv") + " --shard 2").status, 2);
+}
+
+}  // namespace
+}  // namespace qkscope

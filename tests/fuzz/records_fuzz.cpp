@@ -1,0 +1,34 @@
+// The readers of text datasets: rows until the end or an Error, never more rows than bytes.
+#include <cstdint>
+#include <string_view>
+
+#include "core/error.h"
+#include "corpus/record_reader.h"
+#include "expect.h"
+
+namespace {
+
+using Read = qkscope::RecordReaderPointer (*)(std::string_view, const std::string&,
+                                              const qkscope::RecordColumns&);
+
+void check(Read read, std::string_view text, bool replace) {
+  try {
+    const auto reader = read(text, "fuzz", {"text", "id", replace});
+    reader->columns();
+    std::size_t rows = 0;
+    for (qkscope::Record record; reader->next(record);) FUZZ_EXPECT(++rows <= text.size());
+  } catch (const qkscope::Error& error) {
+    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  for (const Read read : {qkscope::read_json_lines, qkscope::read_json_array, qkscope::read_csv}) {
+    check(read, text, false);
+    check(read, text, true);
+  }
+  return 0;
+}

@@ -1,0 +1,337 @@
+"""Makes planted captures, analyses them with qkscope and checks every number of the result files
+against NumPy, SciPy, scikit-learn and statsmodels; plasticity against a plain loop over all pairs.
+
+usage: compare_results.py PATH_TO_QKSCOPE"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import statsmodels.api as sm
+from scipy import optimize, stats
+from scipy.special import ndtr
+from sklearn.decomposition import PCA
+
+QKSCOPE = sys.argv[1]
+failures = []
+worst = {}
+
+
+def check(name, found, expected, tolerance=1e-9, absolute=1e-300):
+    """Relative 1e-9: nothing here is sampled, so only the order of additions differs."""
+    if np.isnan(expected) and np.isnan(found):
+        return
+    error = abs(found - expected)
+    relative = error / abs(expected) if expected else error
+    key = name.split()[0]
+    if error > absolute:
+        worst[key] = max(worst.get(key, 0.0), relative)
+    if not error <= tolerance * abs(expected) + absolute:
+        failures.append(f"{name}: found {found!r}, expected {expected!r}, off by {relative:.3g}")
+
+
+class Head:
+    """Rows of one head file."""
+
+    def __init__(self, root, layer, head, kind):
+        table = pq.read_table(root / f"l{layer:02}h{head:02}{kind}" / "data.parquet")
+        self.x = np.stack(table["vector"].to_numpy(zero_copy_only=False)).astype(np.float64)
+        self.t = table["position"].to_numpy().astype(np.float64)
+        self.example = table["example_id"].to_numpy()
+        self.bucket = table["bucket"].to_numpy()
+        window = table["sliding_window"].to_pylist()
+        self.window = window[0] if window else None
+        self.metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+
+
+def slope(y, t):
+    return sm.OLS(y, sm.add_constant(t)).fit().params[1]
+
+
+def check_pca(q, k, rows, taxonomy):
+    pooled = np.vstack([q.x, k.x])
+    pca = PCA(svd_solver="full").fit(pooled)
+    spread = {"q": 0.0, "k": 0.0}
+    for row in rows.itertuples():
+        i = row.pc
+        direction = pca.components_[i]
+        pq_, pk = (q.x - pca.mean_) @ direction, (k.x - pca.mean_) @ direction
+        rq, rk = stats.pearsonr(pq_, q.t), stats.pearsonr(pk, k.t)
+        sign = np.sign(rq.statistic if abs(rq.statistic) >= 0.05 else rk.statistic)
+        name = f"pc{i}"
+        check("explained_variance " + name, row.explained_variance, pca.explained_variance_ratio_[i])
+        check("r_q " + name, row.r_q, sign * rq.statistic, 1e-9, 1e-12)
+        check("r_k " + name, row.r_k, sign * rk.statistic, 1e-9, 1e-12)
+        check("p_q " + name, row.p_q, rq.pvalue, 1e-9 * max(1, -np.log(rq.pvalue + 1e-300)))
+        check("p_k " + name, row.p_k, rk.pvalue, 1e-9 * max(1, -np.log(rk.pvalue + 1e-300)))
+        check("log10_p_q " + name, row.log10_p_q, np.log10(rq.pvalue), 1e-9, 1e-9)
+        spread["q"] += pca.explained_variance_ratio_[i] * rq.statistic**2
+        spread["k"] += pca.explained_variance_ratio_[i] * rk.statistic**2
+        if i == 0:
+            first = row
+            check("mu_q", row.mu_q, sign * pq_.mean(), 1e-9, 1e-12)
+            check("mu_k", row.mu_k, sign * pk.mean(), 1e-9, 1e-12)
+            check("slope_q", row.slope_q, sign * slope(pq_, q.t), 1e-9, 1e-15)
+            check("slope_k", row.slope_k, sign * slope(pk, k.t), 1e-9, 1e-15)
+            check("fisher", row.fisher, (pq_.mean() - pk.mean())**2 / ((pq_.var() + pk.var()) / 2), 1e-8)
+    check("positional_variance_q", first.positional_variance_q, spread["q"])
+    check("positional_variance_k", first.positional_variance_k, spread["k"])
+    r_q, r_k = first.r_q, abs(first.r_k)
+    expected = ("position_dominated" if r_q > 0.7 and r_k > 0.7 else
+                "q_positional" if r_q > 0.7 and r_k < 0.3 else
+                "k_positional" if r_q < 0.3 and r_k > 0.7 else
+                "content_focused" if r_q < 0.3 and r_k < 0.3 else "mixed")
+    if taxonomy["class"] != expected:
+        failures.append(f"taxonomy: found {taxonomy['class']}, expected {expected}")
+
+
+def wave_r_squared(omega, t, y):
+    design = np.column_stack([np.ones_like(t), np.cos(omega * t), np.sin(omega * t)])
+    residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    return 1 - (residual @ residual) / ((y - y.mean()) @ (y - y.mean()))
+
+
+def best_over(function, low, high, step):
+    """The largest value over a dense grid, then refined around the best few grid points."""
+    grid = np.append(np.arange(low, high, step), high)
+    values = np.array([function(w) for w in grid])
+    best = (-1.0, 0.0)
+    for i in np.argsort(values)[-12:]:
+        a, b = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
+        found = optimize.minimize_scalar(lambda w: -function(w), bounds=(a, b), method="bounded",
+                                         options={"xatol": 1e-13})
+        best = max(best, (-found.fun, found.x), (values[i], grid[i]))
+    return best
+
+
+def check_rotation(q, k, row, planes, eigen):
+    x, t = np.vstack([q.x, k.x]), np.concatenate([q.t, k.t])
+    centred, tc = x - x.mean(0), t - t.mean()
+    a = centred.T @ tc
+    a /= np.linalg.norm(a)
+    delta = q.x.mean(0) - k.x.mean(0)
+    difference = np.cov(q.x.T, ddof=0) + np.cov(k.x.T, ddof=0) + np.outer(delta, delta)
+    b = np.linalg.eigh(difference)[1][:, -1] if eigen else delta
+    b = b - a * (a @ b)
+    b /= np.linalg.norm(b)
+    b *= np.sign(b @ delta)
+    qa, ka = q.x @ a, k.x @ a
+    check("position_r", row.position_r, abs(np.corrcoef(centred @ a, t)[0, 1]))
+    check("r_q_a", row.r_q_a, np.corrcoef(qa, q.t)[0, 1])
+    check("r_k_a", row.r_k_a, np.corrcoef(ka, k.t)[0, 1])
+    check("alpha_q", row.alpha_q, slope(qa, q.t))
+    check("alpha_k", row.alpha_k, slope(ka, k.t))
+    for name, rows, direction in (("mu_q_a", q.x, a), ("mu_k_a", k.x, a), ("mu_q_b", q.x, b),
+                                  ("mu_k_b", k.x, b)):
+        check(name, getattr(row, name), (rows @ direction).mean(), 1e-9, 1e-12)
+    check("bias_strength", row.bias_strength, qa.mean() * slope(ka, k.t), 1e-8)
+    pairs = q.x[:, None, :] - k.x[None, :, :]
+    check("separation_strength", row.separation_strength,
+          np.mean((pairs @ b)**2) / np.mean((pairs**2).sum(-1)))
+    total = (centred**2).sum()
+    check("var_frac_a", row.var_frac_a, ((centred @ a)**2).sum() / total)
+    check("var_frac_b", row.var_frac_b, ((centred @ b)**2).sum() / total)
+    check("plane_var_fraction", row.plane_var_fraction,
+          ((centred @ a)**2).sum() / total + ((centred @ b)**2).sum() / total)
+    check("content_var_b", row.content_var_b,
+          (len(q.x) * (q.x @ b).var() + len(k.x) * (k.x @ b).var()) / len(x))
+    if not row.residual_pos_r < 1e-9:
+        failures.append(f"residual_pos_r is {row.residual_pos_r}")
+    frequencies = np.array(json.loads(q.metadata.get("rope_inv_freq", "[]")))
+    low, high = (frequencies.min(), frequencies.max()) if len(frequencies) else (0.0, 1.0)
+    span = t.max() - t.min() + 1
+    r2, _ = best_over(lambda w: wave_r_squared(w, t, centred @ a), max(low, np.pi / 4 / span), high,
+                      0.4 / span)
+    check("omega_r_squared", row.omega_r_squared, r2, 1e-7)
+    rest = centred - np.outer(centred @ a, a) - np.outer(centred @ b, b)
+    _, s, vt = np.linalg.svd(rest, full_matrices=False)
+    for plane in planes.itertuples():
+        i = plane.pair
+        u, v = rest @ vt[2 * i], rest @ vt[2 * i + 1]
+        check(f"variance_share {i}", plane.variance_share, (s[2*i]**2 + s[2*i+1]**2) / (s**2).sum())
+        theta = np.arctan2(v, u)
+        strength, omega = max(
+            best_over(lambda w: abs(np.mean(np.exp(1j * (sign * theta - w * t)))), low, high, 0.4 / span)
+            for sign in (1, -1))
+        check(f"angle_r {i}", plane.angle_r, strength)
+        check(f"plane_omega {i}", plane.omega, omega, 1e-3, 1e-4 / span)
+        if plane.active != (strength > 0.9):
+            failures.append(f"plane {i} active is {plane.active} with angle_r {strength}")
+        if len(frequencies):
+            near = frequencies[np.argmin(abs(np.log(max(omega, 1e-300) / frequencies)))]
+            check(f"nearest_inv_freq {i}", plane.nearest_inv_freq, near)
+        plane_rows = np.column_stack([u, v])
+        nq = len(q.x)
+        line = plane_rows @ (plane_rows[:nq].mean(0) - plane_rows[nq:].mean(0))
+        accuracy = max(0.5 * ((line[:nq] > c).mean() + (line[nq:] <= c).mean())
+                       for c in np.append(np.unique(line), -np.inf))
+        # With b along the difference of means the centroids coincide outside the plane (a, b).
+        check(f"separability {i}", plane.separability, max(0.5, accuracy) if eigen else 0.5)
+
+
+def query_model(q, k):
+    sign = np.sign(np.mean([k.x[k.bucket == b].mean(0) for b in np.unique(k.bucket)], axis=0))
+    sign[sign == 0] = 1
+    qx, kx = q.x * sign, k.x * sign
+    design = sm.add_constant(q.t)
+    fits = [sm.OLS(qx[:, j], design).fit() for j in range(qx.shape[1])]
+    beta = np.array([fit.params[1] for fit in fits])
+    r2 = np.array([fit.rsquared for fit in fits])
+    unit = beta / np.linalg.norm(beta)
+    e1 = np.eye(len(beta))[0]
+    w = (e1 - unit) / np.linalg.norm(e1 - unit)
+    h = np.eye(len(beta)) - 2 * np.outer(w, w)
+    return sign, beta, r2, qx @ h, kx @ h, h
+
+
+def plain_plasticity(k1, k2, mean, variance):
+    delta = k1 - k2
+    z = mean @ delta / np.sqrt(variance @ delta**2)
+    return 4 * ndtr(z) * ndtr(-z)
+
+
+def check_plasticity(q, k, metrics, table, profile, heatmap, weights, linear):
+    sign, beta, r2, qx, kx, h = query_model(q, k)
+    check("q_R2_pos", metrics.q_R2_pos, r2.mean())
+    check("q_beta_norm", metrics.q_beta_norm, np.linalg.norm(beta))
+    for j, row in enumerate(weights.itertuples()):
+        check(f"component_r2 {j}", row.component_r2, r2[j], 1e-9, 1e-13)
+        check(f"component_weight {j}", row.component_weight, r2[j] / r2.sum(), 1e-9, 1e-13)
+    y = np.log2(q.t + 1)
+    scalar = sm.OLS(y, sm.add_constant(qx[:, 0])).fit()
+    check("q_R2_scalar", metrics.q_R2_scalar, scalar.rsquared)
+    check("q_mae_baseline", metrics.q_mae_baseline, abs(y - y.mean()).mean())
+    check("q_mae_proj", metrics.q_mae_proj, abs(scalar.resid).mean())
+    check("q_mae_ratio", metrics.q_mae_ratio, abs(scalar.resid).mean() / abs(y - y.mean()).mean())
+    fits = [sm.OLS(qx[:, j], sm.add_constant(q.t)).fit() for j in range(qx.shape[1])]
+    alpha_r, beta_r = np.array([f.params[0] for f in fits]), np.array([f.params[1] for f in fits])
+    residual = np.column_stack([f.resid for f in fits])
+    variance = np.maximum(residual.var(0, ddof=1), 1e-12)
+    z = residual / residual.std(0, ddof=1)
+    skew, kurt = stats.skew(residual, bias=False), stats.kurtosis(residual, bias=False)
+    p = np.array([stats.kstest(z[:, j], "norm", mode="exact").pvalue for j in range(z.shape[1])])
+    check("q_resid0_skew", metrics.q_resid0_skew, skew[0], 1e-8)
+    check("q_resid0_kurt", metrics.q_resid0_kurt, kurt[0], 1e-8)
+    check("q_resid0_ks_p", metrics.q_resid0_ks_p, p[0], 1e-8)
+    check("q_noise_med_abs_skew", metrics.q_noise_med_abs_skew, np.median(abs(skew[1:])), 1e-8)
+    check("q_noise_med_abs_kurt", metrics.q_noise_med_abs_kurt, np.median(abs(kurt[1:])), 1e-8)
+    check("q_noise_med_ks_p", metrics.q_noise_med_ks_p, np.median(p[1:]), 1e-8)
+    check("q_noise_frac", metrics.q_noise_frac_ks_p_lt_alpha, (p[1:] < 0.01).mean())
+
+    buckets = np.unique(q.bucket)
+    mean_t = {b: q.t[q.bucket == b].mean() for b in buckets}
+    size = 64
+    cells = {}
+    for qb in buckets:
+        for kb in np.unique(k.bucket):
+            if kb >= qb or (k.window and not (kb + 1) * size - 1 > qb * size - k.window):
+                continue
+            values = []
+            for e in np.unique(k.example):
+                inside = np.flatnonzero((k.example == e) & (k.bucket == kb))
+                values += [plain_plasticity(kx[i], kx[j], alpha_r + beta_r * mean_t[qb], variance)
+                           for n, i in enumerate(inside) for j in inside[:n]]
+            cells[qb, kb] = values
+    if len(table) != len(cells):
+        failures.append(f"bucket table has {len(table)} cells, expected {len(cells)}")
+    for row in table.itertuples():
+        values = cells[row.q_bucket, row.k_bucket]
+        check("ap_bucket", row.ap_bucket, np.mean(values) if values else np.nan, 1e-10)
+        check("n_pairs", row.n_pairs, len(values))
+    check("ap_overall", metrics.ap_overall, np.mean([np.mean(v) for v in cells.values() if v]), 1e-10)
+
+    length = max(q.t.max(), k.t.max()) + 1
+    bins = {}
+    ap = {}
+    for row in profile.itertuples():
+        mine = q.bucket == row.q_bucket
+        t = mean_t[row.q_bucket]
+        mean, spread = alpha_r + beta_r * t, variance.copy()
+        if not linear:
+            mean[1:], spread[1:] = qx[mine].mean(0)[1:], np.maximum(qx[mine].var(0, ddof=1)[1:], 1e-12)
+        values, sums, counts = [], [], []
+        for e in np.unique(k.example):
+            earlier = np.flatnonzero((k.example == e) & (k.bucket < row.q_bucket))
+            if k.window:
+                earlier = earlier[k.t[earlier] > t - k.window]
+            here = []
+            for n, i in enumerate(earlier):
+                for j in earlier[:n]:
+                    value = plain_plasticity(kx[i], kx[j], mean, spread)
+                    here.append(value)
+                    width = context_width(k, mean_t, 16)
+                    cell = (min(int(abs(k.t[i] - k.t[j]) / width), 15),
+                            min(max(int((t - (k.t[i] + k.t[j]) / 2) / width), 0), 15))
+                    bins.setdefault(cell, []).append(value)
+            if here:
+                sums.append(sum(here))
+                counts.append(len(here))
+            values += here
+        ap[row.q_bucket] = np.mean(values) if values else np.nan
+        check("ap_profile", row.ap, ap[row.q_bucket], 1e-10)
+        check("n_pairs_profile", row.n_pairs, len(values))
+        check("profile_position", row.position, t)
+        if len(sums) > 1:
+            off = np.array(sums) - np.mean(values) * np.array(counts)
+            check("profile_stderr", row.stderr,
+                  np.sqrt(len(sums) / (len(sums) - 1) * (off**2).sum()) / sum(counts), 1e-8)
+    per_query = np.array([ap[b] for b in q.bucket])
+    for name, low, high in (("ap_profile_overall", 0, 1), ("ap_first20", 0, 0.2), ("ap_last20", 0.8, 1)):
+        chosen = per_query[(q.t >= low * length) & (q.t < high * length)]
+        chosen = chosen[~np.isnan(chosen)]
+        check(name, getattr(metrics, name), chosen.mean() if len(chosen) else np.nan, 1e-10)
+    check("ap_drop", metrics.ap_drop, metrics.ap_first20 - metrics.ap_last20, 1e-9, 1e-15)
+    if len(heatmap) != len(bins):
+        failures.append(f"heatmap has {len(heatmap)} cells, expected {len(bins)}")
+    width = context_width(k, mean_t, 16)
+    for row in heatmap.itertuples():
+        values = bins[round(row.key_distance_low / width), round(row.query_distance_low / width)]
+        check("heatmap_ap", row.ap, np.mean(values), 1e-10)
+        check("heatmap_pairs", row.n_pairs, len(values))
+
+
+def context_width(k, mean_t, bins):
+    return (np.floor(max(k.t.max(), max(mean_t.values()))) + 1) / bins
+
+
+def compare(name, synth, analyze=()):
+    with tempfile.TemporaryDirectory() as folder:
+        root, out = Path(folder) / "capture", Path(folder) / "results"
+        size = ["--layers", "2", "--q-heads", "4", "--k-heads", "2", "--heads", "3", "--nope-every", "2",
+                "--dim", "12", "--planes", "2", "--examples", "9", "--context", "512", "--buckets", "8",
+                "--drift-q", "0.004", "--drift-k", "0.003", "--quiet"]
+        subprocess.run([QKSCOPE, "synth", str(root), *size, *synth], check=True)
+        subprocess.run([QKSCOPE, "analyze", str(root), "--out", str(out), "--quiet", *analyze], check=True)
+        csv = {path.stem: pd.read_csv(path, keep_default_na=True) for path in out.glob("*.csv")}
+        for stem, table in csv.items():
+            twin = pq.read_table(out / f"{stem}.parquet").to_pandas()
+            pd.testing.assert_frame_equal(table, twin, check_dtype=False, rtol=0, atol=0, obj=stem)
+        heads = csv["rotated"][["layer", "head", "k_head"]]
+        before = len(failures)
+        for layer, head, k_head in heads.itertuples(index=False):
+            q, k = Head(root, layer, head, "q"), Head(root, layer, k_head, "k")
+            of = lambda t, column="head": csv[t][(csv[t].layer == layer) & (csv[t][column] == head)]
+            check_pca(q, k, of("qk"), of("taxonomy").iloc[0])
+            check_rotation(q, k, next(of("rotated").itertuples()), of("complement"),
+                           "eigen" in analyze)
+            check_plasticity(q, k, next(of("head_metrics", "q_head").itertuples()),
+                             of("head_bucket_plasticity", "q_head"), of("head_profile"),
+                             of("pair_heatmap"), of("head_component_weights", "q_head"),
+                             "linear" in analyze)
+        print(f"{name}: {len(heads)} heads, {len(failures) - before} differences")
+
+
+compare("full attention", ["--seed", "1"])
+compare("eigen separation, linear queries", ["--seed", "2"],
+        ["--separation", "eigen", "--query-model", "linear"])
+compare("sliding window", ["--seed", "3", "--sliding-window", "150"])
+compare("no metadata, strong drift", ["--seed", "4", "--no-metadata", "--noise", "0.2"],
+        ["--q-heads", "4", "--k-heads", "2"])
+for name, error in sorted(worst.items()):
+    print(f"{name}: largest relative difference {error:.2e}")
+if failures:
+    sys.exit("\n".join(failures[:40]) + f"\n{len(failures)} differences")

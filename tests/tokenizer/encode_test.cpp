@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "core/utf8.h"
+#include "error_message.h"
+#include "tokenizer/data_files.h"
+#include "tokenizer/sample_text.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Encode, ByteLevelTokenizersGiveTheTextBack) {
+  for (const char* name : {"gpt2", "llama3", "tekken", "glm", "starcoder", "other-pattern"}) {
+    const Tokenizer tokenizer = load_small(name);
+    for (unsigned seed = 0; seed < 50; ++seed) {
+      const std::string text = sample_text(500, seed);
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, {false}).ids), text) << name;
+    }
+  }
+}
+
+TEST(Encode, EveryCharacterComesBack) {
+  const Tokenizer tokenizer = load_small("llama3");
+  for (char32_t block = 0; block < 0x110000; block += 256) {
+    if (block >= 0xD800 && block < 0xE000) continue;
+    std::string text;
+    for (char32_t code = block; code < block + 256; ++code) utf8::append(text, code);
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, {false}).ids), text) << std::hex << +block;
+  }
+}
+
+TEST(Encode, ManyThreadsShareATokenizer) {
+  const Tokenizer tokenizer = load_small("qwen2");
+  const std::string text = sample_text(5000, 1);
+  const auto expected = tokenizer.encode(text).ids;
+  set_thread_count(8);
+  parallel_for(200, [&](std::int64_t) { EXPECT_EQ(tokenizer.encode(text).ids, expected); });
+  set_thread_count(0);
+}
+
+TEST(Encode, TextThatIsNotUtf8IsRefusedWithItsByte) {
+  const Tokenizer tokenizer = load_small("gpt2");
+  for (const std::string bad :
+       {"abc\xFF", "abc\xC3", "abc\xED\xA0\x80", "abc\xC0\xAF", "abc\x80"}) {
+    const std::string message = bad_input_message([&] { tokenizer.encode(bad); });
+    EXPECT_NE(message.find("byte 3"), std::string::npos) << message;
+  }
+}
+
+TEST(Encode, EmptyTextHasOnlySpecialTokens) {
+  EXPECT_TRUE(load_small("gpt2").encode("").ids.empty());
+  EXPECT_EQ(load_small("llama3").encode("").ids.size(), 1u);
+  EXPECT_TRUE(load_small("llama3").encode("", {false}).ids.empty());
+  EXPECT_EQ(load_small("llama3").encode("", {true, 0, true}).offsets.size(), 1u);
+}
+
+TEST(Encode, TokenStringsAndSizes) {
+  const Tokenizer tokenizer = load_small("llama3");
+  const auto ids = tokenizer.encode("Hi there", {false}).ids;
+  EXPECT_EQ(tokenizer.token_string(ids.back()), "Ġthere");
+  EXPECT_EQ(tokenizer.token_string(-1), "");
+  EXPECT_EQ(tokenizer.token_string(1 << 30), "");
+  EXPECT_EQ(tokenizer.vocab_size(), 523 + 3);
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{-5, 1 << 30}), "");
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds, tests and measures in one call on a machine where nothing can be installed: it takes what is there, says what is
+# missing, and goes on after a failure so that one call tells everything.
+#   tools/check_machine.sh [test] [asan] [bench]      (default: all)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly parts=" ${*:-test asan bench} "
+failed=0
+
+[ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the python3 at hand
+part() { [[ $parts == *" $1 "* ]]; }
+step() {  # step NAME COMMAND...
+  local name=$1 log=build-logs/$1.log start=$SECONDS
+  shift
+  mkdir -p build-logs
+  if "$@" >"$log" 2>&1; then
+    echo "$name: ok, $((SECONDS - start)) s"
+  else
+    echo "$name: FAILED after $((SECONDS - start)) s"
+    grep -E 'error|FAILED|Error' "$log" | head -40
+    tail -15 "$log"
+    failed=1
+    return 1
+  fi
+}
+
+uname -mr
+c++ --version | head -1
+lscpu | grep 'Model name'
+step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
+step build cmake --build --preset release -j "$(nproc)" || exit 1
+part test && { step test ctest --preset release -j "$(nproc)"; grep -E 'tests passed|Failed|Skipped' build-logs/test.log; }
+if part asan; then
+  step asan-configure cmake --preset asan && step asan-build cmake --build --preset asan -j "$(nproc)" &&
+    step asan-test ctest --preset asan -j "$(nproc)"
+fi
+if part bench; then
+  for threads in 2 "$(nproc)"; do
+    step "bench-$threads" .venv/bin/python bench/forward_table.py build/bench-data/smollm2-135m --threads "$threads" --rounds 2
+    cat "build-logs/bench-$threads.log"
+  done
+fi
+exit $failed
