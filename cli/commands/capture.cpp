@@ -34,9 +34,11 @@ struct Options {
 
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
+volatile std::sig_atomic_t stop_signal = SIGINT;
 
 // The first signal asks the run to end after its batch; a second one kills as usual.
 extern "C" void request_stop(int signal) {
+  stop_signal = signal;
   stop_requested.store(true);
   std::signal(signal, SIG_DFL);
 }
@@ -100,8 +102,8 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
   if (!options.common.quiet) print_result(result, plan, options);
   if (result.outcome != CaptureResult::Outcome::interrupted) return;
   std::fflush(stdout);
-  std::signal(SIGINT, SIG_DFL);  // the shell sees that it was stopped, not that it is done
-  std::raise(SIGINT);
+  std::signal(stop_signal, SIG_DFL);  // the shell sees that it was stopped, not that it is done
+  std::raise(stop_signal);
 }
 
 void run(const Options& options) {

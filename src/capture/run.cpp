@@ -92,8 +92,11 @@ class Run {
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
-    Progress progress(
-        {.what = "capture", .unit = "examples", .total = total, .quiet = options_.quiet});
+    Progress progress({.what = "capture",
+                       .unit = "examples",
+                       .total = total,
+                       .before = journal.examples(),
+                       .quiet = options_.quiet});
     PartWriter writer(plan_, model, journal);
     const auto start = Clock::now();
     const auto tokens_before = writer.tokens();
