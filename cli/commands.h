@@ -9,13 +9,18 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_capture(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);
 void add_plasticity(CLI::App& app);
 void add_rotation(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_trace(CLI::App& app);
+
+// The options and the action of `qkscope capture`, which sniff-qk is too.
+void set_up_capture(CLI::App& command);
 
 }  // namespace qkscope::cli

@@ -1,4 +1,3 @@
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -6,14 +5,13 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "core/error.h"
-#include "core/log.h"
+#include "cli/program.h"
 #include "core/text.h"
 #include "core/version.h"
 
 namespace {
 
-constexpr int kBadInput = 2;
+using qkscope::cli::kBadInput;
 
 // CLI11 takes a first word that is no command for a missing one; we say what it is.
 std::string missing_command(const CLI::App& app) {
@@ -47,14 +45,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  qkscope::set_up_logging(qkscope::Verbosity::normal);
-  try {
-    return run(argc, argv);
-  } catch (const qkscope::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return error.exit_code();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+  return qkscope::cli::guarded([&] { return run(argc, argv); });
 }

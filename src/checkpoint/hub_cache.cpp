@@ -98,15 +98,26 @@ std::string revisions_in(const fs::path& model) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string download_command(const std::string& id, const std::string& revision) {
-  return revision == "main" ? fmt::format("hf download {}", id)
-                            : fmt::format("hf download {} --revision {}", id, revision);
+enum class Repository { model, dataset };
+
+std::string download_command(Repository kind, const std::string& id, const std::string& revision) {
+  return fmt::format("hf download {}{}{}", id,
+                     kind == Repository::dataset ? " --repo-type dataset" : "",
+                     revision == "main" ? "" : " --revision " + revision);
 }
 
-// One model's part of the cache: models--ORG--NAME/{refs,snapshots}.
-class CachedModel {
+// models--ORG--NAME or datasets--ORG--NAME in the cache.
+fs::path cached_folder(Repository kind, const std::string& id) {
+  std::string folder = kind == Repository::model ? "models" : "datasets";
+  for (const auto& part : split(id, '/')) folder += "--" + part;
+  return fs::path(hub_cache_folder()) / folder;
+}
+
+// One repository's part of the cache: {refs,snapshots}.
+class CachedRepository {
  public:
-  CachedModel(std::string id, fs::path folder) : id_(std::move(id)), folder_(std::move(folder)) {}
+  CachedRepository(Repository kind, std::string id, fs::path folder)
+      : kind_(kind), id_(std::move(id)), folder_(std::move(folder)) {}
 
   std::string snapshot(const std::string& revision) const {
     const auto ref = folder_ / "refs" / revision;
@@ -126,7 +137,7 @@ class CachedModel {
         "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
         "it with '{}'",
         id_, in_quotes(revision), ref.string(), path_of(revision), revisions_in(folder_),
-        download_command(id_, revision));
+        download_command(kind_, id_, revision));
   }
 
  private:
@@ -139,16 +150,17 @@ class CachedModel {
     std::string commit(file.text().substr(0, file.text().find_first_of("\r\n ")));
     if (commit.empty() || commit.front() == '.' || !is_word(commit))
       bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
-                in_quotes(commit), download_command(id_, revision));
+                in_quotes(commit), download_command(kind_, id_, revision));
     if (!is_folder(path_of(commit)))
       bad_input(
           "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
           "there: {}; download it with '{}'",
           id_, in_quotes(revision), commit, path_of(commit), revisions_in(folder_),
-          download_command(id_, revision));
+          download_command(kind_, id_, revision));
     return path_of(commit);
   }
 
+  Repository kind_;
   std::string id_;
   fs::path folder_;
 };
@@ -196,15 +208,25 @@ std::string resolve_checkpoint(const std::string& name_or_folder, const std::str
   if (!is_revision(wanted))
     bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
               in_quotes(wanted));
-  std::string folder = "models";
-  for (const auto& part : split(id, '/')) folder += "--" + part;
-  const fs::path cache = hub_cache_folder();
-  if (!is_folder(cache / folder))
+  const auto folder = cached_folder(Repository::model, id);
+  if (!is_folder(folder))
     bad_input(
         "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
         "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
-        id, (cache / folder).string(), suggestion(id, cache), download_command(id, wanted));
-  return CachedModel(id, cache / folder).snapshot(wanted);
+        id, folder.string(), suggestion(id, folder.parent_path()),
+        download_command(Repository::model, id, wanted));
+  return CachedRepository(Repository::model, id, folder).snapshot(wanted);
+}
+
+std::string resolve_dataset(const std::string& path_or_id) {
+  if (path_exists(path_or_id) || !is_model_id(path_or_id)) return path_or_id;
+  const auto folder = cached_folder(Repository::dataset, path_or_id);
+  if (!is_folder(folder))
+    bad_input(
+        "{}: no such file or folder, and no such dataset in the Hugging Face cache: looked for {}; "
+        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
+        path_or_id, folder.string(), download_command(Repository::dataset, path_or_id, "main"));
+  return CachedRepository(Repository::dataset, path_or_id, folder).snapshot("main");
 }
 
 }  // namespace qkscope

@@ -32,4 +32,10 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+void make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) system_error("make the folder", path, error.value());
+}
+
 }  // namespace qkscope

@@ -13,4 +13,7 @@ bool is_folder(const std::string& path);
 // Names of everything in the folder, sorted, without "." and "..".
 std::vector<std::string> names_in(const std::string& folder);
 
+// With those on the way; nothing happens where it is there.
+void make_folders(const std::string& path);
+
 }  // namespace qkscope

@@ -48,9 +48,9 @@ std::string Progress::line() const {
   if (options_.total > 0) text += fmt::format("/{}", options_.total);
   text += " " + options_.unit;
   if (!detail_.empty()) text += ", " + detail_;
-  if (options_.total > done_ && done_ > 0) {
+  if (const auto now = done_ - options_.before; options_.total > done_ && now > 0) {
     const auto left = static_cast<double>(options_.total - done_);
-    text += fmt::format(", {} left", format_duration(elapsed / static_cast<double>(done_) * left));
+    text += fmt::format(", {} left", format_duration(elapsed / static_cast<double>(now) * left));
   }
   return text;
 }

@@ -11,10 +11,11 @@ namespace qkscope {
 class Progress {
  public:
   struct Options {
-    std::string what;        // "capture", first on the line
-    std::string unit;        // "examples"
-    std::int64_t total = 0;  // 0: not known
-    bool quiet = false;      // prints nothing
+    std::string what;         // "capture", first on the line
+    std::string unit;         // "examples"
+    std::int64_t total = 0;   // 0: not known
+    std::int64_t before = 0;  // of the total, done before this run: they say nothing about its pace
+    bool quiet = false;       // prints nothing
     std::FILE* out = stderr;
   };
 

@@ -1,0 +1,157 @@
+// qkscope capture, and sniff-qk: store the query and key vectors of sampled heads and positions.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capture/dry_run.h"
+#include "capture/run.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/shard.h"
+#include "core/error.h"
+#include "core/progress.h"
+#include "core/text.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string device;
+  std::string shard;
+  std::int64_t limit = 0;
+  bool resume = false;  // what happens anyway
+  bool overwrite = false;
+  bool dry_run = false;
+  bool json = false;
+};
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+volatile std::sig_atomic_t stop_signal = SIGINT;
+
+// The first signal asks the run to end after its batch; a second one kills as usual.
+extern "C" void request_stop(int signal) {
+  stop_signal = signal;
+  stop_requested.store(true);
+  std::signal(signal, SIG_DFL);
+}
+
+std::string number(std::int64_t value) {
+  return format_count(static_cast<std::uint64_t>(value));
+}
+
+void print_plan(const CapturePlan& plan, const DryRun& dry) {
+  const auto bytes = [](std::int64_t value) {
+    return format_bytes(static_cast<std::uint64_t>(value));
+  };
+  fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
+             plan.config.model.name, plan.model.family, plan.model.n_layers, plan.model.n_heads,
+             plan.model.n_kv_heads, plan.model.d_head);
+  fmt::print("device     {}\n", device_name(plan.device));
+  fmt::print("layers     {} eligible{}\n", plan.selection.eligible_layers.size(),
+             plan.selection.excluded_layers.empty()
+                 ? ""
+                 : fmt::format(", excluded as sliding: {}",
+                               fmt::join(plan.selection.excluded_layers, " ")));
+  for (const auto& group : plan.manifest.groups)
+    fmt::print("  layer {:>3} {}  {}\n", group.layer, static_cast<char>(group.kind),
+               fmt::join(group.heads, " "));
+  fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
+             number(dry.truncated), number(plan.config.tokenizer.max_length));
+  fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
+             number(dry.files), bytes(dry.bytes), plan.config.output.data_root);
+  fmt::print("memory     {} weights (mapped) + {} activations\n", bytes(dry.weight_bytes),
+             bytes(dry.activation_bytes));
+}
+
+void print_result(const CaptureResult& result, const CapturePlan& plan, const Options& options) {
+  const auto& root = plan.config.output.data_root;
+  using Outcome = CaptureResult::Outcome;
+  switch (result.outcome) {
+    case Outcome::finished:
+      fmt::print("{} examples, {} tokens, {} rows in {}\n", number(result.examples),
+                 number(result.tokens), number(result.rows), root);
+      break;
+    case Outcome::already_finished:
+      fmt::print("{}: this capture is finished; nothing to do\n", root);
+      break;
+    case Outcome::part_finished:
+      fmt::print("shard {}: {} examples, {} rows; when all shards are done: qkscope merge {}\n",
+                 options.shard, number(result.examples), number(result.rows), root);
+      break;
+    case Outcome::interrupted:
+      fmt::print("stopped after {} examples, all kept; run the same command to continue\n",
+                 number(result.examples));
+      break;
+  }
+}
+
+void capture(const CapturePlan& plan, const Options& options, const Shard& shard) {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
+  const auto result = run_capture(plan, {.shard = shard,
+                                         .overwrite = options.overwrite,
+                                         .quiet = options.common.quiet,
+                                         .stop = &stop_requested});
+  if (!options.common.quiet) print_result(result, plan, options);
+  if (result.outcome != CaptureResult::Outcome::interrupted) return;
+  std::fflush(stdout);
+  std::signal(stop_signal, SIG_DFL);  // the shell sees that it was stopped, not that it is done
+  std::raise(stop_signal);
+}
+
+void run(const Options& options) {
+  options.common.apply();
+  if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
+  if (options.json && !options.dry_run) bad_input("--json goes with --dry-run");
+  auto config = read_capture_config(options.config, options.overrides);
+  if (options.limit > 0)
+    config.dataset.max_samples =
+        std::min(options.limit, config.dataset.max_samples.value_or(options.limit));
+  Shard shard;
+  if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
+  const auto plan = make_plan(config, options.device);
+  if (!options.dry_run) return capture(plan, options, shard);
+  const auto dry = dry_run(plan, shard);
+  if (options.json)
+    fmt::print("{}\n", to_json(plan, dry).dump(2));
+  else
+    print_plan(plan, dry);
+}
+
+}  // namespace
+
+void set_up_capture(CLI::App& command) {
+  auto options = std::make_shared<Options>();
+  command.add_option("--config", options->config, "The run's configuration (YAML)")->required();
+  command
+      .add_option("--set", options->overrides,
+                  "Override a field: capture.min_bucket_size=256; repeatable")
+      ->allow_extra_args(false);
+  command.add_option("--device", options->device,
+                     "auto, cpu, cuda or cuda:N (default: the file's)");
+  command.add_option("--limit", options->limit, "Capture only the first N examples")
+      ->check(CLI::PositiveNumber);
+  command.add_option(
+      "--shard", options->shard,
+      "i/n: capture every n-th example, from the i-th (0 to n-1); see qkscope merge");
+  command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
+  command.add_flag("--overwrite", options->overwrite, "Start again, replacing what is there");
+  command.add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
+  command.add_flag("--json", options->json, "With --dry-run: print one JSON object");
+  options->common.add_to(command);
+  command.callback([options] { run(*options); });
+}
+
+void add_capture(CLI::App& app) {
+  set_up_capture(*app.add_subcommand(
+      "capture", "Store query and key vectors of sampled heads and positions (also: sniff-qk)"));
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,25 @@
+#include "cli/program.h"
+
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace qkscope::cli {
+
+int guarded(const std::function<int()>& program) {
+  set_up_logging(Verbosity::normal);
+  try {
+    return program();
+  } catch (const Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace qkscope::cli

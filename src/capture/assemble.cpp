@@ -1,0 +1,158 @@
+#include "capture/assemble.h"
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <mutex>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "capture/card.h"
+#include "capture/part_cursor.h"
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/output_file.h"
+#include "core/progress.h"
+#include "core/thread_pool.h"
+#include "dataset/examples_writer.h"
+#include "dataset/head_writer.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct HeadJob {
+  std::size_t group;
+  std::size_t head;  // in the group
+};
+
+std::vector<HeadJob> head_jobs(const Manifest& manifest) {
+  std::vector<HeadJob> jobs;
+  for (std::size_t group = 0; group < manifest.groups.size(); ++group)
+    for (std::size_t head = 0; head < manifest.groups[group].heads.size(); ++head)
+      jobs.push_back({group, head});
+  return jobs;
+}
+
+// One head's file, from the blocks of all parts. Returns its rows by bucket.
+BucketCounts write_head(const std::string& folder, const std::vector<Journal>& parts, HeadJob job) {
+  const auto& manifest = parts.front().manifest();
+  const auto& group = manifest.groups[job.group];
+  const auto head = group.heads[job.head];
+  const auto path = head_file_path(folder, manifest.head_id(group, head));
+  make_folders(fs::path(path).parent_path().string());
+  HeadWriter writer(path, {.head_dim = static_cast<int>(manifest.head_dim),
+                           .token_strings = manifest.token_strings,
+                           .row_group_size = manifest.row_group_size,
+                           .metadata = manifest.file_metadata(group, head)});
+  const PositionSampler sampler(manifest.sampler);
+  std::vector<BlockCursor> cursors;
+  for (const auto& part : parts) cursors.emplace_back(part, job.group);
+  BucketCounts counts;
+  HeadBlock block;
+  while (auto* cursor = first_in_dataset(cursors)) {
+    cursor->take(job.head, block);
+    if (block.positions.empty()) continue;
+    std::vector<std::int32_t> buckets;
+    for (const auto position : block.positions) {
+      buckets.push_back(sampler.bucket(position));
+      ++counts[buckets.back()];
+    }
+    const std::vector<std::int32_t> ids(buckets.size(), block.example_id);
+    writer.append({.bucket = buckets,
+                   .example_id = ids,
+                   .position = block.positions,
+                   .vectors = block.vectors,
+                   .sliding_window = group.window,
+                   .token_str = block.token_strings});
+  }
+  writer.finish();
+  return counts;
+}
+
+std::int64_t write_examples(const std::string& folder, const std::vector<Journal>& parts) {
+  ExamplesWriter writer(folder + "/examples.parquet", parts.front().manifest().row_group_size);
+  std::vector<ExampleCursor> cursors;
+  for (const auto& part : parts) cursors.emplace_back(part);
+  std::int64_t count = 0;
+  while (auto* cursor = first_in_dataset(cursors)) {
+    const auto example = cursor->take();
+    writer.append({.example_id = static_cast<std::int32_t>(static_cast<std::uint64_t>(example.key)),
+                   .example_key = example.key,
+                   .source_id = example.source_id,
+                   .tokens = example.tokens,
+                   .truncated = example.truncated});
+    ++count;
+  }
+  writer.finish();
+  return count;
+}
+
+BucketCounts write_heads(const std::string& folder, const std::vector<Journal>& parts, bool quiet) {
+  const auto jobs = head_jobs(parts.front().manifest());
+  Progress progress({.what = "files",
+                     .unit = "heads",
+                     .total = static_cast<std::int64_t>(jobs.size()),
+                     .quiet = quiet});
+  BucketCounts counts;
+  std::int64_t written = 0;
+  std::mutex mutex;
+  parallel_for(static_cast<std::int64_t>(jobs.size()), [&](std::int64_t i) {
+    const auto of_head = write_head(folder, parts, jobs[static_cast<std::size_t>(i)]);
+    const std::lock_guard lock(mutex);
+    for (const auto& [bucket, rows] : of_head) counts[bucket] += rows;
+    progress.update(++written);
+  });
+  return counts;
+}
+
+void sync(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) system_error("open", path, errno);
+  const bool synced = ::fsync(file) == 0;
+  const int error = errno;
+  ::close(file);
+  if (!synced) system_error("sync", path, error);
+}
+
+void move_file(const fs::path& from, const fs::path& to) {
+  make_folders(to.parent_path().string());
+  sync(from.string());
+  if (::rename(from.c_str(), to.c_str()) != 0) system_error("move a file to", to.string(), errno);
+}
+
+// The state file goes last: before it is there nothing looks finished.
+void publish(const DataRoot& root) {
+  const fs::path from = root.final_folder();
+  const fs::path to = root.path();
+  const auto state = fs::path(root.state_file()).filename();
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(from))
+    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), from));
+  for (const auto& file : files)
+    if (file != state) move_file(from / file, to / file);
+  sync(root.path());
+  move_file(from / state, to / state);
+  sync(root.path());
+}
+
+}  // namespace
+
+void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quiet) {
+  const auto folder = root.final_folder();
+  fs::remove_all(folder);
+  make_folders(folder);
+  const auto& manifest = parts.front().manifest();
+  CaptureSummary summary;
+  summary.buckets = write_heads(folder, parts, quiet);
+  summary.examples = write_examples(folder, parts);
+  write_file(folder + "/README.md", dataset_card(manifest, summary));
+  write_file(folder + "/_saver_state.json", saver_state(manifest, summary).dump(2) + "\n");
+  publish(root);
+  root.remove_parts();
+}
+
+}  // namespace qkscope

@@ -1,0 +1,46 @@
+// Takes the sampled rows of the chosen heads out of the forward pass and hands them to a segment.
+#pragma once
+
+#include <vector>
+
+#include "capture/plan.h"
+#include "capture/segment.h"
+#include "forward/batch.h"
+#include "forward/hooks.h"
+
+namespace qkscope {
+
+// One sequence of the batch.
+struct CapturedExample {
+  std::size_t number = 0;  // in the segment
+  std::int64_t key = 0;
+  std::vector<std::string> token_strings;  // one per token when they are kept
+};
+
+class CaptureObserver : public Observer {
+ public:
+  CaptureObserver(const CapturePlan& plan, const Batch& batch,
+                  const std::vector<CapturedExample>& examples, SegmentWriter& segment);
+
+  bool wants(HookPoint point) const override;
+  // activation: (rows of the batch, heads, head_dim)
+  void see(HookPoint point, ConstTensorView activation) override;
+
+  std::int64_t rows() const { return rows_; }  // kept so far, over all heads
+  double seconds() const { return seconds_; }  // spent in here
+
+ private:
+  std::size_t group_of(HookPoint point) const;  // the number of groups where there is none
+  void keep(std::size_t group, std::size_t sequence, ConstTensorView activation);
+
+  const CapturePlan& plan_;
+  const Batch& batch_;
+  const std::vector<CapturedExample>& examples_;
+  SegmentWriter& segment_;
+  PositionSampler sampler_;
+  std::vector<float> vectors_;  // (kept rows, head_dim) of one head
+  std::int64_t rows_ = 0;
+  double seconds_ = 0.0;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,153 @@
+#include "capture/data_root.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "capture/config.h"
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/text.h"
+#include "dataset/head_id.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kShownDifferences = 5;
+
+[[noreturn]] void refuse(const std::string& root, const Json& there, const Json& now) {
+  auto differences = config_differences(there, now);
+  if (differences.size() > kShownDifferences) {
+    const auto more = differences.size() - kShownDifferences;
+    differences.resize(kShownDifferences);
+    differences.push_back(fmt::format("and {} more", more));
+  }
+  bad_input(
+      "{}: holds a capture with another configuration ({}); choose another output.data_root, "
+      "or start again with --overwrite",
+      root, fmt::join(differences, "; "));
+}
+
+// Of all but the lock, which this process may hold.
+void empty_folder(const std::string& folder) {
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+}
+
+std::vector<fs::path> head_folders(const std::string& root) {
+  std::vector<fs::path> folders;
+  if (!fs::is_directory(root)) return folders;
+  for (const auto& entry : fs::directory_iterator(root))
+    if (entry.is_directory() && parse_folder_name(entry.path().filename().string()))
+      folders.push_back(entry.path());
+  return folders;
+}
+
+// "00001-of-00003"
+std::optional<Shard> parse_part_name(const std::string& name) {
+  if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
+  const auto digits = name.substr(0, 5) + name.substr(9);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return {};
+  return Shard{std::stoll(name.substr(0, 5)), std::stoll(name.substr(9))};
+}
+
+}  // namespace
+
+std::string DataRoot::part(const Shard& shard) const {
+  return fmt::format("{}/{:05}-of-{:05}", parts(), shard.index, shard.count);
+}
+
+std::vector<FolderLock> DataRoot::lock(const Shard& shard) const {
+  if (fs::exists(path_) && !fs::is_directory(path_))
+    bad_input("{}: output.data_root is a file, expected a folder", path_);
+  make_folders(parts());
+  std::vector<FolderLock> locks;
+  if (shard.count == 1) {
+    locks.push_back(lock_whole());
+  } else {
+    locks.emplace_back(parts() + "/lock", FolderLock::Mode::shared, path_);
+    make_folders(part(shard));
+    locks.emplace_back(part(shard) + "/lock", FolderLock::Mode::exclusive, path_);
+  }
+  make_folders(part(shard));
+  return locks;
+}
+
+FolderLock DataRoot::lock_whole() const {
+  return {parts() + "/lock", FolderLock::Mode::exclusive, path_};
+}
+
+bool DataRoot::finished() const {
+  return fs::exists(state_file());
+}
+
+void DataRoot::check_finished(const Json& identity) const {
+  const Json state = load_json(state_file());
+  if (!state.is_object() || !state.contains("configuration"))
+    bad_input(
+        "{}: holds a capture that another program made; choose another output.data_root, or "
+        "replace it with --overwrite",
+        path_);
+  if (state["configuration"] != identity) refuse(path_, state["configuration"], identity);
+}
+
+void DataRoot::check_parts(const Json& identity, const Shard& shard) const {
+  const auto there = shards();
+  for (const auto& other : there) {
+    if (other.count != shard.count)
+      bad_input(
+          "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
+          "--overwrite",
+          path_, other.count, other.count == 1 ? "" : "s", shard.count);
+    const Journal journal(part(other));
+    if (journal.manifest().identity != identity)
+      refuse(path_, journal.manifest().identity, identity);
+  }
+  if (there.empty() && !head_folders(path_).empty())
+    bad_input(
+        "{}: holds head files of another capture; choose another output.data_root, or replace "
+        "them with --overwrite",
+        path_);
+}
+
+std::vector<Shard> DataRoot::shards() const {
+  std::vector<Shard> found;
+  if (!fs::is_directory(parts())) return found;
+  for (const auto& entry : fs::directory_iterator(parts()))
+    if (const auto shard = parse_part_name(entry.path().filename().string());
+        shard && Journal::exists(entry.path().string()))
+      found.push_back(*shard);
+  std::sort(found.begin(), found.end(),
+            [](const Shard& a, const Shard& b) { return a.index < b.index; });
+  return found;
+}
+
+void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
+  fs::remove(state_file());  // first: what is left does not look whole
+  for (const auto& folder : head_folders(path_)) {
+    fs::remove(folder / "data.parquet");
+    if (fs::is_empty(folder)) fs::remove(folder);
+  }
+  fs::remove(path_ + "/examples.parquet");
+  fs::remove(path_ + "/README.md");
+  for (const auto& other : shards()) {
+    const bool own = other.count == shard.count && other.index == shard.index;
+    if (!own && shard.count == other.count && Journal(part(other)).manifest().identity == identity)
+      continue;  // a shard of this very run
+    if (own || other.count == 1) {
+      empty_folder(part(other));
+      continue;
+    }
+    const FolderLock lock(part(other) + "/lock", FolderLock::Mode::exclusive, path_);
+    fs::remove_all(part(other));
+  }
+}
+
+void DataRoot::remove_parts() const {
+  fs::remove_all(parts());
+}
+
+}  // namespace qkscope

@@ -1,0 +1,64 @@
+// The output folder of a capture: what lies in it, who may write to it, how parts become a whole.
+//
+//   data_root/.parts/lock
+//   data_root/.parts/00000-of-00003/{lock,manifest.json,journal.jsonl,00000000.seg,...}
+//   data_root/.parts/final/...      files on their way to data_root
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/example_source.h"
+#include "capture/journal.h"
+
+namespace qkscope {
+
+// A lock on a file that the system drops when the process ends, however it ends.
+class FolderLock {
+ public:
+  enum class Mode { shared, exclusive };
+
+  // Refuses when another process holds it: `root` names the folder in the message.
+  FolderLock(const std::string& file, Mode mode, const std::string& root);
+  ~FolderLock();
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&&) = delete;
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+class DataRoot {
+ public:
+  explicit DataRoot(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string parts() const { return path_ + "/.parts"; }
+  std::string part(const Shard& shard) const;
+  std::string final_folder() const { return parts() + "/final"; }
+  std::string state_file() const { return path_ + "/_saver_state.json"; }
+
+  // One writer at a time: shards run beside each other, a run without shards and a merge alone.
+  std::vector<FolderLock> lock(const Shard& shard) const;
+  FolderLock lock_whole() const;
+
+  bool finished() const;  // the state file, written last, is there
+  // The finished capture must be of this identity, else it is bad input that says what differs.
+  void check_finished(const Json& identity) const;
+  // Parts must be of this identity and number of shards; head files without parts are another's.
+  void check_parts(const Json& identity, const Shard& shard) const;
+
+  std::vector<Shard> shards() const;  // whose parts are there, ascending
+
+  // Removes the files of a finished capture, the shard's own part, and parts of other runs that are
+  // not going on; nothing else.
+  void remove_capture(const Json& identity, const Shard& shard) const;
+  void remove_parts() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,87 @@
+#include "capture/dry_run.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/thread_pool.h"
+#include "forward/forward.h"
+#include "model/tensors.h"
+
+namespace qkscope {
+namespace {
+
+// Rows of one example over all heads of all groups.
+std::int64_t count_rows(const CapturePlan& plan, const Example& example) {
+  const auto& groups = plan.manifest.groups;
+  const PositionSampler sampler(plan.manifest.sampler);
+  std::vector<std::int64_t> rows(groups.size());
+  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
+    const auto& group = groups[static_cast<std::size_t>(i)];
+    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
+    const auto kept = sampler.sample(seed, example.record.tokens).size();
+    rows[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(kept * group.heads.size());
+  });
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+std::int64_t stored_weight_bytes(const ModelConfig& model) {
+  const bool wide = model.stored_dtype == "float32";
+  return parameter_count(model) * (wide ? 4 : 2);
+}
+
+}  // namespace
+
+DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
+  DryRun dry;
+  ExampleSource source(plan, shard);
+  Example example;
+  const auto batch_size = plan.config.inference.batch_size;
+  std::int64_t batch_tokens = 0;
+  std::int64_t largest_batch = 0;
+  while (source.next(example)) {
+    if (dry.examples % batch_size == 0) batch_tokens = 0;
+    batch_tokens += example.record.tokens;
+    largest_batch = std::max(largest_batch, batch_tokens);
+    ++dry.examples;
+    dry.truncated += example.record.truncated;
+    dry.tokens += example.record.tokens;
+    dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
+    dry.rows += count_rows(plan, example);
+  }
+  for (const auto& group : plan.manifest.groups)
+    dry.files += static_cast<std::int64_t>(group.heads.size());
+  constexpr std::int64_t kNumbersBesideVector = 3;  // bucket, example_id, position
+  dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
+  dry.weight_bytes = stored_weight_bytes(plan.model);
+  dry.activation_bytes = activation_bytes(plan.model, largest_batch);
+  return dry;
+}
+
+Json to_json(const CapturePlan& plan, const DryRun& dry) {
+  Json heads = Json::object();
+  for (const auto& group : plan.manifest.groups) {
+    auto& layer = heads[std::to_string(group.layer)];
+    if (layer.is_null()) layer = {{"q", Json::array()}, {"k", Json::array()}};
+    layer[group.kind == HeadKind::query ? "q" : "k"] = group.heads;
+  }
+  return {{"model", plan.config.model.name},
+          {"data_root", plan.config.output.data_root},
+          {"heads", heads},
+          {"eligible_layers", plan.selection.eligible_layers},
+          {"excluded_layers", plan.selection.excluded_layers},
+          {"head_sampling", plan.selection.metadata},
+          {"examples", dry.examples},
+          {"truncated", dry.truncated},
+          {"tokens", dry.tokens},
+          {"longest", dry.longest},
+          {"files", dry.files},
+          {"rows", dry.rows},
+          {"bytes", dry.bytes},
+          {"device", device_name(plan.device)},
+          {"memory", dry.weight_bytes + dry.activation_bytes},
+          {"weight_bytes", dry.weight_bytes},
+          {"activation_bytes", dry.activation_bytes},
+          {"config_hash", plan.manifest.config_hash}};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,83 @@
+#include <set>
+
+#include <fmt/format.h>
+
+#include "capture/config.h"
+#include "corpus/blake2b.h"
+
+namespace qkscope {
+namespace {
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json capture_json(const CaptureSettings& capture) {
+  const auto& sampling = capture.heads.sampling;
+  const auto& sampler = capture.sampler;
+  return {
+      {"capture_queries", capture.queries},
+      {"capture_keys", capture.keys},
+      {"layers", or_null(capture.heads.layers)},
+      {"heads", or_null(capture.heads.heads)},
+      {"head_sampling",
+       sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
+      {"full_attention_only", capture.heads.full_attention_only},
+      {"sampler", {{"type", sampler_type_name(sampler.type)}, {"base_rate", sampler.base_rate}}},
+      {"min_bucket_size", sampler.min_bucket_size},
+      {"max_rows_per_batch", or_null(sampler.max_rows)},
+      {"capture_pre_rope", capture.pre_rope},
+      {"capture_token_strings", capture.token_strings}};
+}
+
+void compare(const Json& there, const Json& now, const std::string& path,
+             std::vector<std::string>& differences) {
+  if (there == now) return;
+  if (!there.is_object() || !now.is_object()) {
+    differences.push_back(fmt::format("{}: {} there, {} now", path, there.dump(), now.dump()));
+    return;
+  }
+  std::set<std::string> keys;
+  for (const auto& [key, value] : there.items()) keys.insert(key);
+  for (const auto& [key, value] : now.items()) keys.insert(key);
+  for (const auto& key : keys)
+    compare(there.value(key, Json()), now.value(key, Json()), path.empty() ? key : path + "." + key,
+            differences);
+}
+
+}  // namespace
+
+Json effective_config(const CaptureConfig& config) {
+  const auto& dataset = config.dataset;
+  const auto autocast = config.inference.autocast_dtype;
+  return {
+      {"dataset",
+       {{"path", dataset.path},
+        {"name", or_null(dataset.name)},
+        {"split", dataset.split},
+        {"text_column", dataset.text_column},
+        {"id_column", or_null(dataset.id_column)},
+        {"max_samples", or_null(dataset.max_samples)}}},
+      {"model",
+       {{"name", config.model.name},
+        {"revision", or_null(config.model.revision)},
+        {"dtype", dtype_name(config.model.dtype)},
+        {"config_overrides", config.model.config_overrides}}},
+      {"tokenizer", {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}}},
+      {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
+      {"capture", capture_json(config.capture)},
+      {"output", {{"write_batch_size", config.output.write_batch_size}}}};
+}
+
+std::string config_hash(const Json& effective) {
+  return fmt::format("{:016x}", blake2b_64(effective.dump()));
+}
+
+std::vector<std::string> config_differences(const Json& there, const Json& now) {
+  std::vector<std::string> differences;
+  compare(there, now, "", differences);
+  return differences;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,79 @@
+#include "capture/example_source.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace qkscope {
+namespace {
+
+// Up to this many bytes of dataset files the documents are counted first, for the time left.
+constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
+
+CorpusOptions corpus_options(const CapturePlan& plan, const Shard& shard) {
+  const auto& dataset = plan.config.dataset;
+  CorpusOptions options;
+  options.path = plan.dataset_path;
+  options.name = dataset.name;
+  options.split = dataset.split;
+  options.text_column = dataset.text_column;
+  options.id_column = dataset.id_column;
+  options.max_samples = dataset.max_samples.value_or(0);
+  options.shard_index = shard.index;
+  options.shard_count = shard.count;
+  return options;
+}
+
+}  // namespace
+
+ExampleSource::ExampleSource(const CapturePlan& plan, const Shard& shard)
+    : options_(corpus_options(plan, shard)),
+      corpus_(open_corpus(options_)),
+      tokenizer_(Tokenizer::load(plan.tokenizer_folder)),
+      max_length_(plan.config.tokenizer.max_length) {}
+
+bool ExampleSource::next(Example& example) {
+  if (!corpus_->next(document_)) return false;
+  const Tokenizer::EncodeOptions options{.add_special_tokens = true, .max_length = max_length_};
+  auto encoding = tokenizer_.encode(document_.text, options);
+  example.record = {.row = document_.row,
+                    .key = document_.example_key,
+                    .source_id = document_.source_id,
+                    .tokens = static_cast<std::int32_t>(encoding.ids.size()),
+                    .truncated = encoding.truncated};
+  example.ids = std::move(encoding.ids);
+  return true;
+}
+
+void ExampleSource::skip(const std::vector<ExampleRecord>& done) {
+  for (const auto& record : done) {
+    const bool there = corpus_->next(document_);
+    if (there && document_.row == record.row && document_.example_key == record.key) continue;
+    bad_input(
+        "{}: the dataset changed since this run began: row {} was example {}, now it is {}; start "
+        "again with --overwrite",
+        options_.path, record.row, in_quotes(record.source_id),
+        there ? in_quotes(document_.source_id) : "missing");
+  }
+}
+
+std::vector<std::string> ExampleSource::token_strings(const std::vector<std::int32_t>& ids) const {
+  std::vector<std::string> strings;
+  strings.reserve(ids.size());
+  for (const auto id : ids) strings.push_back(tokenizer_.token_string(id));
+  return strings;
+}
+
+std::int64_t ExampleSource::count_documents() const {
+  std::uintmax_t bytes = 0;
+  for (const auto& file : corpus_->files()) bytes += std::filesystem::file_size(file);
+  if (bytes > kCountedBytes) return 0;
+  const auto corpus = open_corpus(options_);
+  Document document;
+  std::int64_t count = 0;
+  while (corpus->next(document)) ++count;
+  return count;
+}
+
+}  // namespace qkscope

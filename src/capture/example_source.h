@@ -1,0 +1,50 @@
+// The examples of a run: documents read as they come and tokenized.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "capture/plan.h"
+#include "capture/segment.h"
+#include "corpus/corpus.h"
+#include "tokenizer/tokenizer.h"
+
+namespace qkscope {
+
+struct Shard {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+};
+
+struct Example {
+  ExampleRecord record;
+  std::vector<std::int32_t> ids;
+};
+
+class ExampleSource {
+ public:
+  ExampleSource(const CapturePlan& plan, const Shard& shard);
+
+  // False after the last one.
+  bool next(Example& example);
+
+  // Passes over examples that an earlier run has done; they must be the same ones.
+  void skip(const std::vector<ExampleRecord>& done);
+
+  // "Ġthe" for each id.
+  std::vector<std::string> token_strings(const std::vector<std::int32_t>& ids) const;
+
+  // How many documents there are, 0 when counting would take long.
+  std::int64_t count_documents() const;
+
+ private:
+  CorpusOptions options_;
+  std::unique_ptr<Corpus> corpus_;
+  Tokenizer tokenizer_;
+  std::int64_t max_length_;
+  Document document_;
+};
+
+}  // namespace qkscope

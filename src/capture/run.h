@@ -1,0 +1,41 @@
+// A capture run from the first document to the published files, and what is left of it after a
+// crash.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "capture/example_source.h"
+#include "capture/plan.h"
+
+namespace qkscope {
+
+struct CaptureOptions {
+  Shard shard;
+  bool overwrite = false;                   // removes what the folder holds; else continues it
+  bool quiet = false;                       // no progress
+  const std::atomic<bool>* stop = nullptr;  // when it becomes true the run ends after its batch
+};
+
+struct CaptureResult {
+  enum class Outcome {
+    finished,          // the files are there
+    already_finished,  // they were there before
+    part_finished,     // this shard is done; a merge makes the files
+    interrupted,       // stopped; the same command continues
+  };
+  Outcome outcome = Outcome::finished;
+  std::int64_t examples = 0;
+  std::int64_t rows = 0;  // over all heads
+  std::int64_t tokens = 0;
+  double seconds = 0.0;          // of this call
+  double forward_seconds = 0.0;  // of those, in the forward pass
+};
+
+CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options);
+
+// Makes the final files of a capture in shards once every shard is complete; says which are not.
+CaptureResult merge_capture(const std::string& data_root, bool quiet);
+
+}  // namespace qkscope

@@ -1,0 +1,69 @@
+// One map of a YAML configuration, read key by key: every complaint names the place, and a key that
+// nobody asked for is an error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <yaml-cpp/yaml.h>
+
+#include "core/json.h"
+
+namespace qkscope {
+
+struct YamlDocument {
+  std::string file;
+  YAML::Node root;
+  std::set<std::string> overridden;  // dotted keys that came from the command line
+
+  // "run.yaml:12: capture.layers" or "--set capture.layers".
+  std::string where(const std::string& key, const YAML::Node& node) const;
+};
+
+// `overrides`: KEY=VALUE with dots between the levels and YAML values.
+YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides);
+
+// null, numbers, booleans, strings, lists and maps as YAML understands plain scalars.
+Json yaml_to_json(const YAML::Node& node);
+
+class YamlSection {
+ public:
+  // `path` is the dotted name, empty for the whole document. A missing or null map reads as empty.
+  YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path);
+
+  // Each returns nothing where the key is missing or null.
+  std::optional<std::string> text(const std::string& key);
+  std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
+  std::optional<double> positive_number(const std::string& key);
+  std::optional<bool> boolean(const std::string& key);
+  std::optional<std::vector<std::int64_t>> integers(const std::string& key);
+  Json map(const std::string& key);  // null where missing
+  YamlSection section(const std::string& key);
+  bool has(const std::string& key);  // and is not null
+
+  // Keys that are understood but change nothing here.
+  void accept(const std::vector<std::string>& keys);
+  // Keys of an older program: ignored with a warning.
+  void retire(const std::vector<std::string>& keys);
+
+  std::string required_text(const std::string& key);
+  // Every key in the map must have been asked for.
+  void finish() const;
+
+  // Bad input at `key`: what was expected.
+  [[noreturn]] void expected(const std::string& key, const std::string& what) const;
+
+ private:
+  YAML::Node find(const std::string& key);
+  std::string full(const std::string& key) const;
+
+  const YamlDocument& document_;
+  YAML::Node node_;
+  std::string path_;
+  std::set<std::string> known_;
+};
+
+}  // namespace qkscope

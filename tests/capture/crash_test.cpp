@@ -1,0 +1,179 @@
+// Runs that are killed, interrupted, starved of disk or doubled.
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "capture_fixture.h"
+
+namespace qkscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class CaptureCrash : public CaptureFixture {
+ protected:
+  // Starts the program; the shell is replaced by it, so the number is the program's.
+  pid_t start(const std::string& line, const std::string& err) const {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    const int out = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ::dup2(out, 1);
+    ::dup2(out, 2);
+    const auto shell = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " + line;
+    ::execl("/bin/sh", "sh", "-c", shell.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+
+  static int wait(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+  }
+};
+
+TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
+  write_documents(file("docs.jsonl"), kSanitized ? 100 : 200, 30);
+  const auto before = Clock::now();
+  ASSERT_EQ(capture("expected").status, 0);
+  const auto duration =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
+  const auto expected = contents("expected");
+  std::mt19937 random(7);
+  const int kills_wanted = kSanitized ? 12 : 100;
+  int kills = 0;
+  int finished = 0;
+  int resumed = 0;
+  while (kills < kills_wanted || finished == 0) {
+    const bool anew = !std::filesystem::exists(file("out"));
+    const pid_t child = start(command("out"), file("err"));
+    if (kills < kills_wanted) std::this_thread::sleep_for(duration * (random() % 1000) / 1600);
+    ::kill(child, kills < kills_wanted ? SIGKILL : 0);
+    const int status = wait(child);
+    if (WIFSIGNALED(status)) {
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(WEXITSTATUS(status), 0) << MappedFile(file("err")).text();
+    expect_same("out", expected);
+    resumed += !anew;
+    ++finished;
+    std::filesystem::remove_all(file("out"));
+  }
+  EXPECT_GT(resumed, 0);
+  fmt::print("{} kills, {} runs finished, {} of them resumed\n", kills, finished, resumed);
+}
+
+TEST_F(CaptureCrash, CtrlCFinishesTheExampleAndSaysHowToContinue) {
+  write_documents(file("docs.jsonl"), 3000, 60);
+  const pid_t child = start(
+      fmt::format("sniff-qk --config {} --set output.data_root={}", file("run.yaml"), file("out")),
+      file("err"));
+  const auto part = file("out/.parts/00000-of-00001/journal.jsonl");
+  for (int i = 0; i < 3000 && !std::filesystem::exists(part); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(child, SIGINT);
+  const int status = wait(child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  const auto said = std::string(MappedFile(file("err")).text());
+  EXPECT_NE(said.find("run the same command to continue"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
+  EXPECT_GT(std::filesystem::file_size(part), 0u);
+  for (const auto& [name, content] : contents("out"))
+    EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
+}
+
+TEST_F(CaptureCrash, ASecondRunIntoTheFolderIsRefused) {
+  write_documents(file("docs.jsonl"), 3000, 60);
+  const pid_t child = start(command("out"), file("err"));
+  const auto part = file("out/.parts/00000-of-00001/manifest.json");
+  for (int i = 0; i < 3000 && !std::filesystem::exists(part); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const auto second = capture("out");
+  const auto overwriting = capture("out", "--overwrite");
+  ::kill(child, SIGKILL);
+  wait(child);
+  EXPECT_EQ(second.status, 2);
+  EXPECT_NE(second.err.find("another capture is running into this folder"), std::string::npos)
+      << second.err;
+  EXPECT_EQ(overwriting.status, 2);
+}
+
+TEST_F(CaptureCrash, ATornJournalLineDoesNotCount) {
+  ASSERT_EQ(capture("expected").status, 0);
+  ASSERT_EQ(capture("out", "--shard 0/2").status, 0);
+  ASSERT_EQ(capture("out", "--shard 1/2").status, 0);
+  const auto folder = file("out/.parts/00001-of-00002/");
+  const auto text = std::string(MappedFile(folder + "journal.jsonl").text());
+  write_text(folder + "journal.jsonl", text.substr(0, text.rfind("{\"complete\"") + 4));
+  write_text(folder + "00000007.seg", "left behind");
+  const auto merged = run_program("qkscope merge " + file("out"));
+  EXPECT_EQ(merged.status, 2);
+  EXPECT_NE(merged.err.find("1/2 (unfinished, 20 examples)"), std::string::npos) << merged.err;
+  ASSERT_EQ(capture("out", "--shard 1/2").status, 0);
+  ASSERT_EQ(run_program("qkscope merge --quiet " + file("out")).status, 0);
+  expect_same("out", contents("expected"));
+}
+
+TEST_F(CaptureCrash, ADamagedPartIsNotUsed) {
+  ASSERT_EQ(capture("out", "--shard 0/2").status, 0);
+  ASSERT_EQ(capture("out", "--shard 1/2").status, 0);
+  write_text(file("out/.parts/00001-of-00002/00000000.seg"), "short");
+  const auto merged = run_program("qkscope merge " + file("out"));
+  EXPECT_EQ(merged.status, 2);
+  EXPECT_NE(merged.err.find("damaged"), std::string::npos) << merged.err;
+  EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
+  EXPECT_FALSE(std::filesystem::exists(file("out/l00h00q")));
+}
+
+// A small file system of its own, where the system lets us mount one.
+class SmallDisk {
+ public:
+  SmallDisk(const std::string& path, const std::string& options, unsigned long flags)
+      : path_(path) {
+    std::filesystem::create_directories(path);
+    mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", flags, options.c_str()) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount(path_.c_str());
+  }
+  bool mounted() const { return mounted_; }
+  bool grow(const std::string& options) const {
+    return ::mount("tmpfs", path_.c_str(), "tmpfs", MS_REMOUNT, options.c_str()) == 0;
+  }
+
+ private:
+  std::string path_;
+  bool mounted_;
+};
+
+TEST_F(CaptureCrash, AFullDiskIsAFailureThatCanBeContinued) {
+  ASSERT_EQ(capture("expected").status, 0);
+  const SmallDisk disk(file("disk"), "size=200k", 0);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small tmpfs needs root";
+  const auto full = capture("disk/out");
+  EXPECT_EQ(full.status, 1);
+  EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
+  EXPECT_NE(full.err.find(file("disk/out")), std::string::npos) << full.err;
+  EXPECT_FALSE(std::filesystem::exists(file("disk/out/_saver_state.json")));
+  ASSERT_TRUE(disk.grow("size=64m"));
+  const auto more = capture("disk/out");
+  ASSERT_EQ(more.status, 0) << more.err;
+  expect_same("disk/out", contents("expected"));
+}
+
+TEST_F(CaptureCrash, AReadOnlyFolderIsRefusedInASentence) {
+  const SmallDisk disk(file("disk"), "size=1m", MS_RDONLY);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a read-only tmpfs needs root";
+  const auto outcome = capture("disk/out");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("Read-only file system"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(file("disk/out")), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace qkscope

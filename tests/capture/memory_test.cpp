@@ -1,0 +1,41 @@
+// Peak memory does not depend on how many examples there are.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "capture_fixture.h"
+
+namespace qkscope {
+namespace {
+
+class CaptureMemory : public CaptureFixture {
+ protected:
+  // KiB resident at most.
+  long peak(int documents, const std::string& root) {
+    write_documents(file("docs.jsonl"), documents, 30);
+    // Row groups small enough that the short run fills some, too.
+    const auto line = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " +
+                      command(root, "--threads 1 --set output.write_batch_size=512");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    int status = 0;
+    struct rusage usage {};
+    ::wait4(child, &status, 0, &usage);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return usage.ru_maxrss;
+  }
+};
+
+TEST_F(CaptureMemory, AHundredTimesTheExamplesInTheSameMemory) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizers keep freed memory: it grows by their doing";
+  const auto few = peak(50, "few");
+  const auto many = peak(5000, "many");
+  fmt::print("peak memory: {} KiB for 50 documents, {} KiB for 5,000\n", few, many);
+  EXPECT_LT(static_cast<double>(many), 1.05 * static_cast<double>(few));
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,184 @@
+// Whole runs through the program: the same bytes however they are cut, continued or repeated.
+#include "capture_fixture.h"
+
+namespace qkscope {
+namespace {
+
+class CaptureRun : public CaptureFixture {};
+
+TEST_F(CaptureRun, BatchesThreadsAndShardsGiveTheSameBytes) {
+  const auto first = capture("whole", "--threads 1");
+  ASSERT_EQ(first.status, 0) << first.err;
+  const auto expected = contents("whole");
+  EXPECT_TRUE(expected.contains("_saver_state.json"));
+  EXPECT_TRUE(expected.contains("l00h00q/data.parquet"));
+  for (const int batch : {1, 3, 8})
+    for (const int threads : {1, 2}) {
+      const auto root = fmt::format("b{}t{}", batch, threads);
+      const auto options =
+          fmt::format("--set inference.batch_size={} --threads {}", batch, threads);
+      const auto outcome = capture(root, options);
+      ASSERT_EQ(outcome.status, 0) << outcome.err;
+      expect_same(root, expected);
+      for (int shard = 0; shard < 3; ++shard) {
+        const auto part = capture(root + "s", fmt::format("{} --shard {}/3", options, shard));
+        ASSERT_EQ(part.status, 0) << part.err;
+      }
+      const auto merged = run_program("qkscope merge --quiet " + file(root + "s"));
+      ASSERT_EQ(merged.status, 0) << merged.err;
+      expect_same(root + "s", expected);
+    }
+}
+
+TEST_F(CaptureRun, BothProgramsAreTheSame) {
+  ASSERT_EQ(capture("one").status, 0);
+  const auto other =
+      run_program(fmt::format("qkscope capture --config {} --set output.data_root={} --quiet",
+                              file("run.yaml"), file("two")));
+  ASSERT_EQ(other.status, 0) << other.err;
+  expect_same("two", contents("one"));
+}
+
+TEST_F(CaptureRun, AFinishedRunDoesNothing) {
+  ASSERT_EQ(capture("out").status, 0);
+  const auto before = std::filesystem::last_write_time(file("out/l00h00q/data.parquet"));
+  std::filesystem::remove(file("docs.jsonl"));  // not even looked at
+  const auto again = run_program(
+      fmt::format("sniff-qk --config {} --set output.data_root={}", file("run.yaml"), file("out")));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find("nothing to do"), std::string::npos) << again.out;
+  EXPECT_EQ(std::filesystem::last_write_time(file("out/l00h00q/data.parquet")), before);
+}
+
+TEST_F(CaptureRun, AnotherConfigurationIsRefusedAndNamed) {
+  ASSERT_EQ(capture("out").status, 0);
+  const auto expected = contents("out");
+  const auto other = capture("out", "--set capture.min_bucket_size=32");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_NE(other.err.find("capture.min_bucket_size: 16 there, 32 now"), std::string::npos)
+      << other.err;
+  expect_same("out", expected);
+  ASSERT_EQ(capture("out", "--set capture.min_bucket_size=32 --overwrite").status, 0);
+  EXPECT_NE(contents("out").at("l00h00q/data.parquet"), expected.at("l00h00q/data.parquet"));
+  ASSERT_EQ(capture("out", "--overwrite").status, 0);
+  expect_same("out", expected);
+}
+
+TEST_F(CaptureRun, OverwriteKeepsWhatIsNotACapture) {
+  ASSERT_EQ(capture("out").status, 0);
+  write_text(file("out/notes.txt"), "mine");
+  ASSERT_EQ(capture("out", "--overwrite").status, 0);
+  EXPECT_EQ(contents("out").at("notes.txt"), "mine");
+}
+
+TEST_F(CaptureRun, LimitTakesTheFirstExamples) {
+  ASSERT_EQ(capture("out", "--limit 5").status, 0);
+  const auto expected = contents("out");
+  ASSERT_EQ(capture("same", "--set dataset.max_samples=5").status, 0);
+  expect_same("same", expected);
+}
+
+TEST_F(CaptureRun, MergeSaysWhichShardsAreMissing) {
+  ASSERT_EQ(capture("out", "--shard 1/3").status, 0);
+  const auto merged = run_program("qkscope merge " + file("out"));
+  EXPECT_EQ(merged.status, 2);
+  EXPECT_NE(merged.err.find("0/3 (not started), 2/3 (not started)"), std::string::npos)
+      << merged.err;
+  const auto whole = capture("out");
+  EXPECT_EQ(whole.status, 2);
+  EXPECT_NE(whole.err.find("a run in 3 shards"), std::string::npos) << whole.err;
+  const auto nothing = run_program("qkscope merge " + file("empty"));
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_NE(nothing.err.find("no parts of a capture"), std::string::npos) << nothing.err;
+}
+
+TEST_F(CaptureRun, OverwriteStartsShardsAgain) {
+  ASSERT_EQ(capture("expected").status, 0);
+  for (int shard = 0; shard < 3; ++shard)
+    ASSERT_EQ(
+        capture("out", fmt::format("--shard {}/3 --set capture.min_bucket_size=8", shard)).status,
+        0);
+  EXPECT_EQ(capture("out", "--shard 0/2").status, 2);
+  for (int shard = 0; shard < 2; ++shard) {
+    const auto outcome = capture("out", fmt::format("--shard {}/2 --overwrite", shard));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+  }
+  ASSERT_EQ(run_program("qkscope merge --quiet " + file("out")).status, 0);
+  expect_same("out", contents("expected"));
+}
+
+TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
+  const auto dry =
+      run_program(fmt::format("sniff-qk --config {} --set output.data_root={} "
+                              "--dry-run --json",
+                              file("run.yaml"), file("out")));
+  ASSERT_EQ(dry.status, 0) << dry.err;
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+  const Json plan = parse_json(dry.out, "plan");
+  EXPECT_EQ(plan["examples"], 40);
+  EXPECT_EQ(plan["device"], "cpu");
+  EXPECT_GT(plan["memory"], 0);
+  EXPECT_GT(plan["bytes"], plan["rows"].get<std::int64_t>() * 16 * 4);
+  ASSERT_EQ(capture("out").status, 0);
+  std::int64_t rows = 0;
+  const Json state = load_json(file("out/_saver_state.json"));
+  for (const auto& [bucket, count] : state["bucket_counts"].items()) rows += count.get<int>();
+  EXPECT_EQ(plan["rows"], rows);
+  for (const auto& [layer, heads] : plan["heads"].items())
+    for (const auto* kind : {"q", "k"})
+      for (const auto& head : heads[kind])
+        EXPECT_TRUE(std::filesystem::exists(file(fmt::format(
+            "out/l{:02}h{:02}{}/data.parquet", std::stoi(layer), head.get<int>(), kind))));
+}
+
+TEST_F(CaptureRun, DryRunNeedsNoWeights) {
+  std::filesystem::create_directories(file("bare"));
+  for (const auto* name : {"config.json", "tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy_file(tiny_checkpoint() + "/" + name, file(std::string("bare/") + name));
+  const auto dry = run_program(fmt::format("sniff-qk --config {} --set model.name={} --dry-run",
+                                           file("run.yaml"), file("bare")));
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_NE(dry.out.find("40"), std::string::npos) << dry.out;
+}
+
+TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
+  namespace fs = std::filesystem;
+  const std::string commit(40, 'a');
+  for (const auto* kind : {"models--org--tiny", "datasets--org--texts"}) {
+    const auto repository = file(std::string("cache/") + kind);
+    fs::create_directories(repository + "/refs");
+    write_text(repository + "/refs/main", commit);
+    fs::create_directories(repository + "/snapshots/" + commit);
+  }
+  fs::copy(tiny_checkpoint(), file("cache/models--org--tiny/snapshots/" + commit));
+  fs::create_directories(file("cache/datasets--org--texts/snapshots/" + commit + "/data"));
+  fs::copy(file("docs.jsonl"),
+           file("cache/datasets--org--texts/snapshots/" + commit + "/data/train-0.jsonl"));
+  const auto options = "--set model.name=org/tiny --set dataset.path=org/texts";
+  const auto outcome = run_program("HF_HUB_CACHE=" + file("cache") + " " + command("out", options));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(contents("out").at("README.md").find(commit), std::string::npos);
+  const auto missing = run_program("HF_HUB_CACHE=" + file("cache") + " " +
+                                   command("other", "--set dataset.path=org/none"));
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("hf download org/none --repo-type dataset"), std::string::npos)
+      << missing.err;
+}
+
+TEST_F(CaptureRun, ADatasetThatChangedIsNotMixedIn) {
+  ASSERT_EQ(capture("out", "--shard 0/2").status, 0);
+  // As if it had been interrupted: the mark of completion is the last line.
+  const auto journal = file("out/.parts/00000-of-00002/journal.jsonl");
+  const auto text = std::string(MappedFile(journal).text());
+  write_text(journal, text.substr(0, text.rfind("{\"complete\"")));
+  write_documents(file("docs.jsonl"), 20, 30);
+  write_text(file("docs.jsonl"), "{\"id\": \"new\", \"text\": \"first\"}\n" +
+                                     std::string(MappedFile(file("docs.jsonl")).text()));
+  const auto outcome = capture("out", "--shard 0/2");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("the dataset changed since this run began"), std::string::npos)
+      << outcome.err;
+}
+
+}  // namespace
+}  // namespace qkscope
