@@ -306,7 +306,7 @@ def compare(name, synth, analyze=()):
                 "--drift-q", "0.004", "--drift-k", "0.003", "--quiet"]
         subprocess.run([QKSCOPE, "synth", str(root), *size, *synth], check=True)
         subprocess.run([QKSCOPE, "analyze", str(root), "--out", str(out), "--quiet", *analyze], check=True)
-        csv = {path.stem: pd.read_csv(path, keep_default_na=True) for path in out.glob("*.csv")}
+        csv = {path.stem: pd.read_csv(path, keep_default_na=True, float_precision="round_trip") for path in out.glob("*.csv")}
         for stem, table in csv.items():
             twin = pq.read_table(out / f"{stem}.parquet").to_pandas()
             pd.testing.assert_frame_equal(table, twin, check_dtype=False, rtol=0, atol=0, obj=stem)
