@@ -11,15 +11,20 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kTaskColumns = 128;
-constexpr std::int64_t kMostTaskRows = 16 * 192;
+constexpr std::int64_t kMostTaskRows = 3072;
+constexpr std::int64_t kLeastTaskRows = 96;
 
-// As many rows per task as leave every thread a few tasks: packed weights serve all rows of a task.
-// Bits do not depend on it.
+// Rows per task: packed weights serve all rows of a task, so as few parts as leave every thread the
+// same number of tasks, and a few of them. Bits do not depend on it.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t column_tasks) {
-  auto per_task = kMostTaskRows;
-  while (per_task > 192 && (rows + per_task - 1) / per_task * column_tasks < 4 * thread_count())
-    per_task /= 2;
-  return per_task;
+  const std::int64_t threads = thread_count();
+  const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
+  auto parts = (rows + kMostTaskRows - 1) / kMostTaskRows;
+  while (parts < most_parts && parts * column_tasks < 4 * threads) ++parts;
+  const auto enough = parts;
+  while (parts < most_parts && parts < enough + threads && parts * column_tasks % threads != 0)
+    ++parts;
+  return gemm::round_up((rows + parts - 1) / parts, gemm::kRows);
 }
 
 // x in packed blocks: for each stretch of the depth, all rows.
@@ -110,7 +115,6 @@ void linear(ConstTensorView x, const Matrix& weight, const float* bias, TensorVi
   const auto out = weight.values.dim(0);
   QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.values.dim(1));
   QKSCOPE_ASSERT(y.dim(0) == rows && y.dim(1) == out && y.stride(1) == 1);
-  static_assert(192 % gemm::kRows == 0);  // tasks begin at whole panels
   const PackedInput packed(x);
   const auto column_tasks = (out + kTaskColumns - 1) / kTaskColumns;
   const auto task_rows = rows_per_task(rows, column_tasks);
