@@ -6,8 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 readonly packages=(
   build-essential cmake ninja-build ccache git ca-certificates pkg-config
   python3 python3-venv python3-dev
-  libopenblas-dev liblapacke-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
-  libspdlog-dev libzstd-dev libcurl4-openssl-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libopenblas-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
+  libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libpcre2-dev libsleef-dev
 )
 readonly lint_packages=(clang-format clang-tidy)

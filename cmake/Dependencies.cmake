@@ -17,23 +17,13 @@ if(NOT QKSCOPE_PYTHON)
   endif()
 endif()
 
-# OpenBLAS: its CMake package where there is one, else the library and header on the usual paths.
-# LAPACKE may be part of OpenBLAS or a library of its own.
+# OpenBLAS, which carries LAPACK too: the analyses use both.
 find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
 find_path(CBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES openblas openblas-pthread
           ${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread REQUIRED)
 add_library(qkscope_blas INTERFACE)
 target_link_libraries(qkscope_blas INTERFACE ${OPENBLAS_LIBRARY})
 target_include_directories(qkscope_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
-find_path(LAPACKE_INCLUDE_DIR NAMES lapacke.h PATH_SUFFIXES openblas openblas-pthread
-          ${CMAKE_LIBRARY_ARCHITECTURE})
-find_library(LAPACKE_LIBRARY NAMES lapacke)
-if(LAPACKE_INCLUDE_DIR)
-  add_library(qkscope_lapacke INTERFACE)
-  target_include_directories(qkscope_lapacke SYSTEM INTERFACE ${LAPACKE_INCLUDE_DIR})
-  target_link_libraries(qkscope_lapacke INTERFACE
-    $<$<BOOL:${LAPACKE_LIBRARY}>:${LAPACKE_LIBRARY}> qkscope_blas)
-endif()
 
 include(Arrow)
 
