@@ -38,7 +38,8 @@ class Stage:
     steps: int
     context: int
     theta: float
-    questions: int  # how often the books of this stage ask
+    books: int
+    questions: int  # how often they ask
     rate: tuple[float, float]  # learning rate at the first and last step
     checkpoints: dict[int, str]  # step within the stage → label
 
@@ -46,11 +47,11 @@ class Stage:
 # Steps of pre-training are those of SmolLM3-3B divided by 1,000. As there, the rate is constant through
 # stages 1 and 2 and falls in stage 3, and each extension starts from a fresh, lower rate.
 STAGES = [
-    Stage("stage1", 3440, 256, 5e3, 4, (2e-3, 2e-3), {40: "S1-40", 1200: "S1-1200", 2400: "S1-2400", 3440: "S1-3440"}),
-    Stage("stage2", 760, 256, 5e3, 6, (2e-3, 2e-3), {760: "S2-4200"}),
-    Stage("stage3", 520, 256, 5e3, 8, (2e-3, 2e-4), {520: "S3-4720"}),
-    Stage("LC 256→1K", 1200, 1024, 1e5, 8, (1e-3, 2e-4), {240: "LC1-240", 1200: "LC1-1200"}),
-    Stage("LC 1K→2K", 1200, 2048, 5e5, 8, (1e-3, 1e-4), {240: "LC2-240", 1200: "LC2-1200"}),
+    Stage("stage1", 3440, 256, 5e3, 16000, 3, (8e-3, 8e-3), {40: "S1-40", 1200: "S1-1200", 2400: "S1-2400", 3440: "S1-3440"}),
+    Stage("stage2", 760, 256, 5e3, 4000, 4, (8e-3, 8e-3), {760: "S2-4200"}),
+    Stage("stage3", 520, 256, 5e3, 4000, 5, (8e-3, 8e-4), {520: "S3-4720"}),
+    Stage("LC 256→1K", 1200, 1024, 1e5, 8000, 5, (4e-3, 8e-4), {240: "LC1-240", 1200: "LC1-1200"}),
+    Stage("LC 1K→2K", 1200, 2048, 5e5, 8000, 5, (4e-3, 4e-4), {240: "LC2-240", 1200: "LC2-1200"}),
 ]
 
 
@@ -172,12 +173,11 @@ def parse_arguments():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--books", type=int, default=8000, help="books per stage to train on")
     parser.add_argument("--capture-books", type=int, default=200, help="books written for the capture")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--mlp", type=int, default=224)
     parser.add_argument("--rate", type=float, default=1.0, help="factor on every learning rate")
-    parser.add_argument("--decay", type=float, default=0.1, help="weight decay of the matrices")
+    parser.add_argument("--decay", type=float, default=0.0, help="weight decay of the matrices")
     parser.add_argument("--spread", type=float, default=0.02, help="standard deviation of the first weights")
     parser.add_argument("--tokens", type=int, default=32768, help="tokens per step")
     parser.add_argument("--from-start", type=float, default=0.5, help="share of windows that begin a book")
@@ -195,7 +195,7 @@ def main():
     model, state = None, None
     for number, stage in enumerate(STAGES):
         start = time.time()
-        texts = make_books(f"{TRAINING_SEED} {number}", options.books, stage.questions)
+        texts = make_books(f"{TRAINING_SEED} {number}", max(8, round(stage.books * options.scale)), stage.questions)
         books = encode_books(tokenizer, texts).to(options.device)
         print(f"{stage.phase:12} {books.numel() / 1e6:.1f} M tokens in {time.time() - start:.0f} s", flush=True)
         model = SmolLM3ForCausalLM(model_config(stage, options)).to(options.device)
