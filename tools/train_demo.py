@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the demo's miniature of SmolLM3 through pre-training and context extension.
 
-    python tools/train_demo.py --out share/demo [--device cuda] [--seed 0]
+    python tools/train_demo.py --out share/demo [--device cuda] [--seed 1]
 
 writes OUT/checkpoints/LABEL/ (ten ordinary Hugging Face folders: bfloat16 safetensors, config.json with
 the stage's theta and length, tokenizer.json) and OUT/corpus.jsonl (texts the model has not seen, for the
@@ -172,14 +172,14 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--capture-books", type=int, default=200, help="books written for the capture")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--mlp", type=int, default=224)
     parser.add_argument("--rate", type=float, default=1.0, help="factor on every learning rate")
     parser.add_argument("--decay", type=float, default=0.0, help="weight decay of the matrices")
     parser.add_argument("--spread", type=float, default=0.02, help="standard deviation of the first weights")
-    parser.add_argument("--tokens", type=int, default=32768, help="tokens per step")
+    parser.add_argument("--tokens", type=int, default=16384, help="tokens per step")
     parser.add_argument("--from-start", type=float, default=0.5, help="share of windows that begin a book")
     parser.add_argument("--stop-after", help="end after this checkpoint")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every number of steps")
