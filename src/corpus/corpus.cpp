@@ -70,8 +70,10 @@ class FileCorpus : public Corpus {
     }
     if (const auto at = utf8::find_invalid(*record.text); at != std::string::npos) {
       if (!options_.replace_invalid) {
-        bad_input("{}: the text is not UTF-8 at byte {}; '--errors replace' puts U+FFFD there",
-                  record.where, at);
+        bad_input(
+            "{}: the text is not UTF-8 at byte {}; mend the file (iconv -t UTF-8), or look at "
+            "it with 'qkscope dataset --errors replace'",
+            record.where, at);
       }
       record.text = utf8::replace_invalid(*record.text);
     }

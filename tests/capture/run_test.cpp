@@ -1,5 +1,8 @@
 // Whole runs through the program: the same bytes however they are cut, continued or repeated.
+#include <set>
+
 #include "capture_fixture.h"
+#include "dataset/head_reader.h"
 
 namespace qkscope {
 namespace {
@@ -76,6 +79,42 @@ TEST_F(CaptureRun, LimitTakesTheFirstExamples) {
   const auto expected = contents("out");
   ASSERT_EQ(capture("same", "--set dataset.max_samples=5").status, 0);
   expect_same("same", expected);
+}
+
+TEST_F(CaptureRun, AtMostMaxRowsOfAnExampleAreKept) {
+  ASSERT_EQ(capture("all").status, 0);
+  const std::string limit = "--set capture.max_rows_per_batch=2 ";
+  ASSERT_EQ(capture("few", limit).status, 0);
+  const auto all = read_head_file(file("all/l00h00q/data.parquet")).rows;
+  const auto few = read_head_file(file("few/l00h00q/data.parquet")).rows;
+  std::map<std::int32_t, int> wanted;  // rows per example
+  std::set<std::pair<std::int32_t, std::int32_t>> before;
+  for (std::size_t i = 0; i < all.position.size(); ++i) {
+    ++wanted[all.example_id[i]];
+    before.emplace(all.example_id[i], all.position[i]);
+  }
+  std::map<std::int32_t, int> found;
+  for (std::size_t i = 0; i < few.position.size(); ++i) {
+    ++found[few.example_id[i]];
+    EXPECT_TRUE(before.contains({few.example_id[i], few.position[i]}));
+  }
+  EXPECT_LT(few.position.size(), all.position.size());
+  for (const auto& [example, rows] : wanted) EXPECT_EQ(found[example], std::min(rows, 2));
+  ASSERT_EQ(capture("batched", limit + "--set inference.batch_size=8").status, 0);
+  EXPECT_EQ(contents("batched").at("l00h00q/data.parquet"),
+            contents("few").at("l00h00q/data.parquet"));
+}
+
+TEST_F(CaptureRun, DebugLoggingTellsTheTimeOfEveryNthBatch) {
+  const auto outcome = run_program(
+      fmt::format("sniff-qk --config {} --set output.data_root={} --set inference.batch_size=8 "
+                  "--set inference.debug_logging=true "
+                  "--set inference.debug_log_every_n_batches=2",
+                  file("run.yaml"), file("out")));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("batch 2: 8 examples"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("batch 4: 8 examples"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("batch 3:"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CaptureRun, MergeSaysWhichShardsAreMissing) {
