@@ -134,11 +134,7 @@ OutputConfig read_output(YamlSection section) {
   return output;
 }
 
-}  // namespace
-
-CaptureConfig read_capture_config(const std::string& file,
-                                  const std::vector<std::string>& overrides) {
-  const auto document = load_yaml(file, overrides);
+CaptureConfig read_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
@@ -149,6 +145,18 @@ CaptureConfig read_capture_config(const std::string& file,
   config.output = read_output(root.section("output"));
   root.finish();
   return config;
+}
+
+}  // namespace
+
+CaptureConfig read_capture_config(const std::string& file,
+                                  const std::vector<std::string>& overrides) {
+  return read_config(load_yaml(file, overrides));
+}
+
+CaptureConfig parse_capture_config(const std::string& yaml, const std::string& where,
+                                   const std::vector<std::string>& overrides) {
+  return read_config(parse_yaml(yaml, where, overrides));
 }
 
 }  // namespace qkscope

@@ -78,18 +78,21 @@ std::string YamlDocument::where(const std::string& key, const YAML::Node& node) 
                   : fmt::format("{}:{}: {}", file, line + 1, key);
 }
 
-YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides) {
-  const MappedFile mapped(file);
-  YamlDocument document{
-      .file = file, .root = parse(std::string(mapped.text()), file), .overridden = {}};
+YamlDocument parse_yaml(const std::string& text, const std::string& where,
+                        const std::vector<std::string>& overrides) {
+  YamlDocument document{.file = where, .root = parse(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
   if (!document.root.IsMap())
     bad_input(
         "{}: expected a map with the sections dataset, model, tokenizer, inference, capture "
         "and output",
-        file);
+        where);
   for (const auto& option : overrides) apply_override(document, option);
   return document;
+}
+
+YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides) {
+  return parse_yaml(std::string(MappedFile(file).text()), file, overrides);
 }
 
 Json yaml_to_json(const YAML::Node& node) {

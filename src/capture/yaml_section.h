@@ -25,6 +25,9 @@ struct YamlDocument {
 
 // `overrides`: KEY=VALUE with dots between the levels and YAML values.
 YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides);
+// `where` names the text in messages.
+YamlDocument parse_yaml(const std::string& text, const std::string& where,
+                        const std::vector<std::string>& overrides);
 
 // null, numbers, booleans, strings, lists and maps as YAML understands plain scalars.
 Json yaml_to_json(const YAML::Node& node);
