@@ -31,6 +31,12 @@ constexpr std::size_t kShownDifferences = 5;
       root, fmt::join(differences, "; "));
 }
 
+FileLock lock_file(const std::string& file, FileLock::Mode mode, const std::string& root) {
+  auto lock = FileLock::attempt(file, mode);
+  if (!lock) bad_input("{}: another capture is running into this folder; wait until it ends", root);
+  return std::move(*lock);
+}
+
 // Of all but the lock, which this process may hold.
 void empty_folder(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
@@ -60,28 +66,38 @@ std::string DataRoot::part(const Shard& shard) const {
   return fmt::format("{}/{:05}-of-{:05}", parts(), shard.index, shard.count);
 }
 
-std::vector<FolderLock> DataRoot::lock(const Shard& shard) const {
+std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
   if (fs::exists(path_) && !fs::is_directory(path_))
     bad_input("{}: output.data_root is a file, expected a folder", path_);
   make_folders(parts());
-  std::vector<FolderLock> locks;
+  std::vector<FileLock> locks;
   if (shard.count == 1) {
     locks.push_back(lock_whole());
   } else {
-    locks.emplace_back(parts() + "/lock", FolderLock::Mode::shared, path_);
+    locks.push_back(lock_file(parts() + "/lock", FileLock::Mode::shared, path_));
     make_folders(part(shard));
-    locks.emplace_back(part(shard) + "/lock", FolderLock::Mode::exclusive, path_);
+    locks.push_back(lock_file(part(shard) + "/lock", FileLock::Mode::exclusive, path_));
   }
   make_folders(part(shard));
   return locks;
 }
 
-FolderLock DataRoot::lock_whole() const {
-  return {parts() + "/lock", FolderLock::Mode::exclusive, path_};
+FileLock DataRoot::lock_whole() const {
+  return lock_file(parts() + "/lock", FileLock::Mode::exclusive, path_);
 }
 
 bool DataRoot::finished() const {
   return fs::exists(state_file());
+}
+
+bool DataRoot::holds(const Json& effective) const {
+  if (!finished()) return false;
+  const Json state = load_json(state_file());
+  const Json there = state.is_object() ? state.value("configuration", Json()) : Json();
+  if (!there.is_object()) return false;
+  for (const auto& [key, value] : effective.items())
+    if (there.value(key, Json()) != value) return false;
+  return true;
 }
 
 void DataRoot::check_finished(const Json& identity) const {
@@ -141,7 +157,7 @@ void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
       empty_folder(part(other));
       continue;
     }
-    const FolderLock lock(part(other) + "/lock", FolderLock::Mode::exclusive, path_);
+    const auto lock = lock_file(part(other) + "/lock", FileLock::Mode::exclusive, path_);
     fs::remove_all(part(other));
   }
 }
