@@ -31,16 +31,17 @@ constexpr std::size_t kShownDifferences = 5;
       root, fmt::join(differences, "; "));
 }
 
-FileLock lock_file(const std::string& file, FileLock::Mode mode, const std::string& root) {
-  auto lock = FileLock::attempt(file, mode);
-  if (!lock) bad_input("{}: another capture is running into this folder; wait until it ends", root);
-  return std::move(*lock);
-}
-
 // Of all but the lock, which this process may hold.
 void empty_folder(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+}
+
+FileLock lock_folder(const std::string& folder, FileLock::Mode mode, const std::string& root) {
+  FileLock lock(folder + "/lock", mode, FileLock::Wait::no);
+  if (!lock.held())
+    bad_input("{}: another capture is running into this folder; wait until it ends", root);
+  return lock;
 }
 
 std::vector<fs::path> head_folders(const std::string& root) {
@@ -74,16 +75,16 @@ std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
   if (shard.count == 1) {
     locks.push_back(lock_whole());
   } else {
-    locks.push_back(lock_file(parts() + "/lock", FileLock::Mode::shared, path_));
+    locks.push_back(lock_folder(parts(), FileLock::Mode::shared, path_));
     make_folders(part(shard));
-    locks.push_back(lock_file(part(shard) + "/lock", FileLock::Mode::exclusive, path_));
+    locks.push_back(lock_folder(part(shard), FileLock::Mode::exclusive, path_));
   }
   make_folders(part(shard));
   return locks;
 }
 
 FileLock DataRoot::lock_whole() const {
-  return lock_file(parts() + "/lock", FileLock::Mode::exclusive, path_);
+  return lock_folder(parts(), FileLock::Mode::exclusive, path_);
 }
 
 bool DataRoot::finished() const {
@@ -157,13 +158,19 @@ void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
       empty_folder(part(other));
       continue;
     }
-    const auto lock = lock_file(part(other) + "/lock", FileLock::Mode::exclusive, path_);
+    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive, path_);
     fs::remove_all(part(other));
   }
 }
 
 void DataRoot::remove_parts() const {
   fs::remove_all(parts());
+}
+
+void DataRoot::remove_left_parts() const {
+  if (!finished() || !fs::exists(parts())) return;
+  const auto lock = lock_whole();
+  remove_parts();
 }
 
 }  // namespace qkscope

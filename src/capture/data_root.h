@@ -43,6 +43,8 @@ class DataRoot {
   // not going on; nothing else.
   void remove_capture(const Json& identity, const Shard& shard) const;
   void remove_parts() const;
+  // A run that was killed in its last moment leaves the parts of its finished capture behind.
+  void remove_left_parts() const;
 
  private:
   std::string path_;

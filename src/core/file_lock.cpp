@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-// Whether the open file is still the one under the name: a process that finishes may remove it.
+// Whether the open file is still the one under the name: a process that finishes removes it.
 bool still_there(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};
@@ -21,29 +21,27 @@ bool still_there(int file, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
+bool lock(int file, int operation) {
+  int result = 0;
+  do {
+    result = ::flock(file, operation);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
 }  // namespace
 
-std::optional<FileLock> FileLock::take(const std::string& file, int operation) {
+FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
+  const int operation =
+      (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
   while (true) {
-    const int opened = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (opened < 0) system_error("lock", file, errno);
-    FileLock lock(opened);
-    int result = 0;
-    do {
-      result = ::flock(opened, operation);
-    } while (result != 0 && errno == EINTR);
-    if (result != 0 && errno == EWOULDBLOCK) return {};
-    if (result != 0) system_error("lock", file, errno);
-    if (still_there(opened, file)) return lock;
+    file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file_ < 0) system_error("lock", file, errno);
+    const bool locked = lock(file_, operation);
+    if (locked && still_there(file_, file)) return;
+    ::close(std::exchange(file_, -1));
+    if (!locked) return;
   }
-}
-
-std::optional<FileLock> FileLock::attempt(const std::string& file, Mode mode) {
-  return take(file, (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB);
-}
-
-FileLock FileLock::wait(const std::string& file) {
-  return std::move(*take(file, LOCK_EX));
 }
 
 FileLock::~FileLock() {

@@ -65,12 +65,12 @@ void SweepFolder::make() const {
   for (const auto* folder : {"/captures", "/runs", "/.locks"}) make_folders(path_ + folder);
 }
 
-std::optional<FileLock> SweepFolder::lock_run(const std::string& label) const {
-  return FileLock::attempt(path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive);
+FileLock SweepFolder::lock_run(const std::string& label) const {
+  return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
 }
 
 FileLock SweepFolder::lock_tables() const {
-  return FileLock::wait(path_ + "/.locks/tables");
+  return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
 }
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {

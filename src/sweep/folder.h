@@ -8,7 +8,6 @@
 //   RESULTS/NAME/.locks/...
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +42,8 @@ class SweepFolder {
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
-  // Nothing when another process is at this run.
-  std::optional<FileLock> lock_run(const std::string& label) const;
+  // Not held when another process is at this run.
+  FileLock lock_run(const std::string& label) const;
   // For the files of the whole sweep; waits for its turn.
   FileLock lock_tables() const;
 

@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "capture/data_root.h"
 #include "capture/run.h"
 #include "core/log.h"
 #include "core/progress.h"
@@ -94,10 +95,11 @@ class Sweep {
 
   Outcome run_one(const SweepRun& run) const {
     const auto lock = folder_.lock_run(run.label);
-    if (!lock) return Outcome::elsewhere;
+    if (!lock.held()) return Outcome::elsewhere;
     folder_.forget_failure(run.label);
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
+    if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (!captured && !capture(run)) return Outcome::interrupted;
     if (stopped()) return Outcome::interrupted;
