@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/draw_sweep.h"
 #include "cli/stop_signal.h"
 #include "core/log.h"
 #include "core/progress.h"
@@ -81,11 +83,6 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
   fmt::print("\n");
 }
 
-// The figures are drawn by `qkscope figures`, which this build does not have.
-void draw(const SweepFolder& folder) {
-  log::info("{}: figures were not drawn: this build has none", folder.path());
-}
-
 void report_failed_runs(const std::vector<RunReport>& reports) {
   const auto failed = labels_with(reports, Outcome::failed);
   if (failed.empty()) return;
@@ -95,6 +92,19 @@ void report_failed_runs(const std::vector<RunReport>& reports) {
   throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
               fmt::format("{} of {} runs failed: {}; run the same command to try them again",
                           failed.size(), reports.size(), fmt::join(failed, ", ")));
+}
+
+// Failed runs are told about also when the figures cannot be drawn.
+void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
+  std::exception_ptr not_drawn;
+  try {
+    if (command.figures) draw_sweep(command.folder, command.options.quiet);
+  } catch (const Error& error) {
+    not_drawn = std::current_exception();
+    log::error("figures: {}", error.what());
+  }
+  report_failed_runs(reports);
+  if (not_drawn) std::rethrow_exception(not_drawn);
 }
 
 }  // namespace
@@ -113,13 +123,12 @@ void run_sweep_command(const SweepCommand& command) {
     if (!quiet) fmt::print("stopped; run the same command to continue\n");
     return end_by_stop_signal();
   }
-  if (command.figures) draw(command.folder);
   if (!quiet) {
     print_counts(reports, steady_seconds() - started);
     print_overview(read_overview(command.folder, command.folder.entries(command.config)));
     fmt::print("\nresults in {}\n", command.folder.path());
   }
-  report_failed_runs(reports);
+  finish(command, reports);
 }
 
 }  // namespace qkscope::cli

@@ -21,49 +21,42 @@ struct Options {
 
 Table difference_table(const Comparison& comparison) {
   Table table;
-  table.column("checkpoint", Table::Type::text)
+  table.column("measure", Table::Type::text)
+      .column("checkpoint", Table::Type::text)
       .column("model", Table::Type::text)
-      .column("measure", Table::Type::text)
       .column("published", Table::Type::real)
       .column("ours", Table::Type::real)
       .column("difference", Table::Type::real);
-  for (const auto& run : comparison.runs)
-    for (const auto& measure : overview_measures()) {
+  for (const auto& measure : overview_measures())
+    for (const auto& run : comparison.runs) {
       const auto found = run.published->values.find(measure.name);
       if (found == run.published->values.end()) continue;
       const double ours = run.ours ? run.ours->value(measure.name) : std::nan("");
-      table.add({run.published->label, run.ours ? run.ours->label : "", measure.name, found->second,
+      table.add({measure.name, run.published->label, run.ours ? run.ours->label : "", found->second,
                  ours, ours - found->second});
     }
   return table;
 }
 
-// Small numbers in powers of ten, so that digits and not zeros fill the column.
-std::string shown(double value, bool sign) {
+// As many digits as were published; a difference with its sign.
+std::string shown(double value, bool sign = false) {
   if (std::isnan(value)) return "-";
-  const double size = std::fabs(value);
-  const bool small = size > 0 && size < 0.001;
-  if (small) return sign ? fmt::format("{:+.2e}", value) : fmt::format("{:.2e}", value);
-  return sign ? fmt::format("{:+.4f}", value) : fmt::format("{:.4f}", value);
+  return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.3g}", value);
 }
 
 void print_differences(const Table& table) {
   const auto& columns = table.columns();
   std::string last;
   for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
-    const auto& checkpoint = columns[0].texts[i];
-    const auto& model = columns[1].texts[i];
-    if (checkpoint != last) {
-      fmt::print("{}{}\n  {:<20}{:>11}{:>11}{:>11}\n", checkpoint,
-                 model.empty()         ? " (not in this sweep, or not finished)"
-                 : model == checkpoint ? ""
-                                       : fmt::format(" beside our {}", model),
-                 "", "published", "ours", "difference");
-      last = checkpoint;
-    }
-    fmt::print("  {:<20}{:>11}{:>11}{:>11}\n", columns[2].texts[i],
-               shown(columns[3].reals[i], false), shown(columns[4].reals[i], false),
-               shown(columns[5].reals[i], true));
+    const auto& measure = columns[0].texts[i];
+    if (measure != last)
+      fmt::print("{}{:<22}{:<18}{:>10}{:>10}{:>12}\n", last.empty() ? "" : "\n", measure, "our run",
+                 "published", "ours", "difference");
+    last = measure;
+    const auto& ours = columns[2].texts[i];
+    fmt::print("  {:<20}{:<18}{:>10}{:>10}{:>12}\n", columns[1].texts[i],
+               ours.empty() ? "not finished" : ours, shown(columns[3].reals[i]),
+               shown(columns[4].reals[i]), shown(columns[5].reals[i], true));
   }
 }
 
