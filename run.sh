@@ -86,7 +86,7 @@ usage() {
   cat <<'HELP'
 ./run.sh COMMAND
 
-  demo           set up, build, make a tiny checkpoint and look inside it
+  demo           set up, build, and follow position through the training of a small model
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
@@ -102,7 +102,7 @@ HELP
 command=${1:-help}
 [ $# -gt 0 ] && shift
 case "$command" in
-  demo) build release && tools/demo.sh ;;
+  demo) build release && build/bin/qkscope demo "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
   fuzz) fuzz "$@" ;;

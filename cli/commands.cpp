@@ -5,12 +5,15 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app) {
   add_analyze(app);
   add_capture(app);
+  add_compare(app);
   add_dataset(app);
+  add_demo(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);
   add_plasticity(app);
   add_rotation(app);
+  add_sweep(app);
   add_synth(app);
   add_tokenize(app);
   add_trace(app);

@@ -1,7 +1,5 @@
 // qkscope capture, and sniff-qk: store the query and key vectors of sampled heads and positions.
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <memory>
 
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/shard.h"
+#include "cli/stop_signal.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -31,17 +30,6 @@ struct Options {
   bool dry_run = false;
   bool json = false;
 };
-
-std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-volatile std::sig_atomic_t stop_signal = SIGINT;
-
-// The first signal asks the run to end after its batch; a second one kills as usual.
-extern "C" void request_stop(int signal) {
-  stop_signal = signal;
-  stop_requested.store(true);
-  std::signal(signal, SIG_DFL);
-}
 
 std::string number(std::int64_t value) {
   return format_count(static_cast<std::uint64_t>(value));
@@ -94,16 +82,12 @@ void print_result(const CaptureResult& result, const CapturePlan& plan, const Op
 }
 
 void capture(const CapturePlan& plan, const Options& options, const Shard& shard) {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
   const auto result = run_capture(plan, {.shard = shard,
                                          .overwrite = options.overwrite,
                                          .quiet = options.common.quiet,
-                                         .stop = &stop_requested});
+                                         .stop = &watch_stop_signals()});
   if (!options.common.quiet) print_result(result, plan, options);
-  if (result.outcome != CaptureResult::Outcome::interrupted) return;
-  std::fflush(stdout);
-  std::signal(stop_signal, SIG_DFL);  // the shell sees that it was stopped, not that it is done
-  std::raise(stop_signal);
+  if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
 void run(const Options& options) {

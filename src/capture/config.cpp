@@ -138,7 +138,12 @@ OutputConfig read_output(YamlSection section) {
 
 CaptureConfig read_capture_config(const std::string& file,
                                   const std::vector<std::string>& overrides) {
-  const auto document = load_yaml(file, overrides);
+  auto document = load_yaml(file);
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
