@@ -18,8 +18,8 @@ class Demo : public testing::Test {
     write_documents(folder_.file("data/demo/corpus.jsonl"), 24, 20);
     fs::copy_file(QKSCOPE_SOURCE_DIR "/configs/demo/sweep.yaml",
                   folder_.file("data/configs/demo/sweep.yaml"));
-    for (const auto* label :
-         {"S1-1", "S1-2", "S1-3", "S1-4", "S2", "S3", "LC1-1", "LC1-2", "LC2-1", "LC2-2"})
+    for (const auto* label : {"S1-40", "S1-1200", "S1-2400", "S1-3440", "S2-4200", "S3-4720",
+                              "LC1-240", "LC1-1200", "LC2-240", "LC2-1200"})
       fs::create_directory_symlink(tiny_checkpoint(),
                                    folder_.file("data/demo/checkpoints/") + label);
   }
@@ -37,12 +37,12 @@ TEST_F(Demo, RunsTheShippedSweepAndPrintsItsTable) {
   EXPECT_THAT(outcome.out, HasSubstr("10 runs in"));
   EXPECT_THAT(outcome.out, HasSubstr("All layers (16 heads)"));
   EXPECT_THAT(outcome.out, HasSubstr("Layers with RoPE (12 heads)"));
-  EXPECT_THAT(outcome.out, HasSubstr("\nLC2-2 "));
+  EXPECT_THAT(outcome.out, HasSubstr("\nLC2-1200 "));
   EXPECT_THAT(outcome.out, HasSubstr("results in results/demo\n"));
   const auto compared = run("qkscope compare results/demo");
   EXPECT_EQ(compared.status, 0) << compared.err;
   EXPECT_THAT(compared.err, HasSubstr("matched by order"));
-  EXPECT_THAT(compared.out, HasSubstr("S1-40K              S1-1 "));
+  EXPECT_THAT(compared.out, HasSubstr("S1-40K              S1-40 "));
 }
 
 TEST_F(Demo, SaysWhereItLookedForItsData) {
