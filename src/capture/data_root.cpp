@@ -53,6 +53,14 @@ std::vector<fs::path> head_folders(const std::string& root) {
   return folders;
 }
 
+// An identity is the effective configuration and more: device, commits.
+bool has_configuration(const Json& identity, const Json& effective) {
+  if (!identity.is_object()) return false;
+  for (const auto& [key, value] : effective.items())
+    if (identity.value(key, Json()) != value) return false;
+  return true;
+}
+
 // "00001-of-00003"
 std::optional<Shard> parse_part_name(const std::string& name) {
   if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
@@ -94,11 +102,13 @@ bool DataRoot::finished() const {
 bool DataRoot::holds(const Json& effective) const {
   if (!finished()) return false;
   const Json state = load_json(state_file());
-  const Json there = state.is_object() ? state.value("configuration", Json()) : Json();
-  if (!there.is_object()) return false;
-  for (const auto& [key, value] : effective.items())
-    if (there.value(key, Json()) != value) return false;
-  return true;
+  return state.is_object() && has_configuration(state.value("configuration", Json()), effective);
+}
+
+bool DataRoot::continues(const Json& effective) const {
+  const auto parts = shards();
+  return !finished() && !parts.empty() &&
+         has_configuration(Journal(part(parts.front())).manifest().identity, effective);
 }
 
 void DataRoot::check_finished(const Json& identity) const {

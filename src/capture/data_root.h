@@ -32,6 +32,8 @@ class DataRoot {
   // Whether the finished capture was made with this effective configuration, on whatever device and
   // from whatever commit.
   bool holds(const Json& effective) const;
+  // The same of a capture that was begun and is not finished.
+  bool continues(const Json& effective) const;
   // The finished capture must be of this identity, else it is bad input that says what differs.
   void check_finished(const Json& identity) const;
   // Parts must be of this identity and number of shards; head files without parts are another's.

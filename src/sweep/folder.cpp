@@ -86,14 +86,25 @@ bool SweepFolder::captured(const SweepRun& run) const {
 
 bool SweepFolder::analysed(const AnalyzeOptions& options) const {
   const Json summary = load_or_null(results(options.label) + "/summary.json");
-  if (!summary.is_object()) return false;
   const Json wanted = {{"model", options.label},
                        {"capture_hash", capture_hash(options.data_root)},
                        {"options", options_json(options)},
                        {"versions", {{"qkscope", kVersion}}}};
-  for (const auto& [key, value] : wanted.items())
-    if (summary.value(key, Json()) != value) return false;
-  return summary.value("counts", Json::object()).value("failed", 1) == 0;
+  try {
+    for (const auto& [key, value] : wanted.items())
+      if (summary.at(key) != value) return false;
+    return summary.at("counts").at("failed") == 0;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const {
+  try {
+    return captured(run) && analysed(analysis(config, run));
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
@@ -117,7 +128,7 @@ std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
     if (failed.is_object()) {
       entry.state = RunState::failed;
       entry.error = failed.value("error", "");
-    } else if (captured(run) && analysed(analysis(config, run))) {
+    } else if (finished(config, run)) {
       entry.state = RunState::done;
     }
     all.push_back(std::move(entry));

@@ -49,9 +49,12 @@ class SweepFolder {
 
   // The options of a run's analysis.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
+  // A damaged state file is bad input.
   bool captured(const SweepRun& run) const;
   // With these options, this program, and of the capture that is there now.
   bool analysed(const AnalyzeOptions& options) const;
+  // Both; what is damaged is not finished.
+  bool finished(const SweepConfig& config, const SweepRun& run) const;
 
   void keep_failure(const std::string& label, const Error& error) const;
   void forget_failure(const std::string& label) const;

@@ -82,7 +82,7 @@ class Sweep {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
     if (stopped()) return;
-    if (!counting_) log::info("{} ({} of {})", report.label, i + 1, runs_.size());
+    announce(i);
     try {
       report.outcome = run_one(*runs_[i]);
     } catch (const Error& error) {
@@ -116,10 +116,11 @@ class Sweep {
   bool capture(const SweepRun& run) const {
     CaptureConfig config = run.capture;
     config.output.data_root = folder_.capture(run.label);
-    const auto result = run_capture(make_plan(config), {.shard = {},
-                                                        .overwrite = options_.overwrite,
-                                                        .quiet = inner_quiet(),
-                                                        .stop = options_.stop});
+    const bool anew = options_.overwrite &&
+                      !DataRoot(config.output.data_root).continues(effective_config(config));
+    const auto result = run_capture(
+        make_plan(config),
+        {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
@@ -127,6 +128,13 @@ class Sweep {
     auto analysis = folder_.analysis(config_, run);
     analysis.quiet = inner_quiet();
     return analysis;
+  }
+
+  void announce(std::size_t i) {
+    const auto& label = runs_[i]->label;
+    if (!counting_) return log::info("{} ({} of {})", label, i + 1, runs_.size());
+    const std::lock_guard lock(mutex_);
+    progress_.update(finished_, "at " + label);
   }
 
   void fail(RunReport& report, const Error& error) const {
@@ -142,7 +150,7 @@ class Sweep {
     if (report.outcome == Outcome::elsewhere)
       log::warn("{}: another process is at this run; left to it", report.label);
     write_index();
-    progress_.update(++finished_, report.label);
+    progress_.update(++finished_);
   }
 
   void write_index() const {

@@ -108,6 +108,25 @@ TEST_F(SweepRuns, DamagedCapturesFailTheirRun) {
   EXPECT_EQ(state_of("out", 1), "failed");
 }
 
+TEST_F(SweepRuns, DamagedStateFilesConcernTheirRunAlone) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto expected = contents("out");
+  const auto state = file("out/small/captures/second/_saver_state.json");
+  const auto whole = std::string(MappedFile(state).text());
+  write_text(state, "{");
+  for (const auto* text : {"", "[]", "{\"counts\": 3}"}) {
+    write_text(file("out/small/runs/first/summary.json"), text);
+    const auto outcome = sweep("out", "");
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("second/_saver_state.json"));
+    EXPECT_THAT(outcome.out, HasSubstr("1 done, 1 were done before, 1 failed")) << text;
+    EXPECT_EQ(state_of("out", 1), "failed");
+  }
+  write_text(state, whole);
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", expected);
+}
+
 TEST_F(SweepRuns, OnlyAndShardsAndJobsGiveTheSameBytes) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto expected = contents("expected");
