@@ -6,6 +6,7 @@ void add_commands(CLI::App& app) {
   add_analyze(app);
   add_capture(app);
   add_dataset(app);
+  add_figures(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);

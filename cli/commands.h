@@ -11,6 +11,7 @@ void add_commands(CLI::App& app);
 void add_analyze(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_dataset(CLI::App& app);
+void add_figures(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);

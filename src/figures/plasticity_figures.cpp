@@ -1,0 +1,234 @@
+// Figures from the plasticity analysis.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "figures/figure.h"
+#include "figures/heatmaps.h"
+#include "figures/run_table.h"
+#include "figures/statistics.h"
+#include "figures/style.h"
+#include "figures/trajectory.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kMeanLine = -1;
+
+struct Profile {
+  // run, line (kMeanLine: mean over heads), position, ap, layer, head, model
+  Table table;
+
+  Profile() {
+    table.column("run", Table::Type::integer)
+        .column("line", Table::Type::integer)
+        .column("position", Table::Type::real)
+        .column("ap", Table::Type::real)
+        .column("layer", Table::Type::integer)
+        .column("head", Table::Type::integer)
+        .column("model", Table::Type::text);
+  }
+};
+
+// Mean over heads, bucket by bucket; bucket -> positions and values.
+struct BucketMeans {
+  std::vector<double> positions;
+  std::vector<double> values;
+};
+
+void add_means(const Results& results,
+               const std::map<std::pair<int, std::int64_t>, BucketMeans>& means, Profile& profile) {
+  for (const auto& [place, mean] : means)
+    profile.table.add({std::int64_t{place.first}, kMeanLine, mean_of(mean.positions),
+                       mean_of(mean.values), std::int64_t{-1}, std::int64_t{-1},
+                       one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
+}
+
+// One line per head, then the means.
+Table profiles(const Results& results) {
+  const Frame& frame = results.frame("head_profile");
+  const auto& layers = frame.integers("layer");
+  const auto& heads = frame.integers("head");
+  const auto& buckets = frame.integers("q_bucket");
+  const auto& positions = frame.reals("position");
+  const auto& values = frame.reals("ap");
+  std::map<std::pair<int, std::int64_t>, BucketMeans> means;
+  Profile profile;
+  std::int64_t line = -1;
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    if (row == 0 || frame.run()[row] != frame.run()[row - 1] || layers[row] != layers[row - 1] ||
+        heads[row] != heads[row - 1])
+      ++line;
+    if (std::isnan(values[row]) || std::isnan(positions[row])) continue;
+    const int run = frame.run()[row];
+    auto& mean = means[{run, buckets[row]}];
+    mean.positions.push_back(positions[row]);
+    mean.values.push_back(values[row]);
+    profile.table.add({std::int64_t{run}, line, positions[row], values[row], layers[row],
+                       heads[row], one_line(results.runs()[static_cast<std::size_t>(run)].label)});
+  }
+  add_means(results, means, profile);
+  return std::move(profile.table);
+}
+
+// (runs): for the range of an axis.
+std::vector<double> largest_by_run(const Results& results, const Frame& frame,
+                                   const std::string& column) {
+  std::vector<double> largest;
+  for (const auto& group : by_run(results, frame, frame.reals(column)))
+    largest.push_back(group.empty() ? 1 : *std::max_element(group.begin(), group.end()));
+  return largest;
+}
+
+// Mean over the pairs of all heads of a run, cell by cell.
+Table pooled_cells(const Results& results) {
+  const Frame& frame = results.frame("pair_heatmap");
+  const auto& values = frame.reals("ap");
+  const auto& pairs = frame.integers("n_pairs");
+  const std::array<const std::vector<double>*, 4> edges = {
+      &frame.reals("key_distance_low"), &frame.reals("key_distance_high"),
+      &frame.reals("query_distance_low"), &frame.reals("query_distance_high")};
+  struct Sum {
+    double weighted = 0;
+    std::int64_t pairs = 0;
+  };
+  std::map<std::pair<int, std::array<double, 4>>, Sum> cells;
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    if (std::isnan(values[row]) || pairs[row] == 0) continue;
+    std::array<double, 4> cell;
+    for (std::size_t i = 0; i < 4; ++i) cell[i] = (*edges[i])[row];
+    auto& sum = cells[{frame.run()[row], cell}];
+    sum.weighted += values[row] * static_cast<double>(pairs[row]);
+    sum.pairs += pairs[row];
+  }
+  Table table;
+  table.column("run", Table::Type::integer)
+      .column("key_distance_low", Table::Type::real)
+      .column("key_distance_high", Table::Type::real)
+      .column("query_distance_low", Table::Type::real)
+      .column("query_distance_high", Table::Type::real)
+      .column("ap", Table::Type::real)
+      .column("n_pairs", Table::Type::integer)
+      .column("model", Table::Type::text);
+  for (const auto& [place, sum] : cells) {
+    const auto& [run, cell] = place;
+    table.add({std::int64_t{run}, cell[0], cell[1], cell[2], cell[3],
+               sum.weighted / static_cast<double>(sum.pairs), sum.pairs,
+               one_line(results.runs()[static_cast<std::size_t>(run)].label)});
+  }
+  return table;
+}
+
+}  // namespace
+
+Figure plasticity_trajectory(const Results& results) {
+  const Frame& metrics = results.frame("head_metrics");
+  const Frame& rotated = results.frame("rotated");
+  RunTable table(results);
+  const int first =
+      table.add_mean("ap_first20", by_run(results, metrics, metrics.reals("ap_first20")));
+  const int last =
+      table.add_mean("ap_last20", by_run(results, metrics, metrics.reals("ap_last20")));
+  const int bias =
+      table.add_mean("bias_strength", by_run(results, rotated, rotated.reals("bias_strength")));
+  const auto line = [](int place, int point, const char* colour, const char* title) {
+    return fmt::format(
+        "  data using 1:{} with linespoints lw 1.4 pt {} ps 0.55 lc rgb '{}' title '{}'", place,
+        point, colour, title);
+  };
+  Figure figure;
+  figure.title = "Plasticity at the beginning and the end of the context";
+  figure.caption =
+      "Above: attention plasticity averaged over query positions in the first (ap_first20) and the "
+      "last fifth (ap_last20) of the context, means over heads; the gap between them is shaded. "
+      "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases.";
+  draw_trajectories(
+      results,
+      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\nset key bottom right\n",
+        fmt::format("plot data using 1:{}:{} with filledcurves fill solid 0.5 noborder lc rgb '{}' "
+                    "notitle, \\\n{}, \\\n{}\n",
+                    first, last, style::kHair,
+                    line(first, style::kCircle, style::kQuery, "first 20 %"),
+                    line(last, style::kSquare, style::kNope, "last 20 %"))},
+       {"bias strength (per token)", "set yrange [*<0:*]\nset ytics autofreq\nunset key\n",
+        "plot \\\n" + line(bias, style::kCircle, style::kAccent, "") + "\n"}},
+      1, figure);
+  figure.data = table.table();
+  return figure;
+}
+
+Figure plasticity_profile(const Results& results) {
+  Figure figure;
+  figure.title = "Plasticity against query position";
+  figure.caption =
+      "Attention plasticity over all pairs of earlier keys, against the position of the query: one "
+      "grey line per head, their mean (bucket by bucket) in red.";
+  figure.data = profiles(results);
+  const Panels panels({.count = static_cast<int>(results.runs().size()),
+                       .own_ranges = true,
+                       .x_label = "query position (tokens)",
+                       .y_label = "attention plasticity"});
+  figure.width = panels.width();
+  figure.height = panels.height();
+  const auto last = largest_by_run(results, results.frame("head_profile"), "position");
+  // A head's line is drawn piece by piece, from the row before to this one.
+  figure.script = panels.begin() +
+                  "set yrange [0:1]\nset ytics 0.5\nunset grid\n"
+                  "set format x '%.0s%c'\n";
+  for (std::size_t i = 0; i < results.runs().size(); ++i) {
+    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
+    figure.script += fmt::format(
+        "set xrange [0:{3}]\nset xtics {4}\nl1 = -2\nx1 = 0\ny1 = 0\n"
+        "plot data using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
+        "    $1 == {0} && $2 != {1} && l0 == l1 ? x0 : NaN):(y0):(x1 - x0):(y1 - y0) \\\n"
+        "    with vectors nohead lw 0.4 lc rgb '#A0888888', \\\n"
+        "  data using ($1 == {0} && $2 == {1} ? $3 : NaN):4 with lines lw 1.6 lc rgb '{2}'\n",
+        i, kMeanLine, style::kKey, 1.02 * last[i], round_step(last[i], 2));
+  }
+  figure.script += panels.end();
+  return figure;
+}
+
+Figure plasticity_heatmap(const Results& results) {
+  Figure figure;
+  figure.title = "Plasticity by distance";
+  figure.caption =
+      "Mean attention plasticity of pairs of keys, by the distance of the two keys from each other "
+      "and the distance of their midpoint from the query. Pairs of all heads are pooled; cells "
+      "without pairs are white.";
+  figure.data = pooled_cells(results);
+  const Frame& cells = results.frame("pair_heatmap");
+  const auto across = largest_by_run(results, cells, "key_distance_high");
+  const auto away = largest_by_run(results, cells, "query_distance_high");
+  const Panels panels({.count = static_cast<int>(results.runs().size()),
+                       .right = 0.55,
+                       .own_ranges = true,
+                       .x_label = "distance between keys (tokens)",
+                       .y_label = "distance to query (tokens)"});
+  figure.width = panels.width();
+  figure.height = panels.height();
+  figure.script =
+      panels.begin() + palette(kCividis) +
+      fmt::format(
+          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\nset autoscale fix\n"
+          "set format x '%.0s%c'\nset format y '%.0s%c'\n"
+          "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
+          "noborder\n",
+          1 - 0.42 / figure.width, 0.09 / figure.width);
+  for (std::size_t i = 0; i < results.runs().size(); ++i) {
+    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
+    figure.script += fmt::format(
+        "set xtics {1}\nset ytics {2}\n"
+        "plot data using ($1 == {0} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
+        "linecolor palette\n"
+        "unset colorbox\n",
+        i, round_step(across[i], 2), round_step(away[i], 3));
+  }
+  figure.script += panels.end();
+  return figure;
+}
+
+}  // namespace qkscope
