@@ -110,14 +110,13 @@ std::string shades() {
 std::string shade_legend(double height) {
   const double y = 1 - 0.09 / height;
   std::string text;
-  int tag = 2000;
   const auto side = [&](const char* name, const char* function, int point, double x) {
-    text += fmt::format("set label {} '{}, early to late' at screen {:.4f}, {:.4f} font ',{}'\n",
-                        tag++, name, x + 0.08, y, style::kSmall);
+    text += fmt::format("set label '{}, early to late' at screen {:.4f}, {:.4f} font ',{}'\n", name,
+                        x + 0.08, y, style::kSmall);
     for (int i = 0; i < 5; ++i)
       text +=
-          fmt::format("set label {} '' at screen {:.4f}, {:.4f} point pt {} ps 0.5 lc rgb {}({})\n",
-                      tag++, x + 0.015 * i, y, point, function, 0.25 * i);
+          fmt::format("set label '' at screen {:.4f}, {:.4f} point pt {} ps 0.5 lc rgb {}({})\n",
+                      x + 0.015 * i, y, point, function, 0.25 * i);
   };
   side("queries", "query", style::kCircle, 0.22);
   side("keys", "key", style::kSquare, 0.58);
@@ -155,8 +154,6 @@ Figure collage(const Results& results, const Plane& plane) {
         "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps 0.28 "
         "lc rgb variable\n",
         i, style::kSquare, style::kCircle);
-    if (i == 0)
-      for (int tag = 2000; tag < 2012; ++tag) figure.script += fmt::format("unset label {}\n", tag);
   }
   figure.script += panels.end();
   figure.caption = fmt::format(

@@ -78,6 +78,7 @@ set tics nomirror out scale 0.5
 set grid y back lw 0.4 lt 1 lc rgb '{hair}'
 set key top left Left reverse samplen 1.6 spacing 1.0 font ',{small}' noautotitle
 set bars small
+set pointintervalbox 0
 set style fill solid noborder
 )";
 

@@ -1,4 +1,5 @@
 // One point per head, or one per component: panels of runs.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -29,11 +30,25 @@ std::string plot_heads(std::size_t run) {
 std::string rope_legend(double height) {
   const double y = 1 - 0.09 / height;
   return fmt::format(
-      "set label 1003 'RoPE layers' at screen 0.42, {0:.4f} right offset -1, 0 font ',{1}'\n"
-      "set label 1004 '' at screen 0.42, {0:.4f} point pt {2} ps 0.5 lc rgb '{3}'\n"
-      "set label 1005 'NoPE layers' at screen 0.68, {0:.4f} right offset -1, 0 font ',{1}'\n"
-      "set label 1006 '' at screen 0.68, {0:.4f} point pt {4} ps 0.5 lc rgb '{5}'\n",
+      "set label 'RoPE layers' at screen 0.40, {0:.4f} offset 0.3, 0 font ',{1}' "
+      "point pt {2} ps 0.5 lc rgb '{3}'\n"
+      "set label 'NoPE layers' at screen 0.62, {0:.4f} offset 0.3, 0 font ',{1}' "
+      "point pt {4} ps 0.5 lc rgb '{5}'\n",
       y, style::kSmall, style::kCircle, style::kRope, style::kTriangle, style::kNope);
+}
+
+// A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
+// cut.
+std::string decades(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values)
+    if (std::fabs(value) > largest) largest = std::fabs(value);
+  double smallest = largest;
+  for (const double value : values)
+    if (std::fabs(value) > 1e-5 * largest) smallest = std::min(smallest, std::fabs(value));
+  if (!(smallest > 0)) return "";
+  return fmt::format("set yrange [1e{}:1e{}]\n", std::floor(std::log10(smallest)),
+                     std::ceil(std::log10(largest)));
 }
 
 struct PointColumns {
@@ -112,12 +127,14 @@ Figure bias_vs_separation(const Results& results) {
                             [](std::size_t) { return true; });
   const Panels panels({.count = static_cast<int>(results.runs().size()),
                        .top = 0.36,
+                       .y_format = "10^{%T}",
                        .x_label = "separation strength",
                        .y_label = "|bias strength| (per token)"});
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script = panels.begin() + rope_legend(figure.height) +
-                  "set xrange [0:1]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n";
+                  "set xrange [0:1]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
+                  decades(results.frame("rotated").reals("bias_strength"));
   for (std::size_t i = 0; i < results.runs().size(); ++i)
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label) + plot_heads(i);
   figure.script += panels.end();
@@ -157,7 +174,7 @@ Figure pc_roles(const Results& results) {
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script = panels.begin() +
-                  "set xrange [-0.6:9.6]\nset yrange [-0.5:1]\nset xtics 3\nset ytics 0.5\n"
+                  "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n"
                   "set key top right\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);

@@ -68,7 +68,8 @@ Figure layer_heatmap(const Results& results, const std::string& measure,
       "set cbrange [0:1]\nunset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
       "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
       "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\nset tmargin 0.5\n"
-      "shown(v) = (v < 0 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', abs(v))[2:4])\n"
+      "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+      "abs(v))[2:4])\n"
       "plot \\\n" +
       plot_unit_cells(1, 2, 3) +
       fmt::format(
@@ -113,7 +114,7 @@ std::string palette(const std::vector<std::string>& colours) {
 std::string plot_unit_cells(int x, int y, int value) {
   return fmt::format(
       "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
-      "boxxyerror fillstyle solid linecolor palette",
+      "boxxyerror fillstyle solid noborder linecolor palette",
       x, y, value);
 }
 
@@ -156,8 +157,13 @@ Figure component_weights(const Results& results) {
   figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
   figure.script = palette(kGreens) + run_rows(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
-                  "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 0.5\n"
-                  "set cbtics font ',6.5'\nset cblabel 'mean share' font ',6.5'\nplot \\\n" +
+                  "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
+                  "set rmargin 6\n" +
+                  fmt::format(
+                      "set cbtics font ',{0}'\n"
+                      "set label 'mean share' at graph 1, graph 1 offset 0, 0.7 font ',{0}'\n"
+                      "plot \\\n",
+                      style::kSmall) +
                   plot_unit_cells(1, 2, 3) + "\n";
   return figure;
 }

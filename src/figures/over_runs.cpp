@@ -33,6 +33,8 @@ Figure explained_variance_of_one(const Results& results) {
     figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values),
                      static_cast<std::int64_t>(values.size())});
   }
+  figure.width = style::kColumn;
+  figure.height = style::kHeight;
   figure.script = fmt::format(
       "set xlabel 'principal component'\n"
       "set ylabel 'share of variance'\n"
@@ -60,17 +62,13 @@ Figure position_signal(const Results& results) {
       "projected on the first combined principal component: mean over heads, band of one standard "
       "deviation (ddof 1). Dashed lines separate phases. r_k keeps its sign; components point "
       "where r_q is positive.";
-  figure.width = style::kColumn;
-  figure.height = 2.0 + run_labels_height(results);
-  figure.script =
-      run_axis(results) +
-      "set ylabel 'correlation with position'\n"
-      "set yrange [*<0:1.05]\nset ytics 0.2\nset key bottom right\n" +
-      plot_series(
-          {RunTable::mean_series(fmt::format("queries {}", kRq), style::kQuery, style::kCircle,
-                                 r_q),
-           RunTable::mean_series(fmt::format("keys {}", kRk), style::kKey, style::kSquare, r_k)},
-          results.runs().size());
+  const auto plot = plot_series(
+      {RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
+       RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)},
+      results.runs().size());
+  draw_trajectories(results,
+                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n", plot}},
+                    {.panel_height = 1.7, .key_columns = 2}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -106,15 +104,13 @@ Figure taxonomy_evolution(const Results& results) {
       "both, Q-positional high in r_q and low in |r_k|, K-positional the reverse, content-focused "
       "low in both, mixed the rest. Heads without a class are not counted. Dashed lines separate "
       "phases.";
-  figure.width = style::kColumn;
-  figure.height = 2.35 + run_labels_height(results);
-  figure.script = run_axis(results) +
-                  "set ylabel 'fraction of heads'\n"
-                  "set yrange [0:1]\nset ytics 0.2\nset grid front\nunset grid\n"
-                  "set style data histograms\nset style histogram rowstacked\n"
-                  "set boxwidth 0.78\n"
-                  "set key outside bottom center horizontal maxrows 2 samplen 0.8 width -1\n" +
-                  plots;
+  draw_trajectories(results,
+                    {{"fraction of heads",
+                      "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
+                      "set style data histograms\nset style histogram rowstacked\n"
+                      "set key samplen 0.6 width -1.5\n",
+                      plots}},
+                    {.panel_height = 1.7, .key_columns = 3, .key_rows = 2}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -123,24 +119,21 @@ Figure explained_variance(const Results& results) {
   Figure figure;
   if (results.runs().size() == 1) {
     figure = explained_variance_of_one(results);
-    figure.height = style::kHeight;
   } else {
     const Frame& qk = results.frame("qk");
     RunTable table(results);
     const int share = table.add_mean(
         "pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)));
+    const auto plot = plot_series(
+        {RunTable::mean_series("", style::kAccent, style::kCircle, share)}, results.runs().size());
+    draw_trajectories(results, {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
+                      {.panel_height = 1.7}, figure);
     figure.data = table.table();
-    figure.height = 2.0 + run_labels_height(results);
     figure.caption =
         "Share of the variance of a head's pooled queries and keys on the first principal "
         "component: mean over heads, band of one standard deviation. Dashed lines separate phases.";
-    figure.script =
-        run_axis(results) + "set ylabel 'share of variance on PC0'\nset yrange [0:*]\nunset key\n" +
-        plot_series({RunTable::mean_series("PC0", style::kAccent, style::kCircle, share)},
-                    results.runs().size());
   }
   figure.title = "Explained variance";
-  figure.width = style::kColumn;
   return figure;
 }
 
@@ -181,12 +174,11 @@ Figure nope_vs_rope(const Results& results) {
       "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (ap_overall). "
       "Bands: one standard deviation. Dashed lines separate phases.";
   draw_trajectories(results,
-                    {{"correlation with position",
-                      "set yrange [*<0:1.05]\nset ytics 0.25\nset key bottom right maxrows 2\n",
+                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
                       plot_series(signal, results.runs().size())},
-                     {"attention plasticity", "set yrange [0:1.05]\nset key bottom right\n",
+                     {"attention plasticity", "set yrange [0:1.02]\n",
                       plot_series(plasticity, results.runs().size())}},
-                    1, figure);
+                    {.key_columns = 4}, figure);
   figure.data = table.table();
   return figure;
 }

@@ -132,12 +132,13 @@ Figure plasticity_trajectory(const Results& results) {
       table.add_mean("ap_first20", by_run(results, metrics, metrics.reals("ap_first20")));
   const int last =
       table.add_mean("ap_last20", by_run(results, metrics, metrics.reals("ap_last20")));
-  const int bias =
-      table.add_mean("bias_strength", by_run(results, rotated, rotated.reals("bias_strength")));
-  const auto line = [](int place, int point, const char* colour, const char* title) {
+  const auto biases = by_run(results, rotated, rotated.reals("bias_strength"));
+  const int bias = table.add_mean("bias_strength", biases);
+  const Unit unit = unit_for(biases, "per token");
+  const auto line = [](const std::string& y, int point, const char* colour, const char* title) {
     return fmt::format(
-        "  data using 1:{} with linespoints lw 1.4 pt {} ps 0.55 lc rgb '{}' title '{}'", place,
-        point, colour, title);
+        "  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}' title '{}'", y, point,
+        colour, title);
   };
   Figure figure;
   figure.title = "Plasticity at the beginning and the end of the context";
@@ -147,15 +148,18 @@ Figure plasticity_trajectory(const Results& results) {
       "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases.";
   draw_trajectories(
       results,
-      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\nset key bottom right\n",
-        fmt::format("plot data using 1:{}:{} with filledcurves fill solid 0.5 noborder lc rgb '{}' "
+      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n",
+        fmt::format("plot data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}' "
                     "notitle, \\\n{}, \\\n{}\n",
                     first, last, style::kHair,
-                    line(first, style::kCircle, style::kQuery, "first 20 %"),
-                    line(last, style::kSquare, style::kNope, "last 20 %"))},
-       {"bias strength (per token)", "set yrange [*<0:*]\nset ytics autofreq\nunset key\n",
-        "plot \\\n" + line(bias, style::kCircle, style::kAccent, "") + "\n"}},
-      1, figure);
+                    line(fmt::format("${}", first), style::kCircle, style::kQuery,
+                         "first 20 % of the context"),
+                    line(fmt::format("${}", last), style::kSquare, style::kNope, "last 20 %"))},
+       {fmt::format("bias strength ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
+        "plot \\\n" +
+            line(fmt::format("${} * {}", bias, unit.scale), style::kCircle, style::kAccent, "") +
+            "\n"}},
+      {.key_columns = 2}, figure);
   figure.data = table.table();
   return figure;
 }

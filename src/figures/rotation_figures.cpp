@@ -17,26 +17,24 @@ std::vector<double> absolute(std::vector<double> values) {
   return values;
 }
 
-// A panel with the median of one measure and the band between its quartiles.
-TrajectoryPanel quartile_panel(const Results& results, RunTable& table, const std::string& name,
-                               const std::vector<double>& values, TrajectoryPanel panel) {
-  const int place = table.add_quartiles(name, by_run(results, results.frame("rotated"), values));
-  panel.settings += "unset key\n";
-  panel.plot = plot_series({RunTable::quartile_series("", style::kAccent, style::kCircle, place)},
-                           results.runs().size());
-  return panel;
-}
+// A measure with the median over heads and the band between its quartiles.
+struct Measure {
+  std::string name;
+  std::string label;  // gnuplot markup
+  std::string unit;   // empty for shares and correlations, whose axis goes from 0 to 1
+  std::vector<double> values;
+};
 
-// Points with whiskers over models.
-void draw_whiskers(const Results& results, const std::vector<Series>& series,
-                   const std::string& settings, Figure& figure) {
-  figure.width = style::kColumn;
-  figure.height = 2.0 + run_labels_height(results);
-  figure.script = run_axis(results) + settings + plot_whiskers(series);
+TrajectoryPanel quartile_panel(const Results& results, RunTable& table, const Measure& measure) {
+  const auto groups = by_run(results, results.frame("rotated"), measure.values);
+  const int place = table.add_quartiles(measure.name, groups);
+  const bool share = measure.unit.empty();
+  const Unit unit = share ? Unit() : unit_for(groups, measure.unit);
+  return {share ? measure.label : fmt::format("{} ({})", measure.label, unit.text),
+          share ? "set yrange [0:1.02]\n" : "set yrange [*:*]\n",
+          plot_series({RunTable::quartile_series("", style::kAccent, style::kCircle, place)},
+                      results.runs().size(), unit.scale)};
 }
-
-constexpr char kFree[] = "set yrange [*:*]\n";
-constexpr char kShare[] = "set yrange [0:1.02]\n";
 
 }  // namespace
 
@@ -49,16 +47,17 @@ Figure rotation_trajectory(const Results& results) {
       "Per run: |r_k_a| (correlation of keys with position along a), separation_strength, "
       "bias_strength (mu_q_a alpha_k, per token) and plane_var_fraction (share of variance in the "
       "(a, b) plane). Median over heads, band between the quartiles.";
-  const std::vector<TrajectoryPanel> panels = {
-      quartile_panel(results, table, "abs_r_k_a", absolute(rotated.reals("r_k_a")),
-                     {"|{/:Italic r}_k| along {/:Italic a}", kShare, ""}),
-      quartile_panel(results, table, "separation_strength", rotated.reals("separation_strength"),
-                     {"separation strength", kShare, ""}),
-      quartile_panel(results, table, "bias_strength", rotated.reals("bias_strength"),
-                     {"bias strength (per token)", kFree, ""}),
-      quartile_panel(results, table, "plane_var_fraction", rotated.reals("plane_var_fraction"),
-                     {"share of variance in plane", kShare, ""})};
-  draw_trajectories(results, panels, 2, figure);
+  const auto panel = [&](const Measure& measure) {
+    return quartile_panel(results, table, measure);
+  };
+  draw_trajectories(
+      results,
+      {panel({"abs_r_k_a", "|{/:Italic r}_k| along {/:Italic a}", "",
+              absolute(rotated.reals("r_k_a"))}),
+       panel({"separation_strength", "separation", "", rotated.reals("separation_strength")}),
+       panel({"bias_strength", "bias", "per token", rotated.reals("bias_strength")}),
+       panel({"plane_var_fraction", "variance in plane", "", rotated.reals("plane_var_fraction")})},
+      {.columns = 2}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -71,13 +70,15 @@ Figure bias_decomposition(const Results& results) {
   figure.caption =
       "mu_q_a (mean of the queries along a), alpha_k (slope of the keys along a, per token) and "
       "their product, the bias strength. Median over heads, band between the quartiles.";
-  const std::vector<TrajectoryPanel> panels = {
-      quartile_panel(results, table, "mu_q_a", rotated.reals("mu_q_a"), {"μ_{q,a}", kFree, ""}),
-      quartile_panel(results, table, "alpha_k", rotated.reals("alpha_k"),
-                     {"α_k (per token)", kFree, ""}),
-      quartile_panel(results, table, "bias_strength", rotated.reals("bias_strength"),
-                     {"μ_{q,a} α_k (per token)", kFree, ""})};
-  draw_trajectories(results, panels, 3, figure);
+  const auto panel = [&](const Measure& measure) {
+    return quartile_panel(results, table, measure);
+  };
+  draw_trajectories(results,
+                    {panel({"mu_q_a", "{/:Italic μ}_{q,a}", "length", rotated.reals("mu_q_a")}),
+                     panel({"alpha_k", "{/:Italic α}_k", "per token", rotated.reals("alpha_k")}),
+                     panel({"bias_strength", "{/:Italic μ}_{q,a} {/:Italic α}_k", "per token",
+                            rotated.reals("bias_strength")})},
+                    {.panel_height = 1.15}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -93,12 +94,12 @@ Figure drift_correlations(const Results& results) {
       "Correlation with position of queries (blue circles) and keys (red squares) along a, the "
       "direction of covariance with position. Median over heads, whiskers from the lower to the "
       "upper quartile.";
-  draw_whiskers(results,
-                {RunTable::quartile_series("queries", style::kQuery, style::kCircle, q),
-                 RunTable::quartile_series("keys", style::kKey, style::kSquare, k)},
-                "set ylabel 'correlation along {/:Italic a}'\nset yrange [*<0:1.05]\n"
-                "set key bottom right\n",
-                figure);
+  const auto plot =
+      plot_whiskers({RunTable::quartile_series("queries", style::kQuery, style::kCircle, q),
+                     RunTable::quartile_series("keys", style::kKey, style::kSquare, k)});
+  draw_trajectories(
+      results, {{"correlation along {/:Italic a}", "set yrange [*<0:1.02]\nset ytics 0.2\n", plot}},
+      {.panel_height = 1.7, .key_columns = 2}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -124,34 +125,38 @@ Figure variance_decomposition(const Results& results) {
   figure.caption =
       "Share of the pooled variance of queries and keys along a (drift with position), along b "
       "(separation of queries from keys) and in the rest. Means over heads.";
-  figure.width = style::kColumn;
-  figure.height = 2.2 + run_labels_height(results);
-  figure.script =
-      run_axis(results) +
-      fmt::format(
-          "set ylabel 'share of variance'\nset yrange [0:1]\nset ytics 0.2\nunset grid\n"
-          "set style data histograms\nset style histogram rowstacked\nset boxwidth 0.78\n"
-          "set key outside bottom center horizontal samplen 0.8\n"
-          "plot data using 2 title 'drift {{/:Italic a}}' lc rgb '{}', \\\n"
-          "  data using 3 title 'separation {{/:Italic b}}' lc rgb '{}', \\\n"
-          "  data using 4 title 'rest' lc rgb '{}'\n",
-          style::kQuery, style::kNope, style::kHair);
+  const auto plot = fmt::format(
+      "plot data using 2 title 'drift, {{/:Italic a}}' lc rgb '{}', \\\n"
+      "  data using 3 title 'separation, {{/:Italic b}}' lc rgb '{}', \\\n"
+      "  data using 4 title 'rest' lc rgb '{}'\n",
+      style::kQuery, style::kNope, style::kHair);
+  draw_trajectories(results,
+                    {{"share of variance",
+                      "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
+                      "set style data histograms\nset style histogram rowstacked\n"
+                      "set key samplen 0.6\n",
+                      plot}},
+                    {.panel_height = 1.7, .key_columns = 3}, figure);
   figure.data = table.table();
   return figure;
 }
 
 Figure bias_strength(const Results& results) {
   const Frame& rotated = results.frame("rotated");
+  const auto groups = by_run(results, rotated, rotated.reals("bias_strength"));
   RunTable table(results);
-  const int place = table.add_quartiles("bias_strength",
-                                        by_run(results, rotated, rotated.reals("bias_strength")));
+  const int place = table.add_quartiles("bias_strength", groups);
+  const Unit unit = unit_for(groups, "per token");
+  const auto plot = plot_whiskers(
+      {RunTable::quartile_series("", style::kAccent, style::kCircle, place)}, unit.scale);
   Figure figure;
   figure.title = "Strength of the positional bias";
   figure.caption =
       "bias_strength = mu_q_a alpha_k: how much a key's score changes per token of its position, "
       "for the mean query. Median over heads, whiskers from the lower to the upper quartile.";
-  draw_whiskers(results, {RunTable::quartile_series("", style::kAccent, style::kCircle, place)},
-                "set ylabel 'bias strength (per token)'\nunset key\n", figure);
+  draw_trajectories(results,
+                    {{fmt::format("bias strength ({})", unit.text), "set yrange [*<0:*]\n", plot}},
+                    {.panel_height = 1.7}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -170,14 +175,14 @@ Figure slope_ratio(const Results& results) {
   figure.caption =
       "alpha_k / alpha_q: the slope of keys on position along a over that of queries. 1 (dashed) "
       "where both drift alike. Median over heads, whiskers from the lower to the upper quartile.";
-  draw_whiskers(
-      results, {RunTable::quartile_series("", style::kAccent, style::kCircle, place)},
-      fmt::format("set ylabel 'α_k / α_q'\nunset key\n"
-                  "set yrange [*<0:1.2<*]\n"
-                  "set arrow from graph 0, first 1 to graph 1, first 1 nohead dt 2 lw 0.6 "
-                  "lc rgb '{}' back\n",
-                  style::kInk),
-      figure);
+  const auto plot =
+      plot_whiskers({RunTable::quartile_series("", style::kAccent, style::kCircle, place)});
+  const auto one = fmt::format(
+      "set yrange [*<0:1.2<*]\n"
+      "set arrow from graph 0, first 1 to graph 1, first 1 nohead dt 2 lw 0.6 lc rgb '{}' back\n",
+      style::kInk);
+  draw_trajectories(results, {{"{/:Italic α}_k / {/:Italic α}_q", one, plot}},
+                    {.panel_height = 1.7}, figure);
   figure.data = table.table();
   return figure;
 }

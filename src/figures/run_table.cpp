@@ -52,14 +52,18 @@ Series RunTable::mean_series(std::string title, std::string colour, int point_ty
   return {std::move(title),
           std::move(colour),
           point_type,
-          std::to_string(place),
-          fmt::format("(${} - ${})", place, place + 1),
-          fmt::format("(${} + ${})", place, place + 1)};
+          fmt::format("${}", place),
+          fmt::format("${} - ${}", place, place + 1),
+          fmt::format("${} + ${}", place, place + 1)};
 }
 
 Series RunTable::quartile_series(std::string title, std::string colour, int point_type, int place) {
-  return {std::move(title),      std::move(colour),         point_type,
-          std::to_string(place), std::to_string(place + 1), std::to_string(place + 2)};
+  return {std::move(title),
+          std::move(colour),
+          point_type,
+          fmt::format("${}", place),
+          fmt::format("${}", place + 1),
+          fmt::format("${}", place + 2)};
 }
 
 Table RunTable::table() const {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text.h"
 #include "core/utf8.h"
 #include "figures/style.h"
 
@@ -34,43 +35,57 @@ std::vector<Phase> phases_of(const Results& results) {
 
 // Rough inches of a line of text.
 double text_width(std::string_view text, double points) {
-  return static_cast<double>(utf8::count(text)) * points * 0.55 / 72;
+  return static_cast<double>(utf8::count(text)) * points * 0.52 / 72;
 }
 
-std::string phase_label(std::string_view text, double x, double lines_up) {
-  return fmt::format(
-      "set label {} at first {}, graph 1 offset 0, {} center font ',{}' textcolor rgb '{}'\n",
-      quoted(text), x, 0.45 + 0.75 * lines_up, style::kSmall, style::kInk);
+// The name on as many lines as it needs to be no wider than `inches`, if blanks allow it.
+std::vector<std::string> lines_of(const std::string& name, double inches) {
+  std::vector<std::string> lines;
+  for (const auto& word : split(one_line(name), ' ')) {
+    if (!lines.empty() && text_width(lines.back() + " " + word, style::kTiny) <= inches)
+      lines.back() += " " + word;
+    else
+      lines.push_back(word);
+  }
+  return lines;
 }
 
-// On two lines where one is wider than the phase.
-std::string phase_labels(const Phase& phase, double inches) {
-  const double x = 0.5 * static_cast<double>(phase.first + phase.last);
-  const auto blank = phase.name.find(' ');
-  if (blank == std::string::npos || text_width(phase.name, style::kSmall) < inches)
-    return phase_label(phase.name, x, 0);
-  return phase_label(phase.name.substr(0, blank), x, 1) +
-         phase_label(phase.name.substr(blank + 1), x, 0);
+double phase_width(const Results& results, const Phase& phase, double inches) {
+  return inches * static_cast<double>(phase.last - phase.first + 1) /
+         static_cast<double>(results.runs().size());
 }
 
-std::string phase_marks(const Results& results, bool names) {
-  const auto phases = phases_of(results);
-  if (phases.size() < 2) return "";
+constexpr double kPhaseLine = 0.085;  // inches between lines
+
+std::string phase_names(const Results& results, double inches) {
   std::string text;
+  for (const auto& phase : phases_of(results)) {
+    const auto lines = lines_of(phase.name, phase_width(results, phase, inches));
+    const double x = 0.5 * static_cast<double>(phase.first + phase.last);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const double up = 0.06 + kPhaseLine * static_cast<double>(lines.size() - 1 - i);
+      text += fmt::format(
+          "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
+          "',{}' textcolor rgb '{}'\n",
+          quoted(lines[i]), x, up, style::kTiny, style::kInk);
+    }
+  }
+  return text;
+}
+
+std::string phase_lines(const Results& results) {
+  std::string text;
+  const auto phases = phases_of(results);
   for (std::size_t i = 1; i < phases.size(); ++i)
     text += fmt::format(
         "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead dashtype 2 lw 0.6 lc rgb "
         "'{1}' back\n",
         static_cast<double>(phases[i].first) - 0.5, style::kInk);
-  if (!names) return text;
-  const double per_run = (style::kColumn - 0.6) / static_cast<double>(results.runs().size());
-  for (const auto& phase : phases)
-    text += phase_labels(phase, per_run * static_cast<double>(phase.last - phase.first + 1));
   return text;
 }
 
-std::string run_range(const Results& results) {
-  return fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(results.runs().size()) - 0.5);
+std::string scaled(const std::string& expression, double scale) {
+  return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
 }
 
 }  // namespace
@@ -118,23 +133,32 @@ double round_step(double range, int wanted) {
   return 10 * power;
 }
 
-std::string run_axis(const Results& results, bool name_phases) {
-  std::string tics;
+std::string run_axis(const Results& results, const RunAxis& axis) {
   const auto& runs = results.runs();
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    tics += fmt::format("{}{} {}", i > 0 ? ", " : "",
-                        quoted(shortened(runs[i].label, kLongestLabel)), i);
-  const bool slanted = runs.size() > 3;
-  return run_range(results) +
-         fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
-                     slanted ? "rotate by 40 right offset 0.4, 0" : "norotate center", tics,
-                     style::kSmall) +
-         phase_marks(results, name_phases);
+  std::string text = fmt::format("set xrange [-0.5:{}]\n", static_cast<double>(runs.size()) - 0.5);
+  if (axis.labels) {
+    std::string tics;
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      tics += fmt::format("{}{} {}", i > 0 ? ", " : "",
+                          quoted(shortened(runs[i].label, kLongestLabel)), i);
+    text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
+                        runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.3" : "norotate center",
+                        tics, style::kSmall);
+  } else {
+    text += "set xtics norotate 1 format ''\n";
+  }
+  text += phase_lines(results);
+  if (axis.phases && phases_of(results).size() > 1) text += phase_names(results, axis.inches);
+  return text;
 }
 
-std::string bare_run_axis(const Results& results, bool name_phases) {
-  return run_range(results) + "set xtics norotate 1 format ''\n" +
-         phase_marks(results, name_phases);
+double phases_height(const Results& results, double inches) {
+  const auto phases = phases_of(results);
+  if (phases.size() < 2) return 0.08;
+  std::size_t most = 1;
+  for (const auto& phase : phases)
+    most = std::max(most, lines_of(phase.name, phase_width(results, phase, inches)).size());
+  return 0.1 + kPhaseLine * static_cast<double>(most);
 }
 
 std::string run_rows(const Results& results) {
@@ -155,28 +179,30 @@ double run_labels_height(const Results& results) {
   return 0.22 + 0.68 * longest;
 }
 
-std::string plot_series(const std::vector<Series>& series, std::size_t runs) {
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale) {
   std::string text = "plot \\\n";
   for (const auto& s : series)
     if (runs > 1)
       text += fmt::format(
-          "  data using 1:{}:{} with filledcurves fill solid 0.16 noborder lc rgb '{}' notitle, "
+          "  data using 1:({}):({}) with filledcurves fill solid 0.16 noborder lc rgb '{}' "
+          "notitle, "
           "\\\n",
-          s.low, s.high, s.colour);
+          scaled(s.low, scale), scaled(s.high, scale), s.colour);
     else
-      text +=
-          fmt::format("  data using 1:{}:{}:{} with yerrorbars pt 0 lw 1 lc rgb '{}' notitle, \\\n",
-                      s.middle, s.low, s.high, s.colour);
+      text += fmt::format(
+          "  data using 1:({}):({}):({}) with yerrorbars pt 0 lw 1 lc rgb '{}' notitle, \\\n",
+          scaled(s.middle, scale), scaled(s.low, scale), scaled(s.high, scale), s.colour);
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     text += fmt::format(
-        "  data using 1:{} with linespoints lw 1.4 pt {} ps 0.55 lc rgb '{}' title '{}'{}\n",
-        s.middle, s.point_type, s.colour, s.title, i + 1 < series.size() ? ", \\" : "");
+        "  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}' title '{}'{}\n",
+        scaled(s.middle, scale), s.point_type, s.colour, s.title,
+        i + 1 < series.size() ? ", \\" : "");
   }
   return text;
 }
 
-std::string plot_whiskers(const std::vector<Series>& series) {
+std::string plot_whiskers(const std::vector<Series>& series, double scale) {
   std::string text = "plot \\\n";
   const double step = series.size() > 1 ? 0.22 : 0;
   for (std::size_t i = 0; i < series.size(); ++i) {
@@ -184,10 +210,10 @@ std::string plot_whiskers(const std::vector<Series>& series) {
     const double shift =
         step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1));
     text += fmt::format(
-        "  data using ($1 + {}):{}:{}:{} with yerrorbars lw 1.2 pt {} ps 0.6 lc rgb '{}' title "
-        "'{}'{}\n",
-        shift, s.middle, s.low, s.high, s.point_type, s.colour, s.title,
-        i + 1 < series.size() ? ", \\" : "");
+        "  data using ($1 + {}):({}):({}):({}) with yerrorbars lw 1.2 pt {} ps 0.6 lc rgb '{}' "
+        "title '{}'{}\n",
+        shift, scaled(s.middle, scale), scaled(s.low, scale), scaled(s.high, scale), s.point_type,
+        s.colour, s.title, i + 1 < series.size() ? ", \\" : "");
   }
   return text;
 }
@@ -196,8 +222,8 @@ Panels::Panels(Options options) : options_(std::move(options)) {
   columns_ = std::min(options_.columns, options_.count);
   rows_ = (options_.count + columns_ - 1) / columns_;
   if (options_.own_ranges) {
-    gap_x_ = 0.3;
-    gap_y_ = 0.36;
+    gap_x_ = 0.32;
+    gap_y_ = 0.4;
   }
   constexpr double kWidest = 2.2;
   const double room = columns_ == 1 ? style::kColumn : style::kPage;
@@ -215,22 +241,23 @@ std::string Panels::begin() const {
              1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
          fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n",
                      options_.x_label, 0.5 * (1 + (left_ - options_.right) / width_),
-                     0.1 / height_) +
+                     0.09 / height_) +
          fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
-                     options_.y_label, 0.09 / width_,
+                     options_.y_label, 0.1 / width_,
                      0.5 * (1 + (bottom_ - options_.top) / height_)) +
-         fmt::format("set tics font ',{}'\n", style::kTiny);
+         fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
+                     style::kTiny);
 }
 
 std::string Panels::panel(int i, std::string_view title) const {
   std::string text;
-  if (i == 1) text += "unset label 1001\nunset label 1002\n";
+  if (i == 1) text += "unset label\n";  // what stands around the panels is drawn once
   text += fmt::format("set title {} font ',{}' offset 0, -0.7\n", quoted(shortened(title, 30)),
                       style::kSmall);
   if (options_.own_ranges) return text;
   const bool lowest = i + columns_ >= options_.count;
-  text += fmt::format("set format x '{}'\n", lowest ? options_.x_format : "");
-  text += fmt::format("set format y '{}'\n", i % columns_ == 0 ? "%h" : "");
+  text += fmt::format("set format x '{}'\n", lowest ? "%h" : "");
+  text += fmt::format("set format y '{}'\n", i % columns_ == 0 ? options_.y_format : "");
   return text;
 }
 

@@ -22,18 +22,24 @@ std::string one_line(std::string_view text);
 // The step 1, 2 or 5 times a power of ten that makes about `wanted` steps of `range`.
 double round_step(double range, int wanted);
 
-// x = 0, 1, ... are the runs: range, slanted labels, dashed lines between phases. The names of the
-// phases stand above when `name_phases`.
-std::string run_axis(const Results& results, bool name_phases = true);
-// For a panel above another with the same axis: lines between phases, no labels.
-std::string bare_run_axis(const Results& results, bool name_phases = true);
+// How wide the axis of runs is, and what stands beside it.
+struct RunAxis {
+  double inches = 2.8;
+  bool labels = true;  // of the runs, below
+  bool phases = true;  // their names, above; lines between them are always there
+};
+
+// x = 0, 1, ... are the runs: range, slanted labels, dashed lines between phases.
+std::string run_axis(const Results& results, const RunAxis& axis);
 // y = 0, -1, ... are the runs from above.
 std::string run_rows(const Results& results);
-// Inches that the labels under run_axis need.
+// Inches that the labels of the runs need under run_axis.
 double run_labels_height(const Results& results);
 
-// A measure over runs. Middle and ends of its band are columns of the CSV ("2") or made of them
-// ("($2 - $3)").
+// Inches that the names of the phases need above it.
+double phases_height(const Results& results, double inches);
+
+// A measure over runs. Middle and ends of its band are made of columns of the CSV ("$2 - $3").
 struct Series {
   std::string title;  // gnuplot markup
   std::string colour;
@@ -43,10 +49,11 @@ struct Series {
   std::string high;
 };
 
-// Line with points and a band; a single run gets whiskers instead. `x` is column 1.
-std::string plot_series(const std::vector<Series>& series, std::size_t runs);
+// Line with points and a band; a single run gets whiskers instead. `x` is column 1. Values are
+// multiplied by `scale`.
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale = 1);
 // Points with whiskers, side by side, nothing between the runs.
-std::string plot_whiskers(const std::vector<Series>& series);
+std::string plot_whiskers(const std::vector<Series>& series, double scale = 1);
 
 // Panels with common axes, in rows.
 class Panels {
@@ -57,7 +64,7 @@ class Panels {
     double aspect = 1;    // height of a panel over its width
     double top = 0.25;    // inches above the panels
     double right = 0.08;  // and beside them
-    std::string x_format = "%h";
+    std::string y_format = "%h";
     bool own_ranges = false;  // every panel has its own axes and shows their numbers
     std::string x_label;      // gnuplot markup
     std::string y_label;
@@ -76,8 +83,8 @@ class Panels {
   Options options_;
   int columns_ = 1;
   int rows_ = 1;
-  double left_ = 0.42;
-  double bottom_ = 0.4;
+  double left_ = 0.46;
+  double bottom_ = 0.38;
   double gap_x_ = 0.08;
   double gap_y_ = 0.2;
   double panel_ = 0;
