@@ -57,15 +57,16 @@ int spawn_gnuplot(std::vector<std::string> arguments, const FileActions& actions
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+// The cairo terminals take points for 1/96 inch; the scales make all three formats alike.
 constexpr char kTerminals[] = R"(if (format eq 'svg') {{
   set terminal svg size 72*width, 72*height fixed enhanced font '{font},{size}' background 'white'
 }}
 if (format eq 'png') {{
   set terminal pngcairo size {dpi}*width, {dpi}*height enhanced font '{font},{size}' \
-    fontscale {dpi}/72.0 linewidth {dpi}/72.0 pointscale {dpi}/72.0 background 'white'
+    fontscale {dpi}/96.0 linewidth {dpi}/72.0 pointscale {dpi}/72.0 background 'white'
 }}
 if (format eq 'pdf') {{
-  set terminal pdfcairo size width, height enhanced font '{font},{size}' fontscale 1 linewidth 1 \
+  set terminal pdfcairo size width, height enhanced font '{font},{size}' fontscale 0.75 linewidth 2 \
     pointscale 1 background 'white'
 }}
 )";

@@ -1,5 +1,6 @@
 // One point per head, or one per component: panels of runs.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -26,16 +27,20 @@ std::string plot_heads(std::size_t run) {
          "\n";
 }
 
-// The words RoPE and NoPE with their marks, above the panels.
-std::string rope_legend(double height) {
-  const double y = 1 - 0.09 / height;
-  return fmt::format(
-      "set label 'RoPE layers' at screen 0.40, {0:.4f} offset 0.3, 0 font ',{1}' "
-      "point pt {2} ps 0.5 lc rgb '{3}'\n"
-      "set label 'NoPE layers' at screen 0.62, {0:.4f} offset 0.3, 0 font ',{1}' "
-      "point pt {4} ps 0.5 lc rgb '{5}'\n",
-      y, style::kSmall, style::kCircle, style::kRope, style::kTriangle, style::kNope);
+// Two marks and their words above the panels.
+std::string legend(double height, const std::array<KeyEntry, 2>& entries) {
+  std::string text;
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    text += fmt::format(
+        "set label '' at screen {0:.4f}, {2:.4f} point pt {3} ps 0.5 lc rgb '{4}'\n"
+        "set label '{5}' at screen {1:.4f}, {2:.4f} font ',{6}'\n",
+        i == 0 ? 0.38 : 0.58, i == 0 ? 0.395 : 0.595, 1 - 0.09 / height, entries[i].point_type,
+        entries[i].colour, entries[i].title, style::kSmall);
+  return text;
 }
+
+const std::array<KeyEntry, 2> kLayers = {{{"RoPE layers", style::kRope, style::kCircle},
+                                          {"NoPE layers", style::kNope, style::kTriangle}}};
 
 // A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
 // cut.
@@ -82,6 +87,20 @@ Table head_points(const Results& results, const PointColumns& columns,
   return table;
 }
 
+// A mean in one column and its standard deviation in the next, beside x = component.
+struct Spread {
+  int middle;
+  double shift;
+};
+
+std::string plot_spread(std::size_t run, const Spread& spread, int point, const char* colour) {
+  const auto x = fmt::format("($1 == {} ? $2 + {} : NaN)", run, spread.shift);
+  return fmt::format(
+      "  data using {0}:(${1} - ${2}):(0):(2 * ${2}) with vectors nohead lw 0.7 lc rgb '{4}', \\\n"
+      "  data using {0}:{1} with points pt {3} ps 0.35 lc rgb '{4}'",
+      x, spread.middle, spread.middle + 1, point, colour);
+}
+
 }  // namespace
 
 Figure rq_rk_scatter(const Results& results) {
@@ -99,7 +118,7 @@ Figure rq_rk_scatter(const Results& results) {
                        .y_label = "|{/:Italic r}_k|"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = panels.begin() + rope_legend(figure.height) +
+  figure.script = panels.begin() + legend(figure.height, kLayers) +
                   "set xrange [-0.05:1.05]\nset yrange [-0.05:1.05]\n"
                   "set xtics 0.5\nset ytics 0.5\nunset grid\n";
   for (const double at : {0.3, 0.7})
@@ -132,9 +151,10 @@ Figure bias_vs_separation(const Results& results) {
                        .y_label = "|bias strength| (per token)"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = panels.begin() + rope_legend(figure.height) +
-                  "set xrange [0:1]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
-                  decades(results.frame("rotated").reals("bias_strength"));
+  figure.script =
+      panels.begin() + legend(figure.height, kLayers) +
+      "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
+      decades(results.frame("rotated").reals("bias_strength"));
   for (std::size_t i = 0; i < results.runs().size(); ++i)
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label) + plot_heads(i);
   figure.script += panels.end();
@@ -169,22 +189,22 @@ Figure pc_roles(const Results& results) {
                          one_line(results.runs()[i].label)});
   }
   const Panels panels({.count = static_cast<int>(results.runs().size()),
+                       .top = 0.36,
                        .x_label = "principal component",
                        .y_label = "correlation with position"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = panels.begin() +
-                  "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n"
-                  "set key top right\n";
+  figure.script =
+      panels.begin() +
+      legend(figure.height, {{{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
+                              {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}}) +
+      "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
-    figure.script += fmt::format(
-        "plot 0 lw 0.5 lc rgb '{0}' notitle, \\\n"
-        "  data using ($1 == {1} ? $2 - 0.12 : NaN):3:4 with yerrorbars lw 0.7 pt {2} ps 0.4 lc "
-        "rgb '{3}' title '{{/:Italic r}}_q', \\\n"
-        "  data using ($1 == {1} ? $2 + 0.12 : NaN):5:6 with yerrorbars lw 0.7 pt {4} ps 0.4 lc "
-        "rgb '{5}' title '{{/:Italic r}}_k'\nunset key\n",
-        style::kFaint, i, style::kCircle, style::kQuery, style::kSquare, style::kKey);
+    figure.script += fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint);
+    figure.script +=
+        plot_spread(i, {.middle = 3, .shift = -0.12}, style::kCircle, style::kQuery) + ", \\\n" +
+        plot_spread(i, {.middle = 5, .shift = 0.12}, style::kSquare, style::kKey) + "\n";
   }
   figure.script += panels.end();
   return figure;

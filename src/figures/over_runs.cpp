@@ -62,13 +62,13 @@ Figure position_signal(const Results& results) {
       "projected on the first combined principal component: mean over heads, band of one standard "
       "deviation (ddof 1). Dashed lines separate phases. r_k keeps its sign; components point "
       "where r_q is positive.";
-  const auto plot = plot_series(
-      {RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
-       RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)},
-      results.runs().size());
+  const std::vector<Series> series = {
+      RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
+      RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)};
   draw_trajectories(results,
-                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n", plot}},
-                    {.panel_height = 1.7, .key_columns = 2}, figure);
+                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n",
+                      plot_series(series, results.runs().size())}},
+                    {.panel_height = 1.7, .key = key_of(series)}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -81,7 +81,7 @@ Figure taxonomy_evolution(const Results& results) {
       by_run(results, heads, ones, [&](std::size_t row) { return !classes[row].empty(); });
   RunTable table(results);
   std::string plots = "plot \\\n";
-  int place = 0;
+  std::vector<KeyEntry> key;
   for (const auto& c : style::kClasses) {
     const auto members =
         by_run(results, heads, ones, [&](std::size_t row) { return classes[row] == c.name; });
@@ -89,8 +89,9 @@ Figure taxonomy_evolution(const Results& results) {
     for (std::size_t i = 0; i < members.size(); ++i)
       fractions.push_back(static_cast<double>(members[i].size()) /
                           static_cast<double>(total[i].size()));
-    place = table.add(c.name, std::move(fractions));
-    plots += fmt::format("  data using {} title '{}' lc rgb '{}'{}\n", place, c.title, c.colour,
+    const int place = table.add(c.name, std::move(fractions));
+    key.push_back({c.title, c.colour, style::kSquare});
+    plots += fmt::format("  data using {} lc rgb '{}'{}\n", place, c.colour,
                          &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
   std::vector<double> counts;
@@ -107,10 +108,9 @@ Figure taxonomy_evolution(const Results& results) {
   draw_trajectories(results,
                     {{"fraction of heads",
                       "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
-                      "set style data histograms\nset style histogram rowstacked\n"
-                      "set key samplen 0.6 width -1.5\n",
+                      "set style data histograms\nset style histogram rowstacked\n",
                       plots}},
-                    {.panel_height = 1.7, .key_columns = 3, .key_rows = 2}, figure);
+                    {.panel_height = 1.7, .key = key}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -178,7 +178,7 @@ Figure nope_vs_rope(const Results& results) {
                       plot_series(signal, results.runs().size())},
                      {"attention plasticity", "set yrange [0:1.02]\n",
                       plot_series(plasticity, results.runs().size())}},
-                    {.key_columns = 4}, figure);
+                    {.key = key_of(signal)}, figure);
   figure.data = table.table();
   return figure;
 }

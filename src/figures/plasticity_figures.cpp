@@ -135,10 +135,9 @@ Figure plasticity_trajectory(const Results& results) {
   const auto biases = by_run(results, rotated, rotated.reals("bias_strength"));
   const int bias = table.add_mean("bias_strength", biases);
   const Unit unit = unit_for(biases, "per token");
-  const auto line = [](const std::string& y, int point, const char* colour, const char* title) {
-    return fmt::format(
-        "  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}' title '{}'", y, point,
-        colour, title);
+  const auto line = [](const std::string& y, int point, const char* colour) {
+    return fmt::format("  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}'", y,
+                       point, colour);
   };
   Figure figure;
   figure.title = "Plasticity at the beginning and the end of the context";
@@ -146,20 +145,19 @@ Figure plasticity_trajectory(const Results& results) {
       "Above: attention plasticity averaged over query positions in the first (ap_first20) and the "
       "last fifth (ap_last20) of the context, means over heads; the gap between them is shaded. "
       "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases.";
-  draw_trajectories(
-      results,
-      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n",
-        fmt::format("plot data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}' "
-                    "notitle, \\\n{}, \\\n{}\n",
-                    first, last, style::kHair,
-                    line(fmt::format("${}", first), style::kCircle, style::kQuery,
-                         "first 20 % of the context"),
-                    line(fmt::format("${}", last), style::kSquare, style::kNope, "last 20 %"))},
-       {fmt::format("bias strength ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
-        "plot \\\n" +
-            line(fmt::format("${} * {}", bias, unit.scale), style::kCircle, style::kAccent, "") +
-            "\n"}},
-      {.key_columns = 2}, figure);
+  const auto shaded = fmt::format(
+      "plot data using 1:{}:{} with filledcurves fill solid noborder lc rgb '{}', \\\n{}, \\\n{}\n",
+      first, last, style::kHair, line(fmt::format("${}", first), style::kCircle, style::kQuery),
+      line(fmt::format("${}", last), style::kSquare, style::kNope));
+  const auto below =
+      line(fmt::format("${} * {}", bias, unit.scale), style::kCircle, style::kAccent);
+  draw_trajectories(results,
+                    {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n", shaded},
+                     {fmt::format("bias ({})", unit.text),
+                      "set yrange [*<0:*]\nset ytics autofreq\n", "plot \\\n" + below + "\n"}},
+                    {.key = {{"first 20 % of the context", style::kQuery, style::kCircle},
+                             {"last 20 %", style::kNope, style::kSquare}}},
+                    figure);
   figure.data = table.table();
   return figure;
 }

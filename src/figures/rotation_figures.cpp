@@ -94,12 +94,13 @@ Figure drift_correlations(const Results& results) {
       "Correlation with position of queries (blue circles) and keys (red squares) along a, the "
       "direction of covariance with position. Median over heads, whiskers from the lower to the "
       "upper quartile.";
-  const auto plot =
-      plot_whiskers({RunTable::quartile_series("queries", style::kQuery, style::kCircle, q),
-                     RunTable::quartile_series("keys", style::kKey, style::kSquare, k)});
-  draw_trajectories(
-      results, {{"correlation along {/:Italic a}", "set yrange [*<0:1.02]\nset ytics 0.2\n", plot}},
-      {.panel_height = 1.7, .key_columns = 2}, figure);
+  const std::vector<Series> series = {
+      RunTable::quartile_series("queries", style::kQuery, style::kCircle, q),
+      RunTable::quartile_series("keys", style::kKey, style::kSquare, k)};
+  draw_trajectories(results,
+                    {{"correlation along {/:Italic a}", "set yrange [*<0:1.02]\nset ytics 0.2\n",
+                      plot_whiskers(series)}},
+                    {.panel_height = 1.7, .key = key_of(series)}, figure);
   figure.data = table.table();
   return figure;
 }
@@ -125,18 +126,18 @@ Figure variance_decomposition(const Results& results) {
   figure.caption =
       "Share of the pooled variance of queries and keys along a (drift with position), along b "
       "(separation of queries from keys) and in the rest. Means over heads.";
+  const std::vector<KeyEntry> key = {{"drift, {/:Italic a}", style::kQuery, style::kSquare},
+                                     {"separation, {/:Italic b}", style::kNope, style::kSquare},
+                                     {"rest", style::kHair, style::kSquare}};
   const auto plot = fmt::format(
-      "plot data using 2 title 'drift, {{/:Italic a}}' lc rgb '{}', \\\n"
-      "  data using 3 title 'separation, {{/:Italic b}}' lc rgb '{}', \\\n"
-      "  data using 4 title 'rest' lc rgb '{}'\n",
-      style::kQuery, style::kNope, style::kHair);
+      "plot data using 2 lc rgb '{}', data using 3 lc rgb '{}', data using 4 lc rgb '{}'\n",
+      key[0].colour, key[1].colour, key[2].colour);
   draw_trajectories(results,
                     {{"share of variance",
                       "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
-                      "set style data histograms\nset style histogram rowstacked\n"
-                      "set key samplen 0.6\n",
+                      "set style data histograms\nset style histogram rowstacked\n",
                       plot}},
-                    {.panel_height = 1.7, .key_columns = 3}, figure);
+                    {.panel_height = 1.7, .key = key}, figure);
   figure.data = table.table();
   return figure;
 }

@@ -35,14 +35,14 @@ std::vector<Phase> phases_of(const Results& results) {
 
 // Rough inches of a line of text.
 double text_width(std::string_view text, double points) {
-  return static_cast<double>(utf8::count(text)) * points * 0.52 / 72;
+  return static_cast<double>(utf8::count(text)) * points * 0.56 / 72;
 }
 
 // The name on as many lines as it needs to be no wider than `inches`, if blanks allow it.
 std::vector<std::string> lines_of(const std::string& name, double inches) {
   std::vector<std::string> lines;
   for (const auto& word : split(one_line(name), ' ')) {
-    if (!lines.empty() && text_width(lines.back() + " " + word, style::kTiny) <= inches)
+    if (!lines.empty() && text_width(lines.back() + " " + word, style::kPhase) + 0.05 <= inches)
       lines.back() += " " + word;
     else
       lines.push_back(word);
@@ -67,7 +67,7 @@ std::string phase_names(const Results& results, double inches) {
       text += fmt::format(
           "set label {} at first {}, graph 1 offset character 0, screen {:.4f}/height center font "
           "',{}' textcolor rgb '{}'\n",
-          quoted(lines[i]), x, up, style::kTiny, style::kInk);
+          quoted(lines[i]), x, up, style::kPhase, style::kInk);
     }
   }
   return text;
@@ -86,6 +86,24 @@ std::string phase_lines(const Results& results) {
 
 std::string scaled(const std::string& expression, double scale) {
   return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
+}
+
+// From the low to the high end, without gnuplot's gap around the point.
+std::string whisker(const std::string& x, const Series& s, double scale) {
+  return fmt::format("data using ({}):({}):(0):({}) with vectors nohead lw 1.2 lc rgb '{}'", x,
+                     scaled(s.low, scale), scaled(fmt::format("({}) - ({})", s.high, s.low), scale),
+                     s.colour);
+}
+
+constexpr double kKeyRow = 0.15;  // inches
+
+// The mark, its title without the markup, and the room to the next.
+double entry_width(const KeyEntry& entry) {
+  std::string plain = entry.title;
+  for (const std::string mark : {"{/:Italic ", "{", "}", "_", "^"})
+    for (auto at = plain.find(mark); at != std::string::npos; at = plain.find(mark))
+      plain.erase(at, mark.size());
+  return 0.26 + text_width(plain, style::kSmall);
 }
 
 }  // namespace
@@ -142,7 +160,7 @@ std::string run_axis(const Results& results, const RunAxis& axis) {
       tics += fmt::format("{}{} {}", i > 0 ? ", " : "",
                           quoted(shortened(runs[i].label, kLongestLabel)), i);
     text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
-                        runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.3" : "norotate center",
+                        runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.15" : "norotate center",
                         tics, style::kSmall);
   } else {
     text += "set xtics norotate 1 format ''\n";
@@ -184,20 +202,16 @@ std::string plot_series(const std::vector<Series>& series, std::size_t runs, dou
   for (const auto& s : series)
     if (runs > 1)
       text += fmt::format(
-          "  data using 1:({}):({}) with filledcurves fill solid 0.16 noborder lc rgb '{}' "
-          "notitle, "
-          "\\\n",
+          "  data using 1:({}):({}) with filledcurves fill transparent solid 0.16 noborder lc rgb "
+          "'{}', \\\n",
           scaled(s.low, scale), scaled(s.high, scale), s.colour);
     else
-      text += fmt::format(
-          "  data using 1:({}):({}):({}) with yerrorbars pt 0 lw 1 lc rgb '{}' notitle, \\\n",
-          scaled(s.middle, scale), scaled(s.low, scale), scaled(s.high, scale), s.colour);
+      text += fmt::format("  {}, \\\n", whisker("$1", s, scale));
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
-    text += fmt::format(
-        "  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}' title '{}'{}\n",
-        scaled(s.middle, scale), s.point_type, s.colour, s.title,
-        i + 1 < series.size() ? ", \\" : "");
+    text += fmt::format("  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5 lc rgb '{}'{}\n",
+                        scaled(s.middle, scale), s.point_type, s.colour,
+                        i + 1 < series.size() ? ", \\" : "");
   }
   return text;
 }
@@ -207,15 +221,48 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale) {
   const double step = series.size() > 1 ? 0.22 : 0;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
-    const double shift =
-        step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1));
-    text += fmt::format(
-        "  data using ($1 + {}):({}):({}):({}) with yerrorbars lw 1.2 pt {} ps 0.6 lc rgb '{}' "
-        "title '{}'{}\n",
-        shift, scaled(s.middle, scale), scaled(s.low, scale), scaled(s.high, scale), s.point_type,
-        s.colour, s.title, i + 1 < series.size() ? ", \\" : "");
+    const auto x = fmt::format(
+        "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
+    text += fmt::format("  {}, \\\n  data using ({}):({}) with points pt {} ps 0.6 lc rgb '{}'{}\n",
+                        whisker(x, s, scale), x, scaled(s.middle, scale), s.point_type, s.colour,
+                        i + 1 < series.size() ? ", \\" : "");
   }
   return text;
+}
+
+Key::Key(std::vector<KeyEntry> entries, double figure_width) : figure_width_(figure_width) {
+  for (auto& entry : entries) {
+    const double width = entry_width(entry);
+    if (rows_.empty() || rows_.back().width + width > figure_width_ - 0.1) rows_.emplace_back();
+    rows_.back().width += width;
+    rows_.back().entries.push_back(std::move(entry));
+  }
+}
+
+double Key::height() const {
+  return rows_.empty() ? 0 : 0.06 + kKeyRow * static_cast<double>(rows_.size());
+}
+
+std::string Key::labels() const {
+  std::string text;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    double x = 0.5 * (figure_width_ - rows_[i].width) + 0.08;
+    const double y = 0.09 + kKeyRow * static_cast<double>(rows_.size() - 1 - i);
+    for (const auto& entry : rows_[i].entries) {
+      text += fmt::format(
+          "set label '' at screen {0:.4f}/width, screen {1:.4f}/height point pt {3} ps 0.6 lc rgb "
+          "'{4}'\nset label '{5}' at screen {2:.4f}/width, screen {1:.4f}/height font ',{6}'\n",
+          x, y, x + 0.08, entry.point_type, entry.colour, entry.title, style::kSmall);
+      x += entry_width(entry);
+    }
+  }
+  return text;
+}
+
+std::vector<KeyEntry> key_of(const std::vector<Series>& series) {
+  std::vector<KeyEntry> entries;
+  for (const auto& s : series) entries.push_back({s.title, s.colour, s.point_type});
+  return entries;
 }
 
 Panels::Panels(Options options) : options_(std::move(options)) {
@@ -241,7 +288,7 @@ std::string Panels::begin() const {
              1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
          fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n",
                      options_.x_label, 0.5 * (1 + (left_ - options_.right) / width_),
-                     0.09 / height_) +
+                     0.11 / height_) +
          fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
                      options_.y_label, 0.1 / width_,
                      0.5 * (1 + (bottom_ - options_.top) / height_)) +

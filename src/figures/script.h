@@ -55,6 +55,31 @@ std::string plot_series(const std::vector<Series>& series, std::size_t runs, dou
 // Points with whiskers, side by side, nothing between the runs.
 std::string plot_whiskers(const std::vector<Series>& series, double scale = 1);
 
+// A mark and what it stands for.
+struct KeyEntry {
+  std::string title;  // gnuplot markup
+  std::string colour;
+  int point_type;
+};
+
+// A key in centred rows at the bottom of a figure of this width. gnuplot's own key moves with the
+// plot and hides what is under it.
+class Key {
+ public:
+  Key(std::vector<KeyEntry> entries, double figure_width);
+  double height() const;  // inches; 0 without entries
+  std::string labels() const;
+
+ private:
+  struct Row {
+    std::vector<KeyEntry> entries;
+    double width = 0;  // inches
+  };
+  double figure_width_;
+  std::vector<Row> rows_;
+};
+std::vector<KeyEntry> key_of(const std::vector<Series>& series);
+
 // Panels with common axes, in rows.
 class Panels {
  public:
@@ -84,7 +109,7 @@ class Panels {
   int columns_ = 1;
   int rows_ = 1;
   double left_ = 0.46;
-  double bottom_ = 0.38;
+  double bottom_ = 0.42;
   double gap_x_ = 0.08;
   double gap_y_ = 0.2;
   double panel_ = 0;

@@ -11,8 +11,10 @@ inline constexpr int kDotsPerInch = 300;  // of PNG files
 
 inline constexpr char kFont[] = "Liberation Sans";
 inline constexpr double kFontSize = 8;  // points
-inline constexpr double kSmall = 6.5;   // phases, titles of panels
-inline constexpr double kTiny = 5.5;    // numbers in cells, ticks of panels
+inline constexpr double kLabel = 7.5;   // axes of panels
+inline constexpr double kSmall = 7;     // ticks, keys, titles of panels
+inline constexpr double kTiny = 6.2;    // ticks of small panels
+inline constexpr double kPhase = 6;
 
 // Tell apart by lightness too, for readers who do not see all hues (after Okabe and Ito, and Tol).
 inline constexpr char kQuery[] = "#0072B2";

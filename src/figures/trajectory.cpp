@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "figures/script.h"
 #include "figures/statistics.h"
 #include "figures/style.h"
 
@@ -13,10 +12,9 @@ namespace qkscope {
 namespace {
 
 // Inches.
-constexpr double kLeft = 0.5;  // of every panel, for its numbers and label
+constexpr double kLeft = 0.54;  // of every panel, for its numbers and label
 constexpr double kRight = 0.08;
 constexpr double kGap = 0.14;
-constexpr double kKeyRow = 0.15;
 
 std::string margins(const Figure& figure, double left, double right, double bottom, double top) {
   return fmt::format(
@@ -27,8 +25,8 @@ std::string margins(const Figure& figure, double left, double right, double bott
 
 // Not gnuplot's own: that moves with the width of the numbers and leaves the page.
 std::string y_label(const Figure& figure, const std::string& text, double x, double y) {
-  return fmt::format("set label '{}' at screen {:.4f}, screen {:.4f} center rotate\n", text,
-                     x / figure.width, y / figure.height);
+  return fmt::format("set label '{}' at screen {:.4f}, screen {:.4f} center rotate font ',{}'\n",
+                     text, x / figure.width, y / figure.height, style::kLabel);
 }
 
 }  // namespace
@@ -41,16 +39,11 @@ void draw_trajectories(const Results& results, const std::vector<TrajectoryPanel
   const double cell = figure.width / layout.columns;
   const double inches = cell - kLeft - kRight;
   const double above = phases_height(results, inches);
-  const double key = layout.key_columns > 0 ? 0.06 + kKeyRow * layout.key_rows : 0;
-  figure.height =
-      above + rows * layout.panel_height + (rows - 1) * kGap + run_labels_height(results) + key;
-  figure.script = fmt::format("set multiplot\nset tics font ',{}'\n", style::kSmall);
-  if (layout.key_columns > 0)
-    figure.script += fmt::format(
-        "set key at screen 0.53, screen {:.4f} center bottom horizontal maxcols {} maxrows {}\n",
-        0.03 / figure.height, layout.key_columns, layout.key_rows);
-  else
-    figure.script += "unset key\n";
+  const Key key(layout.key, figure.width);
+  figure.height = above + rows * layout.panel_height + (rows - 1) * kGap +
+                  run_labels_height(results) + key.height();
+  figure.script = fmt::format(
+      "set multiplot\nunset key\nset tics font ',{}'\nset ytics offset 0.5, 0\n", style::kSmall);
   for (int i = 0; i < count; ++i) {
     const auto& panel = panels[static_cast<std::size_t>(i)];
     const int row = i / layout.columns;
@@ -62,8 +55,8 @@ void draw_trajectories(const Results& results, const std::vector<TrajectoryPanel
     figure.script += run_axis(
         results, {.inches = inches, .labels = i + layout.columns >= count, .phases = row == 0});
     figure.script += y_label(figure, panel.y_label, left + 0.1, 0.5 * (top + bottom));
+    if (i == 0) figure.script += key.labels();
     figure.script += panel.settings + panel.plot;
-    if (i == 0) figure.script += "unset key\n";
   }
   figure.script += "\nunset multiplot\n";
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "figures/figure.h"
+#include "figures/script.h"
 
 namespace qkscope {
 
@@ -16,9 +17,8 @@ struct TrajectoryPanel {
 
 struct TrajectoryLayout {
   int columns = 1;
-  double panel_height = 1.35;  // inches
-  int key_columns = 0;         // of the first panel's key, at the bottom of the figure; 0: no key
-  int key_rows = 1;
+  double panel_height = 1.35;      // inches
+  std::vector<KeyEntry> key = {};  // at the bottom of the figure
 };
 
 // Sets the figure's size and script. One column of panels is as wide as a column of a paper, more
