@@ -87,10 +87,18 @@ const classOf = (head) => report.heads.classes[heads.kind[head]] || { title: "",
 const ropeOf = (head) => kRopes[report.heads.ropes[heads.rope[head]]] || "";
 const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get(name)[head] : NaN);
 
+// Columns of the tables by a shorter name.
+const kTitles = {
+  explained_variance: "PC0 var.", ap_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
+  bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
+};
+const titleOf = (name) => kTitles[name] || name;
+
 function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
-  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5)) return value.toExponential(2);
-  return String(Number(value.toPrecision(4)));
+  if (Number.isInteger(value)) return String(value);
+  if (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) return value.toExponential(2);
+  return Math.abs(value) < 10 ? value.toFixed(4) : value.toPrecision(5);
 }
 
 // An element with text; text is never read as HTML anywhere on this page.

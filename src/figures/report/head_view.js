@@ -54,10 +54,10 @@ const headView = (() => {
     context.lineTo(box.right, box.bottom);
     context.stroke();
     context.textAlign = "center";
-    for (const tick of ticks(xRange, 4)) context.fillText(shown(tick), x(tick), box.bottom + 13);
+    for (const tick of ticks(xRange, 4)) context.fillText(String(tick), x(tick), box.bottom + 13);
     context.fillText(labels.x, (box.left + box.right) / 2, height - 5);
     context.textAlign = "right";
-    for (const tick of ticks(yRange, 4)) context.fillText(shown(tick), box.left - 4, y(tick) + 3);
+    for (const tick of ticks(yRange, 4)) context.fillText(String(tick), box.left - 4, y(tick) + 3);
     context.save();
     context.translate(9, (box.top + box.bottom) / 2);
     context.rotate(-Math.PI / 2);

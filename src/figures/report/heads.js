@@ -5,17 +5,15 @@ const headTable = (() => {
   const kRowHeight = 26;
   const kMargin = 10;  // rows kept above and below those in sight
 
-  const measure = (name, title) => ({ title: title || name, hint: name, width: 92, value: (head) => measureOf(name, head) });
+  const measure = (name) => ({ title: titleOf(name), hint: name, width: 88, value: (head) => measureOf(name, head) });
   const columns = [
     { title: "run", width: 130, text: true, value: (head) => heads.run[head], show: (head) => report.runs[heads.run[head]].label },
     { title: "layer", width: 60, value: (head) => heads.layer[head] },
     { title: "head", width: 60, value: (head) => heads.head[head] },
     { title: "position", width: 78, text: true, value: (head) => heads.rope[head], show: ropeOf },
-    { title: "class", width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
-    measure("r_q"), measure("r_k"), measure("explained_variance", "PC0 var."),
-    measure("ap_overall", "plasticity"), measure("ap_first20", "first 20 %"), measure("ap_last20", "last 20 %"), measure("ap_drop", "drop"),
-    measure("bias_strength", "bias"), measure("separation_strength", "separation"), measure("plane_var_fraction", "plane var."),
-    measure("r_q_a"), measure("r_k_a"), measure("q_R2_pos", "R² on pos."),
+    { title: "class", width: 172, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
+    ...["r_q", "r_k", "explained_variance", "ap_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
+      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "q_R2_pos"].map(measure),
   ].filter((column) => !column.hint || heads.measures.has(column.hint));
 
   const scroll = document.getElementById("head-scroll");

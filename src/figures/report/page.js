@@ -30,7 +30,7 @@
     const kinds = report.heads.classes;
     for (const title of ["run", "phase", "state"]) header.append(element("th", title, "text"));
     header.append(element("th", "heads"));
-    for (const name of measures) header.append(element("th", name === "explained_variance" ? "PC0 var." : name));
+    for (const name of measures) header.append(element("th", titleOf(name)));
     for (const kind of kinds) header.append(element("th", kind.title));
     const rows = report.runs.map((run, i) => {
       const row = element("tr");
