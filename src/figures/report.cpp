@@ -70,6 +70,7 @@ Json figures_of(const ReportInput& input) {
                     {"title", figure.title},
                     {"caption", figure.caption},
                     {"width", figure.width},
+                    {"height", figure.height},
                     {"picture", picture(input.pictures, name)},
                     {"table", table_of(figure.data)}});
   return list;

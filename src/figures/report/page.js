@@ -61,14 +61,29 @@
     return table;
   }
 
+  // Pictures are decoded when they come near the window: the page opens at once.
+  const nearby = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) load(entry.target);
+  }, { rootMargin: "300px" });
+
+  function load(image) {
+    nearby.unobserve(image);
+    image.src = image.figure.picture;
+  }
+
+  window.addEventListener("beforeprint", () => {
+    for (const image of document.querySelectorAll("figure img:not([src])")) load(image);
+  });
+
   function fillFigures() {
     for (const figure of report.figures) {
       const box = element("figure", undefined, figure.width > 4 ? "large" : "");
       box.id = `figure-${figure.name}`;
       const image = element("img");
-      image.src = figure.picture;
       image.alt = figure.title;
-      image.decoding = "async";
+      image.style.aspectRatio = `${figure.width} / ${figure.height}`;
+      image.figure = figure;
+      nearby.observe(image);
       const caption = element("figcaption");
       caption.append(element("b", figure.title), figure.caption);
       box.append(image, caption);
