@@ -1,6 +1,5 @@
 // One point per head, or one per component: panels of runs.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -27,20 +26,8 @@ std::string plot_heads(std::size_t run) {
          "\n";
 }
 
-// Two marks and their words above the panels.
-std::string legend(double height, const std::array<KeyEntry, 2>& entries) {
-  std::string text;
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    text += fmt::format(
-        "set label '' at screen {0:.4f}, {2:.4f} point pt {3} ps 0.5 lc rgb '{4}'\n"
-        "set label '{5}' at screen {1:.4f}, {2:.4f} font ',{6}'\n",
-        i == 0 ? 0.38 : 0.58, i == 0 ? 0.395 : 0.595, 1 - 0.09 / height, entries[i].point_type,
-        entries[i].colour, entries[i].title, style::kSmall);
-  return text;
-}
-
-const std::array<KeyEntry, 2> kLayers = {{{"RoPE layers", style::kRope, style::kCircle},
-                                          {"NoPE layers", style::kNope, style::kTriangle}}};
+const std::vector<KeyEntry> kLayers = {{"RoPE layers", style::kRope, style::kCircle},
+                                       {"NoPE layers", style::kNope, style::kTriangle}};
 
 // A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
 // cut.
@@ -118,8 +105,8 @@ Figure rq_rk_scatter(const Results& results) {
                        .y_label = "|{/:Italic r}_k|"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = panels.begin() + legend(figure.height, kLayers) +
-                  "set xrange [-0.05:1.05]\nset yrange [-0.05:1.05]\n"
+  figure.script = panels.begin() + panels.key(kLayers) +
+                  "set xrange [-0.08:1.05]\nset yrange [-0.05:1.05]\n"
                   "set xtics 0.5\nset ytics 0.5\nunset grid\n";
   for (const double at : {0.3, 0.7})
     figure.script += fmt::format(
@@ -152,7 +139,7 @@ Figure bias_vs_separation(const Results& results) {
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script =
-      panels.begin() + legend(figure.height, kLayers) +
+      panels.begin() + panels.key(kLayers) +
       "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
       decades(results.frame("rotated").reals("bias_strength"));
   for (std::size_t i = 0; i < results.runs().size(); ++i)
@@ -194,11 +181,10 @@ Figure pc_roles(const Results& results) {
                        .y_label = "correlation with position"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script =
-      panels.begin() +
-      legend(figure.height, {{{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
-                              {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}}) +
-      "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
+  figure.script = panels.begin() +
+                  panels.key({{"queries, {/:Italic r}_q", style::kQuery, style::kCircle},
+                              {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}) +
+                  "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
     figure.script += fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint);

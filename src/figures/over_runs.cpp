@@ -40,7 +40,7 @@ Figure explained_variance_of_one(const Results& results) {
       "set ylabel 'share of variance'\n"
       "set yrange [0:*]\nset xrange [-0.6:9.6]\nset xtics 1\nset boxwidth 0.7\n"
       "plot data using 1:2 with boxes lc rgb '{}', \\\n"
-      "  data using 1:2:3 with yerrorbars pt 0 lw 1 lc rgb '{}'\n",
+      "  data using 1:($2 - $3):(0):(2 * $3) with vectors nohead lw 1 lc rgb '{}'\n",
       style::kQuery, style::kInk);
   figure.caption =
       "Share of the variance of a head's pooled queries and keys that each of the first ten "

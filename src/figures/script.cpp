@@ -243,11 +243,11 @@ double Key::height() const {
   return rows_.empty() ? 0 : 0.06 + kKeyRow * static_cast<double>(rows_.size());
 }
 
-std::string Key::labels() const {
+std::string Key::labels(double bottom) const {
   std::string text;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     double x = 0.5 * (figure_width_ - rows_[i].width) + 0.08;
-    const double y = 0.09 + kKeyRow * static_cast<double>(rows_.size() - 1 - i);
+    const double y = bottom + 0.09 + kKeyRow * static_cast<double>(rows_.size() - 1 - i);
     for (const auto& entry : rows_[i].entries) {
       text += fmt::format(
           "set label '' at screen {0:.4f}/width, screen {1:.4f}/height point pt {3} ps 0.6 lc rgb "
@@ -294,6 +294,11 @@ std::string Panels::begin() const {
                      0.5 * (1 + (bottom_ - options_.top) / height_)) +
          fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
                      style::kTiny);
+}
+
+std::string Panels::key(const std::vector<KeyEntry>& entries) const {
+  const Key key(entries, width_);
+  return key.labels(height_ - key.height());
 }
 
 std::string Panels::panel(int i, std::string_view title) const {

@@ -62,13 +62,13 @@ struct KeyEntry {
   int point_type;
 };
 
-// A key in centred rows at the bottom of a figure of this width. gnuplot's own key moves with the
+// A key in centred rows over a figure of this width. gnuplot's own key moves with the
 // plot and hides what is under it.
 class Key {
  public:
   Key(std::vector<KeyEntry> entries, double figure_width);
-  double height() const;  // inches; 0 without entries
-  std::string labels() const;
+  double height() const;                        // inches; 0 without entries
+  std::string labels(double bottom = 0) const;  // `bottom` inches above the figure's lower edge
 
  private:
   struct Row {
@@ -100,6 +100,7 @@ class Panels {
   double height() const { return height_; }
 
   std::string begin() const;
+  std::string key(const std::vector<KeyEntry>& entries) const;  // above the panels
   // Title and ticks of panel `i`; the plot command follows.
   std::string panel(int i, std::string_view title) const;
   std::string end() const;
