@@ -123,11 +123,12 @@ Drawn draw_figures(const DrawOptions& options) {
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = options.quiet});
   std::mutex mutex;
   std::int64_t done = 0;
-  // The report shows pictures whatever formats were asked for.
   const bool report = options.report && options.only.empty();
+  std::vector<std::string> formats = options.formats;
+  if (report) formats.insert(formats.end(), {"svg", "png"});  // it shows them, asked for or not
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
     const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw(workshop.path(), name, figure, report ? kFormats : options.formats);
+    draw(workshop.path(), name, figure, formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });

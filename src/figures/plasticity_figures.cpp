@@ -93,24 +93,48 @@ std::vector<double> largest_by_run(const Results& results, const Frame& frame,
   return largest;
 }
 
+// Bins of pair_heatmap along one axis. A head's bins share out its own context, so their width
+// differs a little from head to head: what heads have in common is the number of the bin.
+class Bins {
+ public:
+  Bins(const Results& results, const Frame& frame, const std::string& axis)
+      : low_(frame.reals(axis + "_low")),
+        high_(frame.reals(axis + "_high")),
+        width_(results.runs().size(), 0) {
+    for (std::size_t row = 0; row < frame.rows(); ++row) {
+      double& widest = width_[static_cast<std::size_t>(frame.run()[row])];
+      widest = std::max(widest, high_[row] - low_[row]);
+    }
+  }
+
+  std::int64_t number(std::size_t row) const {
+    return std::llround(low_[row] / (high_[row] - low_[row]));
+  }
+  double edge(int run, std::int64_t number) const {
+    return static_cast<double>(number) * width_[static_cast<std::size_t>(run)];
+  }
+
+ private:
+  const std::vector<double>& low_;
+  const std::vector<double>& high_;
+  std::vector<double> width_;  // (runs): of the widest bins
+};
+
 // Mean over the pairs of all heads of a run, cell by cell.
 Table pooled_cells(const Results& results) {
   const Frame& frame = results.frame("pair_heatmap");
   const auto& values = frame.reals("ap");
   const auto& pairs = frame.integers("n_pairs");
-  const std::array<const std::vector<double>*, 4> edges = {
-      &frame.reals("key_distance_low"), &frame.reals("key_distance_high"),
-      &frame.reals("query_distance_low"), &frame.reals("query_distance_high")};
+  const Bins keys(results, frame, "key_distance");
+  const Bins queries(results, frame, "query_distance");
   struct Sum {
     double weighted = 0;
     std::int64_t pairs = 0;
   };
-  std::map<std::pair<int, std::array<double, 4>>, Sum> cells;
+  std::map<std::array<std::int64_t, 3>, Sum> cells;  // run, bins of key and query distance
   for (std::size_t row = 0; row < frame.rows(); ++row) {
     if (std::isnan(values[row]) || pairs[row] == 0) continue;
-    std::array<double, 4> cell;
-    for (std::size_t i = 0; i < 4; ++i) cell[i] = (*edges[i])[row];
-    auto& sum = cells[{frame.run()[row], cell}];
+    auto& sum = cells[{frame.run()[row], keys.number(row), queries.number(row)}];
     sum.weighted += values[row] * static_cast<double>(pairs[row]);
     sum.pairs += pairs[row];
   }
@@ -124,10 +148,11 @@ Table pooled_cells(const Results& results) {
       .column("n_pairs", Table::Type::integer)
       .column("model", Table::Type::text);
   for (const auto& [place, sum] : cells) {
-    const auto& [run, cell] = place;
-    table.add({std::int64_t{run}, cell[0], cell[1], cell[2], cell[3],
-               sum.weighted / static_cast<double>(sum.pairs), sum.pairs,
-               one_line(results.runs()[static_cast<std::size_t>(run)].label)});
+    const auto [index, key, query] = place;
+    const int run = static_cast<int>(index);
+    table.add({index, keys.edge(run, key), keys.edge(run, key + 1), queries.edge(run, query),
+               queries.edge(run, query + 1), sum.weighted / static_cast<double>(sum.pairs),
+               sum.pairs, one_line(results.runs()[static_cast<std::size_t>(run)].label)});
   }
   return table;
 }
@@ -215,8 +240,9 @@ Figure plasticity_heatmap(const Results& results) {
   figure.title = "Plasticity by distance";
   figure.caption =
       "Mean attention plasticity of pairs of keys, by the distance of the two keys from each other "
-      "and the distance of their midpoint from the query. Pairs of all heads are pooled; cells "
-      "without pairs are white.";
+      "and the distance of their midpoint from the query. Pairs of all heads are pooled bin by "
+      "bin; "
+      "cells without pairs are white.";
   figure.data = pooled_cells(results);
   const Frame& cells = results.frame("pair_heatmap");
   const auto across = largest_by_run(results, cells, "key_distance_high");
