@@ -113,14 +113,22 @@ class Browser:
     def click(self, selector):
         """A real click in the middle of the first such element."""
         where = f"""(() => {{
-          const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
-          return [box.x + box.width / 2, box.y + box.height / 2, window.innerHeight];
+          const found = document.querySelector({json.dumps(selector)});
+          const box = found.getBoundingClientRect();
+          const x = box.x + box.width / 2, y = box.y + box.height / 2;
+          const there = document.elementFromPoint(x, y);
+          if (found.contains(there)) return [x, y];
+          window.scrollBy(0, y - window.innerHeight / 2);
+          return null;
         }})()"""
-        x, y, height = self.run(where)
-        if not 0 < y < height:
-            self.run(f"window.scrollBy(0, {y - height / 2})")
+        for _ in range(20):  # the page may still move while pictures come in
+            place = self.run(where)
+            if place:
+                break
             self.settle()
-            x, y, height = self.run(where)
+        else:
+            raise RuntimeError(f"{selector} cannot be clicked: something lies over it")
+        x, y = place
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
