@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "figures/figure.h"
+#include "figures/panels.h"
 #include "figures/script.h"
 #include "figures/style.h"
 
@@ -114,9 +115,9 @@ std::string shade_legend(double height) {
     text += fmt::format("set label '{}, early to late' at screen {:.4f}, {:.4f} font ',{}'\n", name,
                         x + 0.08, y, style::kSmall);
     for (int i = 0; i < 5; ++i)
-      text +=
-          fmt::format("set label '' at screen {:.4f}, {:.4f} point pt {} ps 0.5 lc rgb {}({})\n",
-                      x + 0.015 * i, y, point, function, 0.25 * i);
+      text += fmt::format(
+          "set label '' at screen {:.4f}, {:.4f} point pt {} ps 0.5*mark lc rgb {}({})\n",
+          x + 0.015 * i, y, point, function, 0.25 * i);
   };
   side("queries", "query", style::kCircle, 0.22);
   side("keys", "key", style::kSquare, 0.58);
@@ -149,9 +150,11 @@ Figure collage(const Results& results, const Plane& plane) {
         fmt::format("set xtics {}\nset ytics {}\n", step_over(scatter.reals(plane.x), heads[i]),
                     step_over(scatter.reals(plane.y), heads[i]));
     figure.script += fmt::format(
-        "plot data using ($1 == {0} && $2 == 1 ? $4 : NaN):5:(key($3)) with points pt {1} ps 0.28 "
+        "plot data using ($1 == {0} && $2 == 1 ? $4 : NaN):5:(key($3)) with points pt {1} ps "
+        "0.28*mark "
         "lc rgb variable, \\\n"
-        "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps 0.28 "
+        "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps "
+        "0.28*mark "
         "lc rgb variable\n",
         i, style::kSquare, style::kCircle);
   }

@@ -81,6 +81,7 @@ set key top left Left reverse samplen 1.6 spacing 1.0 font ',{small}' noautotitl
 set bars small
 set pointintervalbox 0
 set style fill solid noborder
+mark = format eq 'svg' ? 1.35 : 1  # SVG draws points smaller
 )";
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "figures/figure.h"
+#include "figures/panels.h"
 #include "figures/script.h"
 #include "figures/statistics.h"
 #include "figures/style.h"
@@ -13,21 +14,23 @@
 namespace qkscope {
 namespace {
 
-// Heads of one run, x against |y|, those of NoPE layers as triangles: head_points' columns.
+// Heads of one run, x against |y|, those of NoPE layers as diamonds: head_points' columns.
 std::string plot_heads(std::size_t run) {
   const auto heads = [&](int nope, const std::string& look) {
     return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):(abs($3)) with points {}",
                        run, nope, look);
   };
   return "plot \\\n" +
-         heads(0, fmt::format("pt {} ps 0.22 lc rgb '#70{}'", style::kCircle, style::kRope + 1)) +
+         heads(0,
+               fmt::format("pt {} ps 0.22*mark lc rgb '#70{}'", style::kCircle, style::kRope + 1)) +
          ", \\\n" +
-         heads(1, fmt::format("pt {} ps 0.3 lc rgb '#40{}'", style::kTriangle, style::kNope + 1)) +
+         heads(1,
+               fmt::format("pt {} ps 0.3*mark lc rgb '#40{}'", style::kDiamond, style::kNope + 1)) +
          "\n";
 }
 
 const std::vector<KeyEntry> kLayers = {{"RoPE layers", style::kRope, style::kCircle},
-                                       {"NoPE layers", style::kNope, style::kTriangle}};
+                                       {"NoPE layers", style::kNope, style::kDiamond}};
 
 // A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
 // cut.
@@ -84,7 +87,7 @@ std::string plot_spread(std::size_t run, const Spread& spread, int point, const 
   const auto x = fmt::format("($1 == {} ? $2 + {} : NaN)", run, spread.shift);
   return fmt::format(
       "  data using {0}:(${1} - ${2}):(0):(2 * ${2}) with vectors nohead lw 0.7 lc rgb '{4}', \\\n"
-      "  data using {0}:{1} with points pt {3} ps 0.35 lc rgb '{4}'",
+      "  data using {0}:{1} with points pt {3} ps 0.35*mark lc rgb '{4}'",
       x, spread.middle, spread.middle + 1, point, colour);
 }
 
@@ -96,7 +99,7 @@ Figure rq_rk_scatter(const Results& results) {
   figure.title = "Position in queries against position in keys";
   figure.caption =
       "One point per head: r_q against |r_k| on the first component. Dashed lines at 0.3 and 0.7 "
-      "bound the classes. Triangles are heads of NoPE layers.";
+      "bound the classes. Diamonds are heads of NoPE layers.";
   figure.data =
       head_points(results, {"qk", "r_q", "r_k"}, [&](std::size_t row) { return pcs[row] == 0; });
   const Panels panels({.count = static_cast<int>(results.runs().size()),
@@ -128,7 +131,7 @@ Figure bias_vs_separation(const Results& results) {
   figure.caption =
       "One point per head: separation_strength (share of the squared distance between queries and "
       "keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a logarithmic axis. "
-      "Triangles are heads of NoPE layers.";
+      "Diamonds are heads of NoPE layers.";
   figure.data = head_points(results, {"rotated", "separation_strength", "bias_strength"},
                             [](std::size_t) { return true; });
   const Panels panels({.count = static_cast<int>(results.runs().size()),

@@ -7,6 +7,7 @@
 
 #include "figures/figure.h"
 #include "figures/heatmaps.h"
+#include "figures/run_axis.h"
 #include "figures/script.h"
 #include "figures/statistics.h"
 #include "figures/style.h"

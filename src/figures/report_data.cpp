@@ -1,28 +1,18 @@
 #include "figures/report_data.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
 
-#include "core/base64.h"
-#include "core/folder.h"
+#include "figures/packed.h"
+#include "figures/report_points.h"
 #include "figures/style.h"
 
 namespace qkscope {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
-
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-template <typename T>
-std::string packed(const std::vector<T>& values) {
-  return base64(std::as_bytes(std::span(values)));
-}
 
 const char* head_column(const std::string& table) {
   const bool old_names = table == "head_metrics" || table == "head_component_weights";
@@ -154,71 +144,6 @@ Json profiles_of(const Results& results, const HeadIndex& heads) {
   return {{"start", packed(start)}, {"position", packed(positions)}, {"ap", packed(values)}};
 }
 
-constexpr std::array<const char*, 6> kAxes = {"pc0", "pc1", "a", "b", "c0", "c1"};
-
-std::uint8_t quantised(double value, double low, double high) {
-  if (std::isnan(value)) return 255;
-  if (!(high > low)) return 127;
-  return static_cast<std::uint8_t>(std::lround(254 * (value - low) / (high - low)));
-}
-
-// Points of heads in turn, queries before keys.
-class ScatterPacker {
- public:
-  explicit ScatterPacker(const Frame& frame) : frame_(frame) {
-    for (std::size_t i = 0; i < kAxes.size(); ++i) axes_[i] = &frame.reals(kAxes[i]);
-    for (const auto position : frame.integers("position")) last_ = std::max(last_, position);
-  }
-
-  void add_head(std::vector<std::size_t> rows) {
-    const auto& sides = frame_.texts("side");
-    std::stable_sort(rows.begin(), rows.end(), [&](std::size_t x, std::size_t y) {
-      return (sides[x] == "q") > (sides[y] == "q");
-    });
-    queries_.push_back(static_cast<std::uint16_t>(
-        std::count_if(rows.begin(), rows.end(), [&](auto row) { return sides[row] == "q"; })));
-    std::array<double, 6> low;
-    std::array<double, 6> high;
-    for (std::size_t i = 0; i < kAxes.size(); ++i) {
-      low[i] = std::numeric_limits<double>::infinity();
-      high[i] = -low[i];
-      for (const auto row : rows) {
-        if (std::isnan((*axes_[i])[row])) continue;
-        low[i] = std::min(low[i], (*axes_[i])[row]);
-        high[i] = std::max(high[i], (*axes_[i])[row]);
-      }
-      lows_.push_back(static_cast<float>(low[i]));
-      highs_.push_back(static_cast<float>(high[i]));
-    }
-    for (const auto row : rows) {
-      bytes_.push_back(quantised(static_cast<double>(frame_.integers("position")[row]), 0,
-                                 static_cast<double>(last_)));
-      for (std::size_t i = 0; i < kAxes.size(); ++i)
-        bytes_.push_back(quantised((*axes_[i])[row], low[i], high[i]));
-    }
-    start_.push_back(static_cast<std::uint32_t>(bytes_.size() / (1 + kAxes.size())));
-  }
-
-  Json json() const {
-    return {{"start", packed(start_)},
-            {"queries", packed(queries_)},
-            {"low", packed(lows_)},
-            {"high", packed(highs_)},
-            {"last_position", last_}};
-  }
-  std::string points() const { return packed(bytes_); }
-
- private:
-  const Frame& frame_;
-  std::array<const std::vector<double>*, 6> axes_;
-  std::int64_t last_ = 1;
-  std::vector<std::uint32_t> start_ = {0};  // (heads + 1), in points
-  std::vector<std::uint16_t> queries_;      // (heads)
-  std::vector<float> lows_;                 // (heads, 6)
-  std::vector<float> highs_;                // (heads, 6)
-  std::vector<std::uint8_t> bytes_;         // (points, 7)
-};
-
 void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& report) {
   report.json["scatter"] = nullptr;
   if (!results.has("head_scatter")) return;
@@ -226,7 +151,7 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
   std::vector<std::vector<std::size_t>> rows(heads.size());
   heads.each_row(frame, "head_scatter",
                  [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
-  ScatterPacker packer(frame);
+  PointPacker packer(frame);
   for (auto& of_head : rows) packer.add_head(std::move(of_head));
   report.json["scatter"] = packer.json();
   report.points = packer.points();
@@ -265,39 +190,6 @@ ReportHeads report_heads(const Results& results) {
       {"profile", profiles_of(results, heads)}};
   add_scatter(results, heads, report);
   return report;
-}
-
-Json report_runs(const Results& results) {
-  Json entries = Json::array();
-  const std::string list = results.folder() + "/runs.json";
-  if (path_exists(list)) {
-    const Json sweep = load_json(list);
-    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
-  }
-  Json runs = Json::array();
-  const auto with_summary = [&](Json run, const std::string& folder) {
-    const std::string summary = folder + "/summary.json";
-    if (path_exists(summary)) run["summary"] = load_json(summary);
-    runs.push_back(std::move(run));
-  };
-  // First the runs with rows, in their order: heads name them by their place here.
-  for (const auto& run : results.runs()) {
-    Json known = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
-    std::string folder = results.folder();
-    for (const auto& entry : entries) {
-      if (!entry.is_object() || entry.value("label", Json()) != run.label) continue;
-      known.update(entry);
-      if (entry.value("results", Json()).is_string())
-        folder += "/" + entry["results"].get<std::string>();
-    }
-    with_summary(std::move(known), folder);
-  }
-  for (const auto& entry : entries)
-    if (entry.is_object() &&
-        std::none_of(results.runs().begin(), results.runs().end(),
-                     [&](const Run& run) { return entry.value("label", Json()) == run.label; }))
-      runs.push_back(entry);
-  return runs;
 }
 
 }  // namespace qkscope

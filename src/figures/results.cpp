@@ -126,4 +126,12 @@ std::vector<std::vector<double>> by_run(const Results& results, const Frame& fra
   return by_run(results, frame, values, [](std::size_t) { return true; });
 }
 
+std::vector<double> largest_by_run(const Results& results, const Frame& frame,
+                                   const std::string& column) {
+  std::vector<double> largest;
+  for (const auto& group : by_run(results, frame, frame.reals(column)))
+    largest.push_back(group.empty() ? 1 : *std::max_element(group.begin(), group.end()));
+  return largest;
+}
+
 }  // namespace qkscope

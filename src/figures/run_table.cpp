@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "figures/script.h"
 #include "figures/statistics.h"
 
 namespace qkscope {

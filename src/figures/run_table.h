@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "figures/results.h"
-#include "figures/script.h"
+#include "figures/series.h"
 
 namespace qkscope {
 

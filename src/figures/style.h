@@ -44,10 +44,9 @@ inline constexpr char kQueryLate[] = "#08306B";
 inline constexpr char kKeyEarly[] = "#FBC4B4";
 inline constexpr char kKeyLate[] = "#7F0A0A";
 
-// gnuplot's point types: filled circle, filled square, filled triangle, open circle.
+// gnuplot's point types: filled circle, filled square, filled diamond.
 inline constexpr int kCircle = 7;
 inline constexpr int kSquare = 5;
-inline constexpr int kTriangle = 9;
 inline constexpr int kDiamond = 13;
 
 }  // namespace qkscope::style

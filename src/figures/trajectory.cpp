@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "figures/run_axis.h"
 #include "figures/statistics.h"
 #include "figures/style.h"
 

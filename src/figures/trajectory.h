@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "figures/figure.h"
-#include "figures/script.h"
+#include "figures/key.h"
 
 namespace qkscope {
 
