@@ -9,6 +9,7 @@ readonly packages=(
   libopenblas-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libpcre2-dev libsleef-dev
+  gnuplot-nox fonts-liberation
 )
 readonly lint_packages=(clang-format clang-tidy)
 
@@ -28,6 +29,11 @@ need_packages() {
   say "Installing ${missing[*]}"
   as_root apt-get update -q >/dev/null
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The report is tested in a real browser. Ubuntu's package of that name is only a door to snap.
+need_browser() {
+  command -v chromium >/dev/null || need_packages chromium
 }
 
 # need_python FILE: the packages named in tools/FILE, in the project's own environment.
@@ -56,6 +62,7 @@ run_tests() {  # run_tests PRESET [ctest options]
   local preset=$1
   shift
   need_packages xz-utils
+  need_browser
   need_python requirements-test.txt
   build "$preset"
   ctest --preset "$preset" -j "$(nproc)" "$@"

@@ -28,6 +28,11 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
                   "Use a seeded sample of at most N rows per file (default: all rows)")
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", options_.seed, "Seed of every sample drawn");
+  command
+      .add_option("--scatter", options_.scatter,
+                  "Rows per head and side kept for pictures in head_scatter.parquet (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   common_.add_to(command);
 }
 

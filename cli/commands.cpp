@@ -8,6 +8,7 @@ void add_commands(CLI::App& app) {
   add_compare(app);
   add_dataset(app);
   add_demo(app);
+  add_figures(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);

@@ -13,6 +13,7 @@ void add_capture(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_demo(CLI::App& app);
+void add_figures(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);

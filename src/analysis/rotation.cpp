@@ -183,6 +183,10 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   describe_b(queries, keys, pooled, difference, result);
   const Complement complement = complement_of(pooled, result.a, result.b);
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
+  if (complement.axes.rows >= 2) {
+    result.c0.assign(complement.axes.row(0), complement.axes.row(1));
+    result.c1.assign(complement.axes.row(1), complement.axes.row(2));
+  }
   result.complement = complement_pairs(queries, keys, pooled, complement, search, options);
   return result;
 }

@@ -30,8 +30,10 @@ struct ComplementPair {
 };
 
 struct RotationResult {
-  std::vector<double> a;  // (dim)
-  std::vector<double> b;  // (dim)
+  std::vector<double> a;   // (dim)
+  std::vector<double> b;   // (dim)
+  std::vector<double> c0;  // (dim): the two axes of the complement's first plane; empty when there
+  std::vector<double> c1;  // is none
   double position_r = 0;
   double r_q_a = 0;
   double r_k_a = 0;

@@ -170,6 +170,7 @@ Json options_json(const AnalyzeOptions& options) {
       {"p_alpha", p.p_alpha},
       {"heatmap_bins", p.heatmap_bins},
       {"max_tokens", options.max_tokens},
+      {"scatter", options.scatter},
       {"seed", options.seed}};
 }
 
@@ -186,6 +187,7 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", options.data_root},
+                  {"capture", run.capture},
                   {"versions", {{"qkscope", kVersion}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},
@@ -207,7 +209,7 @@ void write_results(const std::string& folder, const AnalysisRun& run, const Anal
     const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
     const std::string path = folder + "/" + result.name;
     if (i % 2 == 0) {
-      result.table.write_csv(path + ".csv");
+      if (result.csv) result.table.write_csv(path + ".csv");
     } else {
       result.table.write_parquet(path + ".parquet");
     }
