@@ -4,8 +4,10 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_analyze(app);
+  add_cache(app);
   add_capture(app);
   add_dataset(app);
+  add_download(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);

@@ -9,8 +9,10 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_cache(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_dataset(CLI::App& app);
+void add_download(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);

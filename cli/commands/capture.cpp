@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "hub/capture_inputs.h"
 
 namespace qkscope::cli {
 namespace {
@@ -116,6 +117,7 @@ void run(const Options& options) {
         std::min(options.limit, config.dataset.max_samples.value_or(options.limit));
   Shard shard;
   if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
+  fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.device);
   if (!options.dry_run) return capture(plan, options, shard);
   const auto dry = dry_run(plan, shard);

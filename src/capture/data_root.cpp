@@ -37,6 +37,13 @@ void empty_folder(const std::string& folder) {
     if (entry.path().filename() != "lock") fs::remove_all(entry.path());
 }
 
+FileLock lock_folder(const std::string& folder, FileLock::Mode mode, const std::string& root) {
+  FileLock lock(folder + "/lock", mode, FileLock::Wait::no);
+  if (!lock.held())
+    bad_input("{}: another capture is running into this folder; wait until it ends", root);
+  return lock;
+}
+
 std::vector<fs::path> head_folders(const std::string& root) {
   std::vector<fs::path> folders;
   if (!fs::is_directory(root)) return folders;
@@ -60,24 +67,24 @@ std::string DataRoot::part(const Shard& shard) const {
   return fmt::format("{}/{:05}-of-{:05}", parts(), shard.index, shard.count);
 }
 
-std::vector<FolderLock> DataRoot::lock(const Shard& shard) const {
+std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
   if (fs::exists(path_) && !fs::is_directory(path_))
     bad_input("{}: output.data_root is a file, expected a folder", path_);
   make_folders(parts());
-  std::vector<FolderLock> locks;
+  std::vector<FileLock> locks;
   if (shard.count == 1) {
     locks.push_back(lock_whole());
   } else {
-    locks.emplace_back(parts() + "/lock", FolderLock::Mode::shared, path_);
+    locks.push_back(lock_folder(parts(), FileLock::Mode::shared, path_));
     make_folders(part(shard));
-    locks.emplace_back(part(shard) + "/lock", FolderLock::Mode::exclusive, path_);
+    locks.push_back(lock_folder(part(shard), FileLock::Mode::exclusive, path_));
   }
   make_folders(part(shard));
   return locks;
 }
 
-FolderLock DataRoot::lock_whole() const {
-  return {parts() + "/lock", FolderLock::Mode::exclusive, path_};
+FileLock DataRoot::lock_whole() const {
+  return lock_folder(parts(), FileLock::Mode::exclusive, path_);
 }
 
 bool DataRoot::finished() const {
@@ -141,7 +148,7 @@ void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
       empty_folder(part(other));
       continue;
     }
-    const FolderLock lock(part(other) + "/lock", FolderLock::Mode::exclusive, path_);
+    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive, path_);
     fs::remove_all(part(other));
   }
 }

@@ -10,25 +10,9 @@
 
 #include "capture/example_source.h"
 #include "capture/journal.h"
+#include "core/file_lock.h"
 
 namespace qkscope {
-
-// A lock on a file that the system drops when the process ends, however it ends.
-class FolderLock {
- public:
-  enum class Mode { shared, exclusive };
-
-  // Refuses when another process holds it: `root` names the folder in the message.
-  FolderLock(const std::string& file, Mode mode, const std::string& root);
-  ~FolderLock();
-  FolderLock(FolderLock&& other) noexcept;
-  FolderLock& operator=(FolderLock&&) = delete;
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int file_ = -1;
-};
 
 class DataRoot {
  public:
@@ -41,8 +25,8 @@ class DataRoot {
   std::string state_file() const { return path_ + "/_saver_state.json"; }
 
   // One writer at a time: shards run beside each other, a run without shards and a merge alone.
-  std::vector<FolderLock> lock(const Shard& shard) const;
-  FolderLock lock_whole() const;
+  std::vector<FileLock> lock(const Shard& shard) const;
+  FileLock lock_whole() const;
 
   bool finished() const;  // the state file, written last, is there
   // The finished capture must be of this identity, else it is bad input that says what differs.

@@ -1,0 +1,144 @@
+#include "hub/fetch.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "checkpoint/hub_cache.h"
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/log.h"
+#include "core/mapped_file.h"
+#include "core/text.h"
+#include "corpus/split_files.h"
+#include "hub/download.h"
+#include "hub/file_choice.h"
+
+namespace qkscope {
+namespace {
+
+// One revision of a repository on its way into the cache.
+class Fetch {
+ public:
+  Fetch(Repository repository, std::string revision, FileChoice choice, const FetchOptions& options)
+      : repository_(std::move(repository)),
+        revision_(revision.empty() ? "main" : std::move(revision)),
+        choice_(std::move(choice)),
+        options_(options),
+        client_(hub_settings(), options.stop),
+        cache_(repository_) {}
+
+  // "" where the Hub may not be asked and the cache knows nothing of the revision.
+  std::string run() {
+    const auto known = cached_commit(repository_.kind, repository_.id, revision_);
+    const bool offline = client_.settings().offline;
+    if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
+      return cache_.snapshot(known);
+    if (offline) return known.empty() ? "" : unchecked_snapshot(known);
+    try {
+      return download();
+    } catch (const Error& error) {
+      const bool usable =
+          !known.empty() && !load_tree(cache_.folder(), known) && is_folder(cache_.snapshot(known));
+      if (error.kind() == ErrorKind::bad_input || !usable || options_.refresh) throw;
+      log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
+      return cache_.snapshot(known);
+    }
+  }
+
+ private:
+  std::string where(const std::string& commit) const {
+    return fmt::format("{} {}, revision {} ({})", repository_.kind_name(), repository_.id,
+                       revision_, commit.substr(0, 7));
+  }
+
+  // Whether the listing of the commit is known and every file that is needed lies in the snapshot.
+  bool is_complete(const std::string& commit, bool explain) const {
+    const auto tree = load_tree(cache_.folder(), commit);
+    if (!tree) return false;
+    std::vector<std::string> missing;
+    const auto read = [&](const std::string& path) -> std::optional<std::string> {
+      if (const auto* file = find_file(*tree, path); cache_.has_file(commit, *file))
+        return std::string(MappedFile(cache_.snapshot(commit) + "/" + path).text());
+      missing.push_back(path);
+      return {};
+    };
+    const auto chosen = choice_(paths_of(*tree), read, where(commit));
+    if (chosen)
+      for (const auto& path : *chosen)
+        if (!cache_.has_file(commit, *find_file(*tree, path))) missing.push_back(path);
+    if (explain && !missing.empty())
+      bad_input(
+          "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
+          "download' with the network on",
+          where(commit), fmt::join(missing, ", "));
+    return missing.empty();
+  }
+
+  // Without a listing nobody can say what is missing; whoever reads the files will notice.
+  std::string unchecked_snapshot(const std::string& commit) const {
+    return is_folder(cache_.snapshot(commit)) ? cache_.snapshot(commit) : "";
+  }
+
+  std::string download() {
+    const auto commit =
+        is_commit(revision_) ? revision_ : fetch_commit(client_, repository_, revision_);
+    auto tree = load_tree(cache_.folder(), commit);
+    if (!tree) {
+      tree = fetch_tree(client_, repository_, commit);
+      store_tree(cache_.folder(), commit, *tree);
+    }
+    const auto read = [&](const std::string& path) {
+      download_files(client_, repository_, commit, {*find_file(*tree, path)}, true);
+      return std::optional(std::string(MappedFile(cache_.snapshot(commit) + "/" + path).text()));
+    };
+    std::vector<RemoteFile> files;
+    for (const auto& path : choice_(paths_of(*tree), read, where(commit)).value())
+      files.push_back(*find_file(*tree, path));
+    download_files(client_, repository_, commit, files, options_.quiet);
+    cache_.set_ref(revision_, commit);
+    return cache_.snapshot(commit);
+  }
+
+  Repository repository_;
+  std::string revision_;
+  FileChoice choice_;
+  FetchOptions options_;
+  HubClient client_;
+  CacheWriter cache_;
+};
+
+// "texts.jsonl" is a file that is not there, not a dataset to ask the Hub for.
+bool is_remote_name(const std::string& name) {
+  return is_repository_id(name) &&
+         std::none_of(kDataEndings.begin(), kDataEndings.end(),
+                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
+                             const FetchOptions& options) {
+  const bool named = !path_exists(name_or_folder) && is_repository_id(name_or_folder) &&
+                     (revision.empty() || is_revision(revision));
+  if (!named) return resolve_checkpoint(name_or_folder, revision);
+  Fetch fetch({{RepositoryKind::model, name_or_folder}}, revision,
+              checkpoint_files(options.weights), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
+
+std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
+  if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+  Fetch fetch({{RepositoryKind::model, name_or_path}}, "", tokenizer_files(), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+}
+
+std::string fetch_dataset(const CorpusOptions& corpus, const FetchOptions& options) {
+  if (path_exists(corpus.path) || !is_remote_name(corpus.path)) return corpus.path;
+  Fetch fetch({{RepositoryKind::dataset, corpus.path}}, "", dataset_files(corpus), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_dataset(corpus.path) : folder;
+}
+
+}  // namespace qkscope
