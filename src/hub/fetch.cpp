@@ -91,8 +91,9 @@ class Fetch {
       download_files(client_, repository_, commit, {*find_file(*tree, path)}, true);
       return std::optional(std::string(MappedFile(cache_.snapshot(commit) + "/" + path).text()));
     };
+    const auto chosen = choice_(paths_of(*tree), read, where(commit));
     std::vector<RemoteFile> files;
-    for (const auto& path : choice_(paths_of(*tree), read, where(commit)).value())
+    for (const auto& path : chosen.value())
       files.push_back(*find_file(*tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
     cache_.set_ref(revision_, commit);

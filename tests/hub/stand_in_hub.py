@@ -1,0 +1,457 @@
+"""A Hugging Face Hub on loopback for the tests: the endpoints that clients use, large files on a
+second server, and faults on demand.
+
+    with StandInHub() as hub:
+        hub.model("org/name").put({"config.json": b"{}"})
+        hub.fault("/resolve/", Status(503), times=2)
+        ... a client with HF_ENDPOINT=hub.endpoint ...
+        hub.requests  # what was asked, in order
+"""
+
+import base64
+import dataclasses
+import hashlib
+import http.server
+import json
+import re
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+
+from stand_in_repository import File, Repository, is_large
+
+TOKEN = "hf_stand_in_token"
+
+
+@dataclasses.dataclass
+class Status:
+    """Answers with a status instead of what was asked for."""
+    code: int
+    headers: dict = dataclasses.field(default_factory=dict)
+    body: bytes = b"{}"
+
+
+@dataclasses.dataclass
+class Body:
+    """Answers as usual but spoils the body: cut it after so many bytes, change a byte, wait after
+    each piece, or send nothing more for so long."""
+    cut: int = None
+    flip: bool = False
+    piece: int = None
+    pause: float = 0.0
+    stall: float = 0.0
+    quietly: bool = False   # ends without saying how long the body should have been
+
+
+class Drop:
+    """Closes the connection without an answer."""
+
+
+class After:
+    """Does what was asked, and then closes the connection without an answer."""
+
+
+@dataclasses.dataclass
+class Fault:
+    match: str
+    action: object
+    times: int
+    method: str = None
+
+
+@dataclasses.dataclass
+class Request:
+    server: str   # "hub" or "storage"
+    method: str
+    path: str
+    headers: dict
+    body: bytes
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that went away is no mistake of ours
+            super().handle_error(request, client_address)
+
+
+class StandInHub:
+    def __init__(self, page_size=1000, multipart_from=None, chunk=1000, token=TOKEN):
+        self.repositories, self.objects, self.parts = {}, {}, {}
+        self.requests, self.faults = [], []
+        self.page_size, self.multipart_from, self.chunk, self.token = page_size, multipart_from, chunk, token
+        self.may_write = True
+        self.lock = threading.RLock()
+        self.servers = {name: self.start(name, handler)
+                        for name, handler in (("hub", HubHandler), ("storage", StorageHandler))}
+        self.endpoint = "http://127.0.0.1:%d" % self.servers["hub"].server_port
+        self.storage = "http://127.0.0.1:%d" % self.servers["storage"].server_port
+
+    def start(self, name, handler):
+        server = Server(("127.0.0.1", 0), handler)
+        server.hub, server.name = self, name
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return server
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for server in self.servers.values():
+            server.shutdown()
+            server.server_close()
+
+    def model(self, repo_id, **options):
+        return self.repositories.setdefault(("models", repo_id), Repository(**options))
+
+    def dataset(self, repo_id, **options):
+        return self.repositories.setdefault(("datasets", repo_id), Repository(**options))
+
+    def fault(self, match, action, times=1, method=None):
+        self.faults.append(Fault(match, action, times, method))
+
+    def take_fault(self, method, path):
+        with self.lock:
+            for fault in self.faults:
+                if fault.times > 0 and fault.match in path and fault.method in (None, method):
+                    fault.times -= 1
+                    return fault.action
+        return None
+
+    def asked(self, match, method=None):
+        return [r for r in self.requests if match in r.path and method in (None, r.method)]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    @property
+    def hub(self):
+        return self.server.hub
+
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.hub.requests.append(Request(self.server.name, self.command, self.path,
+                                         {k.lower(): v for k, v in self.headers.items()}, body))
+        self.action = self.hub.take_fault(self.command, self.path)
+        if isinstance(self.action, Drop):
+            return self.hang_up()
+        if isinstance(self.action, Status):
+            return self.answer(self.action.code, self.action.body, self.action.headers)
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        for method, pattern, function in self.ROUTES:
+            found = re.fullmatch(pattern, url.path)
+            if found and self.command in method.split():
+                arguments = [urllib.parse.unquote(group or "") for group in found.groups()]
+                return function(self, *arguments, query=query, body=body)
+        return self.answer(404, b"{}", {"X-Error-Code": "EntryNotFound"})
+
+    do_POST = do_PUT = do_HEAD = do_GET
+
+    def hang_up(self):
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def answer(self, code, body=b"", headers=None):
+        if isinstance(self.action, After):
+            return self.hang_up()
+        fault = self.action if isinstance(self.action, Body) else Body()
+        if fault.flip and body:
+            body = bytes([body[0] ^ 1]) + body[1:]
+        self.send_response(code)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if fault.quietly:
+            self.send_header("Connection", "close")
+        elif code != 204 and "Content-Length" not in (headers or {}):
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.send(body, fault)
+
+    def send(self, body, fault):
+        whole = len(body)
+        if fault.cut is not None:
+            body = body[:fault.cut]
+        size = fault.piece or len(body) or 1
+        try:
+            for begin in range(0, len(body), size):
+                self.wfile.write(body[begin:begin + size])
+                time.sleep(fault.pause)
+            time.sleep(fault.stall)
+        except OSError:
+            self.close_connection = True
+        if len(body) < whole:
+            self.hang_up()
+
+    def json(self, value, code=200, headers=None):
+        self.answer(code, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def ranged(self, content, headers=None):
+        """The content, or the part of it that a Range header asks for."""
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        headers = {"Accept-Ranges": "bytes", **(headers or {})}
+        if not wanted:
+            return self.answer(200, content, headers)
+        begin, end = int(wanted[1]), min(int(wanted[2] or len(content)), len(content) - 1)
+        if begin >= len(content):
+            return self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+        headers["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
+        return self.answer(206, content[begin:end + 1], headers)
+
+
+def with_repository(function):
+    """Gives the repository where the token may see it, else the answer the Hub gives."""
+    def route(self, kind, repo_id, *arguments, query, body):
+        repository = self.hub.repositories.get((kind or "models", repo_id))
+        known = self.headers.get("Authorization") == f"Bearer {self.hub.token}"
+        if repository is None or (repository.private and not known):
+            return self.json({"error": "Repository not found"}, 404 if known else 401,
+                             {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+        if repository.gated and not known:
+            return self.json({"error": "gated"}, 401 if not self.headers.get("Authorization") else 403,
+                             {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to it is restricted."})
+        if self.command in ("POST", "PUT") and not repository_is_read(self.path) and not (
+                known and self.hub.may_write):
+            return self.json({"error": "You don't have the rights"}, 403)
+        return function(self, repository, kind or "models", repo_id, *arguments, query=query, body=body)
+    return route
+
+
+def repository_is_read(path):
+    return "/paths-info/" in path
+
+
+def with_commit(function):
+    """Gives the commit that the revision stands for."""
+    @with_repository
+    def route(self, repository, kind, repo_id, revision, *arguments, query, body):
+        sha = repository.resolve(revision)
+        if sha is None:
+            return self.json({"error": "Invalid rev id"}, 404,
+                             {"X-Error-Code": "RevisionNotFound", "X-Error-Message": f"Invalid rev id: {revision}"})
+        return function(self, repository, kind, repo_id, sha, *arguments, query=query, body=body)
+    return route
+
+
+class HubHandler(Handler):
+    @with_commit
+    def info(self, repository, kind, repo_id, sha, query, body):
+        files = repository.commits[sha]
+        self.json({"id": repo_id, "_id": "0", "sha": sha, "private": repository.private, "tags": [], "gated": False,
+                   "disabled": False, "downloads": 0, "likes": 0, "lastModified": "2026-01-01T00:00:00.000Z",
+                   "siblings": [{"rfilename": path} for path in sorted(files)]})
+
+    def main_info(self, kind, repo_id, query, body):
+        self.info(kind, repo_id, "main", query=query, body=body)
+
+    @with_commit
+    def tree(self, repository, kind, repo_id, sha, folder, query, body):
+        folder = folder.strip("/")
+        prefix = folder + "/" if folder else ""
+        entries, folders = [], set()
+        for path, file in sorted(repository.commits[sha].items()):
+            if not path.startswith(prefix):
+                continue
+            parts = path[len(prefix):].split("/")
+            folders.update(prefix + "/".join(parts[:i]) for i in range(1, len(parts)))
+            entries.append(file.entry(path))
+        entries += [{"type": "directory", "path": path, "oid": "0" * 40, "size": 0} for path in sorted(folders)]
+        if query.get("recursive", "").lower() not in ("true", "1"):
+            entries = [e for e in entries if "/" not in e["path"][len(prefix):]]
+        if folder and not entries:
+            return self.json({"error": "not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+        begin = int(query.get("cursor", 0))
+        headers = {}
+        if begin + self.hub.page_size < len(entries):
+            url = urllib.parse.urlsplit(self.path)
+            query["cursor"] = begin + self.hub.page_size
+            headers["Link"] = f'<{self.hub.endpoint}{url.path}?{urllib.parse.urlencode(query)}>; rel="next"'
+        self.json(entries[begin:begin + self.hub.page_size], headers=headers)
+
+    def whole_tree(self, kind, repo_id, revision, query, body):
+        self.tree(kind, repo_id, revision, "", query=query, body=body)
+
+    @with_commit
+    def paths_info(self, repository, kind, repo_id, sha, query, body):
+        if "json" in self.headers.get("Content-Type", ""):
+            paths = json.loads(body)["paths"]
+        else:
+            paths = urllib.parse.parse_qs(body.decode())["paths"]
+        files, entries = repository.commits[sha], []
+        for path in paths:
+            path = path.strip("/")
+            if path in files:
+                entries.append(files[path].entry(path))
+            elif any(name.startswith(path + "/") for name in files):
+                entries.append({"type": "directory", "path": path, "oid": "0" * 40, "size": 0})
+        self.json(entries)
+
+    @with_repository
+    def refs(self, repository, kind, repo_id, query, body):
+        branches = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": sha}
+                    for name, sha in repository.branches.items()]
+        self.json({"branches": branches, "tags": [], "converts": []})
+
+    @with_commit
+    def resolve(self, repository, kind, repo_id, sha, path, query, body):
+        file = repository.commits[sha].get(path)
+        if file is None:
+            return self.json({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+        headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": sha}
+        if not file.large:
+            if self.command == "HEAD":
+                return self.answer(200, b"", {**headers, "Content-Length": str(len(file.content))})
+            return self.ranged(file.content, headers)
+        self.hub.objects[file.sha256] = file.content
+        return self.answer(302, b"", {**headers, "X-Linked-Etag": f'"{file.sha256}"',
+                                      "X-Linked-Size": str(len(file.content)),
+                                      "Location": f"{self.hub.storage}/objects/{file.sha256}?signature=secret"})
+
+    def create(self, query, body):
+        wish = json.loads(body)
+        if self.headers.get("Authorization") != f"Bearer {self.hub.token}" or not self.hub.may_write:
+            return self.json({"error": "You don't have the rights to create a dataset under this namespace"}, 403)
+        key = (wish.get("type", "model") + "s", "/".join(filter(None, (wish.get("organization"), wish["name"]))))
+        if key in self.hub.repositories:
+            return self.json({"error": "You already created this dataset repo"}, 409)
+        private = wish.get("private", False) or wish.get("visibility") == "private"
+        self.hub.repositories[key] = Repository(private=private)
+        self.hub.repositories[key].put({".gitattributes": b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"})
+        return self.json({"url": f"{self.hub.endpoint}/{key[0]}/{key[1]}"})
+
+    @with_repository
+    def branch(self, repository, kind, repo_id, name, query, body):
+        if name in repository.branches:
+            return self.json({"error": "Reference already exists"}, 409)
+        start = repository.resolve(json.loads(body or b"{}").get("startingPoint", "main"))
+        repository.branches[name] = start
+        return self.json({})
+
+    @with_commit
+    def preupload(self, repository, kind, repo_id, sha, query, body):
+        answers = []
+        for wish in json.loads(body)["files"]:
+            there = repository.commits[sha].get(wish["path"])
+            answers.append({"path": wish["path"], "uploadMode": "lfs" if is_large(wish["path"]) else "regular",
+                            "shouldIgnore": False, "oid": there.git_sha1 if there else None})
+        self.json({"files": answers})
+
+    @with_repository
+    def batch(self, repository, kind, repo_id, query, body):
+        self.json({"transfer": "basic",
+                   "objects": [self.upload_action(wish["oid"], wish["size"]) for wish in json.loads(body)["objects"]]},
+                  headers={"Content-Type": "application/vnd.git-lfs+json"})
+
+    def upload_action(self, oid, size):
+        answer = {"oid": oid, "size": size}
+        if oid in self.hub.objects:
+            return answer
+        upload = {"href": f"{self.hub.storage}/objects/{oid}?signature=secret"}
+        if self.hub.multipart_from is not None and size >= self.hub.multipart_from:
+            count = -(-size // self.hub.chunk)
+            header = {"chunk_size": str(self.hub.chunk)}
+            header.update({f"{i + 1:05}": f"{self.hub.storage}/parts/{oid}/{i + 1}?signature=secret"
+                           for i in range(count)})
+            upload = {"href": f"{self.hub.endpoint}/complete/{oid}", "header": header}
+        answer["actions"] = {"upload": upload, "verify": {"href": f"{self.hub.endpoint}/verify/{oid}"}}
+        return answer
+
+    def complete(self, oid, query, body):
+        parts = json.loads(body)["parts"]
+        pieces = [self.hub.parts.get((oid, part["partNumber"])) for part in parts]
+        if None in pieces or any(part["etag"] != f'"{hashlib.md5(piece).hexdigest()}"'
+                                 for part, piece in zip(parts, pieces)):
+            return self.json({"error": "a part is missing"}, 400)
+        return self.store(oid, b"".join(pieces))
+
+    def store(self, oid, content):
+        if hashlib.sha256(content).hexdigest() != oid:
+            return self.json({"error": "the content does not have this sum"}, 400)
+        self.hub.objects[oid] = content
+        return self.json({})
+
+    def verify(self, oid, query, body):
+        there = self.hub.objects.get(oid)
+        if there is None or len(there) != json.loads(body)["size"]:
+            return self.json({"error": "not uploaded"}, 404)
+        return self.json({})
+
+    @with_repository
+    def commit(self, repository, kind, repo_id, branch, query, body):
+        with self.hub.lock:
+            head = repository.branches.get(branch)
+            if head is None:
+                return self.json({"error": "Invalid rev id"}, 404, {"X-Error-Code": "RevisionNotFound"})
+            files = dict(repository.commits[head])
+            for line in body.splitlines():
+                item = json.loads(line)
+                value = item["value"]
+                if item["key"] == "header" and value.get("parentCommit", head) != head:
+                    return self.json({"error": "A commit has happened since."}, 412)
+                if item["key"] == "file":
+                    files[value["path"]] = File(base64.b64decode(value["content"]), False)
+                elif item["key"] == "lfsFile":
+                    if value["oid"] not in self.hub.objects:
+                        return self.json({"error": "LFS pointer pointed to a file that does not exist"}, 400)
+                    files[value["path"]] = File(self.hub.objects[value["oid"]], True)
+                elif item["key"] == "deletedFile":
+                    if files.pop(value["path"], None) is None:
+                        return self.json({"error": "A file with this name doesn't exist"}, 404)
+            sha = repository.commit(branch, files)
+        return self.json({"commitUrl": f"{self.hub.endpoint}/{kind}/{repo_id}/commit/{sha}", "commitOid": sha,
+                          "success": True})
+
+    API = r"/api/(models|datasets)/([^/]+(?:/[^/]+)?)"
+    PAGE = r"/(?:(datasets)/)?([^/]+/[^/]+?)"
+    ROUTES = [
+        ("GET", API + r"/revision/([^/]+)", info),
+        ("GET", API + r"/tree/([^/]+)", whole_tree),
+        ("GET", API + r"/tree/([^/]+)/(.*)", tree),
+        ("POST", API + r"/paths-info/([^/]+)", paths_info),
+        ("GET", API + r"/refs", refs),
+        ("POST", r"/api/repos/create", create),
+        ("POST", API + r"/branch/([^/]+)", branch),
+        ("POST", API + r"/preupload/([^/]+)", preupload),
+        ("POST", API + r"/commit/([^/]+)", commit),
+        ("GET", API, main_info),
+        ("POST", PAGE + r"\.git/info/lfs/objects/batch", batch),
+        ("POST", r"/complete/(\w+)", complete),
+        ("POST", r"/verify/(\w+)", verify),
+        ("GET HEAD", PAGE + r"/resolve/([^/]+)/(.*)", resolve),
+    ]
+
+
+class StorageHandler(Handler):
+    def get_object(self, oid, query, body):
+        content = self.hub.objects.get(oid)
+        if content is None:
+            return self.answer(404)
+        if self.command == "HEAD":
+            return self.answer(200, b"", {"Content-Length": str(len(content))})
+        return self.ranged(content, {"ETag": '"storage"'})
+
+    def put_object(self, oid, query, body):
+        if hashlib.sha256(body).hexdigest() != oid:
+            return self.answer(400, b"the content does not have this sum")
+        self.hub.objects[oid] = body
+        return self.answer(200)
+
+    def put_part(self, oid, number, query, body):
+        self.hub.parts[(oid, int(number))] = body
+        return self.answer(200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
+
+    ROUTES = [
+        ("GET HEAD", r"/objects/(\w+)", get_object),
+        ("PUT", r"/objects/(\w+)", put_object),
+        ("PUT", r"/parts/(\w+)/(\d+)", put_part),
+    ]
