@@ -45,7 +45,7 @@ if(NOT (SLEEF_INCLUDE_DIR AND SLEEF_LIBRARY))
 endif()
 
 # libcurl and OpenSSL talk to the Hugging Face Hub.
-find_package(CURL 7.85 QUIET)
+find_package(CURL 7.87 QUIET)  # older ones can end the program by SIGPIPE
 find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
 if(CURL_FOUND AND OpenSSL_FOUND)
   set(QKSCOPE_HAVE_NETWORK ON)

@@ -17,6 +17,7 @@ struct Options {
   std::string id;
   std::string revision;
   bool dataset = false;
+  bool weights = false;
   bool json = false;
 };
 
@@ -75,12 +76,17 @@ void list(const Options& options) {
     print_text(entries);
 }
 
-void remove(const Options& options) {
-  options.common.apply();
+std::uint64_t remove_chosen(const Options& options) {
   const RepositoryName repository{options.dataset ? RepositoryKind::dataset : RepositoryKind::model,
                                   options.id};
-  const auto bytes = options.revision.empty() ? remove_repository(repository)
-                                              : remove_revision(repository, options.revision);
+  if (options.weights) return evict_weights(options.id, options.revision);
+  return options.revision.empty() ? remove_repository(repository)
+                                  : remove_revision(repository, options.revision);
+}
+
+void remove(const Options& options) {
+  options.common.apply();
+  const auto bytes = remove_chosen(options);
   if (!options.common.quiet) fmt::print("{} freed\n", format_bytes(bytes));
 }
 
@@ -91,7 +97,11 @@ void add_remove(CLI::App& cache) {
   command->add_option("id", options->id, "org/name of the model or dataset")->required();
   command->add_option("--revision", options->revision,
                       "Remove only this branch, tag or commit; files that others share stay");
-  command->add_flag("--dataset", options->dataset, "It is a dataset");
+  auto* dataset = command->add_flag("--dataset", options->dataset, "It is a dataset");
+  command
+      ->add_flag("--weights", options->weights,
+                 "Remove only the weights of a revision (default: main)")
+      ->excludes(dataset);
   options->common.add_to(*command);
   command->callback([options] { remove(*options); });
 }

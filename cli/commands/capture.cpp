@@ -11,6 +11,7 @@
 #include "capture/run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/publishing.h"
 #include "cli/shard.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -30,6 +31,7 @@ struct Options {
   bool resume = false;  // what happens anyway
   bool overwrite = false;
   bool dry_run = false;
+  bool no_publish = false;
   bool json = false;
 };
 
@@ -94,6 +96,19 @@ void print_result(const CaptureResult& result, const CapturePlan& plan, const Op
   }
 }
 
+// A trial with --limit must not take the place of a whole capture.
+void publish(const OutputConfig& output, const Options& options) {
+  if (!output.hf_repo_id || options.no_publish) return;
+  if (options.limit == 0)
+    publish_finished(output.data_root, {.repo = *output.hf_repo_id,
+                                        .branch = output.hf_branch.value_or(""),
+                                        .private_repo = output.private_repo,
+                                        .quiet = options.common.quiet});
+  else if (!options.common.quiet)
+    fmt::print("not published: captured with --limit; 'qkscope publish {}' does it all the same\n",
+               output.data_root);
+}
+
 void capture(const CapturePlan& plan, const Options& options, const Shard& shard) {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
   const auto result = run_capture(plan, {.shard = shard,
@@ -101,6 +116,9 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
                                          .quiet = options.common.quiet,
                                          .stop = &stop_requested});
   if (!options.common.quiet) print_result(result, plan, options);
+  if (result.outcome == CaptureResult::Outcome::finished ||
+      result.outcome == CaptureResult::Outcome::already_finished)
+    publish(plan.config.output, options);
   if (result.outcome != CaptureResult::Outcome::interrupted) return;
   std::fflush(stdout);
   std::signal(stop_signal, SIG_DFL);  // the shell sees that it was stopped, not that it is done
@@ -146,6 +164,8 @@ void set_up_capture(CLI::App& command) {
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--overwrite", options->overwrite, "Start again, replacing what is there");
   command.add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
+  command.add_flag("--no-publish", options->no_publish,
+                   "Do not publish, whatever output.hf_repo_id says");
   command.add_flag("--json", options->json, "With --dry-run: print one JSON object");
   options->common.add_to(command);
   command.callback([options] { run(*options); });

@@ -93,8 +93,7 @@ class Fetch {
     };
     const auto chosen = choice_(paths_of(*tree), read, where(commit));
     std::vector<RemoteFile> files;
-    for (const auto& path : chosen.value())
-      files.push_back(*find_file(*tree, path));
+    for (const auto& path : chosen.value()) files.push_back(*find_file(*tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
     cache_.set_ref(revision_, commit);
     return cache_.snapshot(commit);

@@ -42,7 +42,8 @@ class Body:
     piece: int = None
     pause: float = 0.0
     stall: float = 0.0
-    quietly: bool = False   # ends without saying how long the body should have been
+    quietly: bool = False      # ends without saying how long the body should have been
+    no_ranges: bool = False    # sends all of it, whatever part was asked for
 
 
 class Drop:
@@ -85,6 +86,8 @@ class StandInHub:
         self.requests, self.faults = [], []
         self.page_size, self.multipart_from, self.chunk, self.token = page_size, multipart_from, chunk, token
         self.may_write = True
+        self.throttle = Body()   # how bodies are sent that no fault spoils
+        self.upload_pause = 0.0  # seconds before an upload is stored
         self.lock = threading.RLock()
         self.servers = {name: self.start(name, handler)
                         for name, handler in (("hub", HubHandler), ("storage", StorageHandler))}
@@ -164,7 +167,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self, code, body=b"", headers=None):
         if isinstance(self.action, After):
             return self.hang_up()
-        fault = self.action if isinstance(self.action, Body) else Body()
+        fault = self.action if isinstance(self.action, Body) else self.hub.throttle
         if fault.flip and body:
             body = bytes([body[0] ^ 1]) + body[1:]
         self.send_response(code)
@@ -200,7 +203,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """The content, or the part of it that a Range header asks for."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         headers = {"Accept-Ranges": "bytes", **(headers or {})}
-        if not wanted:
+        if not wanted or getattr(self.action, "no_ranges", False):
             return self.answer(200, content, headers)
         begin, end = int(wanted[1]), min(int(wanted[2] or len(content)), len(content) - 1)
         if begin >= len(content):
@@ -443,6 +446,7 @@ class StorageHandler(Handler):
     def put_object(self, oid, query, body):
         if hashlib.sha256(body).hexdigest() != oid:
             return self.answer(400, b"the content does not have this sum")
+        time.sleep(self.hub.upload_pause)
         self.hub.objects[oid] = body
         return self.answer(200)
 
