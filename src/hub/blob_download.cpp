@@ -109,13 +109,14 @@ void BlobDownload::run() {
   const auto lock = cache_.lock(file_);
   if (!cache_.has_blob(file_)) {  // else another process was faster
     Partial partial(cache_.blob(file_), file_);
-    for (int spoiled = 0;; partial.start_again()) {
-      continue_partial(partial);
-      if (partial.sum_is_right()) break;
-      log::warn("{}: what came is not what the Hub announced; downloading it again", file_.path);
-      if (++spoiled == kMostSpoiled)
+    continue_partial(partial);
+    for (int spoiled = 1; !partial.sum_is_right(); ++spoiled) {
+      partial.start_again();
+      if (spoiled == kMostSpoiled)
         failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
                 url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256", file_.etag());
+      log::warn("{}: what came is not what the Hub announced; downloading it again", file_.path);
+      continue_partial(partial);
     }
     partial.become(cache_.blob(file_));
   }

@@ -145,6 +145,8 @@ void set_body(Exchange& state) {
   const auto& request = state.request;
   CURL* handle = state.handle;
   if (request.method == "POST") {
+    // On a kept connection that turns out dead libcurl would send it again by itself.
+    curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(handle, CURLOPT_POST, 1L);
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
     curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,

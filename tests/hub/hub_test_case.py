@@ -1,8 +1,9 @@
 """What the tests of the Hub share: a stand-in, a folder, and the program run as a user would.
 
-Each test file is a program: FILE BIN_FOLDER [unittest options]
+Each test file is a program: FILE BIN_FOLDER [WORD ...]
 """
 
+import concurrent.futures
 import functools
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from stand_in_hub import TOKEN, StandInHub
@@ -111,5 +113,30 @@ class HubTestCase(unittest.TestCase):
         self.assertEqual(left, [])
 
 
+def all_tests(suite):
+    for item in suite:
+        yield from all_tests(item) if isinstance(item, unittest.TestSuite) else [item]
+
+
+def run_one(test):
+    result = unittest.TestResult()
+    begin = time.monotonic()
+    test.run(result)
+    trouble = [text for _, text in result.failures + result.errors]
+    line = f"{'FAIL' if trouble else 'ok  '} {time.monotonic() - begin:6.1f} s  {test.id()}\n"
+    sys.stdout.write(line + "".join(trouble))
+    sys.stdout.flush()
+    return not trouble
+
+
 def main():
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
+    """Runs the tests of the calling file, or those whose names hold a word given as an option. They wait for
+    servers and pauses most of the time, so several run at once."""
+    words = sys.argv[2:]
+    tests = [test for test in all_tests(unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
+             if not words or any(word in test.id() for word in words)]
+    tiny_checkpoint()
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        passed = list(pool.map(run_one, tests))
+    print(f"{sum(passed)} of {len(tests)} passed")
+    sys.exit(0 if tests and all(passed) else 1)

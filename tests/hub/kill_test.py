@@ -1,6 +1,6 @@
 """Downloads and uploads that are killed at random moments: the next call completes, nothing is corrupt.
 
-kill_test.py BIN_FOLDER [--kills N] [unittest options]
+kill_test.py BIN_FOLDER [--kills N]
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class KillTestCase(HubTestCase):
             whole += 1
         self.run_program(*command)
         finished()
-        print(f"{kills} kills, {whole} runs were faster", file=sys.stderr)
+        print(f"{kills} kills, {whole} runs were faster")
 
 
 class KilledDownload(KillTestCase):
