@@ -35,7 +35,7 @@ void ModelOptions::add_to(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-std::string ModelOptions::resolve() const {
+std::string ModelOptions::resolve(bool quiet) const {
   if (device != "auto" && device != "cpu") {
     if (device == "cuda" || device.starts_with("cuda:"))
       bad_input("--device {}: this build has no CUDA backend; use --device cpu", device);
@@ -44,7 +44,7 @@ std::string ModelOptions::resolve() const {
   const auto type = compute_dtype_from_name(dtype);
   if (!type) bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", dtype);
   if (*type != DType::f32) log::warn("--dtype {}: the CPU computes in float32", dtype);
-  return fetch_checkpoint(name, revision);
+  return fetch_checkpoint(name, revision, {.quiet = quiet});
 }
 
 Json ModelOptions::config_overrides() const {

@@ -175,8 +175,10 @@ void run(Options& options) {
     std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
   }
   std::optional<Tokenizer> tokenizer;
-  if (!options.tokenizer.empty()) tokenizer = Tokenizer::load(fetch_tokenizer(options.tokenizer));
-  options.corpus.path = fetch_dataset(options.corpus);
+  if (!options.tokenizer.empty())
+    tokenizer =
+        Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
+  options.corpus.path = fetch_dataset(options.corpus, {.quiet = options.common.quiet});
   const auto corpus = open_corpus(options.corpus);
   const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
   if (options.json) {

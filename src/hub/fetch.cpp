@@ -1,6 +1,7 @@
 #include "hub/fetch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "checkpoint/hub_cache.h"
@@ -33,19 +34,26 @@ class Fetch {
     const bool offline = client_.settings().offline;
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot(known);
-    if (offline) return known.empty() ? "" : unchecked_snapshot(known);
+    const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
+                        !load_tree(cache_.folder(), known);  // nobody can say what is missing
+    if (offline) return usable ? cache_.snapshot(known) : "";
+    Listing listing;
     try {
-      return download();
+      listing = ask_hub();
     } catch (const Error& error) {
-      const bool usable =
-          !known.empty() && !load_tree(cache_.folder(), known) && is_folder(cache_.snapshot(known));
-      if (error.kind() == ErrorKind::bad_input || !usable || options_.refresh) throw;
+      if (!usable || options_.refresh) throw;
       log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
       return cache_.snapshot(known);
     }
+    return download(listing);
   }
 
  private:
+  struct Listing {
+    std::string commit;
+    RemoteTree tree;
+  };
+
   std::string where(const std::string& commit) const {
     return fmt::format("{} {}, revision {} ({})", repository_.kind_name(), repository_.id,
                        revision_, commit.substr(0, 7));
@@ -56,16 +64,12 @@ class Fetch {
     const auto tree = load_tree(cache_.folder(), commit);
     if (!tree) return false;
     std::vector<std::string> missing;
-    const auto read = [&](const std::string& path) -> std::optional<std::string> {
-      if (const auto* file = find_file(*tree, path); cache_.has_file(commit, *file))
-        return std::string(MappedFile(cache_.snapshot(commit) + "/" + path).text());
-      missing.push_back(path);
-      return {};
-    };
-    const auto chosen = choice_(paths_of(*tree), read, where(commit));
-    if (chosen)
-      for (const auto& path : *chosen)
-        if (!cache_.has_file(commit, *find_file(*tree, path))) missing.push_back(path);
+    try {
+      missing = missing_files({commit, *tree});
+    } catch (const Error&) {  // a later commit may have what this one has not
+      if (explain) throw;
+      return false;
+    }
     if (explain && !missing.empty())
       bad_input(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
@@ -74,29 +78,47 @@ class Fetch {
     return missing.empty();
   }
 
-  // Without a listing nobody can say what is missing; whoever reads the files will notice.
-  std::string unchecked_snapshot(const std::string& commit) const {
-    return is_folder(cache_.snapshot(commit)) ? cache_.snapshot(commit) : "";
+  std::vector<std::string> missing_files(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    const auto there = [&](const std::string& path) {
+      return cache_.has_file(listing.commit, *find_file(listing.tree, path));
+    };
+    std::vector<std::string> missing;
+    const auto read = [&](const std::string& path) -> std::optional<std::string> {
+      if (there(path))
+        return std::string(MappedFile(cache_.snapshot(listing.commit) + "/" + path).text());
+      missing.push_back(path);
+      return {};
+    };
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    if (chosen)
+      std::copy_if(chosen->begin(), chosen->end(), std::back_inserter(missing),
+                   [&](const std::string& path) { return !there(path); });
+    return missing;
   }
 
-  std::string download() {
+  Listing ask_hub() const {
     const auto commit =
         is_commit(revision_) ? revision_ : fetch_commit(client_, repository_, revision_);
-    auto tree = load_tree(cache_.folder(), commit);
-    if (!tree) {
-      tree = fetch_tree(client_, repository_, commit);
-      store_tree(cache_.folder(), commit, *tree);
-    }
+    if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
+    auto tree = fetch_tree(client_, repository_, commit);
+    store_tree(cache_.folder(), commit, tree);
+    return {commit, std::move(tree)};
+  }
+
+  std::string download(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    const auto folder = cache_.snapshot(commit);
     const auto read = [&](const std::string& path) {
-      download_files(client_, repository_, commit, {*find_file(*tree, path)}, true);
-      return std::optional(std::string(MappedFile(cache_.snapshot(commit) + "/" + path).text()));
+      download_files(client_, repository_, listing.commit, {*find_file(listing.tree, path)}, true);
+      return std::optional(std::string(MappedFile(folder + "/" + path).text()));
     };
-    const auto chosen = choice_(paths_of(*tree), read, where(commit));
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
     std::vector<RemoteFile> files;
-    for (const auto& path : chosen.value()) files.push_back(*find_file(*tree, path));
+    for (const auto& path : chosen.value()) files.push_back(*find_file(tree, path));
     download_files(client_, repository_, commit, files, options_.quiet);
     cache_.set_ref(revision_, commit);
-    return cache_.snapshot(commit);
+    return folder;
   }
 
   Repository repository_;

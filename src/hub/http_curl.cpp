@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // of an answer kept in memory
 constexpr long kConnectSeconds = 20;
+constexpr long kPiece = 512 << 10;  // bytes at a time, either way
 
 struct FreeHandle {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -139,6 +140,8 @@ void set_callbacks(Exchange& state) {
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, look_up);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kPiece);
+  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kPiece);
 }
 
 void set_body(Exchange& state) {

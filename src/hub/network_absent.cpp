@@ -7,7 +7,7 @@ namespace qkscope {
 namespace {
 
 [[noreturn]] void no_network() {
-  bad_input(
+  failure(
       "this build of qkscope cannot talk to the Hugging Face Hub: it was made without libcurl or "
       "OpenSSL; install libcurl4-openssl-dev and libssl-dev and build again, or fill the cache "
       "with "

@@ -14,8 +14,8 @@ struct RemoteFile {
   std::string path;  // within the repository, checked: it cannot leave a folder
   std::uint64_t size = 0;
   std::string git_sha1;
-  std::string sha256;    // of large files; "" for the others
-  std::string xet_hash;  // kept for the Hub's own tools
+  std::string sha256 = {};    // of large files; "" for the others
+  std::string xet_hash = {};  // kept for the Hub's own tools
 
   // What the Hub calls the content; the name of its blob in the cache.
   const std::string& etag() const { return sha256.empty() ? git_sha1 : sha256; }

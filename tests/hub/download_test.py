@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from hub_test_case import HubTestCase, main, tiny_checkpoint  # noqa: E402
-from stand_in_hub import Body, Drop, Status  # noqa: E402
+from stand_in_server import Body, Drop, Status  # noqa: E402
 from stand_in_repository import File  # noqa: E402
 
 NEEDED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -94,6 +94,13 @@ class Files(HubTestCase):
         self.assertEqual(json.loads(out)["rows"], 2)
         self.assert_snapshot({"README.md", "long/a.jsonl", "long/b.jsonl"}, "org/texts", "datasets")
         self.assertIn("its card names: test", self.run_program("dataset", "org/texts", status=2))
+
+    def test_a_split_that_came_later(self):
+        self.hub.dataset("org/texts").put({"train.jsonl": b'{"text": "a"}\n'})
+        self.run_program("dataset", "org/texts")
+        self.hub.dataset("org/texts").put({"test.jsonl": b'{"text": "b"}\n'})
+        self.run_program("dataset", "org/texts", "--split", "test")
+        self.assert_snapshot({"test.jsonl"}, "org/texts", "datasets")
 
     def test_datasets_by_their_names(self):
         self.hub.dataset("org/texts").put({"data/train-0.jsonl": b'{"text": "a"}\n', "data/test-0.jsonl": b"x"})
@@ -257,6 +264,13 @@ class Faults(HubTestCase):
     def test_a_model_in_the_cache_needs_no_server(self):
         self.download("org/tiny")
         self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
+
+    def test_a_cache_without_listings_is_used_when_there_is_no_server(self):
+        self.download("org/tiny")
+        shutil.rmtree(self.snapshot().parents[1] / "trees")  # older clients keep none
+        out = self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
+        self.assertIn("using what the cache holds of org/tiny", out)
+        self.run_program("inspect", "org/tiny", HF_HUB_OFFLINE="1")
 
     def test_answers_that_make_no_sense(self):
         for match, body in (("/revision/", b"<html>"), ("/revision/", b'{"sha": "../../x"}'), ("/tree/", b"{}"),

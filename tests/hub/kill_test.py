@@ -18,7 +18,7 @@ if "--kills" in sys.argv:
     del sys.argv[at:at + 2]
 from hub_test_case import HubTestCase, main, tiny_checkpoint  # noqa: E402
 from publish_test import PublishTestCase  # noqa: E402
-from stand_in_hub import Body  # noqa: E402
+from stand_in_server import Body  # noqa: E402
 
 
 class KillTestCase(HubTestCase):

@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from hub_test_case import HubTestCase, main  # noqa: E402
-from stand_in_hub import After, Body, Drop, Status  # noqa: E402
+from stand_in_server import After, Body, Drop, Status  # noqa: E402
 from stand_in_repository import File  # noqa: E402
 
 REPO = "org/vectors"
