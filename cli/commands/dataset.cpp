@@ -38,7 +38,7 @@ struct Lengths {
 // Reads and measures block by block: the texts of one block are held, no more.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const Options& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
-  Progress progress({"reading", "documents", 0, options.common.quiet});
+  Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
   Lengths lengths;
   for (bool more = true; more;) {
     std::vector<std::string> texts;

@@ -177,12 +177,15 @@ HeaderList header_list(const HttpRequest& request) {
   return HeaderList(curl_slist_append(list, "Expect:"));  // do not ask before sending a body
 }
 
-// Certificates and addresses do not mend themselves; the rest may.
+// Certificates and addresses do not mend themselves, and without a network no name is found; the
+// rest may pass.
 bool may_pass(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_ABORTED_BY_CALLBACK:
