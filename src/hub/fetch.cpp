@@ -108,7 +108,7 @@ class Fetch {
 
   std::string download(const Listing& listing) const {
     const auto& [commit, tree] = listing;
-    const auto folder = cache_.snapshot(commit);
+    auto folder = cache_.snapshot(commit);
     const auto read = [&](const std::string& path) {
       download_files(client_, repository_, listing.commit, {*find_file(listing.tree, path)}, true);
       return std::optional(std::string(MappedFile(folder + "/" + path).text()));

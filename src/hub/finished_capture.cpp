@@ -109,4 +109,10 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
   return capture;
 }
 
+bool is_capture_file(const std::string& path) {
+  const auto slash = path.find('/');
+  if (slash == std::string::npos) return path == kCard || path == kState || path == kExamples;
+  return parse_folder_name(path.substr(0, slash)) && path.substr(slash) == "/data.parquet";
+}
+
 }  // namespace qkscope

@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostConflicts = 4;
-constexpr const char* kAttributes = ".gitattributes";  // the Hub's own, not of the capture
 constexpr const char* kCard = "README.md";
 
 constexpr const char* kMainCard =
@@ -60,11 +59,12 @@ bool is_same(const LocalFile& local, const RemoteFile& remote) {
 }
 
 // When each file was written last: whoever changes them meanwhile is noticed.
-std::vector<fs::file_time_type> times_of(const std::vector<LocalFile>& files) {
+std::vector<fs::file_time_type> times_of(const std::string& data_root,
+                                         const std::vector<std::string>& paths) {
   std::vector<fs::file_time_type> times;
-  for (const auto& file : files) {
-    std::error_code error;
-    times.push_back(fs::last_write_time(file.source, error));
+  for (const auto& path : paths) {
+    std::error_code error;  // a file that is gone has no time, which is a change too
+    times.push_back(fs::last_write_time(data_root + "/" + path, error));
   }
   return times;
 }
@@ -78,8 +78,8 @@ class Publication {
         repository_{{RepositoryKind::dataset, options_.repo}} {}
 
   PublishResult run(const FinishedCapture& capture) {
-    auto files = describe_files(data_root_, capture.files);
-    const auto times = times_of(files);
+    const auto times = times_of(data_root_, capture.files);
+    const auto files = describe_files(data_root_, capture.files);
     ensure_repository(client_, repository_, options_.private_repo);
     if (options_.branch != "main") {
       ensure_main_card();
@@ -93,7 +93,7 @@ class Publication {
       if (commit.empty()) return commit;
       choose_storage(client_, repository_, options_.branch, commit.files);
       upload(commit.files);
-      if (times_of(files) != times)
+      if (times_of(data_root_, capture.files) != times)
         failure("{}: files changed while they were published; publish again", data_root_);
       commit.message = fmt::format("Query and key vectors of {}", capture.model);
       return commit;
@@ -137,7 +137,7 @@ class Publication {
             repository_.id, branch);
   }
 
-  // What makes the branch the same as the capture.
+  // What makes the branch hold this capture and no other. Files that no capture has stay.
   Commit difference(const std::vector<LocalFile>& files, PublishResult& result) const {
     Commit commit;
     commit.parent = fetch_commit(client_, repository_, options_.branch);
@@ -147,7 +147,7 @@ class Publication {
       if (there == nullptr || !is_same(file, *there)) commit.files.push_back(file);
     }
     for (const auto& remote : tree)
-      if (remote.path != kAttributes &&
+      if (is_capture_file(remote.path) &&
           std::none_of(files.begin(), files.end(),
                        [&](const LocalFile& file) { return file.path == remote.path; }))
         commit.removed.push_back(remote.path);

@@ -19,8 +19,8 @@ struct PublishResult {
   std::size_t removed = 0;    // files of an older capture on that branch
 };
 
-// One commit makes the branch the same as the capture, or nothing happens. After an interruption
-// the same call goes on where it stopped.
+// One commit makes the branch hold this capture and no other, or nothing happens; files that no
+// capture has stay. After an interruption the same call goes on where it stopped.
 PublishResult publish_capture(const std::string& data_root, const PublishOptions& options);
 
 // Whether there is a token to publish with.

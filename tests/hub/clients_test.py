@@ -108,8 +108,12 @@ import huggingface_hub as hub
 hub.HfApi().upload_file(path_or_fileobj=b"a note", path_in_repo="note.txt", repo_id="{REPO}", repo_type="dataset",
                         revision="tiny-texts")""")
         self.assertIn("note.txt", self.repository.files("tiny-texts"))
-        self.assertIn("0 files sent", self.publish())
-        self.assert_published()
+        self.assertIn("nothing to do", self.publish())
+        self.python(f"""
+import huggingface_hub as hub
+hub.HfApi().delete_file("_saver_state.json", repo_id="{REPO}", repo_type="dataset", revision="tiny-texts")""")
+        self.assertIn("1 files sent", self.publish())
+        self.assert_published(others={"note.txt"})
 
 
 del PublishTestCase, ClientTestCase, HubTestCase  # not tests themselves
