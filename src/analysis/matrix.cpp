@@ -5,6 +5,7 @@
 
 #include <cblas.h>
 
+#include "analysis/tile.h"
 #include "core/error.h"
 
 // LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
@@ -49,15 +50,39 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
   return product;
 }
 
-Matrix gram(const Matrix& rows) {
-  const auto n = rows.cols;
-  Matrix product(n, n);
-  if (rows.data.empty()) return product;
-  cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, as_int(n), as_int(rows.rows), 1.0,
-              rows.data.data(), as_int(n), 0.0, product.data.data(), as_int(n));
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) product(i, j) = product(j, i);
-  return product;
+void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
+  const auto n = sum.cols;
+  const auto panels = (n + kTileColumns - 1) / kTileColumns;
+  constexpr std::int64_t kDepth = 64;  // rows at a time: they stay in the first cache
+  // Eight columns side by side, so that a tile reads memory in order: (panels, depth, 8).
+  std::vector<double> packed(static_cast<std::size_t>(panels * kDepth * kTileColumns));
+  const auto column = [&](std::int64_t j) {
+    return packed.data() + (j / kTileColumns * kDepth) * kTileColumns + j % kTileColumns;
+  };
+  for (std::int64_t begin = 0; begin < count; begin += kDepth) {
+    const auto depth = std::min(kDepth, count - begin);
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < n; ++j) column(j)[k * kTileColumns] = rows[(begin + k) * n + j];
+    const auto add_tile = [&](std::int64_t i, std::int64_t j, auto tile_rows) {
+      const double* left[tile_rows];
+      for (int row = 0; row < tile_rows; ++row) left[row] = column(i + row);
+      Tile<tile_rows> tile;
+      tile.add_product(
+          depth, [&](int row, std::int64_t k) { return left[row][k * kTileColumns]; }, column(j),
+          kTileColumns);
+      for (int row = 0; row < tile_rows; ++row) tile.add_to(row, &sum(i + row, j), n - j);
+    };
+    for (std::int64_t i = 0; i < n;)
+      i += with_tile_rows(n - i, [&](auto tile_rows) {
+        for (std::int64_t j = i / kTileColumns * kTileColumns; j < n; j += kTileColumns)
+          add_tile(i, j, tile_rows);
+      });
+  }
+}
+
+void fill_lower_triangle(Matrix& matrix) {
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < i; ++j) matrix(i, j) = matrix(j, i);
 }
 
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {

@@ -21,12 +21,13 @@ std::vector<double> key_signs(const CentredRows& keys) {
     double count = 0;
   };
   std::map<std::int32_t, Sum> sums;
+  std::vector<double> row(dim);
   for (std::int64_t i = 0; i < keys.size(); ++i) {
     Sum& sum = sums[keys.source.bucket[static_cast<std::size_t>(i)]];
     sum.total.resize(dim);
     sum.count += 1;
-    const double* const x = keys.centred.row(i);
-    for (std::size_t j = 0; j < dim; ++j) sum.total[j] += x[j];
+    copy_centred(keys, i, i + 1, row.data());
+    for (std::size_t j = 0; j < dim; ++j) sum.total[j] += row[j];
   }
   std::vector<double> mean(dim);
   for (const auto& [bucket, sum] : sums)
@@ -153,10 +154,10 @@ void describe_buckets(const CentredRows& queries, const Matrix& rotated, QueryMo
 Matrix rotate(const CentredRows& rows, const QueryModel& model) {
   Matrix rotated(rows.size(), rows.dim());
   const auto dim = static_cast<std::size_t>(rows.dim());
+  copy_centred(rows, 0, rows.size(), rotated.data.data());
   for (std::int64_t i = 0; i < rows.size(); ++i) {
-    const double* const x = rows.centred.row(i);
-    double* const out = rotated.row(i);
-    for (std::size_t j = 0; j < dim; ++j) out[j] = model.sign[j] * x[j];
+    double* const x = rotated.row(i);
+    for (std::size_t j = 0; j < dim; ++j) x[j] *= model.sign[j];
   }
   reflect_rows(rotated, model.reflection);
   return rotated;

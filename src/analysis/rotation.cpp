@@ -134,7 +134,15 @@ int RotationResult::active_planes() const {
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
-  Matrix projected = multiply_transposed(directions, rows.centred);
+  Matrix projected(directions.rows, rows.size());
+  constexpr std::int64_t kBlock = 256;
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
+    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
+    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    const Matrix part = multiply_transposed(directions, block);
+    for (std::int64_t i = 0; i < part.rows; ++i)
+      std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
+  }
   for (std::int64_t i = 0; i < directions.rows; ++i) {
     double shift = 0;
     for (std::int64_t j = 0; j < directions.cols; ++j) {
