@@ -97,9 +97,12 @@ std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
 // Butterflies of eight values an eighth of `length` apart.
 void Fft::pass(FourComplex* signal, std::size_t length, std::size_t level) const {
   const std::size_t eighth = length / 8;
-  const Twiddle* w = twiddles_[level].data();
-  for (std::size_t j = 0; j < eighth; ++j, w += 7) {
-    FourComplex y[8];
+  const Twiddle* w = twiddles_[level].data() + 7;
+  FourComplex y[8];
+  eight_point(signal, eighth, y);  // the first is not turned
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < 8; ++r) signal[r * eighth] = y[r];
+  for (std::size_t j = 1; j < eighth; ++j, w += 7) {
     eight_point(signal + j, eighth, y);
     signal[j] = y[0];
 #pragma GCC unroll 7

@@ -48,13 +48,12 @@ struct Candidate {
 
 // The top of the peak next to a local maximum of the grid, from quarters of a step around it.
 Candidate top_of_peak(const Spectrum& spectrum, std::int64_t k, int signal) {
-  double power[5];
-  for (int i = 0; i < 5; ++i) power[i] = spectrum.power_between(k, i - 2, signal);
-  const auto highest = std::max_element(power + 1, power + 4);
+  const auto power = spectrum.quarters(k, signal);
+  const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
   const double move = bend < 0 ? std::clamp(-slope / bend, -1.5, 1.5) : 0.0;
-  const double quarters = static_cast<double>(highest - power - 2) + move;
+  const double quarters = static_cast<double>(highest - power.data() - 2) + move;
   const double top = highest[0] + slope * move + 0.5 * bend * move * move;
   return {static_cast<double>(k) + 0.25 * quarters, std::max(top, *highest)};
 }
@@ -172,11 +171,11 @@ std::array<std::vector<std::int64_t>, 4> FrequencySearch::high_points() const {
   std::array<std::vector<std::int64_t>, 4> points;
   const auto consider = [&](std::int64_t i) {
     const auto k = i < size / 2 ? i : i - size;
-    const FourFloats& power = spectrum_.power(k);
+    const FourFloats power = spectrum_.power(k);
     if (!any(power > enough)) return;
     const bool edge = std::abs(k) <= first || std::abs(k) >= last;
-    const FourFloats& left = spectrum_.power(k - 1);
-    const FourFloats& right = spectrum_.power(k + 1);
+    const FourFloats left = spectrum_.power(k - 1);
+    const FourFloats right = spectrum_.power(k + 1);
     for (int signal = 0; signal < 4; ++signal) {
       if (!(power[signal] > enough[signal])) continue;
       if (!edge && (power[signal] < left[signal] || power[signal] < right[signal])) continue;

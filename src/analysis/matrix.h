@@ -26,6 +26,9 @@ struct Matrix {
   }
 };
 
+double sum(std::span<const double> x);
+// The sum of (x - centre)^2.
+double squares_around(std::span<const double> x, double centre);
 double dot(std::span<const double> x, std::span<const double> y);
 double norm(std::span<const double> x);
 

@@ -53,15 +53,18 @@ std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
   return values;
 }
 
-// The keys of `bucket` in each example.
+// The keys of `bucket` in one example.
+KeyRange range_of_bucket(const SortedKeys& keys, std::int64_t example, std::int32_t bucket) {
+  const auto first = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example)];
+  const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
+  const auto [low, high] = std::equal_range(first, last, bucket);
+  return {low - keys.bucket.begin(), high - keys.bucket.begin()};
+}
+
 std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t bucket) {
   std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys.examples(); ++e) {
-    const auto first = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(e)];
-    const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(e) + 1];
-    const auto [low, high] = std::equal_range(first, last, bucket);
-    ranges.push_back({low - keys.bucket.begin(), high - keys.bucket.begin()});
-  }
+  for (std::int64_t e = 0; e < keys.examples(); ++e)
+    ranges.push_back(range_of_bucket(keys, e, bucket));
   return ranges;
 }
 
@@ -93,8 +96,10 @@ class Heatmap {
         sum_(static_cast<std::size_t>(bins * bins)),
         count_(static_cast<std::size_t>(bins * bins)) {}
 
-  void add(double key_distance, double query_distance, double value) {
-    const auto at = static_cast<std::size_t>(bin(key_distance) * bins_ + bin(query_distance));
+  // The line of cells for keys so far apart.
+  int row(double key_distance) const { return bin(key_distance) * bins_; }
+  void add(int row, double query_distance, double value) {
+    const auto at = static_cast<std::size_t>(row + bin(query_distance));
     sum_[at] += value;
     ++count_[at];
   }
@@ -113,7 +118,8 @@ class Heatmap {
 
  private:
   int bin(double distance) const {
-    return std::clamp(static_cast<int>(distance / width_), 0, bins_ - 1);
+    const int whole = static_cast<int>(distance / width_);
+    return std::max(0, std::min(whole, bins_ - 1));
   }
 
   int bins_;
@@ -217,32 +223,36 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
       const auto example = keys.example[static_cast<std::size_t>(pair.first)];
       const double t1 = keys.position[static_cast<std::size_t>(pair.first)];
       const double t2 = keys.position[static_cast<std::size_t>(pair.second)];
+      const auto row = heatmap.row(t2 - t1);
       for (std::int64_t c = block.first_column; c < block.first_column + block.columns; ++c) {
         const double plasticity = *value++;
         const auto at = static_cast<std::size_t>(c);
         const auto& range = ranges[at][static_cast<std::size_t>(example)];
         if (pair.first < range.begin || (sampled[at] != 0) != sampling) continue;
         sums.add(example, c, plasticity);
-        heatmap.add(t2 - t1, columns.position[at] - 0.5 * (t1 + t2), plasticity);
+        heatmap.add(row, columns.position[at] - 0.5 * (t1 + t2), plasticity);
       }
     }
   });
   // Pairs are grouped by the bucket of their later key: it decides from which column on they count.
-  for (const auto k_bucket : distinct(keys.bucket)) {
-    auto first = columns.after(k_bucket);
-    auto end = column_count;
-    while (first < end && sampled[static_cast<std::size_t>(first)] != 0) ++first;
-    while (end > first && sampled[static_cast<std::size_t>(end - 1)] != 0) --end;
-    evaluator.set_columns(first, end);
-    if (first == end) continue;
-    const auto later = ranges_of_bucket(keys, k_bucket);
-    for (std::int64_t e = 0; e < keys.examples(); ++e) {
-      const auto& range = later[static_cast<std::size_t>(e)];
-      for (auto j = range.begin; j < range.end; ++j)
-        for (auto i = keys.begin[static_cast<std::size_t>(e)]; i < j; ++i) evaluator.add({i, j});
+  // A few examples at a time, so that their keys stay in the second cache.
+  constexpr std::int64_t kExamples = 16;
+  const auto buckets = distinct(keys.bucket);
+  for (std::int64_t chunk = 0; chunk < keys.examples(); chunk += kExamples)
+    for (const auto k_bucket : buckets) {
+      auto first = columns.after(k_bucket);
+      auto end = column_count;
+      while (first < end && sampled[static_cast<std::size_t>(first)] != 0) ++first;
+      while (end > first && sampled[static_cast<std::size_t>(end - 1)] != 0) --end;
+      evaluator.set_columns(first, end);
+      if (first == end) continue;
+      for (auto e = chunk; e < std::min(chunk + kExamples, keys.examples()); ++e) {
+        const auto later = range_of_bucket(keys, e, k_bucket);
+        for (auto j = later.begin; j < later.end; ++j)
+          for (auto i = keys.begin[static_cast<std::size_t>(e)]; i < j; ++i) evaluator.add({i, j});
+      }
     }
-    evaluator.flush();
-  }
+  evaluator.flush();
   sampling = true;
   for (std::int64_t c = 0; c < column_count; ++c) {
     if (sampled[static_cast<std::size_t>(c)] == 0) continue;

@@ -1,6 +1,7 @@
 #include "analysis/plane_units.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace qkscope {
@@ -8,17 +9,31 @@ namespace {
 
 constexpr std::int64_t kBlock = 8 * kTileRows;  // rows that stay in the first cache for all planes
 
+constexpr double kCentre = 1e-290;  // squared distances below it are none
+
+// 1 / sqrt(x): a guess from the halved exponent, good to 3.5 %, and four steps of Newton's method,
+// each of which squares the error. A division and a square root would take five times as long.
+inline TwoDoubles inverse_root(const TwoDoubles& x) {
+  using Integers = decltype(x < x);
+  constexpr std::int64_t kGuess = 0x5FE6EB50C7B537A9;
+  auto y = std::bit_cast<TwoDoubles>(kGuess - (std::bit_cast<Integers>(x) >> 1));
+  for (int step = 0; step < 4; ++step) y = y * (1.5 - 0.5 * x * y * y);
+  return y;
+}
+
 // Each (x, y) made a unit vector; the x of four planes come first, then their y.
-FourValues unit_vectors(const double (&xy)[kTileColumns]) {
+inline FourValues unit_vectors(const double (&xy)[kTileColumns]) {
   FourValues unit;
-  for (int plane = 0; plane < 4; ++plane) {
-    const double x = xy[plane];
-    const double y = xy[plane + 4];
-    const double square = x * x + y * y;
-    const double inverse = 1 / std::sqrt(square);
+#pragma GCC unroll 2
+  for (int plane = 0; plane < 4; plane += 2) {
+    const auto x = load<TwoDoubles>(xy + plane);
+    const auto y = load<TwoDoubles>(xy + plane + 4);
+    const TwoDoubles square = x * x + y * y;
+    const TwoDoubles inverse = inverse_root(square);
     // atan2(0, 0) is 0: a row at the centre points along the first axis.
-    unit.re[plane] = square > 0 ? x * inverse : 1;
-    unit.im[plane] = square > 0 ? y * inverse : 0;
+    const auto off_centre = square > kCentre;
+    store(unit.re + plane, off_centre ? x * inverse : TwoDoubles{1, 1});
+    store(unit.im + plane, off_centre ? y * inverse : TwoDoubles{0, 0});
   }
   return unit;
 }

@@ -119,6 +119,19 @@ RotationResult without_direction(std::string reason) {
   return result;
 }
 
+// The rows' coordinates on one direction around the pooled mean.
+std::vector<double> project_on(const CentredRows& rows, const PooledMoments& pooled,
+                               std::span<const double> direction) {
+  const double shift = dot(rows.mean, direction) - dot(pooled.mean, direction);
+  std::vector<double> row(direction.size());
+  std::vector<double> projected;
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    copy_centred(rows, i, i + 1, row.data());
+    projected.push_back(dot(row, direction) + shift);
+  }
+  return projected;
+}
+
 FrequencyBand band_of(const RotationOptions& options) {
   if (options.inv_freq.empty()) return {0, options.max_omega};
   const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
@@ -167,10 +180,8 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
   FrequencySearch search(positions, band_of(options));
-  Matrix only_a(1, queries.dim());
-  only_a.data = result.a;
-  auto along_a = project_rows(queries, pooled, only_a).data;
-  const auto keys_along_a = project_rows(keys, pooled, only_a).data;
+  auto along_a = project_on(queries, pooled, result.a);
+  const auto keys_along_a = project_on(keys, pooled, result.a);
   along_a.insert(along_a.end(), keys_along_a.begin(), keys_along_a.end());
   const auto wave = search.best_sinusoid(along_a);
   result.omega = wave.omega;

@@ -81,7 +81,6 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
       middle_(length / 2 * kPoints / tokens_),
       gain_(fft_->size(), 1.0F),
       signal_(fft_->size() + kTaps),
-      powers_(fft_->size()),
       groups_(fft_->size() / 8) {
   const bool thinned = tokens_ > kPoints;
   for (std::int64_t phase = 0; phase < tokens_; ++phase)
@@ -127,7 +126,7 @@ void Spectrum::spread(std::span<const FourValues> values) {
 void Spectrum::compute(std::span<const FourValues> values) {
   spread(values);
   fft_->forward(std::span(signal_).first(fft_->size()));
-  take_powers();
+  take_groups();
 }
 
 std::complex<double> Spectrum::at(std::int64_t k, int signal) const {
@@ -136,36 +135,38 @@ std::complex<double> Spectrum::at(std::int64_t k, int signal) const {
   return static_cast<double>(gain_[i]) * std::complex<double>(value.re[signal], value.im[signal]);
 }
 
-void Spectrum::take_powers() {
-  // An eighth of the values apart lie in neighbouring places: take them together, so that every
-  // cache line is read and written once.
+void Spectrum::take_groups() {
+  // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
+  // cache line is read once.
   const std::size_t eighth = fft_->size() / 8;
   for (std::size_t low = 0; low < eighth; low += 8)
     for (std::size_t k = low; k < fft_->size(); k += eighth) {
       const FourComplex* const from = signal_.data() + fft_->place(k);
       FourFloats largest{};
+      float gain = 0;
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < 8; ++r) {
         const FourComplex& value = from[r * eighth];
-        const FourFloats power =
-            (value.re * value.re + value.im * value.im) * (gain_[k + r] * gain_[k + r]);
+        const FourFloats power = value.re * value.re + value.im * value.im;
         largest = power > largest ? power : largest;
-        powers_[k + r] = power;
+        gain = std::max(gain, gain_[k + r]);
       }
-      groups_[k / 8] = largest;
+      groups_[k / 8] = largest * (gain * gain);
     }
 }
 
-double Spectrum::power_between(std::int64_t k, int quarters, int signal) const {
-  const int whole = quarters >= 0 ? quarters / 4 : -((3 - quarters) / 4);
-  const int quarter = quarters - 4 * whole;
-  k += whole;
-  if (quarter == 0) return std::norm(at(k, signal));
-  const auto& weights = interpolation()[static_cast<std::size_t>(quarter)];
-  std::complex<double> sum;
-  for (int j = 0; j < 2 * kSide; ++j)
-    sum += weights[static_cast<std::size_t>(j)] * at(k + j - (kSide - 1), signal);
-  return std::norm(sum);
+std::array<double, 5> Spectrum::quarters(std::int64_t k, int signal) const {
+  // Points k - kSide .. k + kSide: for places before k the interpolation starts one point earlier.
+  std::array<std::complex<double>, 2 * kSide + 1> points;
+  for (int j = 0; j <= 2 * kSide; ++j)
+    points[static_cast<std::size_t>(j)] = at(k + j - kSide, signal);
+  const auto between = [&](std::size_t quarter, std::size_t first) {
+    std::complex<double> sum;
+    for (std::size_t j = 0; j < 2 * kSide; ++j)
+      sum += interpolation()[quarter][j] * points[first + j];
+    return std::norm(sum);
+  };
+  return {between(2, 0), between(3, 0), std::norm(points[kSide]), between(1, 1), between(2, 1)};
 }
 
 }  // namespace qkscope

@@ -1,6 +1,7 @@
 // The Fourier sums of four signals at whole-number positions, on a grid of frequencies.
 #pragma once
 
+#include <array>
 #include <complex>
 #include <cstdint>
 #include <memory>
@@ -36,12 +37,18 @@ class Spectrum {
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
   // Of one signal at grid point k, of either sign.
   std::complex<double> at(std::int64_t k, int signal) const;
-  // |S|^2 of the four signals at grid point k, and the largest of points 8 group .. 8 group + 7.
-  const FourFloats& power(std::int64_t k) const { return powers_[index(k)]; }
+  // |S|^2 of the four signals at grid point k.
+  FourFloats power(std::int64_t k) const {
+    const auto i = index(k);
+    const FourComplex& value = signal_[fft_->place(i)];
+    return (value.re * value.re + value.im * value.im) * (gain_[i] * gain_[i]);
+  }
+  // At least their largest over points 8 group .. 8 group + 7.
   const FourFloats& group_power(std::int64_t group) const { return groups_[index(group)]; }
   std::int64_t size() const { return static_cast<std::int64_t>(fft_->size()); }
-  // |S|^2 of one signal at a grid point plus a number of quarters, from the grid points around it.
-  double power_between(std::int64_t k, int quarters, int signal) const;
+  // |S|^2 of one signal at grid point k and one and two quarters of a step before and after it,
+  // from the grid points around it.
+  std::array<double, 5> quarters(std::int64_t k, int signal) const;
 
  private:
   double tokens_per_point() const { return static_cast<double>(tokens_) / kPoints; }
@@ -49,7 +56,7 @@ class Spectrum {
     return static_cast<std::size_t>(k) & (fft_->size() - 1);
   }
   void spread(std::span<const FourValues> values);
-  void take_powers();
+  void take_groups();
 
   static constexpr std::int64_t kPoints = 5;  // of the grid, for every `tokens_` positions
   static constexpr std::int64_t kTaps = 8;
@@ -62,7 +69,6 @@ class Spectrum {
   std::vector<std::uint32_t> phase_;  // (rows): which taps
   std::vector<float> gain_;           // (size): 1 / response of the kernel, per point
   std::vector<FourComplex> signal_;   // (size + kTaps)
-  std::vector<FourFloats> powers_;    // (size)
   std::vector<FourFloats> groups_;    // (size / 8): the largest of eight powers
 };
 

@@ -57,11 +57,13 @@ struct Tile {
   }
 };
 
-// Calls body(std::integral_constant<int, n>()) with n = min(rows, 5), which it returns: a number of
-// rows known only at run time becomes one the compiler knows.
+// Calls body(std::integral_constant<int, n>()) and returns n, the height of the next tile when
+// `rows` are left: at most five, and all tiles about equally high. A number known only at run time
+// becomes one the compiler knows.
 template <typename Body>
 std::int64_t with_tile_rows(std::int64_t rows, const Body& body) {
-  switch (rows) {
+  const auto tiles = (rows + kTileRows - 1) / kTileRows;
+  switch ((rows + tiles - 1) / tiles) {
     case 1:
       body(std::integral_constant<int, 1>());
       return 1;
