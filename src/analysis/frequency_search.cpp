@@ -13,7 +13,7 @@ namespace {
 
 // A peak halfway between two grid points keeps 0.65 of its power on them, and the parabola through
 // the three highest points reaches 0.72 of it; leave some room for peaks that overlap.
-constexpr double kSeen = 0.45;
+constexpr double kSeen = 0.48;
 constexpr double kSeenByParabola = 0.6;
 
 bool any(const decltype(FourFloats{} > FourFloats{}) & mask) {

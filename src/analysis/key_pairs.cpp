@@ -118,16 +118,11 @@ void PairEvaluator::take_variances(std::span<const Pair> pairs, double* variance
   for (std::int64_t line = 0; line < lines;)
     line += with_tile_rows(lines - line, [&](auto tile_rows) {
       const double* const weights = weights_.row(shared ? 0 : first_column_ + line);
-      Tile<tile_rows> tile;
-      tile.add_product(
-          dim, [&](int row, std::int64_t j) { return weights[row * dim + j]; }, squares_.data(),
-          kTileColumns);
-      for (int row = 0; row < tile_rows; ++row) {
-        double sums[kTileColumns];
-        tile.copy_row(row, sums);
-        for (std::size_t p = 0; p < pairs.size(); ++p)
-          variance[static_cast<std::int64_t>(p) * columns + line + row] = sums[p];
-      }
+      double sums[tile_rows][kTileColumns];
+      tile_product<tile_rows>(dim, RowsOf{weights, dim}, squares_.data(), sums[0]);
+      for (std::size_t p = 0; p < pairs.size(); ++p)
+        for (int row = 0; row < tile_rows; ++row)
+          variance[static_cast<std::int64_t>(p) * columns + line + row] = sums[row][p];
     });
   if (!shared) return;
   for (std::size_t p = 0; p < pairs.size(); ++p) {

@@ -53,18 +53,24 @@ struct PackedColumns {
   }
 };
 
+// Columns of a packed matrix as the rows of its transpose.
+template <int kRows>
+struct PackedLeft {
+  const double* column[kRows];
+  double operator()(int row, std::int64_t k) const { return column[row][k * kTileColumns]; }
+};
+
 Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   Matrix product(left.rows, right.columns);
   const auto depth = right.depth;
   const auto add_rows = [&](std::int64_t first, auto tile_rows) {
     const double* const rows = left.row(first);
     for (std::int64_t column = 0; column < right.columns; column += kTileColumns) {
-      Tile<tile_rows> tile;
-      tile.add_product(
-          depth, [&](int row, std::int64_t k) { return rows[row * depth + k]; },
-          right.data.data() + column * depth, kTileColumns);
+      double out[tile_rows * kTileColumns];
+      tile_product<tile_rows>(depth, RowsOf{rows, depth}, right.data.data() + column * depth, out);
+      const auto used = std::min<std::int64_t>(kTileColumns, right.columns - column);
       for (int row = 0; row < tile_rows; ++row)
-        tile.add_to(row, product.row(first + row) + column, right.columns - column);
+        std::copy_n(out + row * kTileColumns, used, product.row(first + row) + column);
     }
   };
   for (std::int64_t row = 0; row < left.rows;)
@@ -116,13 +122,13 @@ void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
         std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kTileColumns, n - j),
                     column(j) + k * kTileColumns);
     const auto add_tile = [&](std::int64_t i, std::int64_t j, auto tile_rows) {
-      const double* left[tile_rows];
-      for (int row = 0; row < tile_rows; ++row) left[row] = column(i + row);
-      Tile<tile_rows> tile;
-      tile.add_product(
-          depth, [&](int row, std::int64_t k) { return left[row][k * kTileColumns]; }, column(j),
-          kTileColumns);
-      for (int row = 0; row < tile_rows; ++row) tile.add_to(row, &sum(i + row, j), n - j);
+      PackedLeft<tile_rows> left;
+      for (int row = 0; row < tile_rows; ++row) left.column[row] = column(i + row);
+      double out[tile_rows * kTileColumns];
+      tile_product<tile_rows>(depth, left, column(j), out);
+      const auto used = std::min<std::int64_t>(kTileColumns, n - j);
+      for (int row = 0; row < tile_rows; ++row)
+        for (std::int64_t c = 0; c < used; ++c) sum(i + row, j + c) += out[row * kTileColumns + c];
     };
     for (std::int64_t i = 0; i < n;)
       i += with_tile_rows(n - i, [&](auto tile_rows) {

@@ -1,7 +1,6 @@
 #include "analysis/plane_units.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace qkscope {
@@ -9,31 +8,21 @@ namespace {
 
 constexpr std::int64_t kBlock = 8 * kTileRows;  // rows that stay in the first cache for all planes
 
-constexpr double kCentre = 1e-290;  // squared distances below it are none
-
-// 1 / sqrt(x): a guess from the halved exponent, good to 3.5 %, and four steps of Newton's method,
-// each of which squares the error. A division and a square root would take five times as long.
-inline TwoDoubles inverse_root(const TwoDoubles& x) {
-  using Integers = decltype(x < x);
-  constexpr std::int64_t kGuess = 0x5FE6EB50C7B537A9;
-  auto y = std::bit_cast<TwoDoubles>(kGuess - (std::bit_cast<Integers>(x) >> 1));
-  for (int step = 0; step < 4; ++step) y = y * (1.5 - 0.5 * x * y * y);
-  return y;
-}
-
-// Each (x, y) made a unit vector; the x of four planes come first, then their y.
-inline FourValues unit_vectors(const double (&xy)[kTileColumns]) {
+// Each (x, y), moved by `shift`, made a unit vector; the x of four planes come first, then their y.
+inline FourValues unit_vectors(const double* xy, const double* shift) {
   FourValues unit;
-#pragma GCC unroll 2
-  for (int plane = 0; plane < 4; plane += 2) {
-    const auto x = load<TwoDoubles>(xy + plane);
-    const auto y = load<TwoDoubles>(xy + plane + 4);
-    const TwoDoubles square = x * x + y * y;
-    const TwoDoubles inverse = inverse_root(square);
+  double square[4];
+  double inverse[4];
+  for (int plane = 0; plane < 4; ++plane) {
+    unit.re[plane] = xy[plane] + shift[plane];
+    unit.im[plane] = xy[plane + 4] + shift[plane + 4];
+    square[plane] = unit.re[plane] * unit.re[plane] + unit.im[plane] * unit.im[plane];
+  }
+  for (int plane = 0; plane < 4; ++plane) inverse[plane] = 1 / std::sqrt(square[plane]);
+  for (int plane = 0; plane < 4; ++plane) {
     // atan2(0, 0) is 0: a row at the centre points along the first axis.
-    const auto off_centre = square > kCentre;
-    store(unit.re + plane, off_centre ? x * inverse : TwoDoubles{1, 1});
-    store(unit.im + plane, off_centre ? y * inverse : TwoDoubles{0, 0});
+    unit.re[plane] = square[plane] > 0 ? unit.re[plane] * inverse[plane] : 1;
+    unit.im[plane] = square[plane] > 0 ? unit.im[plane] * inverse[plane] : 0;
   }
   return unit;
 }
@@ -77,18 +66,13 @@ void PlaneUnits::project(const CentredRows& rows, const PooledMoments& pooled,
     copy_centred(rows, begin, begin + count, block.data());
     for (std::int64_t group = 0; group < groups(); ++group) {
       FourValues* const to = units_.data() + group * rows_;
+      const double* const offset = shift.data() + group * kTileColumns;
       const auto project_tile = [&](std::int64_t first, auto tile_rows) {
-        const double* const left = block.data() + first * dim_;
-        Tile<tile_rows> tile;
-        tile.start(shift.data() + group * kTileColumns);
-        tile.add_product(
-            dim_, [&](int row, std::int64_t j) { return left[row * dim_ + j]; }, axes_of(group),
-            kTileColumns);
-        for (int row = 0; row < tile_rows; ++row) {
-          double xy[kTileColumns];
-          tile.copy_row(row, xy);
-          to[places[static_cast<std::size_t>(begin + first + row)]] = unit_vectors(xy);
-        }
+        double xy[tile_rows][kTileColumns];
+        tile_product<tile_rows>(dim_, RowsOf{block.data() + first * dim_, dim_}, axes_of(group),
+                                xy[0]);
+        for (int row = 0; row < tile_rows; ++row)
+          to[places[static_cast<std::size_t>(begin + first + row)]] = unit_vectors(xy[row], offset);
       };
       for (std::int64_t row = 0; row < count;)
         row += with_tile_rows(count - row, [&](auto tile_rows) { project_tile(row, tile_rows); });

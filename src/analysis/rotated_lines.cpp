@@ -18,11 +18,10 @@ RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
   std::vector<double> w(model.sign);
   for (std::size_t j = 0; j < w.size(); ++j)
     w[j] *= model.reflection.empty() ? 0 : model.reflection[j];
-  std::vector<double> row(w.size());
+  const CentredProjection along(queries, w);
   for (const auto i : order_) {
     time_.push_back(queries.source.position[static_cast<std::size_t>(i)] - queries.position_mean);
-    copy_centred(queries, i, i + 1, row.data());
-    reflected_.push_back(2 * dot(row, w));
+    reflected_.push_back(2 * along(i));
   }
 }
 
@@ -38,13 +37,16 @@ void RotatedLines::take(std::int64_t first) {
     mean[j] = queries_.mean[at];
     w[j] = model_.reflection.empty() ? 0 : model_.reflection[at];
   }
-  constexpr std::int64_t kRows = 8;  // a cache line of every output line
+  constexpr std::int64_t kRows = 8;   // a cache line of every output line
+  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
   for (std::int64_t begin = 0; begin < lines_.cols; begin += kRows) {
     const auto rows = std::min(kRows, lines_.cols - begin);
     double block[kRows][kLines];
     for (std::int64_t i = 0; i < rows; ++i) {
       const auto at = static_cast<std::size_t>(begin + i);
       const float* const x = queries_.source.vectors.data() + order_[at] * dim + first;
+      const auto later = std::min(at + kAhead, order_.size() - 1);
+      __builtin_prefetch(queries_.source.vectors.data() + order_[later] * dim + first);
       for (std::int64_t j = 0; j < count; ++j)
         block[i][j] = sign[j] * (x[j] - mean[j]) - reflected_[at] * w[j];
     }

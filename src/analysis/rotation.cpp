@@ -123,12 +123,9 @@ RotationResult without_direction(std::string reason) {
 std::vector<double> project_on(const CentredRows& rows, const PooledMoments& pooled,
                                std::span<const double> direction) {
   const double shift = dot(rows.mean, direction) - dot(pooled.mean, direction);
-  std::vector<double> row(direction.size());
+  const CentredProjection along(rows, direction);
   std::vector<double> projected;
-  for (std::int64_t i = 0; i < rows.size(); ++i) {
-    copy_centred(rows, i, i + 1, row.data());
-    projected.push_back(dot(row, direction) + shift);
-  }
+  for (std::int64_t i = 0; i < rows.size(); ++i) projected.push_back(along(i) + shift);
   return projected;
 }
 

@@ -60,6 +60,20 @@ void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end,
     for (std::size_t j = 0; j < dim; ++j) out[j] = x[j] - mean[j];
 }
 
+double CentredProjection::operator()(std::int64_t i) const {
+  const auto dim = static_cast<std::size_t>(rows_.dim());
+  const float* const x = rows_.source.vectors.data() + static_cast<std::size_t>(i) * dim;
+  // Eight running sums, so that the additions do not wait for one another.
+  double part[8] = {};
+  std::size_t j = 0;
+  for (; j + 8 <= dim; j += 8)
+    for (std::size_t lane = 0; lane < 8; ++lane) part[lane] += direction_[j + lane] * x[j + lane];
+  double total = -of_mean_;
+  for (; j < dim; ++j) total += direction_[j] * x[j];
+  for (const double value : part) total += value;
+  return total;
+}
+
 PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());

@@ -41,6 +41,19 @@ CentredRows centre(const Rows& rows);
 // widened a block at a time: half the memory traffic, and nothing is lost.
 void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
 
+// (vectors - mean) . direction of row i.
+class CentredProjection {
+ public:
+  CentredProjection(const CentredRows& rows, std::span<const double> direction)
+      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
+  double operator()(std::int64_t i) const;
+
+ private:
+  const CentredRows& rows_;
+  std::span<const double> direction_;
+  double of_mean_;
+};
+
 // Moments of queries and keys together.
 struct PooledMoments {
   std::int64_t count = 0;

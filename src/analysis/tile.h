@@ -12,49 +12,36 @@ namespace qkscope {
 inline constexpr int kTileRows = 5;
 inline constexpr int kTileColumns = 8;
 
-// (kRows, 8)
-template <int kRows>
-struct Tile {
-  static constexpr int kVectors = kTileColumns / kDoubleLanes;
+// out (kRows, 8) = left (kRows, depth) right (depth, 8). left(row, k) gives a number. Not inlined:
+// in a larger function the compiler runs out of registers for the sums.
+template <int kRows, typename Left>
+[[gnu::noinline]] void tile_product(std::int64_t depth, const Left left, const double* right,
+                                    double* out) {
+  constexpr int kVectors = kTileColumns / kDoubleLanes;
   Doubles sum[kRows][kVectors] = {};
-
-  // Every row begins with these eight numbers.
-  void start(const double* numbers) {
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Doubles line[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      line[v] = load<Doubles>(right + k * kTileColumns + v * kDoubleLanes);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[row][v] = load<Doubles>(numbers + v * kDoubleLanes);
+      for (int v = 0; v < kVectors; ++v) sum[row][v] += line[v] * left(row, k);
   }
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      store(out + row * kTileColumns + v * kDoubleLanes, sum[row][v]);
+}
 
-  // sum += left (kRows, depth) right (depth, 8). left(row, k) gives a number; line k of `right`
-  // begins at right + k * right_step.
-  template <typename Left>
-  void add_product(std::int64_t depth, const Left& left, const double* right,
-                   std::int64_t right_step) {
-#pragma GCC unroll 4
-    for (std::int64_t k = 0; k < depth; ++k) {
-      Doubles line[kVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v)
-        line[v] = load<Doubles>(right + k * right_step + v * kDoubleLanes);
-#pragma GCC unroll 8
-      for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sum[row][v] += line[v] * left(row, k);
-    }
-  }
-
-  // Adds the first numbers of a row, at most `count`.
-  void add_to(int row, double* to, std::int64_t count) const {
-    double numbers[kTileColumns];
-    copy_row(row, numbers);
-    const auto used = count < kTileColumns ? count : std::int64_t{kTileColumns};
-    for (std::int64_t column = 0; column < used; ++column) to[column] += numbers[column];
-  }
-  void copy_row(int row, double* to) const {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(to + v * kDoubleLanes, sum[row][v]);
-  }
+// Numbers of a row-major matrix as the left side of a product.
+struct RowsOf {
+  const double* rows;
+  std::int64_t stride;
+  double operator()(int row, std::int64_t k) const { return rows[row * stride + k]; }
 };
 
 // Calls body(std::integral_constant<int, n>()) and returns n, the height of the next tile when
