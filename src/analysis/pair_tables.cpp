@@ -214,9 +214,13 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
     eligible.push_back(count_pairs(ranges.back()));
     sampled.push_back(eligible.back() > options.max_pairs ? 1 : 0);
   }
+  // (examples, columns): the first key that counts; none in columns that will be sampled.
+  std::vector<std::int64_t> first_key;
+  for (std::size_t e = 0; e < static_cast<std::size_t>(keys.examples()); ++e)
+    for (std::size_t c = 0; c < ranges.size(); ++c)
+      first_key.push_back(sampled[c] != 0 ? keys.vectors.rows : ranges[c][e].begin);
   ExampleSums sums(keys.examples(), column_count);
   Heatmap heatmap(context_length(keys, columns), options.heatmap_bins);
-  bool sampling = false;
   PairEvaluator evaluator(keys, columns, [&](const PairBlock& block) {
     const double* value = block.plasticity.data();
     for (const Pair& pair : block.pairs) {
@@ -224,13 +228,13 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
       const double t1 = keys.position[static_cast<std::size_t>(pair.first)];
       const double t2 = keys.position[static_cast<std::size_t>(pair.second)];
       const auto row = heatmap.row(t2 - t1);
+      const std::int64_t* const from = first_key.data() + example * column_count;
       for (std::int64_t c = block.first_column; c < block.first_column + block.columns; ++c) {
         const double plasticity = *value++;
-        const auto at = static_cast<std::size_t>(c);
-        const auto& range = ranges[at][static_cast<std::size_t>(example)];
-        if (pair.first < range.begin || (sampled[at] != 0) != sampling) continue;
+        if (pair.first < from[c]) continue;
         sums.add(example, c, plasticity);
-        heatmap.add(row, columns.position[at] - 0.5 * (t1 + t2), plasticity);
+        heatmap.add(row, columns.position[static_cast<std::size_t>(c)] - 0.5 * (t1 + t2),
+                    plasticity);
       }
     }
   });
@@ -253,7 +257,7 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
       }
     }
   evaluator.flush();
-  sampling = true;
+  std::fill(first_key.begin(), first_key.end(), 0);  // a sample holds only pairs that count
   for (std::int64_t c = 0; c < column_count; ++c) {
     if (sampled[static_cast<std::size_t>(c)] == 0) continue;
     evaluator.set_columns(c, c + 1);
