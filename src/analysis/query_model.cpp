@@ -89,9 +89,7 @@ void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryM
   const auto dim = static_cast<std::size_t>(queries.dim());
   for (const auto& span : lines.buckets()) {
     const auto count = span.end - span.begin;
-    QueryBucket bucket{
-        span.bucket, static_cast<std::int64_t>(count), queries.position_mean, {}, {}};
-    bucket.position += sum(lines.time().subspan(span.begin, count)) / static_cast<double>(count);
+    QueryBucket bucket{span.bucket, static_cast<std::int64_t>(count), span.position, {}, {}};
     bucket.mean.resize(dim);
     if (count >= 2) bucket.variance.resize(dim);
     model.buckets.push_back(std::move(bucket));

@@ -11,7 +11,10 @@ RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
   for (std::int64_t i = 0; i < queries.size(); ++i)
     rows_of[queries.source.bucket[static_cast<std::size_t>(i)]].push_back(i);
   for (const auto& [bucket, rows] : rows_of) {
-    buckets_.push_back({bucket, order_.size(), order_.size() + rows.size()});
+    double positions = 0;  // whole numbers: their sum is exact
+    for (const auto i : rows) positions += queries.source.position[static_cast<std::size_t>(i)];
+    buckets_.push_back({bucket, positions / static_cast<double>(rows.size()), order_.size(),
+                        order_.size() + rows.size()});
     order_.insert(order_.end(), rows.begin(), rows.end());
   }
   // The reflection in the rows' own signs.

@@ -13,6 +13,7 @@ namespace qkscope {
 // Rows [begin, end) of the lines belong to one bucket.
 struct BucketSpan {
   std::int32_t bucket = 0;
+  double position = 0;  // mean over its rows
   std::size_t begin = 0;
   std::size_t end = 0;
 };

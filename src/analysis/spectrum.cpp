@@ -143,15 +143,14 @@ void Spectrum::take_groups() {
     for (std::size_t k = low; k < fft_->size(); k += eighth) {
       const FourComplex* const from = signal_.data() + fft_->place(k);
       FourFloats largest{};
-      float gain = 0;
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < 8; ++r) {
         const FourComplex& value = from[r * eighth];
-        const FourFloats power = value.re * value.re + value.im * value.im;
+        const FourFloats power =
+            (value.re * value.re + value.im * value.im) * (gain_[k + r] * gain_[k + r]);
         largest = power > largest ? power : largest;
-        gain = std::max(gain, gain_[k + r]);
       }
-      groups_[k / 8] = largest * (gain * gain);
+      groups_[k / 8] = largest;
     }
 }
 

@@ -43,7 +43,7 @@ class Spectrum {
     const FourComplex& value = signal_[fft_->place(i)];
     return (value.re * value.re + value.im * value.im) * (gain_[i] * gain_[i]);
   }
-  // At least their largest over points 8 group .. 8 group + 7.
+  // Their largest over points 8 group .. 8 group + 7.
   const FourFloats& group_power(std::int64_t group) const { return groups_[index(group)]; }
   std::int64_t size() const { return static_cast<std::int64_t>(fft_->size()); }
   // |S|^2 of one signal at grid point k and one and two quarters of a step before and after it,
