@@ -199,15 +199,19 @@ RotationPeak FrequencySearch::strongest_of(std::span<const std::int64_t> points,
     return parabola_top(spectrum_.power(k - 1)[plane], spectrum_.power(k)[plane],
                         spectrum_.power(k + 1)[plane]);
   };
+  const auto in_band = [&](double k) {
+    return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
+  };
   double highest = 0;
-  for (const auto k : points) highest = std::max<double>(highest, spectrum_.power(k)[plane]);
+  for (const auto k : points)
+    if (in_band(static_cast<double>(k)))
+      highest = std::max<double>(highest, spectrum_.power(k)[plane]);
   std::vector<Candidate> candidates;
   double best = 0;
   for (const auto k : points) {
     if (seen(k) < kSeenByParabola * highest) continue;
     candidates.push_back(top_of_peak(spectrum_, k, plane));
-    const double omega = std::fabs(candidates.back().k) * step;
-    if (omega >= band_.low && omega <= band_.high) best = std::max(best, candidates.back().power);
+    if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
   RotationPeak strongest;
   // What spreading and interpolation may have got wrong.
