@@ -67,7 +67,8 @@ Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const 
 // A unit vector's reflection plane: I - 2 w w^T takes `from` (unit) to `to` (unit); w is empty when
 // they are equal.
 std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
-// x - 2 w (w.x) for every row of `rows`; nothing when w is empty.
+// x becomes x - 2 w (w.x); nothing when w is empty.
+void reflect(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
 
 }  // namespace qkscope
