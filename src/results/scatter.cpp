@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 #include "results/row_builder.h"
@@ -27,26 +28,24 @@ std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
   return kept;
 }
 
-// A direction and what to add to a centred row's coordinate on it; NaN when there is none.
+// A row's coordinate along a direction, seen from `origin`; NaN when there is no direction.
 class Axis {
  public:
   Axis(const std::vector<double>* direction, const CentredRows& rows,
-       const std::vector<double>& origin)
-      : direction_(direction), rows_(rows) {
-    if (!direction_ || direction_->empty()) return;
-    shift_ = dot(rows.mean, *direction_);
-    if (!origin.empty()) shift_ -= dot(origin, *direction_);
+       const std::vector<double>& origin) {
+    if (!direction || direction->empty()) return;
+    projection_.emplace(rows, *direction);
+    shift_ = dot(rows.mean, *direction);
+    if (!origin.empty()) shift_ -= dot(origin, *direction);
   }
 
   double operator()(std::size_t row) const {
-    if (!direction_ || direction_->empty()) return std::numeric_limits<double>::quiet_NaN();
-    const auto dim = static_cast<std::size_t>(rows_.dim());
-    return dot({rows_.centred.row(static_cast<std::int64_t>(row)), dim}, *direction_) + shift_;
+    if (!projection_) return std::numeric_limits<double>::quiet_NaN();
+    return (*projection_)(static_cast<std::int64_t>(row)) + shift_;
   }
 
  private:
-  const std::vector<double>* direction_;
-  const CentredRows& rows_;
+  std::optional<CentredProjection> projection_;
   double shift_ = 0;
 };
 
