@@ -31,9 +31,10 @@ need_packages() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# The report is tested in a real browser. Ubuntu's package of that name is only a door to snap.
+# The report is tested in a real browser: one that is there, else Debian's. (Ubuntu has Chromium only
+# as a snap; there, install Chrome.)
 need_browser() {
-  command -v chromium >/dev/null || need_packages chromium
+  command -v chromium chromium-browser google-chrome >/dev/null || need_packages chromium
 }
 
 # need_python FILE: the packages named in tools/FILE, in the project's own environment.

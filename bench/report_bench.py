@@ -9,6 +9,7 @@ figures and report, and opens the page in headless Chromium several times.
 import argparse
 import json
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -95,9 +96,11 @@ def make_results(folder, options):
 
 def measure(qkscope, folder, options):
     out = folder / "figures"
-    start = time.time()
+    start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([qkscope, "figures", str(folder), "--out", str(out), "--quiet"], check=True)
-    print(f"figures and report drawn in {time.time() - start:.1f} s")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"figures and report drawn in {time.time() - start:.1f} s ({cpu:.1f} s of CPU)")
     page = out / "report.html"
     print(f"report.html: {page.stat().st_size / 1e6:.1f} MB, "
           f"{options.runs * options.layers * options.heads} heads")

@@ -29,36 +29,49 @@ void append_reals(const arrow::DoubleArray& from, Table::Column& to) {
     to.reals.push_back(from.IsNull(i) ? std::numeric_limits<double>::quiet_NaN() : from.Value(i));
 }
 
-void append_texts(const arrow::StringArray& from, Table::Column& to) {
+template <typename Texts>  // arrow::StringArray or arrow::LargeStringArray
+void append_texts(const Texts& from, Table::Column& to) {
   for (std::int64_t i = 0; i < from.length(); ++i)
     to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
 }
 
 Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
                          const std::string& where) {
-  Table::Column result{name, Table::Type::integer, {}, {}, {}};
-  const auto type = column.type()->id();
-  for (const auto& chunk : column.chunks()) {
-    if (type == arrow::Type::INT64)
-      append_integers(static_cast<const arrow::Int64Array&>(*chunk), where, result);
-    else if (type == arrow::Type::BOOL)
-      append_booleans(static_cast<const arrow::BooleanArray&>(*chunk), where, result);
-    else if (type == arrow::Type::DOUBLE)
-      append_reals(static_cast<const arrow::DoubleArray&>(*chunk), result);
-    else if (type == arrow::Type::STRING)
-      append_texts(static_cast<const arrow::StringArray&>(*chunk), result);
+  Table::Column result{name, Table::Type::text, {}, {}, {}};
+  const auto each = [&](Table::Type type, const auto& append) {
+    result.type = type;
+    for (const auto& chunk : column.chunks()) append(*chunk);
+  };
+  switch (column.type()->id()) {
+    case arrow::Type::INT64:
+      each(Table::Type::integer, [&](const arrow::Array& chunk) {
+        append_integers(static_cast<const arrow::Int64Array&>(chunk), where, result);
+      });
+      break;
+    case arrow::Type::BOOL:
+      each(Table::Type::boolean, [&](const arrow::Array& chunk) {
+        append_booleans(static_cast<const arrow::BooleanArray&>(chunk), where, result);
+      });
+      break;
+    case arrow::Type::DOUBLE:
+      each(Table::Type::real, [&](const arrow::Array& chunk) {
+        append_reals(static_cast<const arrow::DoubleArray&>(chunk), result);
+      });
+      break;
+    case arrow::Type::STRING:
+      each(Table::Type::text, [&](const arrow::Array& chunk) {
+        append_texts(static_cast<const arrow::StringArray&>(chunk), result);
+      });
+      break;
+    case arrow::Type::LARGE_STRING:
+      each(Table::Type::text, [&](const arrow::Array& chunk) {
+        append_texts(static_cast<const arrow::LargeStringArray&>(chunk), result);
+      });
+      break;
+    default:
+      bad_input("{}: type {}; expected int64, double, bool or string", where,
+                column.type()->ToString());
   }
-  if (type == arrow::Type::INT64)
-    result.type = Table::Type::integer;
-  else if (type == arrow::Type::BOOL)
-    result.type = Table::Type::boolean;
-  else if (type == arrow::Type::DOUBLE)
-    result.type = Table::Type::real;
-  else if (type == arrow::Type::STRING)
-    result.type = Table::Type::text;
-  else
-    bad_input("{}: type {}; expected int64, double, bool or string", where,
-              column.type()->ToString());
   return result;
 }
 

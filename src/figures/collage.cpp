@@ -21,14 +21,23 @@ struct HeadRange {
   std::size_t last;
 };
 
-// The heads of the last run that has points; rows of a head stand together.
-std::vector<HeadRange> heads_of_last_run(const Frame& scatter) {
+struct Plane {
+  const char* x;
+  const char* y;
+  const char* x_label;  // gnuplot markup
+  const char* y_label;
+};
+
+// The heads of the last run that have points in this plane; rows of a head stand together.
+std::vector<HeadRange> heads_of_last_run(const Frame& scatter, const Plane& plane) {
   const auto& layers = scatter.integers("layer");
   const auto& heads = scatter.integers("head");
   const int run = *std::max_element(scatter.run().begin(), scatter.run().end());
+  const auto& x = scatter.reals(plane.x);
+  const auto& y = scatter.reals(plane.y);
   std::vector<HeadRange> ranges;
   for (std::size_t row = 0; row < scatter.rows(); ++row) {
-    if (scatter.run()[row] != run) continue;
+    if (scatter.run()[row] != run || std::isnan(x[row]) || std::isnan(y[row])) continue;
     if (ranges.empty() || ranges.back().last != row || layers[ranges.back().first] != layers[row] ||
         heads[ranges.back().first] != heads[row])
       ranges.push_back({row, row});
@@ -44,13 +53,6 @@ std::vector<HeadRange> evenly(const std::vector<HeadRange>& all, std::size_t cou
     some.push_back(all[(2 * i + 1) * all.size() / (2 * count)]);
   return some;
 }
-
-struct Plane {
-  const char* x;
-  const char* y;
-  const char* x_label;  // gnuplot markup
-  const char* y_label;
-};
 
 // head (index of the panel), key (0: query), shade, x, y, position, layer, head, model.
 Table points_of(const Results& results, const std::vector<HeadRange>& heads, const Plane& plane) {
@@ -73,14 +75,12 @@ Table points_of(const Results& results, const std::vector<HeadRange>& heads, con
       .column("head", Table::Type::integer)
       .column("model", Table::Type::text);
   for (std::size_t i = 0; i < heads.size(); ++i)
-    for (std::size_t row = heads[i].first; row < heads[i].last; ++row) {
-      if (std::isnan(x[row]) || std::isnan(y[row])) continue;
+    for (std::size_t row = heads[i].first; row < heads[i].last; ++row)
       table.add({static_cast<std::int64_t>(i),
                  std::int64_t{scatter.texts("side")[row] == "k" ? 1 : 0},
                  static_cast<double>(positions[row]) / static_cast<double>(last), x[row], y[row],
                  positions[row], scatter.integers("layer")[row], scatter.integers("head")[row],
                  one_line(scatter.texts("model")[row])});
-    }
   return table;
 }
 
@@ -126,7 +126,8 @@ std::string shade_legend(double height) {
 
 Figure collage(const Results& results, const Plane& plane) {
   const Frame& scatter = results.frame("head_scatter");
-  const auto heads = evenly(heads_of_last_run(scatter), kHeads);
+  const auto heads = evenly(heads_of_last_run(scatter, plane), kHeads);
+  if (heads.empty()) return nothing_to_draw("none of its numbers exists");
   Figure figure;
   figure.data = points_of(results, heads, plane);
   const Panels panels({.count = static_cast<int>(heads.size()),

@@ -41,7 +41,7 @@ std::string decades(const std::vector<double>& values) {
   double smallest = largest;
   for (const double value : values)
     if (std::fabs(value) > 1e-5 * largest) smallest = std::min(smallest, std::fabs(value));
-  if (!(smallest > 0)) return "";
+  if (!(smallest > 0)) return "set yrange [1e-6:1]\n";
   return fmt::format("set yrange [1e{}:1e{}]\n", std::floor(std::log10(smallest)),
                      std::ceil(std::log10(largest)));
 }

@@ -31,14 +31,14 @@ Key::Key(std::vector<KeyEntry> entries, double figure_width) : figure_width_(fig
 }
 
 double Key::height() const {
-  return rows_.empty() ? 0 : 0.06 + kKeyRow * static_cast<double>(rows_.size());
+  return rows_.empty() ? 0 : 0.08 + kKeyRow * static_cast<double>(rows_.size());
 }
 
 std::string Key::labels(double bottom) const {
   std::string text;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     double x = 0.5 * (figure_width_ - rows_[i].width) + 0.08;
-    const double y = bottom + 0.09 + kKeyRow * static_cast<double>(rows_.size() - 1 - i);
+    const double y = bottom + 0.11 + kKeyRow * static_cast<double>(rows_.size() - 1 - i);
     for (const auto& entry : rows_[i].entries) {
       text += fmt::format(
           "set label '' at screen {0:.4f}/width, screen {1:.4f}/height point pt {3} ps 0.6*mark lc "

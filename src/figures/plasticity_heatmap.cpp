@@ -102,7 +102,7 @@ Figure plasticity_heatmap(const Results& results) {
   figure.script =
       panels.begin() + palette(kCividis) +
       fmt::format(
-          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\nset autoscale fix\n"
+          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set format x '%.0s%c'\nset format y '%.0s%c'\n"
           "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
           "noborder\n",
@@ -110,11 +110,11 @@ Figure plasticity_heatmap(const Results& results) {
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
     figure.script += fmt::format(
-        "set xtics {1}\nset ytics {2}\n"
+        "set xtics {1}\nset ytics {2}\nset xrange [0:{3}]\nset yrange [0:{4}]\n"
         "plot data using ($1 == {0} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
         "linecolor palette\n"
         "unset colorbox\n",
-        i, round_step(across[i], 2), round_step(away[i], 3));
+        i, round_step(across[i], 2), round_step(away[i], 3), across[i], away[i]);
   }
   figure.script += panels.end();
   return figure;

@@ -35,13 +35,14 @@ Figure plasticity_trajectory(const Results& results) {
       line(fmt::format("${}", last), style::kSquare, style::kNope));
   const auto below =
       line(fmt::format("${} * {}", bias, unit.scale), style::kCircle, style::kAccent);
-  draw_trajectories(results,
-                    {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n", shaded},
-                     {fmt::format("bias ({})", unit.text),
-                      "set yrange [*<0:*]\nset ytics autofreq\n", "plot \\\n" + below + "\n"}},
-                    {.key = {{"first 20 % of the context", style::kQuery, style::kCircle},
-                             {"last 20 %", style::kNope, style::kSquare}}},
-                    figure);
+  draw_trajectories(
+      results,
+      {{"attention plasticity", "set yrange [0:1]\nset ytics 0.2\n", shaded},
+       {fmt::format("bias ({})", unit.text), "set yrange [*<0:*]\nset ytics autofreq\n",
+        "plot \\\n" + below + "\n", all_empty(biases)}},
+      {.key = {{"first 20 % of the context", style::kQuery, style::kCircle},
+               {"last 20 %", style::kNope, style::kSquare}}},
+      figure);
   figure.data = table.table();
   return figure;
 }

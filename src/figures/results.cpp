@@ -126,6 +126,10 @@ std::vector<std::vector<double>> by_run(const Results& results, const Frame& fra
   return by_run(results, frame, values, [](std::size_t) { return true; });
 }
 
+bool all_empty(const std::vector<std::vector<double>>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.empty(); });
+}
+
 std::vector<double> largest_by_run(const Results& results, const Frame& frame,
                                    const std::string& column) {
   std::vector<double> largest;

@@ -65,6 +65,9 @@ std::vector<std::vector<double>> by_run(const Results& results, const Frame& fra
 std::vector<std::vector<double>> by_run(const Results& results, const Frame& frame,
                                         const std::vector<double>& values);
 
+// No run has a value.
+bool all_empty(const std::vector<std::vector<double>>& groups);
+
 // (runs): the largest value of a column, 1 where there is none. For the range of an axis.
 std::vector<double> largest_by_run(const Results& results, const Frame& frame,
                                    const std::string& column);

@@ -33,7 +33,8 @@ TrajectoryPanel quartile_panel(const Results& results, RunTable& table, const Me
   return {share ? measure.label : fmt::format("{} ({})", measure.label, unit.text),
           share ? "set yrange [0:1.02]\n" : "set yrange [*:*]\n",
           plot_series({RunTable::quartile_series("", style::kAccent, style::kCircle, place)},
-                      results.runs().size(), unit.scale)};
+                      results.runs().size(), unit.scale),
+          all_empty(groups)};
 }
 
 }  // namespace

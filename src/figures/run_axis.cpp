@@ -122,7 +122,7 @@ double run_labels_height(const Results& results) {
   double longest = 0;
   for (const auto& run : results.runs())
     longest = std::max(longest, text_width(shortened(run.label, kLongestLabel), style::kSmall));
-  return 0.22 + 0.68 * longest;
+  return 0.18 + 0.64 * longest;
 }
 
 }  // namespace qkscope

@@ -57,7 +57,7 @@ void draw_trajectories(const Results& results, const std::vector<TrajectoryPanel
         results, {.inches = inches, .labels = i + layout.columns >= count, .phases = row == 0});
     figure.script += y_label(figure, panel.y_label, left + 0.1, 0.5 * (top + bottom));
     if (i == 0) figure.script += key.labels();
-    figure.script += panel.settings + panel.plot;
+    figure.script += panel.empty ? "set yrange [0:1]\nplot NaN\n" : panel.settings + panel.plot;
   }
   figure.script += "\nunset multiplot\n";
 }

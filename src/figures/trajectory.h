@@ -13,6 +13,7 @@ struct TrajectoryPanel {
   std::string y_label;   // gnuplot markup
   std::string settings;  // ranges and ticks
   std::string plot;
+  bool empty = false;  // no number exists: axes alone
 };
 
 struct TrajectoryLayout {

@@ -15,9 +15,10 @@ class Browser:
     """One page. Collects what it says on the console and what it asks of the network."""
 
     def __init__(self, width=1400, height=900):
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        names = ("chromium", "chromium-browser", "google-chrome")
+        program = next(filter(None, map(shutil.which, names)), None)
         if not program:
-            raise SystemExit("no chromium on the PATH: './run.sh test' installs Debian's package")
+            raise SystemExit(f"none of {', '.join(names)} on the PATH: './run.sh test' installs one")
         self.profile = tempfile.TemporaryDirectory(prefix="qkscope-browser-")
         self.process = subprocess.Popen(
             [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
