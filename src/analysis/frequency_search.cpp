@@ -11,10 +11,10 @@
 namespace qkscope {
 namespace {
 
-// A peak halfway between two grid points keeps 0.65 of its power on them, and the parabola through
-// the three highest points reaches 0.72 of it; leave some room for peaks that overlap.
-constexpr double kSeen = 0.48;
-constexpr double kSeenByParabola = 0.6;
+// A peak halfway between two half grid points keeps 0.9 of its power on them, and the parabola
+// through the three highest reaches 0.98 of it; leave room for noise, which adds to both.
+constexpr double kSeen = 0.6;
+constexpr double kSeenByParabola = 0.8;
 
 bool any(const decltype(FourFloats{} > FourFloats{}) & mask) {
   const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(mask);
@@ -46,16 +46,16 @@ struct Candidate {
   double power = 0;
 };
 
-// The top of the peak next to a local maximum of the grid, from quarters of a step around it.
-Candidate top_of_peak(const Spectrum& spectrum, std::int64_t k, int signal) {
-  const auto power = spectrum.quarters(k, signal);
+// The top of the peak next to a half grid point, from quarters of a step around it.
+Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half, int signal) {
+  const auto power = spectrum.quarters(half, signal);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
   const double move = bend < 0 ? std::clamp(-slope / bend, -1.5, 1.5) : 0.0;
   const double quarters = static_cast<double>(highest - power.data() - 2) + move;
   const double top = highest[0] + slope * move + 0.5 * bend * move * move;
-  return {static_cast<double>(k) + 0.25 * quarters, std::max(top, *highest)};
+  return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
 // Sums over rows of z_t exp(-i omega t), and of the same times t and t^2; t from the middle.
@@ -152,65 +152,71 @@ RotationPeak FrequencySearch::refine_rotation(double start, std::span<const Four
 }
 
 std::array<std::vector<std::int64_t>, 4> FrequencySearch::high_points() const {
-  const double step = spectrum_.step();
+  const double step = 0.5 * spectrum_.step();  // of the half grid
   const auto first = static_cast<std::int64_t>(std::floor(band_.low / step));
   const auto last = static_cast<std::int64_t>(std::ceil(band_.high / step));
   const auto size = spectrum_.size();
-  // Grid points strictly inside the band, of both signs.
-  FourFloats highest{};
-  const auto raise = [&](const FourFloats& power) { highest = power > highest ? power : highest; };
+  // Grid points of both signs, a negative one -k as size - k.
   const auto each_point = [&](std::int64_t begin, std::int64_t end, const auto& group,
                               const auto& point) {
     walk(begin, end, group, point);
     walk(size - end + 1, size - begin + 1, group, point);
   };
+  // Well inside the band.
+  FourFloats highest{};
+  const auto raise = [&](const FourFloats& power) { highest = power > highest ? power : highest; };
   each_point(
-      first + 1, last, [&](auto group) { raise(spectrum_.group_power(group)); },
-      [&](auto k) { raise(spectrum_.power(k)); });
+      first / 2 + 2, last / 2 - 1, [&](auto group) { raise(spectrum_.group_power(group)); },
+      [&](auto k) { raise(spectrum_.power(2 * k)); });
   const FourFloats enough = static_cast<float>(kSeen) * highest;
   std::array<std::vector<std::int64_t>, 4> points;
-  const auto consider = [&](std::int64_t i) {
-    const auto k = i < size / 2 ? i : i - size;
-    const FourFloats power = spectrum_.power(k);
+  const auto consider = [&](std::int64_t half) {
+    if (std::abs(half) < first || std::abs(half) > last) return;
+    const FourFloats power = spectrum_.power(half);
     if (!any(power > enough)) return;
-    const bool edge = std::abs(k) <= first || std::abs(k) >= last;
-    const FourFloats left = spectrum_.power(k - 1);
-    const FourFloats right = spectrum_.power(k + 1);
+    const bool edge = std::abs(half) == first || std::abs(half) == last;
+    const FourFloats left = spectrum_.power(half - 1);
+    const FourFloats right = spectrum_.power(half + 1);
     for (int signal = 0; signal < 4; ++signal) {
       if (!(power[signal] > enough[signal])) continue;
       if (!edge && (power[signal] < left[signal] || power[signal] < right[signal])) continue;
-      points[static_cast<std::size_t>(signal)].push_back(k);
+      points[static_cast<std::size_t>(signal)].push_back(half);
     }
   };
+  const auto consider_point = [&](std::int64_t i) {
+    const auto k = i <= size / 2 ? i : i - size;
+    consider(2 * k);
+    consider(2 * k + 1);
+  };
   each_point(
-      first, last + 1,
+      first / 2, last / 2 + 2,
       [&](auto group) {
         if (!any(spectrum_.group_power(group) > enough)) return;
-        for (std::int64_t i = 8 * group; i < 8 * group + 8; ++i) consider(i);
+        for (std::int64_t i = 8 * group; i < 8 * group + 8; ++i) consider_point(i);
       },
-      consider);
+      consider_point);
   return points;
 }
 
 RotationPeak FrequencySearch::strongest_of(std::span<const std::int64_t> points,
                                            std::span<const FourValues> units, int plane) const {
   const double step = spectrum_.step();
-  const auto seen = [&](std::int64_t k) {
-    return parabola_top(spectrum_.power(k - 1)[plane], spectrum_.power(k)[plane],
-                        spectrum_.power(k + 1)[plane]);
+  const auto seen = [&](std::int64_t half) {
+    return parabola_top(spectrum_.power(half - 1)[plane], spectrum_.power(half)[plane],
+                        spectrum_.power(half + 1)[plane]);
   };
   const auto in_band = [&](double k) {
     return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
   };
   double highest = 0;
-  for (const auto k : points)
-    if (in_band(static_cast<double>(k)))
-      highest = std::max<double>(highest, spectrum_.power(k)[plane]);
+  for (const auto half : points)
+    if (in_band(0.5 * static_cast<double>(half)))
+      highest = std::max<double>(highest, spectrum_.power(half)[plane]);
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const auto k : points) {
-    if (seen(k) < kSeenByParabola * highest) continue;
-    candidates.push_back(top_of_peak(spectrum_, k, plane));
+  for (const auto half : points) {
+    if (seen(half) < kSeenByParabola * highest) continue;
+    candidates.push_back(top_of_peak(spectrum_, half, plane));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
   RotationPeak strongest;

@@ -47,7 +47,7 @@ class FrequencySearch {
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  // Grid points, of either sign, that may be next to the strongest rotation of each plane.
+  // Half grid points, of either sign, that may be next to the strongest rotation of each plane.
   std::array<std::vector<std::int64_t>, 4> high_points() const;
   RotationPeak strongest_of(std::span<const std::int64_t> points, std::span<const FourValues> units,
                             int plane) const;

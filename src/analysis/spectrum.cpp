@@ -55,8 +55,13 @@ double response(double angle) {
   return sum;
 }
 
-// Weights of the 16 points around a place a quarter, a half or three quarters past a point: a sinc
-// under a bell. With 1.4 points per resolution cell the error is 2e-3.
+// A sinc under a bell that ends `side` points away.
+double interpolation_weight(double x, int side, double sharpness) {
+  return std::sin(kPi * x) / (kPi * x) * bell(sharpness, x / side);
+}
+
+// Weights of the 16 points around a place a quarter, a half or three quarters past a point.
+// With 1.4 points per resolution cell the error is 2e-3.
 constexpr int kSide = 8;
 using Weights = std::array<std::array<double, 2 * kSide>, 4>;
 
@@ -64,10 +69,9 @@ const Weights& interpolation() {
   static const Weights weights = [] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
-      for (std::size_t j = 0; j < 2 * kSide; ++j) {
-        const double x = 0.25 * static_cast<double>(quarter) + (kSide - 1) - static_cast<double>(j);
-        table[quarter][j] = std::sin(kPi * x) / (kPi * x) * bell(7.2, x / kSide);
-      }
+      for (std::size_t j = 0; j < 2 * kSide; ++j)
+        table[quarter][j] = interpolation_weight(
+            0.25 * static_cast<double>(quarter) + (kSide - 1) - static_cast<double>(j), kSide, 7.2);
     return table;
   }();
   return weights;
@@ -81,6 +85,7 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
       middle_(length / 2 * kPoints / tokens_),
       gain_(fft_->size(), 1.0F),
       signal_(fft_->size() + kTaps),
+      points_(fft_->size() + 2 * kMargin),
       groups_(fft_->size() / 8) {
   const bool thinned = tokens_ > kPoints;
   for (std::int64_t phase = 0; phase < tokens_; ++phase)
@@ -126,46 +131,75 @@ void Spectrum::spread(std::span<const FourValues> values) {
 void Spectrum::compute(std::span<const FourValues> values) {
   spread(values);
   fft_->forward(std::span(signal_).first(fft_->size()));
+  sort_points();
   take_groups();
 }
 
-std::complex<double> Spectrum::at(std::int64_t k, int signal) const {
-  const auto i = index(k);
-  const FourComplex& value = signal_[fft_->place(i)];
-  return static_cast<double>(gain_[i]) * std::complex<double>(value.re[signal], value.im[signal]);
+void Spectrum::sort_points() {
+  // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
+  // cache line is read once.
+  const std::size_t size = fft_->size();
+  const std::size_t eighth = size / 8;
+  for (std::size_t low = 0; low < eighth; low += 8)
+    for (std::size_t k = low; k < size; k += eighth) {
+      const FourComplex* const from = signal_.data() + fft_->place(k);
+#pragma GCC unroll 8
+      for (std::size_t r = 0; r < 8; ++r)
+        points_[kMargin + k + r] = {from[r * eighth].re * gain_[k + r],
+                                    from[r * eighth].im * gain_[k + r]};
+    }
+  for (std::size_t i = 0; i < kMargin; ++i) {
+    points_[i] = points_[size + i];
+    points_[kMargin + size + i] = points_[kMargin + i];
+  }
+}
+
+FourFloats Spectrum::power_after(std::size_t i) const {
+  static const auto weights = [] {
+    std::array<float, 8> taps;
+    for (std::size_t j = 0; j < taps.size(); ++j)
+      taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
+    return taps;
+  }();
+  const FourComplex* const from = points_.data() + kMargin + i - 3;
+  FourComplex sum{};
+#pragma GCC unroll 8
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    sum.re += weights[j] * from[j].re;
+    sum.im += weights[j] * from[j].im;
+  }
+  return sum.re * sum.re + sum.im * sum.im;
 }
 
 void Spectrum::take_groups() {
-  // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
-  // cache line is read once.
-  const std::size_t eighth = fft_->size() / 8;
-  for (std::size_t low = 0; low < eighth; low += 8)
-    for (std::size_t k = low; k < fft_->size(); k += eighth) {
-      const FourComplex* const from = signal_.data() + fft_->place(k);
-      FourFloats largest{};
-#pragma GCC unroll 8
-      for (std::size_t r = 0; r < 8; ++r) {
-        const FourComplex& value = from[r * eighth];
-        const FourFloats power =
-            (value.re * value.re + value.im * value.im) * (gain_[k + r] * gain_[k + r]);
-        largest = power > largest ? power : largest;
-      }
-      groups_[k / 8] = largest;
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    FourFloats largest{};
+    for (std::size_t i = 8 * group; i < 8 * group + 8; ++i) {
+      const FourFloats here = power_at(i);
+      const FourFloats after = power_after(i);
+      const FourFloats larger = here > after ? here : after;
+      largest = larger > largest ? larger : largest;
     }
+    groups_[group] = largest;
+  }
 }
 
-std::array<double, 5> Spectrum::quarters(std::int64_t k, int signal) const {
-  // Points k - kSide .. k + kSide: for places before k the interpolation starts one point earlier.
-  std::array<std::complex<double>, 2 * kSide + 1> points;
-  for (int j = 0; j <= 2 * kSide; ++j)
+std::array<double, 5> Spectrum::quarters(std::int64_t half, int signal) const {
+  // Points k - kSide .. k + kSide + 1, the first at or before the half point.
+  const std::int64_t k = half >> 1;
+  std::array<std::complex<double>, 2 * kSide + 2> points;
+  for (int j = 0; j < std::ssize(points); ++j)
     points[static_cast<std::size_t>(j)] = at(k + j - kSide, signal);
-  const auto between = [&](std::size_t quarter, std::size_t first) {
+  const auto between = [&](int quarter) {  // quarters of a step after k
+    const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
+    const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];
     std::complex<double> sum;
-    for (std::size_t j = 0; j < 2 * kSide; ++j)
-      sum += interpolation()[quarter][j] * points[first + j];
+    for (std::size_t j = 0; j < 2 * kSide; ++j) sum += weights[j] * points[first + j];
     return std::norm(sum);
   };
-  return {between(2, 0), between(3, 0), std::norm(points[kSide]), between(1, 1), between(2, 1)};
+  const double here = std::norm(points[kSide]);
+  if ((half & 1) == 0) return {between(-2), between(-1), here, between(1), between(2)};
+  return {here, between(1), between(2), between(3), std::norm(points[kSide + 1])};
 }
 
 }  // namespace qkscope

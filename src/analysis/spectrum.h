@@ -35,20 +35,23 @@ class Spectrum {
     return 2 * std::numbers::pi / (static_cast<double>(fft_->size()) * tokens_per_point());
   }
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
-  // Of one signal at grid point k, of either sign.
-  std::complex<double> at(std::int64_t k, int signal) const;
-  // |S|^2 of the four signals at grid point k.
-  FourFloats power(std::int64_t k) const {
-    const auto i = index(k);
-    const FourComplex& value = signal_[fft_->place(i)];
-    return (value.re * value.re + value.im * value.im) * (gain_[i] * gain_[i]);
-  }
-  // Their largest over points 8 group .. 8 group + 7.
-  const FourFloats& group_power(std::int64_t group) const { return groups_[index(group)]; }
   std::int64_t size() const { return static_cast<std::int64_t>(fft_->size()); }
-  // |S|^2 of one signal at grid point k and one and two quarters of a step before and after it,
-  // from the grid points around it.
-  std::array<double, 5> quarters(std::int64_t k, int signal) const;
+  // Of one signal at grid point k, of either sign.
+  std::complex<double> at(std::int64_t k, int signal) const {
+    const FourComplex& value = points_[index(k) + kMargin];
+    return {value.re[signal], value.im[signal]};
+  }
+  // |S|^2 of the four signals at half grid point `half`: grid points are the even ones, what lies
+  // between them comes from eight points around it, to a few percent.
+  FourFloats power(std::int64_t half) const {
+    const auto i = index(half >> 1);
+    return (half & 1) == 0 ? power_at(i) : power_after(i);
+  }
+  // The largest power at half grid points 16 group .. 16 group + 15.
+  const FourFloats& group_power(std::int64_t group) const { return groups_[index(group)]; }
+  // |S|^2 of one signal at a half grid point and one and two quarters of a step before and after
+  // it, from 16 points around each.
+  std::array<double, 5> quarters(std::int64_t half, int signal) const;
 
  private:
   double tokens_per_point() const { return static_cast<double>(tokens_) / kPoints; }
@@ -56,10 +59,17 @@ class Spectrum {
     return static_cast<std::size_t>(k) & (fft_->size() - 1);
   }
   void spread(std::span<const FourValues> values);
+  void sort_points();
   void take_groups();
+  FourFloats power_at(std::size_t i) const {
+    const FourComplex& value = points_[i + kMargin];
+    return value.re * value.re + value.im * value.im;
+  }
+  FourFloats power_after(std::size_t i) const;
 
   static constexpr std::int64_t kPoints = 5;  // of the grid, for every `tokens_` positions
   static constexpr std::int64_t kTaps = 8;
+  static constexpr std::size_t kMargin = 8;
 
   std::int64_t tokens_;
   std::shared_ptr<const Fft> fft_;
@@ -69,7 +79,8 @@ class Spectrum {
   std::vector<std::uint32_t> phase_;  // (rows): which taps
   std::vector<float> gain_;           // (size): 1 / response of the kernel, per point
   std::vector<FourComplex> signal_;   // (size + kTaps)
-  std::vector<FourFloats> groups_;    // (size / 8): the largest of eight powers
+  std::vector<FourComplex> points_;   // (kMargin + size + kMargin): S, going round at the ends
+  std::vector<FourFloats> groups_;    // (size / 8)
 };
 
 }  // namespace qkscope
