@@ -101,6 +101,8 @@ void add_sweep(CLI::App& app) {
   command->add_option("--shard", options->shard, "i/n: every n-th run, from the i-th (0 to n-1)");
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration is another than before");
+  command->add_flag("--evict", options->sweep.evict,
+                    "Remove a checkpoint's weights from the Hub's cache after its last run");
   command->add_flag("--dry-run", options->dry_run, "Print what would be done and write nothing");
   command->add_flag("--no-figures", options->no_figures, "Tables only");
   options->common.add_to(*command);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base64.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/mapped_file.h"
 #include "core/text.h"
 #include "hub/backoff.h"
-#include "hub/base64.h"
 
 namespace qkscope {
 namespace {
@@ -33,12 +33,15 @@ Json creation(const Repository& repository, bool private_repo) {
 
 std::string sample_of(const LocalFile& file) {
   const MappedFile content(file.source);
-  return base64(content.text().substr(0, kSampleBytes));
+  return base64(std::as_bytes(std::span(content.text().substr(0, kSampleBytes))));
 }
 
 Json text_addition(const std::string& path, std::string_view content) {
   return {{"key", "file"},
-          {"value", {{"path", path}, {"encoding", "base64"}, {"content", base64(content)}}}};
+          {"value",
+           {{"path", path},
+            {"encoding", "base64"},
+            {"content", base64(std::as_bytes(std::span(content)))}}}};
 }
 
 // One line of the commit: a large file by its sum, a small one with its content.

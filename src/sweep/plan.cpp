@@ -1,5 +1,7 @@
 #include "sweep/plan.h"
 
+#include "hub/capture_inputs.h"
+
 namespace qkscope {
 namespace {
 
@@ -8,7 +10,9 @@ PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const 
   try {
     planned.captured = folder.captured(run);
     planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
-    if (!planned.captured) planned.capture = dry_run(make_plan(run.capture), {});
+    if (planned.captured) return planned;
+    fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
+    planned.capture = dry_run(make_plan(run.capture), {});
   } catch (const Error& error) {
     planned.error = error.what();
     planned.error_kind = error.kind();

@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "results/write_results.h"
 #include "sweep/combine.h"
+#include "sweep/inputs.h"
 
 namespace qkscope {
 namespace {
@@ -42,6 +43,7 @@ class Sweep {
         options_(options),
         runs_(chosen_runs(config, options)),
         counting_(options.compact || options.jobs > 1),
+        inputs_(runs_, {.quiet = options.quiet || counting_, .stop = options.stop}, options.evict),
         progress_({.what = config.name,
                    .unit = "runs",
                    .total = std::ssize(runs_),
@@ -84,7 +86,7 @@ class Sweep {
     if (stopped()) return;
     announce(i);
     try {
-      report.outcome = run_one(*runs_[i]);
+      report.outcome = run_one(i);
     } catch (const Error& error) {
       fail(report, error);
     } catch (const std::exception& error) {
@@ -93,7 +95,8 @@ class Sweep {
     finish_one(report);
   }
 
-  Outcome run_one(const SweepRun& run) const {
+  Outcome run_one(std::size_t i) {
+    const auto& run = *runs_[i];
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
     folder_.forget_failure(run.label);
@@ -101,7 +104,7 @@ class Sweep {
     const bool captured = folder_.captured(run);
     if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
-    if (!captured && !capture(run)) return Outcome::interrupted;
+    if (!captured && !capture(i)) return Outcome::interrupted;
     if (stopped()) return Outcome::interrupted;
     const double started = steady_seconds();
     const auto results = folder_.results(run.label);
@@ -113,7 +116,10 @@ class Sweep {
   }
 
   // False when it was stopped.
-  bool capture(const SweepRun& run) const {
+  bool capture(std::size_t i) {
+    const auto& run = *runs_[i];
+    inputs_.fetch(i);
+    if (options_.jobs == 1) fetch_for_next(i);
     CaptureConfig config = run.capture;
     config.output.data_root = folder_.capture(run.label);
     const bool anew = options_.overwrite &&
@@ -121,7 +127,15 @@ class Sweep {
     const auto result = run_capture(
         make_plan(config),
         {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    if (result.outcome == CaptureResult::Outcome::interrupted) return false;
+    inputs_.release(i);
+    return true;
+  }
+
+  // The download for the next run goes on while this one computes.
+  void fetch_for_next(std::size_t i) {
+    for (std::size_t next = i + 1; next < runs_.size(); ++next)
+      if (!folder_.captured(*runs_[next])) return inputs_.fetch_ahead(next);
   }
 
   AnalyzeOptions analysis_of(const SweepRun& run) const {
@@ -166,6 +180,7 @@ class Sweep {
   const SweepOptions& options_;
   std::vector<const SweepRun*> runs_;
   bool counting_;
+  SweepInputs inputs_;
   Progress progress_;
   std::vector<RunReport> reports_;
   std::atomic<std::size_t> next_{0};

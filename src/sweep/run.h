@@ -17,6 +17,7 @@ struct SweepOptions {
   Shard shard;                    // every n-th run
   int jobs = 1;                   // runs at a time; they share the threads
   bool overwrite = false;         // replaces captures that were made with another configuration
+  bool evict = false;             // weights leave the Hub's cache after their last run
   bool quiet = false;             // no progress
   bool compact = false;           // progress counts runs, not examples and heads
   const std::atomic<bool>* stop = nullptr;

@@ -4,7 +4,6 @@
 #include "core/output_file.h"
 #include "error_message.h"
 #include "hub/backoff.h"
-#include "hub/base64.h"
 #include "hub/remote_tree.h"
 #include "hub/url.h"
 #include "temporary_folder.h"
@@ -71,14 +70,6 @@ TEST(Backoff, RetryAfter) {
   EXPECT_EQ(retry_after("99999999999999999999", 0), std::nullopt);
   EXPECT_EQ(retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 40), 60.0);
   EXPECT_EQ(retry_after("Thu, 01 Jan 1970 00:01:40 GMT", 400), 0.0);
-}
-
-TEST(Base64, KnownValues) {
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64("\xff\xfe\xfd\xfc"), "//79/A==");
 }
 
 TEST(RemoteTree, PathsStayInside) {
