@@ -98,8 +98,13 @@ std::size_t give_body(char* data, std::size_t size, std::size_t count, void* use
   state.upload.read(data, static_cast<std::streamsize>(wanted));
   if (static_cast<std::uint64_t>(state.upload.gcount()) != wanted) return CURL_READFUNC_ABORT;
   state.upload_left -= wanted;
-  if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
-  return wanted;
+  try {
+    if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
+    return wanted;
+  } catch (...) {
+    state.error = std::current_exception();
+    return CURL_READFUNC_ABORT;
+  }
 }
 
 int look_up(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {

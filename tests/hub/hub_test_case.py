@@ -56,7 +56,8 @@ class HubTestCase(unittest.TestCase):
     def environment(self, token=TOKEN, **more):
         clean = {name: value for name, value in os.environ.items()
                  if not name.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "XDG_"))}
-        clean.update(HOME=str(self.folder), HF_HOME=str(self.folder / "home"), HF_ENDPOINT=self.hub.endpoint)
+        clean.update(HOME=str(self.folder), HF_HOME=str(self.folder / "home"), HF_ENDPOINT=self.hub.endpoint,
+                     NO_PROXY="127.0.0.1,localhost")
         clean.update(more)
         if token:
             clean["HF_TOKEN"] = token

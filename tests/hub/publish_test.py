@@ -228,6 +228,14 @@ class Faults(PublishTestCase):
         self.assert_published()
         self.assertEqual([r for r in self.hub.asked("/objects/", "PUT") if r.path.split("/")[2][:64] in stored], [])
 
+    def test_one_file_that_fails_stops_the_others(self):
+        self.hub.upload_pause = 0.2
+        self.hub.fault("/objects/", Status(400), times=1, method="PUT")
+        self.assertIn("answers with status 400", self.publish(status=1))
+        self.hub.upload_pause = 0.0
+        self.publish()
+        self.assert_published()
+
     def test_refusals(self):
         self.hub.may_write = False
         self.assertIn("does not allow to write to it", self.publish(status=2))
