@@ -8,7 +8,8 @@ readonly packages=(
   python3 python3-venv python3-dev
   libopenblas-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
-  libpcre2-dev libsleef-dev
+  libpcre2-dev libsleef-dev libcurl4-openssl-dev libssl-dev
+  gnuplot-nox fonts-liberation
 )
 readonly lint_packages=(clang-format clang-tidy)
 
@@ -28,6 +29,12 @@ need_packages() {
   say "Installing ${missing[*]}"
   as_root apt-get update -q >/dev/null
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The report is tested in a real browser: one that is there, else Debian's. (Ubuntu has Chromium only
+# as a snap; there, install Chrome.)
+need_browser() {
+  command -v chromium chromium-browser google-chrome >/dev/null || need_packages chromium
 }
 
 # need_python FILE: the packages named in tools/FILE, in the project's own environment.
@@ -56,6 +63,7 @@ run_tests() {  # run_tests PRESET [ctest options]
   local preset=$1
   shift
   need_packages xz-utils
+  need_browser
   need_python requirements-test.txt
   build "$preset"
   ctest --preset "$preset" -j "$(nproc)" "$@"
@@ -86,7 +94,7 @@ usage() {
   cat <<'HELP'
 ./run.sh COMMAND
 
-  demo           set up, build, make a tiny checkpoint and look inside it
+  demo           set up, build, and follow position through the training of a small model
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
@@ -102,7 +110,7 @@ HELP
 command=${1:-help}
 [ $# -gt 0 ] && shift
 case "$command" in
-  demo) build release && tools/demo.sh ;;
+  demo) build release && build/bin/qkscope demo "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
   fuzz) fuzz "$@" ;;

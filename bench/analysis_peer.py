@@ -35,7 +35,8 @@ def strongest_rotation(z, t, high):
         w = sign * np.argmax(band) * 2 * np.pi / size
         step = 2 * np.pi / size
         found = optimize.minimize_scalar(lambda v: -abs(np.mean(z * np.exp(-1j * v * t))),
-                                         bounds=(w - step, w + step), method="bounded")
+                                         bounds=(w - step, w + step), method="bounded",
+                                         options={"xatol": 1e-6 * step})
         best = max(best, -found.fun)
     return best
 

@@ -1,31 +1,11 @@
 #include "cli/analysis_command.h"
 
-#include <algorithm>
 #include <map>
 
 #include "core/log.h"
 #include "results/write_results.h"
 
 namespace qkscope::cli {
-namespace {
-
-void report_failures(const AnalysisRun& run, const std::string& out) {
-  std::size_t failed = 0;
-  ErrorKind kind = ErrorKind::bad_input;
-  for (const auto& head : run.heads) {
-    if (head.error.empty()) continue;
-    ++failed;
-    if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-    log::error("layer {} head {}: {}", head.query.layer, head.query.head, head.error);
-  }
-  if (failed == 0) return;
-  throw Error(kind,
-              fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
-                          failed < run.heads.size() ? "the results of the others are in " + out
-                                                    : "the tables in " + out + " are empty"));
-}
-
-}  // namespace
 
 void AnalysisCommand::add_input_options(CLI::App& command) {
   command.add_option("data_root", options_.data_root, "A capture: a folder of l{LL}h{HH}{q|k}")
@@ -48,6 +28,11 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
                   "Use a seeded sample of at most N rows per file (default: all rows)")
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", options_.seed, "Seed of every sample drawn");
+  command
+      .add_option("--scatter", options_.scatter,
+                  "Rows per head and side kept for pictures in head_scatter.parquet (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   common_.add_to(command);
 }
 
@@ -119,7 +104,7 @@ void AnalysisCommand::run() {
   write_results(out_, run, options_, started);
   log::info("{} heads in {:.1f} s; results in {}", run.heads.size(), steady_seconds() - started,
             out_);
-  report_failures(run, out_);
+  report_failed_heads(run, out_);
 }
 
 }  // namespace qkscope::cli

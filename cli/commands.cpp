@@ -4,13 +4,20 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_analyze(app);
+  add_cache(app);
   add_capture(app);
+  add_compare(app);
   add_dataset(app);
+  add_demo(app);
+  add_download(app);
+  add_figures(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);
   add_plasticity(app);
+  add_publish(app);
   add_rotation(app);
+  add_sweep(app);
   add_synth(app);
   add_tokenize(app);
   add_trace(app);

@@ -9,13 +9,20 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_cache(CLI::App& app);
 void add_capture(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_dataset(CLI::App& app);
+void add_demo(CLI::App& app);
+void add_download(CLI::App& app);
+void add_figures(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);
 void add_plasticity(CLI::App& app);
+void add_publish(CLI::App& app);
 void add_rotation(CLI::App& app);
+void add_sweep(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_trace(CLI::App& app);

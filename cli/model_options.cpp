@@ -1,10 +1,10 @@
 #include "cli/model_options.h"
 
-#include "checkpoint/hub_cache.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "hub/fetch.h"
 
 namespace qkscope::cli {
 namespace {
@@ -24,7 +24,7 @@ Json override_from(const std::string& text) {
 }  // namespace
 
 void ModelOptions::add_to(CLI::App& command) {
-  command.add_option("--model", name, "Checkpoint folder, or a model id in the Hugging Face cache")
+  command.add_option("--model", name, "Checkpoint folder, or a model id of the Hugging Face Hub")
       ->required();
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
   command.add_option("--device", device, "auto or cpu")->capture_default_str();
@@ -35,7 +35,7 @@ void ModelOptions::add_to(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-std::string ModelOptions::resolve() const {
+std::string ModelOptions::resolve(bool quiet) const {
   if (device != "auto" && device != "cpu") {
     if (device == "cuda" || device.starts_with("cuda:"))
       bad_input("--device {}: this build has no CUDA backend; use --device cpu", device);
@@ -44,7 +44,7 @@ std::string ModelOptions::resolve() const {
   const auto type = compute_dtype_from_name(dtype);
   if (!type) bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", dtype);
   if (*type != DType::f32) log::warn("--dtype {}: the CPU computes in float32", dtype);
-  return resolve_checkpoint(name, revision);
+  return fetch_checkpoint(name, revision, {.quiet = quiet});
 }
 
 Json ModelOptions::config_overrides() const {

@@ -18,7 +18,8 @@ struct ModelOptions {
   std::vector<std::string> overrides;  // KEY=VALUE
 
   void add_to(CLI::App& command);
-  std::string resolve() const;  // the folder on disk
+  // The folder on disk; what is missing of a model id is downloaded.
+  std::string resolve(bool quiet) const;
   Json config_overrides() const;
   Model load(const std::string& folder) const;
 };

@@ -47,6 +47,16 @@ if(NOT (SLEEF_INCLUDE_DIR AND SLEEF_LIBRARY))
   message(STATUS "qkscope: SLEEF not found: some RoPE frequencies will differ from PyTorch's in the last bit")
 endif()
 
+# libcurl and OpenSSL talk to the Hugging Face Hub.
+find_package(CURL 7.87 QUIET)  # older ones can end the program by SIGPIPE
+find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
+if(CURL_FOUND AND OpenSSL_FOUND)
+  set(QKSCOPE_HAVE_NETWORK ON)
+else()
+  set(QKSCOPE_HAVE_NETWORK OFF)
+  message(STATUS "qkscope: libcurl or OpenSSL not found: nothing can be downloaded or published")
+endif()
+
 if(QKSCOPE_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

@@ -19,3 +19,6 @@ build/bench/capture_bench --model "$data/shape" --folder "$data/capture" --docum
 
 echo "== Analyses =="
 .venv/bin/python bench/analysis_bench.py build/bin/qkscope --quick
+
+echo "== Report of a big sweep =="
+.venv/bin/python bench/report_bench.py build/bin/qkscope

@@ -1,7 +1,5 @@
 // qkscope capture, and sniff-qk: store the query and key vectors of sampled heads and positions.
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <memory>
 
 #include <fmt/format.h>
@@ -11,10 +9,13 @@
 #include "capture/run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/publishing.h"
 #include "cli/shard.h"
+#include "cli/stop_signal.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "hub/capture_inputs.h"
 
 namespace qkscope::cli {
 namespace {
@@ -29,19 +30,9 @@ struct Options {
   bool resume = false;  // what happens anyway
   bool overwrite = false;
   bool dry_run = false;
+  bool no_publish = false;
   bool json = false;
 };
-
-std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-volatile std::sig_atomic_t stop_signal = SIGINT;
-
-// The first signal asks the run to end after its batch; a second one kills as usual.
-extern "C" void request_stop(int signal) {
-  stop_signal = signal;
-  stop_requested.store(true);
-  std::signal(signal, SIG_DFL);
-}
 
 std::string number(std::int64_t value) {
   return format_count(static_cast<std::uint64_t>(value));
@@ -93,17 +84,29 @@ void print_result(const CaptureResult& result, const CapturePlan& plan, const Op
   }
 }
 
+// A trial with --limit must not take the place of a whole capture.
+void publish(const OutputConfig& output, const Options& options) {
+  if (!output.hf_repo_id || options.no_publish) return;
+  if (options.limit == 0)
+    publish_finished(output.data_root, {.repo = *output.hf_repo_id,
+                                        .branch = output.hf_branch.value_or(""),
+                                        .private_repo = output.private_repo,
+                                        .quiet = options.common.quiet});
+  else if (!options.common.quiet)
+    fmt::print("not published: captured with --limit; 'qkscope publish {}' does it all the same\n",
+               output.data_root);
+}
+
 void capture(const CapturePlan& plan, const Options& options, const Shard& shard) {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
   const auto result = run_capture(plan, {.shard = shard,
                                          .overwrite = options.overwrite,
                                          .quiet = options.common.quiet,
-                                         .stop = &stop_requested});
+                                         .stop = &watch_stop_signals()});
   if (!options.common.quiet) print_result(result, plan, options);
-  if (result.outcome != CaptureResult::Outcome::interrupted) return;
-  std::fflush(stdout);
-  std::signal(stop_signal, SIG_DFL);  // the shell sees that it was stopped, not that it is done
-  std::raise(stop_signal);
+  if (result.outcome == CaptureResult::Outcome::finished ||
+      result.outcome == CaptureResult::Outcome::already_finished)
+    publish(plan.config.output, options);
+  if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
 void run(const Options& options) {
@@ -116,6 +119,7 @@ void run(const Options& options) {
         std::min(options.limit, config.dataset.max_samples.value_or(options.limit));
   Shard shard;
   if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
+  fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.device);
   if (!options.dry_run) return capture(plan, options, shard);
   const auto dry = dry_run(plan, shard);
@@ -144,6 +148,8 @@ void set_up_capture(CLI::App& command) {
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--overwrite", options->overwrite, "Start again, replacing what is there");
   command.add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
+  command.add_flag("--no-publish", options->no_publish,
+                   "Do not publish, whatever output.hf_repo_id says");
   command.add_flag("--json", options->json, "With --dry-run: print one JSON object");
   options->common.add_to(command);
   command.callback([options] { run(*options); });

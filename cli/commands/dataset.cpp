@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "corpus/corpus.h"
+#include "hub/fetch.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope::cli {
@@ -37,7 +38,7 @@ struct Lengths {
 // Reads and measures block by block: the texts of one block are held, no more.
 Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const Options& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
-  Progress progress({"reading", "documents", 0, options.common.quiet});
+  Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
   Lengths lengths;
   for (bool more = true; more;) {
     std::vector<std::string> texts;
@@ -174,7 +175,10 @@ void run(Options& options) {
     std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
   }
   std::optional<Tokenizer> tokenizer;
-  if (!options.tokenizer.empty()) tokenizer = Tokenizer::load(options.tokenizer);
+  if (!options.tokenizer.empty())
+    tokenizer =
+        Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
+  options.corpus.path = fetch_dataset(options.corpus, {.quiet = options.common.quiet});
   const auto corpus = open_corpus(options.corpus);
   const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
   if (options.json) {
@@ -191,8 +195,10 @@ void add_dataset(CLI::App& app) {
   CLI::App* command = app.add_subcommand("dataset", "Show what is in a text dataset");
   CorpusOptions& corpus = options->corpus;
   command
-      ->add_option("path", corpus.path,
-                   "A .parquet, .jsonl, .json, .csv or .txt file, or a folder of them")
+      ->add_option(
+          "path", corpus.path,
+          "A .parquet, .jsonl, .json, .csv or .txt file, a folder of them, or a dataset id of "
+          "the Hugging Face Hub")
       ->required();
   command->add_option("--name", options->name, "The dataset's configuration: a folder in it");
   command->add_option("--split", corpus.split, "The split")->capture_default_str();

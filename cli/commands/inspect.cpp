@@ -7,12 +7,12 @@
 #include <fmt/ranges.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hub_cache.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "forward/forward.h"
+#include "hub/fetch.h"
 #include "model/model.h"
 #include "model/tensors.h"
 
@@ -151,7 +151,8 @@ void print_weights(const Checkpoint& checkpoint) {
 
 void run(const InspectOptions& options) {
   options.common.apply();
-  const auto folder = resolve_checkpoint(options.name, options.revision);
+  const auto folder = fetch_checkpoint(options.name, options.revision,
+                                       {.weights = false, .quiet = options.common.quiet});
   const auto model = read_model_config(load_config(folder), folder + "/config.json");
   const auto length =
       options.length > 0 ? options.length : std::min<std::int64_t>(model.max_positions, 4096);

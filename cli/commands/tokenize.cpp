@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
+#include "hub/fetch.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope::cli {
@@ -144,7 +145,8 @@ void run_jsonl(const Tokenizer& tokenizer, const Options& options) {
 
 void run(const Options& options) {
   options.common.apply();
-  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer =
+      Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
   if (!options.jsonl.empty()) return run_jsonl(tokenizer, options);
   std::string text = options.text, where = "--text";
   if (!options.text_file.empty()) {
@@ -163,7 +165,9 @@ void run(const Options& options) {
 void add_tokenize(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
-  command->add_option("--tokenizer", options->tokenizer, "A tokenizer.json, or a folder with one")
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "A tokenizer.json, a folder with one, or a model id of the Hugging Face Hub")
       ->required();
   auto* text = command->add_option("--text", options->text, "The text itself");
   auto* file = command->add_option("--text-file", options->text_file, "A file that is the text");

@@ -46,7 +46,7 @@ void print_table(const std::vector<NamedTensor>& tensors) {
 
 void run(const TraceOptions& options) {
   options.common.apply();
-  const auto folder = options.model.resolve();
+  const auto folder = options.model.resolve(options.common.quiet);
   const auto model = options.model.load(folder);
   const auto points = match_hooks(model.config, split(options.hooks, ','));
   Batch batch;

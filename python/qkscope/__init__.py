@@ -12,12 +12,12 @@ Arrays are NumPy, float32. Hook points and their shapes: docs/hooks.md; this pac
 
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
-from ._engine import CaptureProgress, CaptureResult, Config, Error, Rope, __version__, set_threads, threads
+from ._engine import CaptureProgress, CaptureResult, Config, Drawn, Error, Rope, __version__, set_threads, threads
 from ._hooks import HookPoint
-from ._runs import analyze, capture, merge
+from ._runs import analyze, capture, figures, merge
 from .model import Model, load
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "Error", "HookPoint", "Model", "Rope", "__version__",
-    "analyze", "capture", "load", "merge", "set_threads", "threads",
+    "CaptureProgress", "CaptureResult", "Config", "Drawn", "Error", "HookPoint", "Model", "Rope", "__version__",
+    "analyze", "capture", "figures", "load", "merge", "set_threads", "threads",
 ]

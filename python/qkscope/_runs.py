@@ -1,4 +1,4 @@
-"""Captures and analyses: what the command line does, from Python."""
+"""Captures, analyses and figures: what the command line does, from Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Union
 import pyarrow as pa
 
 from . import _engine
-from ._engine import CaptureProgress, CaptureResult, Error
+from ._engine import CaptureProgress, CaptureResult, Drawn, Error
 
 ANALYSES = ("pca", "rotation", "plasticity")
 
@@ -36,7 +36,7 @@ def capture(
     """
     options = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     if isinstance(config, Mapping):
-        read = _engine.parse_capture_config(json.dumps(config, default=fspath), "config", options)
+        read = _engine.parse_capture_config(json.dumps(config, default=fspath), options)
     else:
         read = _engine.read_capture_config(fspath(config), options)
     if limit is not None:
@@ -86,6 +86,27 @@ def analyze(
         analysis.write(fspath(out))
     _report_failures(analysis.failures)
     return {name: _table(columns) for name, columns in analysis.tables.items()}
+
+
+def figures(
+    results: str | PathLike[str],
+    out: str | PathLike[str],
+    only: str = "",
+    formats: Sequence[str] = ("svg", "png", "pdf"),
+    report: bool = True,
+) -> Drawn:
+    """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/figures.md.
+
+    only: the name of one figure, without the report. Each figure comes with the CSV and the gnuplot script it is from.
+    """
+    options = _engine.DrawOptions()
+    options.results = fspath(results)
+    options.out = fspath(out)
+    options.only = only
+    options.formats = list(formats)
+    options.report = report
+    options.quiet = True
+    return _engine.draw_figures(options)
 
 
 def _report_failures(failures: list[tuple[int, int, str]]) -> None:

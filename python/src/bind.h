@@ -11,5 +11,6 @@ void bind_model(nanobind::module_& module);
 void bind_tokenizer(nanobind::module_& module);
 void bind_capture(nanobind::module_& module);
 void bind_analysis(nanobind::module_& module);
+void bind_figures(nanobind::module_& module);
 
 }  // namespace qkscope::python

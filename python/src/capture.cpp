@@ -13,6 +13,16 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
+CaptureConfig read_file(const std::string& file, const std::vector<std::string>& overrides) {
+  return read_capture_config(file, overrides);
+}
+
+CaptureConfig read_text(const std::string& yaml, const std::vector<std::string>& overrides) {
+  auto document = parse_yaml(yaml, "config");
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
 const char* outcome_name(CaptureResult::Outcome outcome) {
   using Outcome = CaptureResult::Outcome;
   switch (outcome) {
@@ -110,9 +120,8 @@ void bind_capture(nb::module_& module) {
           [](const CaptureConfig& config) { return config.dataset.max_samples.value_or(0); },
           [](CaptureConfig& config, std::int64_t count) { config.dataset.max_samples = count; },
           "0: no limit.");
-  module.def("read_capture_config", &read_capture_config, nb::arg("file"), nb::arg("overrides"));
-  module.def("parse_capture_config", &parse_capture_config, nb::arg("yaml"), nb::arg("where"),
-             nb::arg("overrides"));
+  module.def("read_capture_config", &read_file, nb::arg("file"), nb::arg("overrides"));
+  module.def("parse_capture_config", &read_text, nb::arg("yaml"), nb::arg("overrides"));
   module.def(
       "capture",
       [](const CaptureConfig& config, const std::string& device,

@@ -27,4 +27,5 @@ NB_MODULE(_engine, module) {
   python::bind_tokenizer(module);
   python::bind_capture(module);
   python::bind_analysis(module);
+  python::bind_figures(module);
 }

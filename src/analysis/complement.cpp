@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "analysis/plane_units.h"
 #include "analysis/step_maximum.h"
 
 namespace qkscope {
@@ -23,59 +24,57 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
   return e;
 }
 
-// What one plane needs of the projected rows: lines 2 * pair and 2 * pair + 1 of (axes, rows).
-class PlaneRows {
- public:
-  PlaneRows(const Matrix& queries, const Matrix& keys, std::int64_t pair)
-      : query_count_(static_cast<std::size_t>(queries.cols)) {
-    take(queries, pair);
-    take(keys, pair);
-  }
-
-  void unit_circle(std::vector<double>& cosine, std::vector<double>& sine) {
-    cosine.resize(x_.size());
-    sine.resize(x_.size());
-    radius_ = 0;
-    for (std::size_t i = 0; i < x_.size(); ++i) {
-      const double radius = std::sqrt(x_[i] * x_[i] + y_[i] * y_[i]);
-      radius_ += radius / static_cast<double>(x_.size());
-      // atan2(0, 0) is 0: a row at the centre points along the first axis.
-      cosine[i] = radius > 0 ? x_[i] / radius : 1;
-      sine[i] = radius > 0 ? y_[i] / radius : 0;
-    }
-  }
-
-  double separability() const {
-    const double qx = mean(x_, 0, query_count_);
-    const double qy = mean(y_, 0, query_count_);
-    const double kx = mean(x_, query_count_, x_.size());
-    const double ky = mean(y_, query_count_, x_.size());
+// How well a threshold on the line through the centroids of queries and keys tells them apart, for
+// every plane.
+std::vector<double> separabilities(const CentredRows& queries, const CentredRows& keys,
+                                   const PooledMoments& pooled, const Matrix& axes,
+                                   std::span<const double> variance) {
+  const auto planes = axes.rows / 2;
+  std::vector<double> result(static_cast<std::size_t>(planes), 0.5);
+  const auto delta = multiply(axes, pooled.delta);
+  Matrix lines(planes, axes.cols);
+  std::vector<std::size_t> apart;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const double x = delta[2 * i];
+    const double y = delta[2 * i + 1];
+    const double radius =
+        std::sqrt((variance[2 * i] + variance[2 * i + 1]) / static_cast<double>(pooled.count));
     // Where the centroids coincide (always when b is the difference of means) nothing tells q from
     // k.
-    if (std::hypot(qx - kx, qy - ky) <= 1e-9 * radius_) return 0.5;
-    std::vector<double> along(x_.size());
-    for (std::size_t i = 0; i < x_.size(); ++i) along[i] = x_[i] * (qx - kx) + y_[i] * (qy - ky);
-    const std::span<const double> all(along);
-    return 0.5 + 0.5 * best_split(all.first(query_count_), all.subspan(query_count_));
+    if (std::hypot(x, y) <= 1e-9 * radius) continue;
+    double* const line = lines.row(static_cast<std::int64_t>(apart.size()));
+    const auto first = static_cast<std::int64_t>(2 * i);
+    for (std::int64_t j = 0; j < axes.cols; ++j)
+      line[j] = x * axes(first, j) + y * axes(first + 1, j);
+    apart.push_back(i);
   }
-
- private:
-  void take(const Matrix& rows, std::int64_t pair) {
-    x_.insert(x_.end(), rows.row(2 * pair), rows.row(2 * pair) + rows.cols);
-    y_.insert(y_.end(), rows.row(2 * pair + 1), rows.row(2 * pair + 1) + rows.cols);
+  if (apart.empty()) return result;
+  const Matrix q = project_rows(queries, pooled, lines);
+  const Matrix k = project_rows(keys, pooled, lines);
+  for (std::size_t n = 0; n < apart.size(); ++n) {
+    const auto row = static_cast<std::int64_t>(n);
+    result[apart[n]] += 0.5 * best_split({q.row(row), static_cast<std::size_t>(q.cols)},
+                                         {k.row(row), static_cast<std::size_t>(k.cols)});
   }
+  return result;
+}
 
-  static double mean(const std::vector<double>& values, std::size_t begin, std::size_t end) {
-    double sum = 0;
-    for (std::size_t i = begin; i < end; ++i) sum += values[i];
-    return sum / static_cast<double>(end - begin);
+// The strongest rotation in each of the planes spanned by pairs of axes.
+std::vector<RotationPeak> rotations(const CentredRows& queries, const CentredRows& keys,
+                                    const PooledMoments& pooled, const Matrix& axes,
+                                    FrequencySearch& search) {
+  const auto places = search.order().places();
+  PlaneUnits units(axes, pooled.count);
+  units.project(queries, pooled, places.first(static_cast<std::size_t>(queries.size())));
+  units.project(keys, pooled, places.subspan(static_cast<std::size_t>(queries.size())));
+  std::vector<RotationPeak> peaks;
+  for (std::int64_t group = 0; group < units.groups(); ++group) {
+    const auto planes = std::min<std::int64_t>(4, axes.rows / 2 - 4 * group);
+    const auto found = search.strongest_rotations(units.group(group), static_cast<int>(planes));
+    peaks.insert(peaks.end(), found.begin(), found.begin() + planes);
   }
-
-  std::size_t query_count_;
-  double radius_ = 0;      // mean distance from the centre
-  std::vector<double> x_;  // (queries + keys)
-  std::vector<double> y_;
-};
+  return peaks;
+}
 
 double nearest_to(double omega, const std::vector<double>& frequencies) {
   double nearest = std::numeric_limits<double>::quiet_NaN();
@@ -128,28 +127,22 @@ std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const C
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
   Matrix axes(2 * pairs, queries.dim());
   std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
-  const Matrix q = project_rows(queries, pooled, axes);
-  const Matrix k = project_rows(keys, pooled, axes);
+  const auto peaks = rotations(queries, keys, pooled, axes, search);
+  const auto separability = separabilities(queries, keys, pooled, axes, complement.variance);
   double left = 0;
   for (const double variance : complement.variance) left += variance;
   const double total = trace(pooled.scatter);
   std::vector<ComplementPair> result;
-  std::vector<double> cosine;
-  std::vector<double> sine;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    PlaneRows plane(q, k, i);
-    plane.unit_circle(cosine, sine);
-    const auto peak = search.strongest_rotation(cosine, sine);
-    const double variance = complement.variance[static_cast<std::size_t>(2 * i)] +
-                            complement.variance[static_cast<std::size_t>(2 * i + 1)];
+  for (std::size_t i = 0; i < peaks.size(); ++i) {
+    const double variance = complement.variance[2 * i] + complement.variance[2 * i + 1];
     ComplementPair pair;
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
-    pair.angle_r = peak.strength;
-    pair.omega = peak.omega;
-    pair.nearest_inv_freq = nearest_to(peak.omega, options.inv_freq);
-    pair.separability = plane.separability();
-    pair.active = peak.strength > options.active_angle_r;
+    pair.angle_r = peaks[i].strength;
+    pair.omega = peaks[i].omega;
+    pair.nearest_inv_freq = nearest_to(peaks[i].omega, options.inv_freq);
+    pair.separability = separability[i];
+    pair.active = peaks[i].strength > options.active_angle_r;
     result.push_back(pair);
   }
   return result;

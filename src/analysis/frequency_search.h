@@ -2,10 +2,12 @@
 // enough that no peak falls between its points, then exactly.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "analysis/position_order.h"
 #include "analysis/spectrum.h"
 
 namespace qkscope {
@@ -32,23 +34,28 @@ class FrequencySearch {
  public:
   FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band);
 
-  // The strongest rotation of unit vectors (cosine, sine), one per position, in either direction.
-  RotationPeak strongest_rotation(std::span<const double> cosine, std::span<const double> sine);
+  const PositionOrder& order() const { return order_; }
+
+  // The strongest rotation of unit vectors in each of the first `planes` of four planes, in either
+  // direction. Rows are in order().
+  std::array<RotationPeak, 4> strongest_rotations(std::span<const FourValues> units,
+                                                  int planes = 4);
 
   // Least squares of c + a cos(omega t) + b sin(omega t): the frequency with the highest R^2. A
   // wave is looked for from an eighth of a turn over the whole span upwards: a slower one cannot be
-  // told from a parabola.
+  // told from a parabola. Values are in the order of the positions given.
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  RotationPeak refine_rotation(double omega, double sign, std::span<const double> cosine,
-                               std::span<const double> sine) const;
+  // Half grid points, of either sign, that may be next to the strongest rotation of each plane.
+  std::array<std::vector<std::int64_t>, 4> high_points() const;
+  RotationPeak strongest_of(std::span<const std::int64_t> points, std::span<const FourValues> units,
+                            int plane) const;
+  RotationPeak refine_rotation(double omega, std::span<const FourValues> units, int plane) const;
 
-  std::vector<std::int32_t> offsets_;  // (rows): position - smallest position
-  std::int64_t length_ = 0;            // largest offset + 1
+  PositionOrder order_;
   FrequencyBand band_;
   Spectrum spectrum_;
-  std::vector<float> powers_;
 };
 
 }  // namespace qkscope

@@ -14,13 +14,13 @@ std::vector<double> householder_between(std::span<const double> from, std::span<
 }
 
 void reflect_rows(Matrix& rows, std::span<const double> w) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) reflect({rows.row(i), w.size()}, w);
+}
+
+void reflect(std::span<double> x, std::span<const double> w) {
   if (w.empty()) return;
-  for (std::int64_t i = 0; i < rows.rows; ++i) {
-    double* const x = rows.row(i);
-    double along = 0;
-    for (std::size_t j = 0; j < w.size(); ++j) along += x[j] * w[j];
-    for (std::size_t j = 0; j < w.size(); ++j) x[j] -= 2 * along * w[j];
-  }
+  const double twice = 2 * dot(x, w);
+  for (std::size_t j = 0; j < w.size(); ++j) x[j] -= twice * w[j];
 }
 
 }  // namespace qkscope

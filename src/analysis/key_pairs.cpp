@@ -2,82 +2,54 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <tuple>
 
 #include "analysis/normal.h"
+#include "analysis/tile.h"
 
 namespace qkscope {
 namespace {
 
-using TwoDoubles = double __attribute__((vector_size(16)));
-
-inline TwoDoubles load(const double* from) {
-  TwoDoubles value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
+// Rows in the order of example, bucket and position.
+std::vector<std::int64_t> sorted_order(const Rows& source) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(source.size()));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto before = [&](std::int64_t x, std::int64_t y) {
+    const auto key = [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      return std::tuple(source.example_id[at], source.bucket[at], source.position[at], i);
+    };
+    return key(x) < key(y);
+  };
+  // Captures are written in this order.
+  if (!std::is_sorted(order.begin(), order.end(), before))
+    std::sort(order.begin(), order.end(), before);
+  return order;
 }
 
-// Two pairs of keys at a time, so that each weight is loaded once for both.
-struct TwoPairs {
-  const double* x1;
-  const double* y1;
-  const double* x2;
-  const double* y2;
-  std::int64_t dim;
-
-  // sum of weight (x - y)^2 for `kColumns` lines of weights (columns, dim). In difference form
-  // nothing cancels, however close two keys are.
-  template <int kColumns>
-  void distances(const double* weights, double* out1, double* out2) const {
-    TwoDoubles sum1[kColumns] = {};
-    TwoDoubles sum2[kColumns] = {};
-    std::int64_t j = 0;
-    for (; j + 2 <= dim; j += 2) {
-      const TwoDoubles delta1 = load(x1 + j) - load(y1 + j);
-      const TwoDoubles delta2 = load(x2 + j) - load(y2 + j);
-      const TwoDoubles square1 = delta1 * delta1;
-      const TwoDoubles square2 = delta2 * delta2;
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) {
-        const TwoDoubles weight = load(weights + c * dim + j);
-        sum1[c] += square1 * weight;
-        sum2[c] += square2 * weight;
-      }
-    }
-    for (int c = 0; c < kColumns; ++c) {
-      out1[c] = sum1[c][0] + sum1[c][1];
-      out2[c] = sum2[c][0] + sum2[c][1];
-    }
-    for (; j < dim; ++j)
-      for (int c = 0; c < kColumns; ++c) {
-        out1[c] += (x1[j] - y1[j]) * (x1[j] - y1[j]) * weights[c * dim + j];
-        out2[c] += (x2[j] - y2[j]) * (x2[j] - y2[j]) * weights[c * dim + j];
-      }
+// key . mean for every key and column.
+Matrix scores_of(const SortedKeys& keys, const QueryColumns& columns) {
+  if (columns.mean.rows == columns.size() && columns.drift == 0)
+    return multiply_transposed(keys.vectors, columns.mean);
+  const auto common = multiply(keys.vectors, columns.mean.data);
+  Matrix scores(keys.vectors.rows, columns.size());
+  for (std::int64_t i = 0; i < scores.rows; ++i) {
+    const double moves = keys.vectors(i, 0) * columns.drift;
+    for (std::int64_t c = 0; c < scores.cols; ++c)
+      scores(i, c) = common[static_cast<std::size_t>(i)] +
+                     moves * columns.position[static_cast<std::size_t>(c)];
   }
-};
-
-Matrix transposed(const Matrix& matrix) {
-  Matrix result(matrix.cols, matrix.rows);
-  for (std::int64_t i = 0; i < matrix.rows; ++i)
-    for (std::int64_t j = 0; j < matrix.cols; ++j) result(j, i) = matrix(i, j);
-  return result;
+  return scores;
 }
 
 }  // namespace
 
-SortedKeys sort_keys(const CentredRows& keys, const Matrix& rotated) {
+SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model) {
   const auto& source = keys.source;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(keys.size()));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto key = [&](std::int64_t i) {
-    const auto at = static_cast<std::size_t>(i);
-    return std::tuple(source.example_id[at], source.bucket[at], source.position[at], i);
-  };
-  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return key(x) < key(y); });
+  const auto order = sorted_order(source);
   SortedKeys sorted;
-  sorted.vectors = Matrix(rotated.rows, rotated.cols);
+  sorted.vectors = Matrix(keys.size(), keys.dim());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
@@ -87,10 +59,9 @@ SortedKeys sort_keys(const CentredRows& keys, const Matrix& rotated) {
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bucket.push_back(source.bucket[from]);
     sorted.position.push_back(source.position[from]);
-    std::copy_n(rotated.row(order[i]), rotated.cols,
-                sorted.vectors.row(static_cast<std::int64_t>(i)));
+    copy_rotated(keys, order[i], model, sorted.vectors.row(static_cast<std::int64_t>(i)));
   }
-  sorted.begin.push_back(rotated.rows);
+  sorted.begin.push_back(keys.size());
   return sorted;
 }
 
@@ -100,10 +71,11 @@ std::int64_t QueryColumns::after(std::int32_t key_bucket) const {
 
 PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink)
     : keys_(keys),
+      weights_(columns.variance),
       sink_(std::move(sink)),
-      scores_(multiply(keys.vectors, columns.mean)),
-      weights_(transposed(columns.variance)),
+      scores_(scores_of(keys, columns)),
       end_column_(columns.size()),
+      squares_(static_cast<std::size_t>(keys.vectors.cols * kTileColumns)),
       variance_(kBlock * static_cast<std::size_t>(columns.size())) {
   waiting_.reserve(kBlock);
 }
@@ -114,57 +86,73 @@ void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
   end_column_ = end;
 }
 
-void PairEvaluator::variances_of_two(std::int64_t first, std::int64_t second) {
+void PairEvaluator::take_variances(std::span<const Pair> pairs, double* variance) {
   const auto dim = keys_.vectors.cols;
-  const auto columns = end_column_ - first_column_;
-  const Pair& one = waiting_[static_cast<std::size_t>(first)];
-  const Pair& two = waiting_[static_cast<std::size_t>(second)];
-  const TwoPairs pairs{keys_.vectors.row(one.first), keys_.vectors.row(one.second),
-                       keys_.vectors.row(two.first), keys_.vectors.row(two.second), dim};
-  double* const to_first = variance_.data() + first * columns;
-  double* const to_second = variance_.data() + second * columns;
-  for (std::int64_t c = 0; c < columns;) {
-    const double* const weights = weights_.row(first_column_ + c);
-    switch (columns - c) {
-      case 1:
-        pairs.distances<1>(weights, to_first + c, to_second + c);
-        c += 1;
-        break;
-      case 2:
-        pairs.distances<2>(weights, to_first + c, to_second + c);
-        c += 2;
-        break;
-      case 3:
-        pairs.distances<3>(weights, to_first + c, to_second + c);
-        c += 3;
-        break;
-      default:
-        pairs.distances<4>(weights, to_first + c, to_second + c);
-        c += 4;
+  // Two pairs at a time, so that their squares can be stored side by side. In difference form
+  // nothing cancels, however close two keys are.
+  for (std::size_t p = 0; p < pairs.size(); p += 2) {
+    const Pair& one = pairs[p];
+    const Pair& two = pairs[std::min(p + 1, pairs.size() - 1)];
+    const double* const x1 = keys_.vectors.row(one.first);
+    const double* const y1 = keys_.vectors.row(one.second);
+    const double* const x2 = keys_.vectors.row(two.first);
+    const double* const y2 = keys_.vectors.row(two.second);
+    double* const to = squares_.data() + p;
+    std::int64_t j = 0;
+    for (; j + 2 <= dim; j += 2) {
+      const auto delta1 = load<TwoDoubles>(x1 + j) - load<TwoDoubles>(y1 + j);
+      const auto delta2 = load<TwoDoubles>(x2 + j) - load<TwoDoubles>(y2 + j);
+      const TwoDoubles square1 = delta1 * delta1;
+      const TwoDoubles square2 = delta2 * delta2;
+      store(to + j * kTileColumns, __builtin_shufflevector(square1, square2, 0, 2));
+      store(to + (j + 1) * kTileColumns, __builtin_shufflevector(square1, square2, 1, 3));
     }
+    for (; j < dim; ++j) {
+      const TwoDoubles delta = {x1[j] - y1[j], x2[j] - y2[j]};
+      store(to + j * kTileColumns, delta * delta);
+    }
+  }
+  const auto columns = end_column_ - first_column_;
+  const bool shared = weights_.rows == 1;
+  const auto lines = shared ? 1 : columns;
+  for (std::int64_t line = 0; line < lines;)
+    line += with_tile_rows(lines - line, [&](auto tile_rows) {
+      const double* const weights = weights_.row(shared ? 0 : first_column_ + line);
+      double sums[tile_rows][kTileColumns];
+      tile_product<tile_rows>(dim, RowsOf{weights, dim}, squares_.data(), sums[0]);
+      for (std::size_t p = 0; p < pairs.size(); ++p)
+        for (int row = 0; row < tile_rows; ++row)
+          variance[static_cast<std::int64_t>(p) * columns + line + row] = sums[row][p];
+    });
+  if (!shared) return;
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    double* const to = variance + static_cast<std::int64_t>(p) * columns;
+    std::fill(to + 1, to + columns, to[0]);
   }
 }
 
 void PairEvaluator::flush() {
-  const auto count = static_cast<std::int64_t>(waiting_.size());
+  const auto count = waiting_.size();
   const auto columns = end_column_ - first_column_;
   if (count == 0 || columns <= 0) {
     waiting_.clear();
     return;
   }
-  for (std::int64_t p = 0; p < count; p += 2) variances_of_two(p, std::min(p + 1, count - 1));
-  for (std::int64_t p = 0; p < count; ++p) {
-    const Pair pair = waiting_[static_cast<std::size_t>(p)];
-    const double* const x = scores_.row(pair.first) + first_column_;
-    const double* const y = scores_.row(pair.second) + first_column_;
-    double* const v = variance_.data() + p * columns;
+  const std::span<const Pair> pairs(waiting_);
+  for (std::size_t p = 0; p < count; p += kTileColumns)
+    take_variances(pairs.subspan(p, std::min<std::size_t>(kTileColumns, count - p)),
+                   variance_.data() + static_cast<std::int64_t>(p) * columns);
+  for (std::size_t p = 0; p < count; ++p) {
+    const double* const x = scores_.row(pairs[p].first) + first_column_;
+    const double* const y = scores_.row(pairs[p].second) + first_column_;
+    double* const v = variance_.data() + static_cast<std::int64_t>(p) * columns;
     // Equal keys (v = 0) leave the query no preference: p = 1/2.
     for (std::int64_t c = 0; c < columns; ++c)
       v[c] = v[c] > 0 ? (x[c] - y[c]) / std::sqrt(v[c]) : 0.0;
   }
-  const std::span<double> z(variance_.data(), static_cast<std::size_t>(count * columns));
+  const std::span<double> z(variance_.data(), count * static_cast<std::size_t>(columns));
   plasticity_of(z);
-  sink_({waiting_, first_column_, columns, z});
+  sink_({pairs, first_column_, columns, z});
   waiting_.clear();
 }
 

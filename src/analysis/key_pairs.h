@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "analysis/query_model.h"
 #include "analysis/rows.h"
 
 namespace qkscope {
@@ -22,14 +23,15 @@ struct SortedKeys {
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
 
-SortedKeys sort_keys(const CentredRows& keys, const Matrix& rotated);
+SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model);
 
 // One column per query bucket: a query's mean and variance at the bucket's mean position.
 struct QueryColumns {
   std::vector<std::int32_t> bucket;  // (columns), ascending
   std::vector<double> position;      // (columns)
-  Matrix mean;                       // (dim, columns)
-  Matrix variance;                   // (dim, columns)
+  Matrix mean;                       // (columns, dim), or (1, dim): at position 0
+  double drift = 0;                  // of the first coordinate, per token, where the mean is common
+  Matrix variance;                   // (columns, dim), or (1, dim): the same for all
 
   std::int64_t size() const { return std::ssize(bucket); }
   // The first column whose queries all come after keys of `key_bucket`.
@@ -66,16 +68,17 @@ class PairEvaluator {
  private:
   static constexpr std::size_t kBlock = 128;
 
-  // Fills the variances of two waiting pairs for all columns.
-  void variances_of_two(std::int64_t first, std::int64_t second);
+  // Fills the variances of up to eight waiting pairs for all columns.
+  void take_variances(std::span<const Pair> pairs, double* variance);
 
   const SortedKeys& keys_;
+  const Matrix& weights_;  // (columns or 1, dim): the queries' variances
   Sink sink_;
-  Matrix scores_;   // (keys, columns): key . mean, so that m is a difference of two scores
-  Matrix weights_;  // (columns, dim): the columns' variances
+  Matrix scores_;  // (keys, columns): key . mean, so that m is a difference of two scores
   std::int64_t first_column_ = 0;
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
+  std::vector<double> squares_;   // (dim, 8): squared differences of eight pairs
   std::vector<double> variance_;  // (pairs, columns)
 };
 

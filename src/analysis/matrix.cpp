@@ -5,6 +5,7 @@
 
 #include <cblas.h>
 
+#include "analysis/tile.h"
 #include "core/error.h"
 
 // LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
@@ -19,7 +20,73 @@ int as_int(std::int64_t value) {
   return static_cast<int>(value);
 }
 
+// Eight running sums, so that the additions do not wait for one another.
+template <typename Term>
+double sum_of(std::span<const double> x, const Term& term) {
+  double part[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= x.size(); i += 8)
+    for (std::size_t lane = 0; lane < 8; ++lane) part[lane] += term(x[i + lane]);
+  double total = 0;
+  for (; i < x.size(); ++i) total += term(x[i]);
+  for (const double value : part) total += value;
+  return total;
+}
+
+// A matrix (depth, columns) cut into panels of eight columns, the last filled up with zeros.
+struct PackedColumns {
+  std::int64_t depth;
+  std::int64_t columns;
+  std::vector<double> data;  // (panels, depth, 8)
+
+  PackedColumns(const Matrix& matrix, bool transposed)
+      : depth(transposed ? matrix.cols : matrix.rows),
+        columns(transposed ? matrix.rows : matrix.cols),
+        data(static_cast<std::size_t>((columns + kTileColumns - 1) / kTileColumns * depth *
+                                      kTileColumns)) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      double* const to = data.data() + column / kTileColumns * depth * kTileColumns;
+      for (std::int64_t k = 0; k < depth; ++k)
+        to[k * kTileColumns + column % kTileColumns] =
+            transposed ? matrix(column, k) : matrix(k, column);
+    }
+  }
+};
+
+// Columns of a packed matrix as the rows of its transpose.
+template <int kRows>
+struct PackedLeft {
+  const double* column[kRows];
+  double operator()(int row, std::int64_t k) const { return column[row][k * kTileColumns]; }
+};
+
+Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
+  Matrix product(left.rows, right.columns);
+  const auto depth = right.depth;
+  const auto add_rows = [&](std::int64_t first, auto tile_rows) {
+    const double* const rows = left.row(first);
+    for (std::int64_t column = 0; column < right.columns; column += kTileColumns) {
+      double out[tile_rows * kTileColumns];
+      tile_product<tile_rows>(depth, RowsOf{rows, depth}, right.data.data() + column * depth, out);
+      const auto used = std::min<std::int64_t>(kTileColumns, right.columns - column);
+      for (int row = 0; row < tile_rows; ++row)
+        std::copy_n(out + row * kTileColumns, used, product.row(first + row) + column);
+    }
+  };
+  for (std::int64_t row = 0; row < left.rows;)
+    row += with_tile_rows(left.rows - row, [&](auto tile_rows) { add_rows(row, tile_rows); });
+  return product;
+}
+
 }  // namespace
+
+double sum(std::span<const double> x) {
+  return sum_of(x, [](double value) { return value; });
+}
+
+double squares_around(std::span<const double> x, double centre) {
+  return sum_of(x, [&](double value) { return (value - centre) * (value - centre); });
+}
 
 double dot(std::span<const double> x, std::span<const double> y) {
   return cblas_ddot(as_int(std::ssize(x)), x.data(), 1, y.data(), 1);
@@ -31,33 +98,49 @@ double norm(std::span<const double> x) {
 
 Matrix multiply(const Matrix& left, const Matrix& right) {
   QKSCOPE_ASSERT(left.cols == right.rows);
-  Matrix product(left.rows, right.cols);
-  if (product.data.empty() || left.cols == 0) return product;
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, as_int(left.rows), as_int(right.cols),
-              as_int(left.cols), 1.0, left.data.data(), as_int(left.cols), right.data.data(),
-              as_int(right.cols), 0.0, product.data.data(), as_int(right.cols));
-  return product;
+  return multiply_packed(left, PackedColumns(right, false));
 }
 
 Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
   QKSCOPE_ASSERT(left.cols == right.cols);
-  Matrix product(left.rows, right.rows);
-  if (product.data.empty() || left.cols == 0) return product;
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(left.rows), as_int(right.rows),
-              as_int(left.cols), 1.0, left.data.data(), as_int(left.cols), right.data.data(),
-              as_int(right.cols), 0.0, product.data.data(), as_int(right.rows));
-  return product;
+  return multiply_packed(left, PackedColumns(right, true));
 }
 
-Matrix gram(const Matrix& rows) {
-  const auto n = rows.cols;
-  Matrix product(n, n);
-  if (rows.data.empty()) return product;
-  cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, as_int(n), as_int(rows.rows), 1.0,
-              rows.data.data(), as_int(n), 0.0, product.data.data(), as_int(n));
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) product(i, j) = product(j, i);
-  return product;
+void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
+  const auto n = sum.cols;
+  const auto panels = (n + kTileColumns - 1) / kTileColumns;
+  constexpr std::int64_t kDepth = 64;  // rows at a time: they stay in the first cache
+  // Eight columns side by side, so that a tile reads memory in order: (panels, depth, 8).
+  std::vector<double> packed(static_cast<std::size_t>(panels * kDepth * kTileColumns));
+  const auto column = [&](std::int64_t j) {
+    return packed.data() + (j / kTileColumns * kDepth) * kTileColumns + j % kTileColumns;
+  };
+  for (std::int64_t begin = 0; begin < count; begin += kDepth) {
+    const auto depth = std::min(kDepth, count - begin);
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < n; j += kTileColumns)
+        std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kTileColumns, n - j),
+                    column(j) + k * kTileColumns);
+    const auto add_tile = [&](std::int64_t i, std::int64_t j, auto tile_rows) {
+      PackedLeft<tile_rows> left;
+      for (int row = 0; row < tile_rows; ++row) left.column[row] = column(i + row);
+      double out[tile_rows * kTileColumns];
+      tile_product<tile_rows>(depth, left, column(j), out);
+      const auto used = std::min<std::int64_t>(kTileColumns, n - j);
+      for (int row = 0; row < tile_rows; ++row)
+        for (std::int64_t c = 0; c < used; ++c) sum(i + row, j + c) += out[row * kTileColumns + c];
+    };
+    for (std::int64_t i = 0; i < n;)
+      i += with_tile_rows(n - i, [&](auto tile_rows) {
+        for (std::int64_t j = i / kTileColumns * kTileColumns; j < n; j += kTileColumns)
+          add_tile(i, j, tile_rows);
+      });
+  }
+}
+
+void fill_lower_triangle(Matrix& matrix) {
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < i; ++j) matrix(i, j) = matrix(j, i);
 }
 
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {

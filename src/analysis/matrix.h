@@ -26,6 +26,9 @@ struct Matrix {
   }
 };
 
+double sum(std::span<const double> x);
+// The sum of (x - centre)^2.
+double squares_around(std::span<const double> x, double centre);
 double dot(std::span<const double> x, std::span<const double> y);
 double norm(std::span<const double> x);
 
@@ -33,8 +36,10 @@ double norm(std::span<const double> x);
 Matrix multiply(const Matrix& left, const Matrix& right);
 // left (m, k) times the transpose of right (n, k): (m, n).
 Matrix multiply_transposed(const Matrix& left, const Matrix& right);
-// rows^T rows: (cols, cols), both triangles filled.
-Matrix gram(const Matrix& rows);
+// Adds rows^T rows of `count` rows (count, cols) to the upper triangle of sum (cols, cols).
+void add_gram(const double* rows, std::int64_t count, Matrix& sum);
+// Makes a matrix symmetric whose upper triangle is known.
+void fill_lower_triangle(Matrix& matrix);
 // matrix times x.
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
 // x^T matrix x for a symmetric matrix.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "analysis/lanes.h"
+
 namespace qkscope {
 namespace {
 
@@ -19,62 +21,115 @@ constexpr double kErfcx[] = {
     2.900096033455807e-08,  -7.639805706660184e-09,  -3.3911975149641994e-09};
 
 constexpr double kLargest = 26.5;
+constexpr double kSplit = 134217729;  // 2^27 + 1: cuts a number into two halves
 
-// exp(x) for -703 <= x <= 0 without branches, so that loops over it become vector code.
-inline double exp_of_negative(double x) {
+// Four vectors side by side: while one waits for its last product the others go on.
+struct Lanes {
+  static constexpr int kVectors = 4;
+  static constexpr std::size_t kCount = kVectors * kDoubleLanes;
+  Doubles v[kVectors];
+};
+
+template <typename Function>
+inline Lanes each(const Function& function) {
+  Lanes result;
+#pragma GCC unroll 4
+  for (int i = 0; i < Lanes::kVectors; ++i) result.v[i] = function(i);
+  return result;
+}
+
+template <std::size_t kTerms>
+inline Lanes polynomial(const double (&terms)[kTerms], const Lanes& x) {
+  Lanes p = each([&](int) { return Doubles{} + terms[kTerms - 1]; });
+#pragma GCC unroll 32
+  for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
+    p = each([&](int i) { return p.v[i] * x.v[i] + terms[term]; });
+  return p;
+}
+
+// exp(x) for -703 <= x <= 0 without branches.
+inline Lanes exp_of_negative(const Lanes& x) {
   constexpr double kInvLn2 = 1.4426950408889634;
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double shifted = x * kInvLn2 + kRound;
-  const double k = shifted - kRound;
-  const double r = (x - k * kLn2High) - k * kLn2Low;
   // Taylor: |r| <= ln(2) / 2, the first term left out is 4e-18.
-  double p = 1.0 / 6227020800;
-  p = p * r + 1.0 / 479001600;
-  p = p * r + 1.0 / 39916800;
-  p = p * r + 1.0 / 3628800;
-  p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 0.5;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
-  const auto scale = (std::bit_cast<std::uint64_t>(shifted) + 1023) << 52;
-  return p * std::bit_cast<double>(scale);
+  constexpr double kTaylor[] = {1.0,
+                                1.0,
+                                0.5,
+                                1.0 / 6,
+                                1.0 / 24,
+                                1.0 / 120,
+                                1.0 / 720,
+                                1.0 / 5040,
+                                1.0 / 40320,
+                                1.0 / 362880,
+                                1.0 / 3628800,
+                                1.0 / 39916800,
+                                1.0 / 479001600,
+                                1.0 / 6227020800};
+  using Integers = decltype(Doubles{} < Doubles{});
+  const Lanes shifted = each([&](int i) { return x.v[i] * kInvLn2 + kRound; });
+  const Lanes r = each([&](int i) {
+    const Doubles k = shifted.v[i] - kRound;
+    return (x.v[i] - k * kLn2High) - k * kLn2Low;
+  });
+  const Lanes p = polynomial(kTaylor, r);
+  return each([&](int i) {
+    const auto power = (std::bit_cast<Integers>(shifted.v[i]) + 1023) << 52;
+    return p.v[i] * std::bit_cast<Doubles>(power);
+  });
 }
 
-inline double erfc_of_positive(double u) {
-  u = u < kLargest ? u : kLargest;
-  const double y = (u - 3) / (u + 3);
-  double p = kErfcx[std::size(kErfcx) - 1];
-#pragma GCC unroll 32
-  for (int i = static_cast<int>(std::size(kErfcx)) - 2; i >= 0; --i) p = p * y + kErfcx[i];
-  const double square = u * u;
-  const double lost = std::fma(u, u, -square);  // exp(-u^2) = exp(-square) (1 - lost)
-  return exp_of_negative(-square) * (1 - lost) * p / (1 + 2 * u);
+inline Lanes erfc_of_positive(Lanes u) {
+  u = each([&](int i) { return u.v[i] < kLargest ? u.v[i] : Doubles{} + kLargest; });
+  // One division for both (u - 3) / (u + 3) and 1 / (1 + 2 u).
+  const Lanes inverse = each([&](int i) { return 1 / ((u.v[i] + 3) * (1 + 2 * u.v[i])); });
+  const Lanes p = polynomial(
+      kErfcx, each([&](int i) { return (u.v[i] - 3) * (1 + 2 * u.v[i]) * inverse.v[i]; }));
+  const Lanes e = exp_of_negative(each([&](int i) { return -(u.v[i] * u.v[i]); }));
+  return each([&](int i) {
+    const Doubles square = u.v[i] * u.v[i];
+    // exp(-u^2) = exp(-square) (1 - lost): u in two halves whose products are exact.
+    const Doubles scaled = u.v[i] * kSplit;
+    const Doubles high = scaled - (scaled - u.v[i]);
+    const Doubles low = u.v[i] - high;
+    const Doubles lost = ((high * high - square) + 2 * high * low) + low * low;
+    return e.v[i] * (1 - lost) * p.v[i] * (u.v[i] + 3) * inverse.v[i];
+  });
+}
+
+// Replaces all values by function(values), a full set of lanes at a time.
+template <typename Function>
+void transform(std::span<double> values, const Function& function) {
+  const auto apply = [&](double* at) {
+    const Lanes out = function(each([&](int i) { return load<Doubles>(at + i * kDoubleLanes); }));
+    for (int i = 0; i < Lanes::kVectors; ++i) store(at + i * kDoubleLanes, out.v[i]);
+  };
+  std::size_t i = 0;
+  for (; i + Lanes::kCount <= values.size(); i += Lanes::kCount) apply(values.data() + i);
+  if (i == values.size()) return;
+  double rest[Lanes::kCount] = {};
+  std::copy(values.begin() + static_cast<std::ptrdiff_t>(i), values.end(), rest);
+  apply(rest);
+  std::copy_n(rest, values.size() - i, values.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 }  // namespace
 
 void erfc_in_place(std::span<double> z) {
-  double* const values = z.data();
-  const std::size_t count = z.size();
-  for (std::size_t i = 0; i < count; ++i) values[i] = erfc_of_positive(values[i]);
+  transform(z, [](const Lanes& u) { return erfc_of_positive(u); });
 }
 
 void plasticity_of(std::span<double> z) {
   // 4 Phi(z) Phi(-z) = erfc(u) (2 - erfc(u)) with u = |z| / sqrt(2).
-  double* const values = z.data();
-  const std::size_t count = z.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const double e = erfc_of_positive(std::fabs(values[i]) * (1 / std::numbers::sqrt2));
-    values[i] = e * (2 - e);
-  }
+  transform(z, [](const Lanes& values) {
+    const Lanes e = erfc_of_positive(each([&](int i) {
+      const Doubles scaled = values.v[i] * (1 / std::numbers::sqrt2);
+      return scaled < 0 ? -scaled : scaled;
+    }));
+    return each([&](int i) { return e.v[i] * (2 - e.v[i]); });
+  });
 }
 
 }  // namespace qkscope

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "analysis/kolmogorov.h"
+#include "analysis/matrix.h"
 
 namespace qkscope {
 namespace {
@@ -48,9 +49,7 @@ CentralMoments central_moments(std::span<const double> values, double mean) {
 
 Normality normality_of(std::span<double> values) {
   const auto n = static_cast<double>(values.size());
-  double mean = 0;
-  for (const double value : values) mean += value;
-  mean /= n;
+  const double mean = sum(values) / n;
   const auto [m2, m3, m4] = central_moments(values, mean);
   if (values.size() < 2 || !(m2 > 0)) return {kNan, kNan, kNan};
   Normality result{kNan, kNan, kNan};

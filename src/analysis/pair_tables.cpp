@@ -53,15 +53,18 @@ std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
   return values;
 }
 
-// The keys of `bucket` in each example.
+// The keys of `bucket` in one example.
+KeyRange range_of_bucket(const SortedKeys& keys, std::int64_t example, std::int32_t bucket) {
+  const auto first = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example)];
+  const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
+  const auto [low, high] = std::equal_range(first, last, bucket);
+  return {low - keys.bucket.begin(), high - keys.bucket.begin()};
+}
+
 std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t bucket) {
   std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys.examples(); ++e) {
-    const auto first = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(e)];
-    const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(e) + 1];
-    const auto [low, high] = std::equal_range(first, last, bucket);
-    ranges.push_back({low - keys.bucket.begin(), high - keys.bucket.begin()});
-  }
+  for (std::int64_t e = 0; e < keys.examples(); ++e)
+    ranges.push_back(range_of_bucket(keys, e, bucket));
   return ranges;
 }
 
@@ -93,8 +96,10 @@ class Heatmap {
         sum_(static_cast<std::size_t>(bins * bins)),
         count_(static_cast<std::size_t>(bins * bins)) {}
 
-  void add(double key_distance, double query_distance, double value) {
-    const auto at = static_cast<std::size_t>(bin(key_distance) * bins_ + bin(query_distance));
+  // The line of cells for keys so far apart.
+  int row(double key_distance) const { return bin(key_distance) * bins_; }
+  void add(int row, double query_distance, double value) {
+    const auto at = static_cast<std::size_t>(row + bin(query_distance));
     sum_[at] += value;
     ++count_[at];
   }
@@ -113,7 +118,8 @@ class Heatmap {
 
  private:
   int bin(double distance) const {
-    return std::clamp(static_cast<int>(distance / width_), 0, bins_ - 1);
+    const int whole = static_cast<int>(distance / width_);
+    return std::max(0, std::min(whole, bins_ - 1));
   }
 
   int bins_;
@@ -208,42 +214,50 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
     eligible.push_back(count_pairs(ranges.back()));
     sampled.push_back(eligible.back() > options.max_pairs ? 1 : 0);
   }
+  // (examples, columns): the first key that counts; none in columns that will be sampled.
+  std::vector<std::int64_t> first_key;
+  for (std::size_t e = 0; e < static_cast<std::size_t>(keys.examples()); ++e)
+    for (std::size_t c = 0; c < ranges.size(); ++c)
+      first_key.push_back(sampled[c] != 0 ? keys.vectors.rows : ranges[c][e].begin);
   ExampleSums sums(keys.examples(), column_count);
   Heatmap heatmap(context_length(keys, columns), options.heatmap_bins);
-  bool sampling = false;
   PairEvaluator evaluator(keys, columns, [&](const PairBlock& block) {
     const double* value = block.plasticity.data();
     for (const Pair& pair : block.pairs) {
       const auto example = keys.example[static_cast<std::size_t>(pair.first)];
       const double t1 = keys.position[static_cast<std::size_t>(pair.first)];
       const double t2 = keys.position[static_cast<std::size_t>(pair.second)];
+      const auto row = heatmap.row(t2 - t1);
+      const std::int64_t* const from = first_key.data() + example * column_count;
       for (std::int64_t c = block.first_column; c < block.first_column + block.columns; ++c) {
         const double plasticity = *value++;
-        const auto at = static_cast<std::size_t>(c);
-        const auto& range = ranges[at][static_cast<std::size_t>(example)];
-        if (pair.first < range.begin || (sampled[at] != 0) != sampling) continue;
+        if (pair.first < from[c]) continue;
         sums.add(example, c, plasticity);
-        heatmap.add(t2 - t1, columns.position[at] - 0.5 * (t1 + t2), plasticity);
+        heatmap.add(row, columns.position[static_cast<std::size_t>(c)] - 0.5 * (t1 + t2),
+                    plasticity);
       }
     }
   });
   // Pairs are grouped by the bucket of their later key: it decides from which column on they count.
-  for (const auto k_bucket : distinct(keys.bucket)) {
-    auto first = columns.after(k_bucket);
-    auto end = column_count;
-    while (first < end && sampled[static_cast<std::size_t>(first)] != 0) ++first;
-    while (end > first && sampled[static_cast<std::size_t>(end - 1)] != 0) --end;
-    evaluator.set_columns(first, end);
-    if (first == end) continue;
-    const auto later = ranges_of_bucket(keys, k_bucket);
-    for (std::int64_t e = 0; e < keys.examples(); ++e) {
-      const auto& range = later[static_cast<std::size_t>(e)];
-      for (auto j = range.begin; j < range.end; ++j)
-        for (auto i = keys.begin[static_cast<std::size_t>(e)]; i < j; ++i) evaluator.add({i, j});
+  // A few examples at a time, so that their keys stay in the second cache.
+  constexpr std::int64_t kExamples = 16;
+  const auto buckets = distinct(keys.bucket);
+  for (std::int64_t chunk = 0; chunk < keys.examples(); chunk += kExamples)
+    for (const auto k_bucket : buckets) {
+      auto first = columns.after(k_bucket);
+      auto end = column_count;
+      while (first < end && sampled[static_cast<std::size_t>(first)] != 0) ++first;
+      while (end > first && sampled[static_cast<std::size_t>(end - 1)] != 0) --end;
+      evaluator.set_columns(first, end);
+      if (first == end) continue;
+      for (auto e = chunk; e < std::min(chunk + kExamples, keys.examples()); ++e) {
+        const auto later = range_of_bucket(keys, e, k_bucket);
+        for (auto j = later.begin; j < later.end; ++j)
+          for (auto i = keys.begin[static_cast<std::size_t>(e)]; i < j; ++i) evaluator.add({i, j});
+      }
     }
-    evaluator.flush();
-  }
-  sampling = true;
+  evaluator.flush();
+  std::fill(first_key.begin(), first_key.end(), 0);  // a sample holds only pairs that count
   for (std::int64_t c = 0; c < column_count; ++c) {
     if (sampled[static_cast<std::size_t>(c)] == 0) continue;
     evaluator.set_columns(c, c + 1);

@@ -11,30 +11,39 @@ namespace qkscope {
 
 class PhaseTable {
  public:
+  static constexpr std::int64_t kBlock = 256;  // positions that share an entry of coarse()
+
   // For 0 <= t < length.
   PhaseTable(double omega, std::int64_t length)
-      : fine_(multiples(omega, kFine)),
-        coarse_(multiples(omega * static_cast<double>(kFine), length / kFine + 1)) {}
+      : fine_(multiples(omega, kBlock)),
+        coarse_(multiples(omega * static_cast<double>(kBlock), length / kBlock + 1)) {}
 
   std::complex<double> operator[](std::int64_t t) const {
-    const auto at = static_cast<std::size_t>(t);
-    return product(coarse_[at / kFine], fine_[at % kFine]);
+    return product(coarse(t / kBlock), fine(t % kBlock));
+  }
+  // The first factor, for a block of positions, and the second, inside it.
+  const std::complex<double>& coarse(std::int64_t block) const {
+    return coarse_[static_cast<std::size_t>(block)];
+  }
+  const std::complex<double>& fine(std::int64_t t) const {
+    return fine_[static_cast<std::size_t>(t)];
   }
 
- private:
-  using Phases = std::vector<std::complex<double>>;
-  static constexpr std::int64_t kFine = 256;
-
+  // Without the checks for infinities of the standard's product.
   static std::complex<double> product(const std::complex<double>& a,
                                       const std::complex<double>& b) {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
+ private:
+  using Phases = std::vector<std::complex<double>>;
+
   // exp(-i angle n) for n < count: every 16th from the library, the others by one product.
   static Phases multiples(double angle, std::int64_t count) {
-    Phases small;
-    for (int n = 0; n < 16; ++n) small.push_back(at_angle(angle * n));
+    std::complex<double> small[16];
+    for (int n = 0; n < 16; ++n) small[n] = at_angle(angle * n);
     Phases all;
+    all.reserve(static_cast<std::size_t>(count) + 16);
     for (std::int64_t n = 0; n < count; n += 16) {
       const auto start = at_angle(angle * static_cast<double>(n));
       for (const auto& step : small) all.push_back(product(start, step));

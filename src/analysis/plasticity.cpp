@@ -12,15 +12,14 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-ResidualNormality residual_normality(QueryModel& model, double p_alpha) {
-  const auto rows = static_cast<std::size_t>(model.residuals.cols);
-  const auto first = normality_of({model.residuals.row(0), rows});
+ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
+  const auto& first = model.normality.front();
   ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
   std::vector<double> skews;
   std::vector<double> kurtoses;
   std::vector<double> ps;
-  for (std::int64_t j = 1; j < model.residuals.rows; ++j) {
-    const auto noise = normality_of({model.residuals.row(j), rows});
+  for (std::size_t j = 1; j < model.normality.size(); ++j) {
+    const auto& noise = model.normality[j];
     skews.push_back(std::fabs(noise.skew));
     kurtoses.push_back(std::fabs(noise.excess_kurtosis));
     ps.push_back(noise.ks_p);
@@ -38,46 +37,42 @@ ResidualNormality residual_normality(QueryModel& model, double p_alpha) {
   return result;
 }
 
-// Queries with the drift at the bucket's mean position and the overall residual variance.
-void add_linear_column(const QueryModel& model, std::int64_t column, QueryColumns& columns) {
-  const double t = columns.position[static_cast<std::size_t>(column)];
-  for (std::size_t j = 0; j < model.alpha.size(); ++j) {
-    const auto row = static_cast<std::int64_t>(j);
-    columns.mean(row, column) = model.alpha[j] + model.beta[j] * t;
-    columns.variance(row, column) = model.residual_variance[j];
+// A row of a matrix.
+Matrix line_of(std::span<const double> values) {
+  Matrix line(1, std::ssize(values));
+  line.data.assign(values.begin(), values.end());
+  return line;
+}
+
+// Queries that drift with position and have the same variance everywhere.
+QueryColumns linear_columns(const QueryModel& model) {
+  QueryColumns columns;
+  for (const auto& bucket : model.buckets) {
+    columns.bucket.push_back(bucket.bucket);
+    columns.position.push_back(bucket.position);
   }
+  columns.mean = line_of(model.alpha);
+  columns.drift = model.beta.front();  // the rotation leaves none on the others
+  columns.variance = line_of(model.residual_variance);
+  return columns;
 }
 
 // The drift on the first coordinate only; the others as the bucket's own queries have them.
-void add_bucket_column(const QueryModel& model, const QueryBucket& bucket, std::int64_t column,
-                       QueryColumns& columns) {
-  add_linear_column(model, column, columns);
-  for (std::size_t j = 1; j < model.alpha.size(); ++j) {
-    const auto row = static_cast<std::int64_t>(j);
-    columns.mean(row, column) = bucket.mean[j];
-    columns.variance(row, column) = bucket.variance[j];
-  }
-}
-
-QueryColumns query_columns(const QueryModel& model, PlasticityOptions::QueryModelKind kind) {
-  std::vector<const QueryBucket*> usable;
-  const bool linear = kind == PlasticityOptions::QueryModelKind::linear;
-  for (const auto& bucket : model.buckets)
-    if (linear || !bucket.variance.empty()) usable.push_back(&bucket);
+QueryColumns bucket_columns(const QueryModel& model) {
   QueryColumns columns;
-  const auto dim = static_cast<std::int64_t>(model.alpha.size());
-  columns.mean = Matrix(dim, std::ssize(usable));
-  columns.variance = Matrix(dim, std::ssize(usable));
-  for (const auto* bucket : usable) {
-    columns.bucket.push_back(bucket->bucket);
-    columns.position.push_back(bucket->position);
-    const auto column = columns.size() - 1;
-    if (linear) {
-      add_linear_column(model, column, columns);
-    } else {
-      add_bucket_column(model, *bucket, column, columns);
-    }
+  for (const auto& bucket : model.buckets) {
+    if (bucket.variance.empty()) continue;
+    columns.bucket.push_back(bucket.bucket);
+    columns.position.push_back(bucket.position);
+    auto& mean = columns.mean.data;
+    mean.push_back(model.alpha[0] + model.beta[0] * bucket.position);
+    mean.insert(mean.end(), bucket.mean.begin() + 1, bucket.mean.end());
+    auto& variance = columns.variance.data;
+    variance.push_back(model.residual_variance[0]);
+    variance.insert(variance.end(), bucket.variance.begin() + 1, bucket.variance.end());
   }
+  columns.mean.rows = columns.variance.rows = columns.size();
+  columns.mean.cols = columns.variance.cols = std::ssize(model.alpha);
   return columns;
 }
 
@@ -147,12 +142,13 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   result.mae_projection = model.mae_projection;
   result.mae_ratio = model.mae_projection / model.mae_baseline;
   result.normality = residual_normality(model, options.p_alpha);
-  const SortedKeys sorted = sort_keys(keys, rotate(keys, model));
+  const SortedKeys sorted = sort_keys(keys, model);
   using Kind = PlasticityOptions::QueryModelKind;
-  result.table = bucket_table(sorted, query_columns(model, Kind::linear),
+  result.table = bucket_table(sorted, linear_columns(model),
                               BucketRanges(queries.source, keys.source), options);
   result.ap_overall = mean_of_table(result.table);
-  const QueryColumns columns = query_columns(model, options.profile_model);
+  const QueryColumns columns =
+      options.profile_model == Kind::linear ? linear_columns(model) : bucket_columns(model);
   auto tables = profile_tables(sorted, columns, options);
   for (const auto& bucket : model.buckets) {
     const auto at = std::lower_bound(columns.bucket.begin(), columns.bucket.end(), bucket.bucket);

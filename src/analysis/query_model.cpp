@@ -6,6 +6,7 @@
 #include <map>
 
 #include "analysis/correlation.h"
+#include "analysis/rotated_lines.h"
 #include "analysis/rotation.h"
 
 namespace qkscope {
@@ -21,18 +22,19 @@ std::vector<double> key_signs(const CentredRows& keys) {
     double count = 0;
   };
   std::map<std::int32_t, Sum> sums;
-  for (std::int64_t i = 0; i < keys.size(); ++i) {
+  const float* x = keys.source.vectors.data();
+  for (std::int64_t i = 0; i < keys.size(); ++i, x += dim) {
     Sum& sum = sums[keys.source.bucket[static_cast<std::size_t>(i)]];
     sum.total.resize(dim);
     sum.count += 1;
-    const double* const x = keys.centred.row(i);
-    for (std::size_t j = 0; j < dim; ++j) sum.total[j] += x[j];
+    double* const total = sum.total.data();
+    for (std::size_t j = 0; j < dim; ++j) total[j] += x[j];
   }
   std::vector<double> mean(dim);
   for (const auto& [bucket, sum] : sums)
     for (std::size_t j = 0; j < dim; ++j)
-      mean[j] += (keys.mean[j] + sum.total[j] / sum.count) / static_cast<double>(sums.size());
-  for (double& x : mean) x = x < 0 ? -1 : 1;
+      mean[j] += sum.total[j] / sum.count / static_cast<double>(sums.size());
+  for (double& value : mean) value = value < 0 ? -1 : 1;
   return mean;
 }
 
@@ -50,123 +52,97 @@ void regress_dimensions(const CentredRows& queries, QueryModel& model,
 }
 
 // y = log2(position + 1) on the first rotated coordinate.
-void predict_position(const CentredRows& queries, const Matrix& rotated, QueryModel& model) {
+void predict_position(const CentredRows& queries, std::span<const double> drift,
+                      std::span<const double> time, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
   const auto n = static_cast<double>(queries.size());
   std::vector<double> y;
-  double mean = 0;
-  for (const auto t : queries.source.position) {
-    y.push_back(std::log2(static_cast<double>(t) + 1));
-    mean += y.back() / n;
-  }
-  double sy = 0;
-  double ss = 0;
-  double yy = 0;
+  for (const double t : time) y.push_back(std::log2(t + queries.position_mean + 1));
+  const double mean = sum(y) / n;
   double baseline = 0;
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    const double s = rotated(static_cast<std::int64_t>(i), 0);
-    y[i] -= mean;
-    sy += s * y[i];
-    ss += s * s;
-    yy += y[i] * y[i];
-    baseline += std::fabs(y[i]) / n;
+  for (double& value : y) {
+    value -= mean;
+    baseline += std::fabs(value) / n;
   }
+  const double yy = dot(y, y);
+  const double ss = dot(drift, drift);
+  const double sy = dot(drift, y);
   if (!(yy > 0)) return;
   model.mae_baseline = baseline;
   if (!(model.beta_norm > 0) || !(ss > 0)) return;
   model.scalar_r_squared = sy * sy / (ss * yy);
   model.mae_projection = 0;
   for (std::size_t i = 0; i < y.size(); ++i)
-    model.mae_projection +=
-        std::fabs(y[i] - sy / ss * rotated(static_cast<std::int64_t>(i), 0)) / n;
+    model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
 }
 
-// Refits in rotated coordinates; fills beta, alpha, residuals (transposed) and their variance.
-void refit(const CentredRows& queries, const Matrix& rotated, QueryModel& model) {
-  const auto dim = queries.dim();
-  const auto count = queries.size();
+// The line through each rotated coordinate, from the moments.
+void refit(const CentredRows& queries, QueryModel& model) {
   const auto mean = rotate(queries.mean, model);
   model.beta = rotate(queries.cross_scatter, model);
   for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
-  for (int j = 0; j < dim; ++j) {
-    const auto at = static_cast<std::size_t>(j);
-    model.alpha.push_back(mean[at] - model.beta[at] * queries.position_mean);
-  }
-  model.residuals = Matrix(dim, count);
-  constexpr std::int64_t kTile = 16;  // rows at a time: a cache line of each output line or two
-  for (std::int64_t begin = 0; begin < count; begin += kTile) {
-    const auto end = std::min(begin + kTile, count);
-    for (int j = 0; j < dim; ++j) {
-      double* const out = model.residuals.row(j);
-      const double slope = model.beta[static_cast<std::size_t>(j)];
-      for (std::int64_t i = begin; i < end; ++i)
-        out[i] = rotated(i, j) - slope * (queries.source.position[static_cast<std::size_t>(i)] -
-                                          queries.position_mean);
-    }
-  }
-  for (int j = 0; j < dim; ++j) {
-    const std::span<const double> line(model.residuals.row(j), static_cast<std::size_t>(count));
-    const double variance = dot(line, line) / static_cast<double>(count - 1);
-    model.residual_variance.push_back(std::max(kVarianceFloor, variance));
+  for (std::size_t j = 0; j < mean.size(); ++j)
+    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
+}
+
+void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryModel& model) {
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  for (const auto& span : lines.buckets()) {
+    const auto count = span.end - span.begin;
+    QueryBucket bucket{span.bucket, static_cast<std::int64_t>(count), span.position, {}, {}};
+    bucket.mean.resize(dim);
+    if (count >= 2) bucket.variance.resize(dim);
+    model.buckets.push_back(std::move(bucket));
   }
 }
 
-void describe_buckets(const CentredRows& queries, const Matrix& rotated, QueryModel& model) {
-  const auto dim = static_cast<std::size_t>(queries.dim());
-  const auto mean = rotate(queries.mean, model);
-  std::map<std::int32_t, QueryBucket> buckets;
-  const auto each_row = [&](const auto& body) {
-    for (std::int64_t i = 0; i < queries.size(); ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      body(buckets[queries.source.bucket[at]], queries.source.position[at], rotated.row(i));
-    }
-  };
-  each_row([&](QueryBucket& bucket, std::int32_t position, const double* x) {
-    bucket.mean.resize(dim);
-    bucket.variance.resize(dim);
-    ++bucket.count;
-    bucket.position += position;
-    for (std::size_t j = 0; j < dim; ++j) bucket.mean[j] += x[j];
-  });
-  for (auto& [number, bucket] : buckets) {
-    bucket.bucket = number;
-    bucket.position /= static_cast<double>(bucket.count);
-    for (double& x : bucket.mean) x /= static_cast<double>(bucket.count);
+// Mean and variance of one coordinate in every bucket; `mean`: of all queries.
+void describe_buckets(std::span<const double> line, const RotatedLines& lines, std::size_t j,
+                      double mean, QueryModel& model) {
+  for (std::size_t b = 0; b < model.buckets.size(); ++b) {
+    const auto& span = lines.buckets()[b];
+    const auto values = line.subspan(span.begin, span.end - span.begin);
+    const auto count = static_cast<double>(values.size());
+    QueryBucket& bucket = model.buckets[b];
+    const double own = sum(values) / count;
+    bucket.mean[j] = mean + own;
+    if (!bucket.variance.empty())
+      bucket.variance[j] = std::max(kVarianceFloor, squares_around(values, own) / (count - 1));
   }
-  each_row([&](QueryBucket& bucket, std::int32_t, const double* x) {
-    for (std::size_t j = 0; j < dim; ++j)
-      bucket.variance[j] += (x[j] - bucket.mean[j]) * (x[j] - bucket.mean[j]);
-  });
-  for (auto& [number, bucket] : buckets) {
-    for (std::size_t j = 0; j < dim; ++j) {
-      bucket.mean[j] += mean[j];
-      bucket.variance[j] =
-          std::max(kVarianceFloor, bucket.variance[j] / static_cast<double>(bucket.count - 1));
-    }
-    if (bucket.count < 2) bucket.variance.clear();
-    model.buckets.push_back(std::move(bucket));
+}
+
+// Everything that needs the rows themselves, coordinate by coordinate.
+void describe_coordinates(const CentredRows& queries, QueryModel& model) {
+  RotatedLines lines(queries, model);
+  start_buckets(queries, lines, model);
+  const auto mean = rotate(queries.mean, model);
+  const auto n = static_cast<double>(queries.size());
+  for (std::size_t j = 0; j < mean.size(); ++j) {
+    const auto i = static_cast<std::int64_t>(j) % RotatedLines::kLines;
+    if (i == 0) lines.take(static_cast<std::int64_t>(j));
+    const auto line = lines.line(i);
+    if (j == 0) predict_position(queries, line, lines.time(), model);
+    describe_buckets(line, lines, j, mean[j], model);
+    for (std::size_t row = 0; row < line.size(); ++row)
+      line[row] -= model.beta[j] * lines.time()[row];
+    model.residual_variance.push_back(std::max(kVarianceFloor, dot(line, line) / (n - 1)));
+    model.normality.push_back(normality_of(line));
   }
 }
 
 }  // namespace
 
-Matrix rotate(const CentredRows& rows, const QueryModel& model) {
-  Matrix rotated(rows.size(), rows.dim());
-  const auto dim = static_cast<std::size_t>(rows.dim());
-  for (std::int64_t i = 0; i < rows.size(); ++i) {
-    const double* const x = rows.centred.row(i);
-    double* const out = rotated.row(i);
-    for (std::size_t j = 0; j < dim; ++j) out[j] = model.sign[j] * x[j];
-  }
-  reflect_rows(rotated, model.reflection);
-  return rotated;
+void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out) {
+  copy_centred(rows, i, i + 1, out);
+  for (std::size_t j = 0; j < model.sign.size(); ++j) out[j] *= model.sign[j];
+  reflect({out, model.sign.size()}, model.reflection);
 }
 
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
-  Matrix row(1, std::ssize(x));
-  for (std::size_t j = 0; j < x.size(); ++j) row.data[j] = model.sign[j] * x[j];
-  reflect_rows(row, model.reflection);
-  return std::move(row.data);
+  std::vector<double> rotated(model.sign);
+  for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
+  reflect(rotated, model.reflection);
+  return rotated;
 }
 
 QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
@@ -180,10 +156,8 @@ QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
     first_axis.front() = 1;
     model.reflection = householder_between(first_axis, direction);
   }
-  const Matrix rotated = rotate(queries, model);
-  predict_position(queries, rotated, model);
-  refit(queries, rotated, model);
-  describe_buckets(queries, rotated, model);
+  refit(queries, model);
+  describe_coordinates(queries, model);
   return model;
 }
 

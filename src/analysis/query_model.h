@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/normality.h"
 #include "analysis/rows.h"
 
 namespace qkscope {
@@ -35,7 +36,7 @@ struct QueryModel {
   std::vector<double> alpha;              // (dim): mean query at position 0
   std::vector<double> beta;               // (dim): per token
   std::vector<double> residual_variance;  // (dim)
-  Matrix residuals;                       // (dim, rows): one line per coordinate
+  std::vector<Normality> normality;       // (dim): of the residuals
   std::vector<QueryBucket> buckets;       // ascending
 };
 
@@ -43,8 +44,8 @@ inline constexpr double kVarianceFloor = 1e-12;
 
 QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys);
 
-// Centred rows with the model's signs and reflection applied: (rows, dim).
-Matrix rotate(const CentredRows& rows, const QueryModel& model);
+// Row i, centred, with the model's signs and reflection applied: (dim).
+void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out);
 // The same for one vector.
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model);
 

@@ -119,6 +119,16 @@ RotationResult without_direction(std::string reason) {
   return result;
 }
 
+// The rows' coordinates on one direction around the pooled mean.
+std::vector<double> project_on(const CentredRows& rows, const PooledMoments& pooled,
+                               std::span<const double> direction) {
+  const double shift = dot(rows.mean, direction) - dot(pooled.mean, direction);
+  const CentredProjection along(rows, direction);
+  std::vector<double> projected;
+  for (std::int64_t i = 0; i < rows.size(); ++i) projected.push_back(along(i) + shift);
+  return projected;
+}
+
 FrequencyBand band_of(const RotationOptions& options) {
   if (options.inv_freq.empty()) return {0, options.max_omega};
   const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
@@ -134,7 +144,15 @@ int RotationResult::active_planes() const {
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
-  Matrix projected = multiply_transposed(directions, rows.centred);
+  Matrix projected(directions.rows, rows.size());
+  constexpr std::int64_t kBlock = 256;
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
+    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
+    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    const Matrix part = multiply_transposed(directions, block);
+    for (std::int64_t i = 0; i < part.rows; ++i)
+      std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
+  }
   for (std::int64_t i = 0; i < directions.rows; ++i) {
     double shift = 0;
     for (std::int64_t j = 0; j < directions.cols; ++j) {
@@ -159,10 +177,8 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
   FrequencySearch search(positions, band_of(options));
-  Matrix only_a(1, queries.dim());
-  only_a.data = result.a;
-  auto along_a = project_rows(queries, pooled, only_a).data;
-  const auto keys_along_a = project_rows(keys, pooled, only_a).data;
+  auto along_a = project_on(queries, pooled, result.a);
+  const auto keys_along_a = project_on(keys, pooled, result.a);
   along_a.insert(along_a.end(), keys_along_a.begin(), keys_along_a.end());
   const auto wave = search.best_sinusoid(along_a);
   result.omega = wave.omega;
@@ -183,6 +199,10 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   describe_b(queries, keys, pooled, difference, result);
   const Complement complement = complement_of(pooled, result.a, result.b);
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
+  if (complement.axes.rows >= 2) {
+    result.c0.assign(complement.axes.row(0), complement.axes.row(1));
+    result.c1.assign(complement.axes.row(1), complement.axes.row(2));
+  }
   result.complement = complement_pairs(queries, keys, pooled, complement, search, options);
   return result;
 }

@@ -30,8 +30,10 @@ struct ComplementPair {
 };
 
 struct RotationResult {
-  std::vector<double> a;  // (dim)
-  std::vector<double> b;  // (dim)
+  std::vector<double> a;   // (dim)
+  std::vector<double> b;   // (dim)
+  std::vector<double> c0;  // (dim): the two axes of the complement's first plane; empty when there
+  std::vector<double> c1;  // is none
   double position_r = 0;
   double r_q_a = 0;
   double r_k_a = 0;
@@ -65,7 +67,8 @@ Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const 
 // A unit vector's reflection plane: I - 2 w w^T takes `from` (unit) to `to` (unit); w is empty when
 // they are equal.
 std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
-// x - 2 w (w.x) for every row of `rows`; nothing when w is empty.
+// x becomes x - 2 w (w.x); nothing when w is empty.
+void reflect(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
 
 }  // namespace qkscope

@@ -1,5 +1,7 @@
 #include "analysis/rows.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace qkscope {
@@ -15,31 +17,61 @@ void centre_positions(CentredRows& rows) {
   }
 }
 
+std::vector<double> mean_of(const Rows& rows) {
+  const auto dim = static_cast<std::size_t>(rows.dim);
+  std::vector<double> mean(dim);
+  const float* x = rows.vectors.data();
+  for (std::int64_t i = 0; i < rows.size(); ++i, x += dim)
+    for (std::size_t j = 0; j < dim; ++j) mean[j] += x[j];
+  for (double& m : mean) m /= static_cast<double>(rows.size());
+  return mean;
+}
+
 }  // namespace
 
 CentredRows centre(const Rows& source) {
   const auto dim = static_cast<std::size_t>(source.dim);
   const auto count = source.size();
   QKSCOPE_ASSERT(count > 0 && source.vectors.size() == dim * source.position.size());
-  CentredRows rows{source, std::vector<double>(dim), Matrix(count, source.dim), {}, 0,
+  CentredRows rows{source, mean_of(source),         Matrix(source.dim, source.dim), 0,
                    0,      std::vector<double>(dim)};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float* const x = source.vectors.data() + static_cast<std::size_t>(i) * dim;
-    for (std::size_t j = 0; j < dim; ++j) rows.mean[j] += x[j];
-  }
-  for (double& m : rows.mean) m /= static_cast<double>(count);
   centre_positions(rows);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float* const x = source.vectors.data() + static_cast<std::size_t>(i) * dim;
-    const double t = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
-    double* const out = rows.centred.row(i);
-    for (std::size_t j = 0; j < dim; ++j) {
-      out[j] = x[j] - rows.mean[j];
-      rows.cross_scatter[j] += t * out[j];
+  constexpr std::int64_t kBlock = 256;  // rows that stay in the second cache
+  std::vector<double> block(static_cast<std::size_t>(kBlock) * dim);
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const auto end = std::min(begin + kBlock, count);
+    copy_centred(rows, begin, end, block.data());
+    add_gram(block.data(), end - begin, rows.scatter);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double t = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
+      const double* const x = block.data() + static_cast<std::size_t>(i - begin) * dim;
+      for (std::size_t j = 0; j < dim; ++j) rows.cross_scatter[j] += t * x[j];
     }
   }
-  rows.scatter = gram(rows.centred);
+  fill_lower_triangle(rows.scatter);
   return rows;
+}
+
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  const double* const mean = rows.mean.data();
+  const float* x = rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim;
+  for (std::int64_t i = begin; i < end; ++i, x += dim, out += dim)
+    for (std::size_t j = 0; j < dim; ++j) out[j] = x[j] - mean[j];
+}
+
+double CentredProjection::operator()(std::int64_t i) const {
+  const auto dim = static_cast<std::size_t>(rows_.dim());
+  const float* const x = rows_.source.vectors.data() + static_cast<std::size_t>(i) * dim;
+  // Eight running sums, so that the additions do not wait for one another.
+  double part[8] = {};
+  std::size_t j = 0;
+  for (; j + 8 <= dim; j += 8)
+    for (std::size_t lane = 0; lane < 8; ++lane) part[lane] += direction_[j + lane] * x[j + lane];
+  double total = -of_mean_;
+  for (; j < dim; ++j) total += direction_[j] * x[j];
+  for (const double value : part) total += value;
+  return total;
 }
 
 PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {

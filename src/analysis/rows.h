@@ -26,7 +26,6 @@ struct Rows {
 struct CentredRows {
   Rows source;
   std::vector<double> mean;  // (dim)
-  Matrix centred;            // (rows, dim): vectors - mean
   Matrix scatter;            // (dim, dim): sum of centred centred^T
   double position_mean = 0;
   double position_scatter = 0;        // sum of (position - mean)^2
@@ -37,6 +36,23 @@ struct CentredRows {
 };
 
 CentredRows centre(const Rows& rows);
+
+// vectors - mean of rows [begin, end) to `out` (end - begin, dim). Rows are kept in float32 and
+// widened a block at a time: half the memory traffic, and nothing is lost.
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
+
+// (vectors - mean) . direction of row i.
+class CentredProjection {
+ public:
+  CentredProjection(const CentredRows& rows, std::span<const double> direction)
+      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
+  double operator()(std::int64_t i) const;
+
+ private:
+  const CentredRows& rows_;
+  std::span<const double> direction_;
+  double of_mean_;
+};
 
 // Moments of queries and keys together.
 struct PooledMoments {

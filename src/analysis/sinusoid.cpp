@@ -34,30 +34,48 @@ double explained(const WaveSums& sums, double n, double total) {
 
 class WaveFit {
  public:
-  WaveFit(std::span<const std::int32_t> offsets, std::int64_t length,
-          std::span<const double> centred)
-      : offsets_(offsets), length_(length), centred_(centred) {
+  // `centred` in the order's order.
+  WaveFit(const PositionOrder& order, std::span<const double> centred)
+      : order_(order), centred_(centred) {
     for (const double y : centred) total_ += y * y;
   }
 
   double total() const { return total_; }
+  std::int64_t rows() const { return std::ssize(centred_); }
 
   double r_squared(double omega) const {
-    const PhaseTable phase(omega, length_);
-    // Angles from the middle of the span: slow waves are then best conditioned.
-    const auto back = std::polar(1.0, omega * static_cast<double>((length_ - 1) / 2));
-    WaveSums sums;
-    for (std::size_t i = 0; i < offsets_.size(); ++i) {
-      const auto e = phase[offsets_[i]];
-      sums.once += e;
-      sums.twice +=
-          std::complex<double>(e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag());
-      sums.values += centred_[i] * e;
+    constexpr auto kBlock = PhaseTable::kBlock;
+    const PhaseTable phase(omega, order_.length());
+    TwoDoubles once[kBlock];
+    TwoDoubles twice[kBlock];
+    for (std::int64_t t = 0; t < kBlock; ++t) {
+      const auto& e = phase.fine(t);
+      once[t] = TwoDoubles{e.real(), e.imag()};
+      twice[t] = TwoDoubles{e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag()};
     }
+    const auto offsets = order_.offsets();
+    WaveSums sums;
+    for (std::int64_t block = 0; block < order_.blocks(); ++block) {
+      TwoDoubles ones{};
+      TwoDoubles doubled{};
+      TwoDoubles values{};
+      for (std::size_t i = order_.begin(block); i < order_.begin(block + 1); ++i) {
+        const auto t = offsets[i] % kBlock;
+        ones += once[t];
+        doubled += twice[t];
+        values += centred_[i] * once[t];
+      }
+      const auto& e = phase.coarse(block);
+      sums.once += PhaseTable::product(e, {ones[0], ones[1]});
+      sums.twice += PhaseTable::product(PhaseTable::product(e, e), {doubled[0], doubled[1]});
+      sums.values += PhaseTable::product(e, {values[0], values[1]});
+    }
+    // Angles from the middle of the span: slow waves are then best conditioned.
+    const auto back = std::polar(1.0, omega * static_cast<double>((order_.length() - 1) / 2));
     sums.once *= back;
     sums.twice *= back * back;
     sums.values *= back;
-    return explained(sums, static_cast<double>(offsets_.size()), total_);
+    return explained(sums, static_cast<double>(centred_.size()), total_);
   }
 
   // Golden-section search for the highest R^2 between two frequencies around one peak.
@@ -86,62 +104,100 @@ class WaveFit {
   }
 
  private:
-  std::span<const std::int32_t> offsets_;
-  std::int64_t length_;
+  const PositionOrder& order_;
   std::span<const double> centred_;
   double total_ = 0;
 };
+
+// The three sums on the grid of a spectrum, in single precision: the values are its first signal;
+// its second is a row of ones shifted to the middle of [0, 2 highest], where both E(omega) and
+// E(2 omega) lie.
+class WaveGrid {
+ public:
+  WaveGrid(Spectrum& spectrum, const PositionOrder& order, std::span<const double> scaled,
+           double highest)
+      : spectrum_(spectrum), shift_(std::llround(highest / spectrum.step())) {
+    std::vector<FourValues> signals(scaled.size());
+    const double omega = static_cast<double>(shift_) * spectrum.step();
+    const PhaseTable phase(omega, order.length());
+    const auto back = std::polar(1.0, omega * spectrum.origin());
+    for (std::size_t i = 0; i < scaled.size(); ++i) {
+      const auto e = PhaseTable::product(phase[order.offsets()[i]], back);
+      signals[i].re[0] = scaled[i];
+      signals[i].re[1] = e.real();
+      signals[i].im[1] = e.imag();
+    }
+    spectrum.compute(signals);
+  }
+
+  WaveSums at(std::int64_t k) const {
+    return {spectrum_.at(k - shift_, 1), spectrum_.at(2 * k - shift_, 1), spectrum_.at(k, 0)};
+  }
+
+ private:
+  const Spectrum& spectrum_;
+  std::int64_t shift_;
+};
+
+// Values around their mean, in the order's order.
+std::vector<double> centred_by_position(std::span<const double> values,
+                                        const PositionOrder& order) {
+  double mean = 0;
+  for (const double y : values) mean += y / static_cast<double>(values.size());
+  std::vector<double> centred(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) centred[order.places()[i]] = values[i] - mean;
+  return centred;
+}
+
+struct Height {
+  double r_squared;
+  double omega;
+};
+
+// R^2 from `low` to `high`, on the grid and at both ends.
+std::vector<Height> heights_over(const FrequencyBand& band, const WaveFit& fit,
+                                 const WaveGrid& grid, double step, double slow) {
+  const auto n = static_cast<double>(fit.rows());
+  const auto first = static_cast<std::int64_t>(std::ceil(band.low / step));
+  const auto last = static_cast<std::int64_t>(std::floor(band.high / step));
+  std::vector<Height> heights = {{fit.r_squared(band.low), band.low}};
+  for (std::int64_t k = first; k <= last; ++k) {
+    const double omega = static_cast<double>(k) * step;
+    heights.push_back({omega < slow ? fit.r_squared(omega) : explained(grid.at(k), n, n), omega});
+  }
+  heights.push_back({fit.r_squared(band.high), band.high});
+  return heights;
+}
 
 }  // namespace
 
 SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  const auto n = static_cast<double>(values.size());
-  double mean = 0;
-  for (const double y : values) mean += y / n;
-  std::vector<double> centred;
-  for (const double y : values) centred.push_back(y - mean);
-  const WaveFit fit(offsets_, length_, centred);
-  const double slowest = std::numbers::pi / 4 / static_cast<double>(length_);
+  const auto length = static_cast<double>(order_.length());
+  auto centred = centred_by_position(values, order_);
+  const WaveFit fit(order_, centred);
+  const double slowest = std::numbers::pi / 4 / length;
   if (values.size() < 4 || !(fit.total() > 0) || slowest >= band_.high) return {kNan, kNan};
-  const double low = std::max(slowest, band_.low);
 
-  // The values and a row of ones, both real, in one transform: each is recovered from the part that
-  // is symmetric, or antisymmetric, under k -> -k.
-  const double scale = std::sqrt(n / fit.total());
+  const double scale = std::sqrt(static_cast<double>(values.size()) / fit.total());
   std::vector<double> scaled;
   for (const double y : centred) scaled.push_back(y * scale);
-  Spectrum spectrum(offsets_, length_, std::numbers::pi);
-  spectrum.compute(scaled, std::vector<double>(values.size(), 1.0));
-  const auto of_ones = [&](std::int64_t k) {
-    return (spectrum.at(k) - std::conj(spectrum.at(-k))) / std::complex<double>(0, 2);
-  };
-  const auto on_grid = [&](std::int64_t k) {
-    const auto both = 0.5 * (spectrum.at(k) + std::conj(spectrum.at(-k)));
-    return explained({of_ones(k), of_ones(2 * k), both}, n, n);
-  };
+  const WaveGrid grid(spectrum_, order_, scaled, band_.high);
   // Slow waves are nearly parabolas: single precision cannot tell them apart, so compute them.
-  const double slow = 32 / static_cast<double>(length_);
-  const auto first = static_cast<std::int64_t>(std::ceil(low / spectrum.step()));
-  const auto last = static_cast<std::int64_t>(std::floor(band_.high / spectrum.step()));
-  std::vector<std::pair<double, double>> heights = {{fit.r_squared(low), low}};
-  for (std::int64_t k = first; k <= last; ++k) {
-    const double omega = static_cast<double>(k) * spectrum.step();
-    heights.emplace_back(omega < slow ? fit.r_squared(omega) : on_grid(k), omega);
-  }
-  heights.emplace_back(fit.r_squared(band_.high), band_.high);
-  const double best = std::max_element(heights.begin(), heights.end())->first;
+  const auto heights = heights_over({std::max(slowest, band_.low), band_.high}, fit, grid,
+                                    spectrum_.step(), 32 / length);
+  double best = 0;
+  for (const auto& height : heights) best = std::max(best, height.r_squared);
   SinusoidFit found{kNan, -1};
   for (std::size_t i = 0; i < heights.size(); ++i) {
-    const double left = i > 0 ? heights[i - 1].first : -1;
-    const double right = i + 1 < heights.size() ? heights[i + 1].first : -1;
-    const double here = heights[i].first;
-    if (here < 0.8 * best || here < left || here < right) continue;
-    const auto peak = fit.climb(heights[i > 0 ? i - 1 : i].second,
-                                heights[std::min(i + 1, heights.size() - 1)].second);
+    const auto& left = heights[i > 0 ? i - 1 : i];
+    const auto& right = heights[std::min(i + 1, heights.size() - 1)];
+    const double here = heights[i].r_squared;
+    if (here < 0.6 * best || here < left.r_squared || here < right.r_squared) continue;
+    const auto peak = fit.climb(left.omega, right.omega);
     if (peak.r_squared > found.r_squared) found = peak;
-    const double exact = fit.r_squared(heights[i].second);
-    if (exact > found.r_squared) found = {heights[i].second, exact};
+    const double exact = fit.r_squared(heights[i].omega);
+    if (exact > found.r_squared) found = {heights[i].omega, exact};
   }
   return found;
 }

@@ -2,27 +2,10 @@
 
 #include <utility>
 
-#include "analysis/kolmogorov.h"
-#include "analysis/normal.h"
-
 namespace qkscope {
 namespace {
 
-// Standardised values rarely leave this range; those that do share the outermost bins.
-constexpr double kNormalRange = 5;
-constexpr std::size_t kNormalBins = 4096;
 constexpr std::size_t kSplitBins = 1024;
-constexpr double kEdgeRounding = 1e-9;  // a value may fall into its neighbour's bin by rounding
-
-// Phi at the edges of the bins; the outermost reach to infinity.
-std::vector<double> cdf_at_edges() {
-  std::vector<double> cdf(kNormalBins + 1);
-  for (std::size_t i = 0; i <= kNormalBins; ++i)
-    cdf[i] = normal_cdf(-kNormalRange + 2 * kNormalRange * static_cast<double>(i) / kNormalBins);
-  cdf.front() = 0;
-  cdf.back() = 1;
-  return cdf;
-}
 
 // The values of all marked bins, ascending: bin after bin.
 std::vector<double> sorted_members(std::span<const double> values, const ValueBins& bins,
@@ -35,39 +18,6 @@ std::vector<double> sorted_members(std::span<const double> values, const ValueBi
 }
 
 }  // namespace
-
-double kolmogorov_distance_to_normal(std::span<const double> values) {
-  static const std::vector<double> cdf_at = cdf_at_edges();
-  ValueBins bins(-kNormalRange, kNormalRange, kNormalBins);
-  bins.add(values);
-  const auto n = static_cast<double>(values.size());
-  // Inside a bin the distance is at most its bound; at the edges it is reached.
-  std::vector<double> bound(bins.size());
-  double best = 0;
-  double before = 0;
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
-    if (bins.count(bin) == 0) continue;
-    const double after = before + static_cast<double>(bins.count(bin)) / n;
-    bound[bin] = std::max(after - cdf_at[bin], cdf_at[bin + 1] - before) + kEdgeRounding;
-    best = std::max({best, after - cdf_at[bin + 1], cdf_at[bin] - before});
-    before = after;
-  }
-  best = std::max(0.0, best - kEdgeRounding);
-  std::vector<char> marked(bins.size());
-  for (std::size_t bin = 0; bin < bins.size(); ++bin) marked[bin] = bound[bin] > best ? 1 : 0;
-  const auto members = sorted_members(values, bins, marked);
-  double exact = 0;
-  std::size_t bin = 0;
-  double below = 0;  // values before the next member
-  for (const double value : members) {
-    for (const auto here = bins.bin_of(value); bin < here; ++bin)
-      if (marked[bin] == 0) below += static_cast<double>(bins.count(bin));
-    const double cdf = normal_cdf(value);
-    exact = std::max({exact, (below + 1) / n - cdf, cdf - below / n});
-    below += 1;
-  }
-  return exact;
-}
 
 double best_split(std::span<const double> upper, std::span<const double> lower) {
   const auto [upper_low, upper_high] = std::minmax_element(upper.begin(), upper.end());

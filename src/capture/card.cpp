@@ -145,11 +145,15 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
 Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
   Json buckets = Json::object();
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
-  return {{metadata::kStateModelName, manifest.model_name},
-          {metadata::kStateModelMetadata, manifest.model_metadata},
-          {"bucket_counts", buckets},
-          {"configuration", manifest.identity},
-          {"configuration_hash", manifest.config_hash}};
+  Json state = {{metadata::kStateModelName, manifest.model_name},
+                {metadata::kStateModelMetadata, manifest.model_metadata},
+                {"bucket_counts", buckets},
+                {"configuration", manifest.identity},
+                {"configuration_hash", manifest.config_hash}};
+  if (!manifest.repo.empty())
+    state["publish"] = {
+        {"repo", manifest.repo}, {"branch", manifest.branch}, {"private", manifest.private_repo}};
+  return state;
 }
 
 }  // namespace qkscope

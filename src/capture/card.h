@@ -20,7 +20,7 @@ struct CaptureSummary {
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary);
 
 // _saver_state.json: model_name, model_metadata and bucket_counts as the Python prototype wrote
-// them, and the configuration that tells a finished run from another.
+// them, the configuration that tells a finished run from another, and where it is to be published.
 Json saver_state(const Manifest& manifest, const CaptureSummary& summary);
 
 }  // namespace qkscope

@@ -134,7 +134,16 @@ OutputConfig read_output(YamlSection section) {
   return output;
 }
 
-CaptureConfig read_config(const YamlDocument& document) {
+}  // namespace
+
+CaptureConfig read_capture_config(const std::string& file,
+                                  const std::vector<std::string>& overrides) {
+  auto document = load_yaml(file);
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
@@ -145,18 +154,6 @@ CaptureConfig read_config(const YamlDocument& document) {
   config.output = read_output(root.section("output"));
   root.finish();
   return config;
-}
-
-}  // namespace
-
-CaptureConfig read_capture_config(const std::string& file,
-                                  const std::vector<std::string>& overrides) {
-  return read_config(load_yaml(file, overrides));
-}
-
-CaptureConfig parse_capture_config(const std::string& yaml, const std::string& where,
-                                   const std::vector<std::string>& overrides) {
-  return read_config(parse_yaml(yaml, where, overrides));
 }
 
 }  // namespace qkscope

@@ -13,6 +13,8 @@
 
 namespace qkscope {
 
+struct YamlDocument;
+
 struct DatasetConfig {
   std::string path;
   std::optional<std::string> name;
@@ -72,9 +74,7 @@ struct CaptureConfig {
 // bad input that names the key, its line and what was expected.
 CaptureConfig read_capture_config(const std::string& file,
                                   const std::vector<std::string>& overrides = {});
-// The same from a text, which `where` names in messages.
-CaptureConfig parse_capture_config(const std::string& yaml, const std::string& where,
-                                   const std::vector<std::string>& overrides = {});
+CaptureConfig read_capture_config(const YamlDocument& document);
 
 // What decides the rows and the bytes of a capture, as a JSON object with one object per section.
 // Batch size, folders and where to publish are not in it.

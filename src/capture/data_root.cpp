@@ -37,6 +37,13 @@ void empty_folder(const std::string& folder) {
     if (entry.path().filename() != "lock") fs::remove_all(entry.path());
 }
 
+FileLock lock_folder(const std::string& folder, FileLock::Mode mode, const std::string& root) {
+  FileLock lock(folder + "/lock", mode, FileLock::Wait::no);
+  if (!lock.held())
+    bad_input("{}: another capture is running into this folder; wait until it ends", root);
+  return lock;
+}
+
 std::vector<fs::path> head_folders(const std::string& root) {
   std::vector<fs::path> folders;
   if (!fs::is_directory(root)) return folders;
@@ -44,6 +51,14 @@ std::vector<fs::path> head_folders(const std::string& root) {
     if (entry.is_directory() && parse_folder_name(entry.path().filename().string()))
       folders.push_back(entry.path());
   return folders;
+}
+
+// An identity is the effective configuration and more: device, commits.
+bool has_configuration(const Json& identity, const Json& effective) {
+  if (!identity.is_object()) return false;
+  for (const auto& [key, value] : effective.items())
+    if (identity.value(key, Json()) != value) return false;
+  return true;
 }
 
 // "00001-of-00003"
@@ -60,28 +75,40 @@ std::string DataRoot::part(const Shard& shard) const {
   return fmt::format("{}/{:05}-of-{:05}", parts(), shard.index, shard.count);
 }
 
-std::vector<FolderLock> DataRoot::lock(const Shard& shard) const {
+std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
   if (fs::exists(path_) && !fs::is_directory(path_))
     bad_input("{}: output.data_root is a file, expected a folder", path_);
   make_folders(parts());
-  std::vector<FolderLock> locks;
+  std::vector<FileLock> locks;
   if (shard.count == 1) {
     locks.push_back(lock_whole());
   } else {
-    locks.emplace_back(parts() + "/lock", FolderLock::Mode::shared, path_);
+    locks.push_back(lock_folder(parts(), FileLock::Mode::shared, path_));
     make_folders(part(shard));
-    locks.emplace_back(part(shard) + "/lock", FolderLock::Mode::exclusive, path_);
+    locks.push_back(lock_folder(part(shard), FileLock::Mode::exclusive, path_));
   }
   make_folders(part(shard));
   return locks;
 }
 
-FolderLock DataRoot::lock_whole() const {
-  return {parts() + "/lock", FolderLock::Mode::exclusive, path_};
+FileLock DataRoot::lock_whole() const {
+  return lock_folder(parts(), FileLock::Mode::exclusive, path_);
 }
 
 bool DataRoot::finished() const {
   return fs::exists(state_file());
+}
+
+bool DataRoot::holds(const Json& effective) const {
+  if (!finished()) return false;
+  const Json state = load_json(state_file());
+  return state.is_object() && has_configuration(state.value("configuration", Json()), effective);
+}
+
+bool DataRoot::continues(const Json& effective) const {
+  const auto parts = shards();
+  return !finished() && !parts.empty() &&
+         has_configuration(Journal(part(parts.front())).manifest().identity, effective);
 }
 
 void DataRoot::check_finished(const Json& identity) const {
@@ -141,13 +168,19 @@ void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
       empty_folder(part(other));
       continue;
     }
-    const FolderLock lock(part(other) + "/lock", FolderLock::Mode::exclusive, path_);
+    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive, path_);
     fs::remove_all(part(other));
   }
 }
 
 void DataRoot::remove_parts() const {
   fs::remove_all(parts());
+}
+
+void DataRoot::remove_left_parts() const {
+  if (!finished() || !fs::exists(parts())) return;
+  const auto lock = lock_whole();
+  remove_parts();
 }
 
 }  // namespace qkscope

@@ -10,25 +10,9 @@
 
 #include "capture/example_source.h"
 #include "capture/journal.h"
+#include "core/file_lock.h"
 
 namespace qkscope {
-
-// A lock on a file that the system drops when the process ends, however it ends.
-class FolderLock {
- public:
-  enum class Mode { shared, exclusive };
-
-  // Refuses when another process holds it: `root` names the folder in the message.
-  FolderLock(const std::string& file, Mode mode, const std::string& root);
-  ~FolderLock();
-  FolderLock(FolderLock&& other) noexcept;
-  FolderLock& operator=(FolderLock&&) = delete;
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int file_ = -1;
-};
 
 class DataRoot {
  public:
@@ -41,10 +25,15 @@ class DataRoot {
   std::string state_file() const { return path_ + "/_saver_state.json"; }
 
   // One writer at a time: shards run beside each other, a run without shards and a merge alone.
-  std::vector<FolderLock> lock(const Shard& shard) const;
-  FolderLock lock_whole() const;
+  std::vector<FileLock> lock(const Shard& shard) const;
+  FileLock lock_whole() const;
 
   bool finished() const;  // the state file, written last, is there
+  // Whether the finished capture was made with this effective configuration, on whatever device and
+  // from whatever commit.
+  bool holds(const Json& effective) const;
+  // The same of a capture that was begun and is not finished.
+  bool continues(const Json& effective) const;
   // The finished capture must be of this identity, else it is bad input that says what differs.
   void check_finished(const Json& identity) const;
   // Parts must be of this identity and number of shards; head files without parts are another's.
@@ -56,6 +45,8 @@ class DataRoot {
   // not going on; nothing else.
   void remove_capture(const Json& identity, const Shard& shard) const;
   void remove_parts() const;
+  // A run that was killed in its last moment leaves the parts of its finished capture behind.
+  void remove_left_parts() const;
 
  private:
   std::string path_;

@@ -81,7 +81,8 @@ Json to_json(const Manifest& manifest) {
           {"model_name", manifest.model_name},
           {"model_metadata", manifest.model_metadata},
           {"repo", manifest.repo},
-          {"branch", manifest.branch}};
+          {"branch", manifest.branch},
+          {"private", manifest.private_repo}};
 }
 
 Manifest manifest_from_json(const Json& json) {
@@ -99,6 +100,7 @@ Manifest manifest_from_json(const Json& json) {
   manifest.model_metadata = json.at("model_metadata");
   manifest.repo = json.at("repo");
   manifest.branch = json.at("branch");
+  manifest.private_repo = json.value("private", false);
   return manifest;
 }
 

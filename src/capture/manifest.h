@@ -38,6 +38,7 @@ struct Manifest {
   Json model_metadata;  // for _saver_state.json
   std::string repo;     // Hub dataset to load from, as the card says; "" when not published
   std::string branch;
+  bool private_repo = false;
 
   HeadId head_id(const HeadGroup& group, std::int64_t head) const;
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;

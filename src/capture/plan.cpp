@@ -123,6 +123,7 @@ void fill_manifest(CapturePlan& plan) {
   manifest.model_metadata = model_metadata(plan);
   manifest.repo = plan.config.output.hf_repo_id.value_or("");
   manifest.branch = plan.config.output.hf_branch.value_or("");
+  manifest.private_repo = plan.config.output.private_repo;
   add_groups(plan);
 }
 

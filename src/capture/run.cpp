@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -76,10 +75,7 @@ class Run {
  private:
   CaptureResult already_finished() {
     root_.check_finished(plan_.manifest.identity);
-    if (std::filesystem::exists(root_.parts())) {  // it was killed in the last moment
-      const auto lock = root_.lock_whole();
-      root_.remove_parts();
-    }
+    root_.remove_left_parts();
     CaptureResult result;
     result.outcome = Outcome::already_finished;
     return result;

@@ -18,27 +18,6 @@ YAML::Node parse(const std::string& text, const std::string& where) {
   }
 }
 
-void apply_override(YamlDocument& document, const std::string& option) {
-  const auto equals = option.find('=');
-  if (equals == std::string::npos || equals == 0)
-    bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
-              in_quotes(option));
-  const auto key = option.substr(0, equals);
-  const auto value = parse(option.substr(equals + 1), "--set " + key);
-  const auto parts = split(key, '.');
-  YAML::Node node = document.root;
-  std::string path;
-  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-    path += (path.empty() ? "" : ".") + parts[i];
-    YAML::Node next = node[parts[i]];
-    if (next.IsDefined() && !next.IsNull() && !next.IsMap())
-      bad_input("--set {}: {} is not a map", key, document.where(path, next));
-    node.reset(next);
-  }
-  node[parts.back()] = value;
-  document.overridden.insert(key);
-}
-
 Json scalar_to_json(const YAML::Node& node) {
   const auto& text = node.Scalar();
   if (node.Tag() == "!") return text;  // in quotes
@@ -71,28 +50,49 @@ Json to_json(const YAML::Node& node, int depth) {
 }  // namespace
 
 std::string YamlDocument::where(const std::string& key, const YAML::Node& node) const {
-  for (const auto& option : overridden)
-    if (key == option || key.starts_with(option + ".")) return "--set " + key;
+  for (const auto& [option, origin] : overridden)
+    if (key == option || key.starts_with(option + ".")) return origin + " " + key;
   const auto line = node.Mark().line;
   return line < 0 ? fmt::format("{}: {}", file, key)
                   : fmt::format("{}:{}: {}", file, line + 1, key);
 }
 
-YamlDocument parse_yaml(const std::string& text, const std::string& where,
-                        const std::vector<std::string>& overrides) {
+YamlDocument load_yaml(const std::string& file) {
+  return parse_yaml(std::string(MappedFile(file).text()), file);
+}
+
+YamlDocument parse_yaml(const std::string& text, const std::string& where) {
   YamlDocument document{.file = where, .root = parse(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
-  if (!document.root.IsMap())
-    bad_input(
-        "{}: expected a map with the sections dataset, model, tokenizer, inference, capture "
-        "and output",
-        where);
-  for (const auto& option : overrides) apply_override(document, option);
+  if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
   return document;
 }
 
-YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides) {
-  return parse_yaml(std::string(MappedFile(file).text()), file, overrides);
+void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                    const std::string& origin) {
+  const auto parts = split(key, '.');
+  YAML::Node node = document.root;
+  std::string path;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    path += (path.empty() ? "" : ".") + parts[i];
+    YAML::Node next = node[parts[i]];
+    if (next.IsDefined() && !next.IsNull() && !next.IsMap())
+      bad_input("{} {}: {} is not a map", origin, key, document.where(path, next));
+    node.reset(next);
+  }
+  node[parts.back()] = value;
+  document.overridden[key] = origin;
+}
+
+void override_values(YamlDocument& document, const std::vector<std::string>& options) {
+  for (const auto& option : options) {
+    const auto equals = option.find('=');
+    if (equals == std::string::npos || equals == 0)
+      bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
+                in_quotes(option));
+    const auto key = option.substr(0, equals);
+    override_value(document, key, parse(option.substr(equals + 1), "--set " + key), "--set");
+  }
 }
 
 Json yaml_to_json(const YAML::Node& node) {

@@ -119,6 +119,20 @@ YamlSection YamlSection::section(const std::string& key) {
   return {document_, find(key), full(key)};
 }
 
+std::vector<YamlSection> YamlSection::sections(const std::string& key) {
+  const auto list = find(key);
+  if (list.IsNull()) return {};
+  if (!list.IsSequence()) expected(key, "a list");
+  std::vector<YamlSection> all;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    all.emplace_back(document_, list[i], fmt::format("{}[{}]", full(key), i));
+  return all;
+}
+
+YAML::Node YamlSection::node(const std::string& key) {
+  return find(key);
+}
+
 bool YamlSection::has(const std::string& key) {
   return !find(key).IsNull();
 }

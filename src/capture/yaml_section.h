@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,17 +18,23 @@ namespace qkscope {
 struct YamlDocument {
   std::string file;
   YAML::Node root;
-  std::set<std::string> overridden;  // dotted keys that came from the command line
+  std::map<std::string, std::string>
+      overridden;  // dotted keys from elsewhere: "--set" or "x.yaml:3:"
 
   // "run.yaml:12: capture.layers" or "--set capture.layers".
   std::string where(const std::string& key, const YAML::Node& node) const;
 };
 
-// `overrides`: KEY=VALUE with dots between the levels and YAML values.
-YamlDocument load_yaml(const std::string& file, const std::vector<std::string>& overrides);
+YamlDocument load_yaml(const std::string& file);
 // `where` names the text in messages.
-YamlDocument parse_yaml(const std::string& text, const std::string& where,
-                        const std::vector<std::string>& overrides);
+YamlDocument parse_yaml(const std::string& text, const std::string& where);
+
+// Puts the value in place of what stands at the dotted key; `origin` goes before the key in
+// messages.
+void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                    const std::string& origin);
+// The same from the command line: KEY=VALUE with dots between the levels and YAML values.
+void override_values(YamlDocument& document, const std::vector<std::string>& options);
 
 // null, numbers, booleans, strings, lists and maps as YAML understands plain scalars.
 Json yaml_to_json(const YAML::Node& node);
@@ -45,7 +52,9 @@ class YamlSection {
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
   Json map(const std::string& key);  // null where missing
   YamlSection section(const std::string& key);
-  bool has(const std::string& key);  // and is not null
+  std::vector<YamlSection> sections(const std::string& key);  // of a list of maps
+  YAML::Node node(const std::string& key);                    // as it stands; null where missing
+  bool has(const std::string& key);                           // and is not null
 
   // Keys that are understood but change nothing here.
   void accept(const std::vector<std::string>& keys);

@@ -2,13 +2,37 @@
 // id.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 
+#include "checkpoint/hub_id.h"
+
 namespace qkscope {
+
+// HF_HOME, else XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.
+std::string hugging_face_home();
 
 // HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
 // ~/.cache/huggingface/hub. A leading ~ stands for the home folder.
 std::string hub_cache_folder();
+
+// Where a repository lies in the cache: models--ORG--NAME or datasets--ORG--NAME, with blobs, refs
+// and snapshots in it.
+std::string cached_repository(RepositoryKind kind, const std::string& id);
+
+// The repository whose folder has this name; nothing for any other name.
+struct RepositoryName {
+  RepositoryKind kind = RepositoryKind::model;
+  std::string id;
+};
+std::optional<RepositoryName> repository_of_folder(const std::string& folder_name);
+
+// Branches and tags that were downloaded, and the commit each stands for.
+std::map<std::string, std::string> cached_refs(const std::string& cached_repository);
+
+// The commit a revision stands for in the cache; "" where the cache does not know it.
+std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision);
 
 // The folder of a checkpoint. An existing local folder is returned as it is (it has no revisions);
 // otherwise a model id, "org/name" or "name", is looked up in the cache. `revision`: a branch or

@@ -1,6 +1,7 @@
 #include "dataset/head_checks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <tuple>
@@ -29,10 +30,11 @@ void check_finite(const HeadRows& rows, const std::string& path) {
   const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
     const float* row = rows.vectors.data() + i * dim;
-    // 0 * x is 0 for every finite x and NaN otherwise: one sum tells for the whole row.
-    float sum = 0;
-    for (std::size_t j = 0; j < dim; ++j) sum += 0.0F * row[j];
-    if (sum == 0.0F) continue;
+    // Infinities and NaNs have the largest exponent: the largest bits tell for the whole row.
+    std::uint32_t largest = 0;
+    for (std::size_t j = 0; j < dim; ++j)
+      largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
+    if (largest < 0x7F800000U) continue;
     const auto j = static_cast<std::size_t>(
         std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
     bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",

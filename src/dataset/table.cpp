@@ -82,7 +82,32 @@ std::shared_ptr<arrow::Array> to_arrow(const Table::Column& column,
   return finish(builder);
 }
 
+std::size_t length(const Table::Column& column) {
+  switch (column.type) {
+    case Table::Type::integer:
+    case Table::Type::boolean:
+      return column.integers.size();
+    case Table::Type::real:
+      return column.reals.size();
+    case Table::Type::text:
+      break;
+  }
+  return column.texts.size();
+}
+
 }  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  if (!columns_.empty()) rows_ = static_cast<std::int64_t>(length(columns_.front()));
+  for (const auto& column : columns_)
+    QKSCOPE_ASSERT(static_cast<std::int64_t>(length(column)) == rows_);
+}
+
+const Table::Column* Table::find(std::string_view name) const {
+  for (const auto& column : columns_)
+    if (column.name == name) return &column;
+  return nullptr;
+}
 
 Table& Table::column(std::string name, Type type) {
   QKSCOPE_ASSERT(rows_ == 0);

@@ -23,6 +23,10 @@ class Table {
 
   using Cell = std::variant<std::int64_t, double, std::string>;
 
+  Table() = default;
+  // Whole columns, all of the same length.
+  explicit Table(std::vector<Column> columns);
+
   // Columns are declared in the order of the file.
   Table& column(std::string name, Type type);
   // One cell per column, in order. An integer cell may fill a real column.
@@ -30,6 +34,7 @@ class Table {
 
   std::int64_t rows() const { return rows_; }
   const std::vector<Column>& columns() const { return columns_; }
+  const Column* find(std::string_view name) const;  // null when there is none
 
   // NaN is an empty field; numbers carry every digit they need to be read back exactly.
   std::string to_csv() const;

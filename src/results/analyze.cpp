@@ -168,6 +168,10 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
+  if (options_.scatter > 0)
+    report.scatter =
+        scatter_points(queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+                       report.rotation ? &*report.rotation : nullptr, options_.scatter);
 }
 
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
@@ -203,17 +207,26 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-// The name the capture itself gives its model, else the folder's.
-std::string default_label(const CaptureIndex& index) {
-  if (!index.model.empty()) return index.model;
+// What the first head file says that holds for the whole capture.
+Metadata capture_metadata(const CaptureIndex& index) {
+  Metadata common;
   try {
-    const auto metadata =
-        read_head_metadata(head_file_path(index.data_root, index.queries.front()));
-    if (const auto model = metadata.find(metadata::kModel); model != metadata.end())
-      return model->second;
+    const auto all = read_head_metadata(head_file_path(index.data_root, index.queries.front()));
+    for (const char* key :
+         {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
+          metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
+      if (const auto found = all.find(key); found != all.end()) common.insert(*found);
   } catch (const Error&) {
     // The head's own report will say what is wrong with its file.
   }
+  return common;
+}
+
+// The name the capture itself gives its model, else the folder's.
+std::string default_label(const CaptureIndex& index, const Metadata& capture) {
+  if (!index.model.empty()) return index.model;
+  if (const auto model = capture.find(metadata::kModel); model != capture.end())
+    return model->second;
   return std::filesystem::weakly_canonical(index.data_root).filename().string();
 }
 
@@ -224,7 +237,8 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options) {
   keep_freed_memory();
   const CaptureIndex index = index_capture(options.data_root);
   AnalysisRun run;
-  run.label = options.label.empty() ? default_label(index) : options.label;
+  run.capture = capture_metadata(index);
+  run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
   const auto groups = group_by_key(options, index, run);
   Runner runner(options, run);
   Progress progress(

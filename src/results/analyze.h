@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "dataset/capture_index.h"
 #include "dataset/rope_info.h"
+#include "results/scatter.h"
 
 namespace qkscope {
 
@@ -29,6 +30,7 @@ struct AnalyzeOptions {
   std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
   std::uint64_t seed = 0;
+  int scatter = 96;  // rows per head and side kept for pictures; 0: none
   bool quiet = false;
 };
 
@@ -43,6 +45,7 @@ struct HeadReport {
   std::optional<PcaResult> pca;
   std::optional<RotationResult> rotation;
   std::optional<PlasticityResult> plasticity;
+  std::vector<ScatterPoint> scatter;
   std::string error;  // why this head has no results; empty when it has
   ErrorKind error_kind = ErrorKind::bad_input;
 };
@@ -57,6 +60,7 @@ struct AnalysisTimes {  // seconds, summed over threads
 
 struct AnalysisRun {
   std::string label;
+  Metadata capture;  // what the capture says of itself: model, commit, dtype, device ...
   std::vector<HeadReport> heads;  // by layer and head
   AnalysisTimes times;
 };

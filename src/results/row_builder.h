@@ -52,5 +52,6 @@ std::string undefined_reason(const HeadReport& head);
 void add_pca_tables(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results);
 void add_rotation_tables(const AnalysisRun& run, ResultTables& results);
 void add_plasticity_tables(const AnalysisRun& run, ResultTables& results);
+void add_scatter_table(const AnalysisRun& run, ResultTables& results);
 
 }  // namespace qkscope

@@ -122,6 +122,7 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
   if (options.pca) add_pca_tables(run, options, results);
   if (options.rotation) add_rotation_tables(run, results);
   if (options.plasticity) add_plasticity_tables(run, results);
+  if (options.scatter > 0 && (options.pca || options.rotation)) add_scatter_table(run, results);
   return results;
 }
 

@@ -16,6 +16,7 @@ using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std
 struct ResultTable {
   std::string name;  // "qk": written as qk.csv and qk.parquet
   Table table;
+  bool csv = true;  // false: Parquet only
 };
 
 struct ResultTables {

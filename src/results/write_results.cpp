@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <functional>
 
+#include "core/folder.h"
+#include "core/log.h"
+#include "core/mapped_file.h"
 #include "core/output_file.h"
 #include "core/thread_pool.h"
 #include "core/version.h"
+#include "corpus/blake2b.h"
 
 namespace qkscope {
 namespace {
@@ -46,6 +50,8 @@ std::vector<Measure> rotation_measures() {
   return {{"position_r", field(&R::position_r)},
           {"r_q_a", field(&R::r_q_a)},
           {"r_k_a", field(&R::r_k_a)},
+          {"abs_r_k_a",
+           [](const auto& head) { return head.rotation ? std::fabs(head.rotation->r_k_a) : kNan; }},
           {"alpha_q", field(&R::alpha_q)},
           {"alpha_k", field(&R::alpha_k)},
           {"mu_q_a", field(&R::mu_q_a)},
@@ -140,11 +146,18 @@ Json head_counts(const AnalysisRun& run) {
   return counts;
 }
 
-Json options_of(const AnalyzeOptions& options) {
+}  // namespace
+
+Json options_json(const AnalyzeOptions& options) {
   const auto& p = options.plasticity_options;
   using Separation = RotationOptions::Separation;
   using Kind = PlasticityOptions::QueryModelKind;
+  Json analyses = Json::array();
+  if (options.pca) analyses.push_back("pca");
+  if (options.rotation) analyses.push_back("rotation");
+  if (options.plasticity) analyses.push_back("plasticity");
   return {
+      {"analyses", analyses},
       {"components", options.pca_options.components},
       {"taxonomy_high", options.taxonomy.high},
       {"taxonomy_low", options.taxonomy.low},
@@ -157,10 +170,14 @@ Json options_of(const AnalyzeOptions& options) {
       {"p_alpha", p.p_alpha},
       {"heatmap_bins", p.heatmap_bins},
       {"max_tokens", options.max_tokens},
+      {"scatter", options.scatter},
       {"seed", options.seed}};
 }
 
-}  // namespace
+std::string capture_hash(const std::string& data_root) {
+  const auto file = data_root + "/_saver_state.json";
+  return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
+}
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -168,10 +185,12 @@ double steady_seconds() {
 
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
+                  {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", options.data_root},
+                  {"capture", run.capture},
                   {"versions", {{"qkscope", kVersion}}},
                   {"counts", head_counts(run)},
-                  {"options", options_of(options)},
+                  {"options", options_json(options)},
                   {"undefined", results.undefined}};
   if (options.pca) summary["pca"] = means(run, pca_measures());
   if (options.pca) summary["taxonomy"] = taxonomy_counts(results);
@@ -183,13 +202,14 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
 void write_results(const std::string& folder, const AnalysisRun& run, const AnalyzeOptions& options,
                    double started) {
   const double analysed = steady_seconds();
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
+  std::filesystem::remove(folder + "/summary.json");  // what is half written has none
   const ResultTables results = result_tables(run, options);
   parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
     const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
     const std::string path = folder + "/" + result.name;
     if (i % 2 == 0) {
-      result.table.write_csv(path + ".csv");
+      if (result.csv) result.table.write_csv(path + ".csv");
     } else {
       result.table.write_parquet(path + ".parquet");
     }
@@ -207,6 +227,22 @@ void write_results(const std::string& folder, const AnalysisRun& run, const Anal
                           {"rotation", run.times.rotation},
                           {"plasticity", run.times.plasticity}}}};
   write_file(folder + "/summary.json", summary.dump(2) + "\n");
+}
+
+void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
+  std::size_t failed = 0;
+  ErrorKind kind = ErrorKind::bad_input;
+  for (const auto& head : run.heads) {
+    if (head.error.empty()) continue;
+    ++failed;
+    if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
+    log::error("layer {} head {}: {}", head.query.layer, head.query.head, head.error);
+  }
+  if (failed == 0) return;
+  throw Error(kind,
+              fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
+                          failed < run.heads.size() ? "the results of the others are in " + folder
+                                                    : "the tables in " + folder + " are empty"));
 }
 
 }  // namespace qkscope

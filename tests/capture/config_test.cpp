@@ -168,7 +168,7 @@ TEST_F(ConfigFile, WhatIsMissingIsNamed) {
   EXPECT_THAT(complaint("model: {name: m}\n"), HasSubstr("dataset.path is missing"));
   EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: }\n"), HasSubstr("model.name"));
   EXPECT_THAT(complaint(""), HasSubstr("dataset.path is missing"));
-  EXPECT_THAT(complaint("- a\n"), HasSubstr("expected a map with the sections"));
+  EXPECT_THAT(complaint("- a\n"), HasSubstr("expected a map of keys and values"));
   EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, device_map: tpu}\n"),
               HasSubstr("expected auto, cpu, cuda, cuda:N or null"));
   EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, dtype: int4}\n"),

@@ -3,10 +3,7 @@
 #include <random>
 #include <thread>
 
-#include <fcntl.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "capture_fixture.h"
 
@@ -15,26 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class CaptureCrash : public CaptureFixture {
- protected:
-  // Starts the program; the shell is replaced by it, so the number is the program's.
-  pid_t start(const std::string& line, const std::string& err) const {
-    const pid_t child = ::fork();
-    if (child != 0) return child;
-    const int out = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    ::dup2(out, 1);
-    ::dup2(out, 2);
-    const auto shell = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " + line;
-    ::execl("/bin/sh", "sh", "-c", shell.c_str(), static_cast<char*>(nullptr));
-    ::_exit(127);
-  }
-
-  static int wait(pid_t child) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return status;
-  }
-};
+class CaptureCrash : public CaptureFixture {};
 
 TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
   write_documents(file("docs.jsonl"), kSanitized ? 100 : 200, 30);
@@ -50,10 +28,10 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
   int resumed = 0;
   while (kills < kills_wanted || finished == 0) {
     const bool anew = !std::filesystem::exists(file("out"));
-    const pid_t child = start(command("out"), file("err"));
+    const pid_t child = start_program(command("out"), file("err"));
     if (kills < kills_wanted) std::this_thread::sleep_for(duration * (random() % 1000) / 1600);
     ::kill(child, kills < kills_wanted ? SIGKILL : 0);
-    const int status = wait(child);
+    const int status = wait_for_program(child);
     if (WIFSIGNALED(status)) {
       ++kills;
       continue;
@@ -70,14 +48,14 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
 
 TEST_F(CaptureCrash, CtrlCFinishesTheExampleAndSaysHowToContinue) {
   write_documents(file("docs.jsonl"), 3000, 60);
-  const pid_t child = start(
+  const pid_t child = start_program(
       fmt::format("sniff-qk --config {} --set output.data_root={}", file("run.yaml"), file("out")),
       file("err"));
   const auto part = file("out/.parts/00000-of-00001/journal.jsonl");
   for (int i = 0; i < 3000 && !std::filesystem::exists(part); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ::kill(child, SIGINT);
-  const int status = wait(child);
+  const int status = wait_for_program(child);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
   const auto said = std::string(MappedFile(file("err")).text());
   EXPECT_NE(said.find("run the same command to continue"), std::string::npos) << said;
@@ -89,14 +67,14 @@ TEST_F(CaptureCrash, CtrlCFinishesTheExampleAndSaysHowToContinue) {
 
 TEST_F(CaptureCrash, ASecondRunIntoTheFolderIsRefused) {
   write_documents(file("docs.jsonl"), 3000, 60);
-  const pid_t child = start(command("out"), file("err"));
+  const pid_t child = start_program(command("out"), file("err"));
   const auto part = file("out/.parts/00000-of-00001/manifest.json");
   for (int i = 0; i < 3000 && !std::filesystem::exists(part); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   const auto second = capture("out");
   const auto overwriting = capture("out", "--overwrite");
   ::kill(child, SIGKILL);
-  wait(child);
+  wait_for_program(child);
   EXPECT_EQ(second.status, 2);
   EXPECT_NE(second.err.find("another capture is running into this folder"), std::string::npos)
       << second.err;

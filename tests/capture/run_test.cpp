@@ -194,13 +194,13 @@ TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
   fs::copy(file("docs.jsonl"),
            file("cache/datasets--org--texts/snapshots/" + commit + "/data/train-0.jsonl"));
   const auto options = "--set model.name=org/tiny --set dataset.path=org/texts";
-  const auto outcome = run_program("HF_HUB_CACHE=" + file("cache") + " " + command("out", options));
+  const auto offline = "HF_HUB_OFFLINE=1 HF_HUB_CACHE=" + file("cache") + " ";
+  const auto outcome = run_program(offline + command("out", options));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(contents("out").at("README.md").find(commit), std::string::npos);
-  const auto missing = run_program("HF_HUB_CACHE=" + file("cache") + " " +
-                                   command("other", "--set dataset.path=org/none"));
+  const auto missing = run_program(offline + command("other", "--set dataset.path=org/none"));
   EXPECT_EQ(missing.status, 2);
-  EXPECT_NE(missing.err.find("hf download org/none --repo-type dataset"), std::string::npos)
+  EXPECT_NE(missing.err.find("qkscope download org/none --dataset"), std::string::npos)
       << missing.err;
 }
 

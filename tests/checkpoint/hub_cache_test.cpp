@@ -117,8 +117,8 @@ TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
   make_model();
   EXPECT_THAT(refusal("org/nmae"),
               AllOf(HasSubstr("looked for " + folder_.file("models--org--nmae")),
-                    HasSubstr("(the cache holds org/name)"), HasSubstr("'hf download org/nmae'")));
-  EXPECT_THAT(refusal("org/other", "v1"), HasSubstr("'hf download org/other --revision v1'"));
+                    HasSubstr("(the cache holds org/name)"), HasSubstr("'qkscope download org/nmae'")));
+  EXPECT_THAT(refusal("org/other", "v1"), HasSubstr("'qkscope download org/other --revision v1'"));
 }
 
 TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
@@ -128,7 +128,7 @@ TEST_F(HubCache, AMissingRevisionListsWhatIsThere) {
               AllOf(HasSubstr("revision \"v2\" is not in the cache"),
                     HasSubstr(model() + "/refs/v2 and " + snapshot("v2")),
                     HasSubstr(std::string("revisions there: main, ") + kCommit),
-                    HasSubstr("'hf download org/name --revision v2'")));
+                    HasSubstr("'qkscope download org/name --revision v2'")));
 }
 
 TEST_F(HubCache, ABranchWithoutItsSnapshot) {

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <string>
 
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/mapped_file.h"
 #include "temporary_folder.h"
@@ -27,6 +29,26 @@ inline Outcome run_program(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           std::string(MappedFile(folder.file("out")).text()),
           std::string(MappedFile(folder.file("err")).text())};
+}
+
+// Starts one program and leaves it running: the shell is replaced by it, so the number is the
+// program's. What it prints goes to the file `output`.
+inline pid_t start_program(const std::string& command, const std::string& output) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  const int out = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  ::dup2(out, 1);
+  ::dup2(out, 2);
+  const auto line = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " + command;
+  ::execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
+  ::_exit(127);
+}
+
+// The status as waitpid gives it.
+inline int wait_for_program(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
 }
 
 }  // namespace qkscope

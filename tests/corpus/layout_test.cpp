@@ -59,6 +59,51 @@ TEST_F(LayoutTest, FilesWithoutASplitInTheirNamesAreTheTrainSplit) {
   bad_input_message([&] { texts("test"); });
 }
 
+TEST_F(LayoutTest, TheCardSaysWhichFiles) {
+  add("long/a.jsonl", "a");
+  add("long/deep/b.jsonl", "b");
+  add("short/c.jsonl", "c");
+  add("train.jsonl", "t");
+  write_file(folder_.file("README.md"),
+             "---\n"
+             "license: mit\n"
+             "configs:\n"
+             "- config_name: long\n"
+             "  default: true\n"
+             "  data_files:\n"
+             "  - {split: test, path: long/*.jsonl}\n"
+             "  - {split: all, path: [\"long/**/*.jsonl\", short/c.jsonl]}\n"
+             "- config_name: short\n"
+             "  data_files: short/*.jsonl\n"
+             "- config_name: dir\n"
+             "  data_dir: short\n"
+             "---\n# Texts\n");
+  EXPECT_EQ(texts("test"), "a");
+  EXPECT_EQ(texts("all"), "abc");
+  EXPECT_EQ(texts("train", "short"), "c");
+  EXPECT_EQ(texts("train", "dir"), "c");
+  const std::string message = bad_input_message([&] { texts("train"); });
+  EXPECT_NE(message.find("its card names: all, test"), std::string::npos) << message;
+}
+
+TEST_F(LayoutTest, ACardWithSeveralConfigurationsAsksForAName) {
+  add("a.jsonl", "a");
+  write_file(folder_.file("README.md"),
+             "---\nconfigs:\n- {config_name: x, data_files: a.jsonl}\n- {config_name: y}\n---\n");
+  const std::string message = bad_input_message([&] { texts("train"); });
+  EXPECT_NE(message.find("choose one by name: x, y"), std::string::npos) << message;
+  EXPECT_EQ(texts("train", "x"), "a");
+}
+
+TEST_F(LayoutTest, ACardWithoutFilesOrWithMistakesIsPassedBy) {
+  add("train.jsonl", "t");
+  for (const std::string card : {"# Texts", "---\nlicense: mit\n---\n", "---\n{ : [\n---\n",
+                                 "---\nconfigs: 3\n---\n", "---\nconfigs:\n- 3\n---\n", "---"}) {
+    write_file(folder_.file("README.md"), card);
+    EXPECT_EQ(texts("train"), "t") << card;
+  }
+}
+
 TEST_F(LayoutTest, NothingThere) {
   bad_input_message([&] { texts("train"); });
   CorpusOptions options;

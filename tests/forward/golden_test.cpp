@@ -1,4 +1,5 @@
-// Every golden case (tests/golden/README.md): what transformers computed, against what we compute.
+// Every golden case (tests/golden/README.md) and the demo's checkpoints: what transformers
+// computed, against what we compute.
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -24,10 +25,12 @@ constexpr double kRelativeNorm = 1e-5;
 struct Case {
   std::string folder;
   std::string config;  // a spelling of the configuration in that folder
+  std::string answers;
   std::string name() const {
     std::string text = fs::path(folder).filename().string();
     if (config != "config.json")
       text += "_" + fs::path(config).stem().extension().string().substr(1);
+    std::replace(text.begin(), text.end(), '-', '_');
     return text;
   }
 };
@@ -43,9 +46,14 @@ std::vector<Case> cases() {
     for (const auto& file : fs::directory_iterator(entry.path())) {
       const auto name = file.path().filename().string();
       if (name.starts_with("config.") && name.ends_with(".json"))
-        found.push_back({entry.path().string(), name});
+        found.push_back(
+            {entry.path().string(), name, (entry.path() / "golden.safetensors").string()});
     }
   }
+  for (const auto& entry : fs::directory_iterator(QKSCOPE_SOURCE_DIR "/share/demo/checkpoints"))
+    found.push_back({entry.path().string(), "config.json",
+                     QKSCOPE_SOURCE_DIR "/tests/golden/demo/" + entry.path().filename().string() +
+                         ".safetensors"});
   std::sort(found.begin(), found.end(),
             [](const Case& a, const Case& b) { return a.name() < b.name(); });
   return found;
@@ -107,7 +115,7 @@ class Golden : public testing::TestWithParam<Case> {};
 
 TEST_P(Golden, AgreesWithTransformers) {
   const auto model = load(GetParam());
-  const SafetensorsFile golden(GetParam().folder + "/golden.safetensors");
+  const SafetensorsFile golden(GetParam().answers);
   const auto rows = integers(golden, "rows");
   const auto ids = integers(golden, "token_ids");
   Batch batch;

@@ -86,6 +86,13 @@ def test_one_analysis_alone(captured):
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
+def test_figures(captured, tmp_path):
+    qkscope.analyze(captured[0], out=tmp_path / "results")
+    drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
+    assert drawn.figures == ["rq_rk_scatter"] and drawn.report == ""
+    assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -95,6 +102,7 @@ def test_one_analysis_alone(captured):
         (lambda: qkscope.capture(configuration("x"), shard=(2, 2)), "shard="),
         (lambda: qkscope.capture(configuration("x"), device="cuda"), "CUDA"),
         (lambda: qkscope.analyze("no/such/folder"), "no/such/folder"),
+        (lambda: qkscope.figures("no/such/folder", "x"), "no/such/folder"),
         (lambda: qkscope.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),
     ],
 )

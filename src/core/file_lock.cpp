@@ -1,3 +1,5 @@
+#include "core/file_lock.h"
+
 #include <cerrno>
 #include <utility>
 
@@ -6,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "capture/data_root.h"
 #include "core/error.h"
 
 namespace qkscope {
@@ -20,26 +21,33 @@ bool still_there(int file, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
+bool lock(int file, int operation) {
+  int result = 0;
+  do {
+    result = ::flock(file, operation);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
 }  // namespace
 
-FolderLock::FolderLock(const std::string& file, Mode mode, const std::string& root) {
-  const int operation = (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
+FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
+  const int operation =
+      (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
   while (true) {
     file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file_ < 0) system_error("lock", file, errno);
-    if (::flock(file_, operation) != 0) {
-      ::close(std::exchange(file_, -1));
-      bad_input("{}: another capture is running into this folder; wait until it ends", root);
-    }
-    if (still_there(file_, file)) return;
+    const bool locked = lock(file_, operation);
+    if (locked && still_there(file_, file)) return;
     ::close(std::exchange(file_, -1));
+    if (!locked) return;
   }
 }
 
-FolderLock::~FolderLock() {
+FileLock::~FileLock() {
   if (file_ >= 0) ::close(file_);
 }
 
-FolderLock::FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
 
 }  // namespace qkscope

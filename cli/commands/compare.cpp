@@ -1,0 +1,93 @@
+// qkscope compare: the numbers of a sweep beside published ones.
+#include <cmath>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "core/log.h"
+#include "sweep/published.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string results;
+  std::string published = "smollm3";
+  bool csv = false;
+};
+
+Table difference_table(const Comparison& comparison) {
+  Table table;
+  table.column("measure", Table::Type::text)
+      .column("checkpoint", Table::Type::text)
+      .column("model", Table::Type::text)
+      .column("published", Table::Type::real)
+      .column("ours", Table::Type::real)
+      .column("difference", Table::Type::real);
+  for (const auto& measure : overview_measures())
+    for (const auto& run : comparison.runs) {
+      const auto found = run.published->values.find(measure.name);
+      if (found == run.published->values.end()) continue;
+      const double ours = run.ours ? run.ours->value(measure.name) : std::nan("");
+      table.add({measure.name, run.published->label, run.ours ? run.ours->label : "", found->second,
+                 ours, ours - found->second});
+    }
+  return table;
+}
+
+// As many digits as were published; a difference with its sign.
+std::string shown(double value, bool sign = false) {
+  if (std::isnan(value)) return "-";
+  return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.3g}", value);
+}
+
+void print_differences(const Table& table) {
+  const auto& columns = table.columns();
+  std::string last;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
+    const auto& measure = columns[0].texts[i];
+    if (measure != last)
+      fmt::print("{}{:<22}{:<18}{:>10}{:>10}{:>12}\n", last.empty() ? "" : "\n", measure, "our run",
+                 "published", "ours", "difference");
+    last = measure;
+    const auto& ours = columns[2].texts[i];
+    fmt::print("  {:<20}{:<18}{:>10}{:>10}{:>12}\n", columns[1].texts[i],
+               ours.empty() ? "not finished" : ours, shown(columns[3].reals[i]),
+               shown(columns[4].reals[i]), shown(columns[5].reals[i], true));
+  }
+}
+
+void run(const Options& options) {
+  options.common.apply();
+  const SweepFolder folder(options.results);
+  const auto index = read_sweep_index(folder);
+  const auto rows = read_overview(folder, index.runs);
+  const auto comparison = compare_with(published_runs(options.published), rows);
+  if (!comparison.by_label)
+    log::warn(
+        "{}: no label is that of a published checkpoint; matched by order. Another model: "
+        "trends can be compared, values cannot",
+        index.name);
+  const auto table = difference_table(comparison);
+  if (options.csv)
+    fmt::print("{}", table.to_csv());
+  else
+    print_differences(table);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* command = app.add_subcommand("compare", "The numbers of a sweep beside published ones");
+  command->add_option("results", options->results, "Folder of a sweep: RESULTS/NAME")->required();
+  command->add_option("--published", options->published, "Whose numbers")->capture_default_str();
+  command->add_flag("--csv", options->csv, "Print CSV with every digit");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,112 @@
+// qkscope sweep: capture and analyse a list of checkpoints.
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/shard.h"
+#include "cli/stop_signal.h"
+#include "cli/sweep_command.h"
+#include "core/text.h"
+#include "sweep/plan.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  SweepSource source;
+  SweepOptions sweep;
+  std::string results = "results";
+  std::string shard;
+  bool dry_run = false;
+  bool no_figures = false;
+};
+
+std::string number(std::int64_t value) {
+  return format_count(static_cast<std::uint64_t>(value));
+}
+
+std::string bytes(std::int64_t value) {
+  return format_bytes(static_cast<std::uint64_t>(value));
+}
+
+void print_planned(const PlannedRun& run) {
+  if (!run.error.empty()) {
+    fmt::print("{:<16} {}\n", run.label, run.error);
+  } else if (run.captured) {
+    fmt::print("{:<16} captured, {}\n", run.label, run.analysed ? "analysed" : "to analyse");
+  } else {
+    const auto& dry = *run.capture;
+    fmt::print("{:<16} to capture: {} examples, {} tokens; {} rows in {} files, {}\n", run.label,
+               number(dry.examples), number(dry.tokens), number(dry.rows), number(dry.files),
+               bytes(dry.bytes));
+  }
+}
+
+void print_plan(const SweepCommand& command) {
+  DryRun total;
+  std::int64_t failed = 0;
+  ErrorKind kind = ErrorKind::bad_input;
+  for (const auto& run : plan_sweep(command.config, command.folder, command.options)) {
+    print_planned(run);
+    if (!run.error.empty()) {
+      ++failed;
+      if (run.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
+    }
+    if (!run.capture) continue;
+    total.tokens += run.capture->tokens;
+    total.rows += run.capture->rows;
+    total.bytes += run.capture->bytes;
+  }
+  fmt::print("in all           {} tokens, {} rows, {} before compression, into {}\n",
+             number(total.tokens), number(total.rows), bytes(total.bytes), command.folder.path());
+  if (failed > 0) throw Error(kind, fmt::format("{} runs cannot be done as they are", failed));
+}
+
+void run(Options& options) {
+  options.common.apply();
+  if (!options.shard.empty())
+    std::tie(options.sweep.shard.index, options.sweep.shard.count) = parse_shard(options.shard);
+  options.sweep.quiet = options.common.quiet;
+  auto config = read_sweep(options.source);
+  auto folder = SweepFolder::of(options.results, config);
+  SweepCommand command{std::move(config), std::move(folder), options.sweep, !options.no_figures};
+  if (options.dry_run) return print_plan(command);
+  command.options.stop = &watch_stop_signals();
+  run_sweep_command(command);
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* command = app.add_subcommand("sweep", "Capture and analyse a list of checkpoints");
+  command->add_option("file", options->source.file, "The sweep (YAML)")->required();
+  command
+      ->add_option("--out", options->results, "Folder of results; the sweep's name goes below it")
+      ->capture_default_str();
+  command->add_option("--only", options->sweep.only, "Only the run with this label; repeatable")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--set", options->source.overrides,
+                   "Override a field of every capture: capture.min_bucket_size=256; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--data", options->source.data_folder,
+                      "Folder that relative paths in the sweep are looked up in first");
+  command->add_option("--jobs", options->sweep.jobs, "Runs at a time; they share the threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--shard", options->shard, "i/n: every n-th run, from the i-th (0 to n-1)");
+  command->add_flag("--overwrite", options->sweep.overwrite,
+                    "Capture again where the configuration is another than before");
+  command->add_flag("--evict", options->sweep.evict,
+                    "Remove a checkpoint's weights from the Hub's cache after its last run");
+  command->add_flag("--dry-run", options->dry_run, "Print what would be done and write nothing");
+  command->add_flag("--no-figures", options->no_figures, "Tables only");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

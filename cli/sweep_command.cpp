@@ -1,0 +1,134 @@
+#include "cli/sweep_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/draw_sweep.h"
+#include "cli/stop_signal.h"
+#include "core/log.h"
+#include "core/progress.h"
+#include "results/write_results.h"
+
+namespace qkscope::cli {
+namespace {
+
+using Outcome = RunReport::Outcome;
+
+std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Outcome outcome) {
+  std::vector<std::string> labels;
+  for (const auto& report : reports)
+    if (report.outcome == outcome) labels.push_back(report.label);
+  return labels;
+}
+
+// A column of the overview on the screen.
+struct Shown {
+  const char* title;
+  const char* measure;
+  int digits;
+  bool percent = false;
+};
+constexpr Shown kShown[] = {{"r_q", "r_q", 2},
+                            {"|r_k|", "abs_r_k", 2},
+                            {"PC0", "pc0_variance", 2},
+                            {"pos", "position_dominated", 0, true},
+                            {"Q-pos", "q_positional", 0, true},
+                            {"K-pos", "k_positional", 0, true},
+                            {"content", "content_focused", 0, true},
+                            {"mixed", "mixed", 0, true},
+                            {"bias", "bias_strength", 5},
+                            {"ap", "ap_overall", 3},
+                            {"ap first", "ap_first20", 3},
+                            {"ap drop", "ap_drop", 3}};
+constexpr int kNumberWidth = 8;
+
+std::string shown(const Shown& column, double value) {
+  if (std::isnan(value)) return "-";
+  if (column.percent) return fmt::format("{:.0f} %", 100 * value);
+  return fmt::format("{:.{}f}", value, column.digits);
+}
+
+void print_group(const std::vector<OverviewRow>& rows, const std::string& layers,
+                 const char* title) {
+  std::size_t width = 5;
+  std::int64_t heads = 0;
+  for (const auto& row : rows) {
+    width = std::max(width, row.label.size());
+    if (row.layers == layers) heads = std::max(heads, row.heads);
+  }
+  if (heads == 0) return;
+  fmt::print("\n{} ({} heads)\n{:<{}}", title, heads, "run", width);
+  for (const auto& column : kShown) fmt::print("{:>{}}", column.title, kNumberWidth + 1);
+  fmt::print("\n");
+  for (const auto& row : rows) {
+    if (row.layers != layers) continue;
+    fmt::print("{:<{}}", row.label, width);
+    for (const auto& column : kShown)
+      fmt::print("{:>{}}", shown(column, row.value(column.measure)), kNumberWidth + 1);
+    fmt::print("\n");
+  }
+}
+
+void print_counts(const std::vector<RunReport>& reports, double seconds) {
+  const auto count = [&](Outcome outcome) { return labels_with(reports, outcome).size(); };
+  fmt::print("{} runs in {}: {} done, {} were done before, {} failed", reports.size(),
+             format_duration(seconds), count(Outcome::done), count(Outcome::already_done),
+             count(Outcome::failed));
+  const auto elsewhere = labels_with(reports, Outcome::elsewhere);
+  if (!elsewhere.empty()) fmt::print(", at work elsewhere: {}", fmt::join(elsewhere, ", "));
+  fmt::print("\n");
+}
+
+void report_failed_runs(const std::vector<RunReport>& reports) {
+  const auto failed = labels_with(reports, Outcome::failed);
+  if (failed.empty()) return;
+  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+    return report.outcome == Outcome::failed && report.error_kind == ErrorKind::failure;
+  });
+  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
+              fmt::format("{} of {} runs failed: {}; run the same command to try them again",
+                          failed.size(), reports.size(), fmt::join(failed, ", ")));
+}
+
+// Failed runs are told about also when the figures cannot be drawn.
+void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
+  std::exception_ptr not_drawn;
+  try {
+    if (command.figures) draw_sweep(command.folder, command.options.quiet);
+  } catch (const Error& error) {
+    not_drawn = std::current_exception();
+    log::error("figures: {}", error.what());
+  }
+  report_failed_runs(reports);
+  if (not_drawn) std::rethrow_exception(not_drawn);
+}
+
+}  // namespace
+
+void print_overview(const std::vector<OverviewRow>& rows) {
+  print_group(rows, "all", "All layers");
+  print_group(rows, "rope", "Layers with RoPE");
+  print_group(rows, "nope", "Layers without RoPE (NoPE)");
+}
+
+void run_sweep_command(const SweepCommand& command) {
+  const double started = steady_seconds();
+  const auto reports = run_sweep(command.config, command.folder, command.options);
+  const bool quiet = command.options.quiet;
+  if (!labels_with(reports, Outcome::interrupted).empty()) {
+    if (!quiet) fmt::print("stopped; run the same command to continue\n");
+    return end_by_stop_signal();
+  }
+  if (!quiet) {
+    print_counts(reports, steady_seconds() - started);
+    print_overview(read_overview(command.folder, command.folder.entries(command.config)));
+    fmt::print("\nresults in {}\n", command.folder.path());
+  }
+  finish(command, reports);
+}
+
+}  // namespace qkscope::cli

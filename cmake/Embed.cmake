@@ -1,0 +1,16 @@
+# qkscope_embed(OUT name=file ...): a .cpp with the text of each file as the constant
+# qkscope::embedded::name. CMake runs again when a file changes.
+function(qkscope_embed out)
+  set(body "namespace qkscope::embedded {\n")
+  foreach(pair ${ARGN})
+    string(REPLACE "=" ";" pair ${pair})
+    list(GET pair 0 name)
+    list(GET pair 1 file)
+    set(file ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(READ ${file} text)
+    string(APPEND body "extern const char ${name}[];\nconst char ${name}[] = R\"embedded(${text})embedded\";\n")
+  endforeach()
+  string(APPEND body "}  // namespace qkscope::embedded\n")
+  file(CONFIGURE OUTPUT ${out} CONTENT "${body}" @ONLY)
+endfunction()

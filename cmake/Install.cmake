@@ -1,0 +1,13 @@
+# `cmake --install build --prefix PREFIX`: the programs, their configurations and the demo's data,
+# where `qkscope demo` looks for them. The demo's data may be missing from a checkout.
+include(GNUInstallDirs)
+set(data ${CMAKE_INSTALL_DATADIR}/qkscope)
+install(TARGETS qkscope sniff-qk)
+install(DIRECTORY configs DESTINATION ${data})
+install(DIRECTORY share/demo DESTINATION ${data} OPTIONAL)
+if(PYARROW_ARROW)  # Arrow of the Python environment goes along: the installation stands alone
+  set(libraries ${CMAKE_INSTALL_LIBDIR}/qkscope)
+  install(FILES ${PYARROW_ARROW} ${PYARROW_PARQUET} DESTINATION ${libraries})
+  file(RELATIVE_PATH from_programs /${CMAKE_INSTALL_BINDIR} /${libraries})
+  set_target_properties(qkscope sniff-qk PROPERTIES INSTALL_RPATH "$ORIGIN/${from_programs}")
+endif()

@@ -1,0 +1,25 @@
+// The part of a dataset's card (README.md) that says which files make up which split.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qkscope {
+
+struct CardConfig {
+  std::string name = "default";
+  bool is_default = false;
+  std::string data_dir;                                   // "" for the whole repository
+  std::map<std::string, std::vector<std::string>> files;  // split → patterns; empty: by their names
+};
+
+// The entries of `configs:` in the front matter; none where there are none. A front matter that is
+// not YAML is passed by with a warning that names `where`.
+std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where);
+
+// `*` stays within a folder, `**` goes through any number of them.
+bool path_matches(std::string_view pattern, std::string_view path);
+
+}  // namespace qkscope

@@ -1,0 +1,172 @@
+// Rows of runs, columns of layers or dimensions: cells with a mean over heads.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "figures/figure.h"
+#include "figures/heatmaps.h"
+#include "figures/run_axis.h"
+#include "figures/script.h"
+#include "figures/statistics.h"
+#include "figures/style.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kBins = 10;
+
+// (runs): the last layer that the run's heads come from.
+std::vector<std::int64_t> last_layers(const Results& results, const Frame& frame) {
+  std::vector<std::int64_t> last(results.runs().size(), 0);
+  const auto& layers = frame.integers("layer");
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    auto& so_far = last[static_cast<std::size_t>(frame.run()[row])];
+    so_far = std::max(so_far, layers[row]);
+  }
+  return last;
+}
+
+int bin_of(std::int64_t layer, std::int64_t last) {
+  if (last == 0) return 0;
+  return static_cast<int>(std::min<std::int64_t>(kBins - 1, kBins * layer / last));
+}
+
+Table layer_bins(const Results& results, const std::string& measure) {
+  const Frame& qk = results.frame("qk");
+  const auto& values = qk.reals(measure);
+  const auto& layers = qk.integers("layer");
+  const auto& components = qk.integers("pc");
+  const auto last = last_layers(results, qk);
+  std::map<std::pair<int, int>, std::vector<double>> cells;  // run, bin
+  for (std::size_t row = 0; row < qk.rows(); ++row) {
+    if (components[row] != 0 || std::isnan(values[row])) continue;
+    const int run = qk.run()[row];
+    cells[{run, bin_of(layers[row], last[static_cast<std::size_t>(run)])}].push_back(values[row]);
+  }
+  Table table;
+  table.column("bin", Table::Type::integer)
+      .column("row", Table::Type::integer)
+      .column("mean", Table::Type::real)
+      .column("heads", Table::Type::integer)
+      .column("model", Table::Type::text);
+  for (const auto& [place, heads] : cells)
+    table.add({std::int64_t{place.second}, std::int64_t{-place.first}, mean_of(heads),
+               static_cast<std::int64_t>(heads.size()),
+               one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
+  return table;
+}
+
+Figure layer_heatmap(const Results& results, const std::string& measure,
+                     const std::vector<std::string>& colours) {
+  Figure figure;
+  figure.data = layer_bins(results, measure);
+  figure.width = style::kColumn;
+  figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
+  figure.script =
+      palette(colours) + run_rows(results) +
+      "set cbrange [0:1]\nunset colorbox\nunset grid\nunset border\nset xrange [-0.5:9.5]\n"
+      "set xtics ('0' -0.5, '0.2' 1.5, '0.4' 3.5, '0.6' 5.5, '0.8' 7.5, '1' 9.5)\n"
+      "set xlabel 'depth (layer / last layer)' offset 0, 0.3\nset rmargin 2\nset tmargin 0.5\n"
+      "shown(v) = (v <= -0.005 ? '-' : '').(abs(v) > 0.995 ? '1.0' : sprintf('%.2f', "
+      "abs(v))[2:4])\n"
+      "plot \\\n" +
+      plot_unit_cells(1, 2, 3) +
+      fmt::format(
+          ", \\\n  data using 1:($3 < 0.5 ? $2 : NaN):(shown($3)) with labels font ',{0}' tc rgb "
+          "'{1}', \\\n"
+          "  data using 1:($3 < 0.5 ? NaN : $2):(shown($3)) with labels font ',{0}' tc rgb "
+          "'white'\n",
+          style::kSmall, style::kInk);
+  return figure;
+}
+
+Table mean_weights(const Results& results) {
+  const Frame& weights = results.frame("head_component_weights");
+  const auto& values = weights.reals("component_weight");
+  const auto& components = weights.integers("component");
+  std::map<std::pair<int, std::int64_t>, std::vector<double>> cells;  // run, dimension
+  for (std::size_t row = 0; row < weights.rows(); ++row)
+    if (!std::isnan(values[row]))
+      cells[{weights.run()[row], components[row]}].push_back(values[row]);
+  Table table;
+  table.column("dimension", Table::Type::integer)
+      .column("row", Table::Type::integer)
+      .column("mean_share", Table::Type::real)
+      .column("heads", Table::Type::integer)
+      .column("model", Table::Type::text);
+  for (const auto& [place, heads] : cells)
+    table.add({place.second, std::int64_t{-place.first}, mean_of(heads),
+               static_cast<std::int64_t>(heads.size()),
+               one_line(results.runs()[static_cast<std::size_t>(place.first)].label)});
+  return table;
+}
+
+}  // namespace
+
+std::string palette(const std::vector<std::string>& colours) {
+  std::string stops;
+  for (std::size_t i = 0; i < colours.size(); ++i)
+    stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
+  return fmt::format("set palette defined ({})\n", stops);
+}
+
+std::string plot_unit_cells(int x, int y, int value) {
+  return fmt::format(
+      "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
+      "boxxyerror fillstyle solid noborder linecolor palette",
+      x, y, value);
+}
+
+Figure layer_heatmap_rq(const Results& results) {
+  Figure figure = layer_heatmap(results, "r_q", kBlues);
+  figure.title = "Position in queries over depth";
+  figure.caption =
+      "Mean r_q on the first component over the heads in each tenth of the depth. The tenth is "
+      "that of layer / last layer; the last layer is the last one with a captured head. Colours "
+      "run from 0 to 1; cells without heads are empty.";
+  return figure;
+}
+
+Figure layer_heatmap_rk(const Results& results) {
+  Figure figure = layer_heatmap(results, "r_k", kReds);
+  figure.title = "Position in keys over depth";
+  figure.caption =
+      "Mean r_k (with its sign) on the first component over the heads in each tenth of the depth. "
+      "The tenth is that of layer / last layer; the last layer is the last one with a captured "
+      "head. Colours run from 0 to 1; cells without heads are empty.";
+  return figure;
+}
+
+Figure component_weights(const Results& results) {
+  Figure figure;
+  figure.title = "Positional information per dimension";
+  figure.caption =
+      "How the linear relation of queries to position spreads over the dimensions of a head: R^2 "
+      "of each dimension on position, as a share of the head's sum, mean over heads.";
+  figure.data = mean_weights(results);
+  figure.width = style::kColumn;
+  if (results.runs().size() == 1) {
+    figure.height = style::kHeight;
+    figure.script = fmt::format(
+        "set xlabel 'dimension of the head'\nset ylabel 'mean share'\nset yrange [0:*]\n"
+        "set xrange [-1:*]\nset boxwidth 1\nplot data using 1:3 with boxes lc rgb '{}'\n",
+        style::kAccent);
+    return figure;
+  }
+  figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
+  figure.script = palette(kGreens) + run_rows(results) +
+                  "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
+                  "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
+                  "set rmargin 6\n" +
+                  fmt::format(
+                      "set cbtics font ',{0}'\n"
+                      "set label 'mean share' at graph 1, graph 1 offset 0, 0.7 font ',{0}'\n"
+                      "plot \\\n",
+                      style::kSmall) +
+                  plot_unit_cells(1, 2, 3) + "\n";
+  return figure;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,64 @@
+#include "figures/panels.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "figures/script.h"
+#include "figures/style.h"
+
+namespace qkscope {
+
+Panels::Panels(Options options) : options_(std::move(options)) {
+  columns_ = std::min(options_.columns, options_.count);
+  rows_ = (options_.count + columns_ - 1) / columns_;
+  if (options_.own_ranges) {
+    gap_x_ = 0.32;
+    gap_y_ = 0.4;
+  }
+  constexpr double kWidest = 2.2;
+  const double room = columns_ == 1 ? style::kColumn : style::kPage;
+  panel_ = (room - left_ - options_.right - gap_x_ * (columns_ - 1)) / columns_;
+  if (columns_ > 1) panel_ = std::min(panel_, kWidest);
+  width_ = left_ + options_.right + columns_ * panel_ + gap_x_ * (columns_ - 1);
+  height_ = bottom_ + options_.top + rows_ * panel_ * options_.aspect + gap_y_ * (rows_ - 1);
+}
+
+std::string Panels::begin() const {
+  return fmt::format(
+             "set multiplot layout {},{} margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
+             "{:.4f},{:.4f}\n",
+             rows_, columns_, left_ / width_, 1 - options_.right / width_, bottom_ / height_,
+             1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
+         fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n",
+                     options_.x_label, 0.5 * (1 + (left_ - options_.right) / width_),
+                     0.11 / height_) +
+         fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
+                     options_.y_label, 0.1 / width_,
+                     0.5 * (1 + (bottom_ - options_.top) / height_)) +
+         fmt::format("set tics font ',{}'\nset xtics offset 0, 0.5\nset ytics offset 0.4, 0\n",
+                     style::kTiny);
+}
+
+std::string Panels::key(const std::vector<KeyEntry>& entries) const {
+  const Key key(entries, width_);
+  return key.labels(height_ - key.height());
+}
+
+std::string Panels::panel(int i, std::string_view title) const {
+  std::string text;
+  if (i == 1) text += "unset label\n";  // what stands around the panels is drawn once
+  text += fmt::format("set title {} font ',{}' offset 0, -0.7\n", quoted(shortened(title, 30)),
+                      style::kSmall);
+  if (options_.own_ranges) return text;
+  const bool lowest = i + columns_ >= options_.count;
+  text += fmt::format("set format x '{}'\n", lowest ? "%h" : "");
+  text += fmt::format("set format y '{}'\n", i % columns_ == 0 ? options_.y_format : "");
+  return text;
+}
+
+std::string Panels::end() const {
+  return "unset multiplot\n";
+}
+
+}  // namespace qkscope

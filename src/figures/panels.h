@@ -1,0 +1,50 @@
+// A grid of small plots.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "figures/key.h"
+
+namespace qkscope {
+
+// Panels with common axes, in rows.
+class Panels {
+ public:
+  struct Options {
+    int count = 1;
+    int columns = 5;      // at most
+    double aspect = 1;    // height of a panel over its width
+    double top = 0.25;    // inches above the panels
+    double right = 0.08;  // and beside them
+    std::string y_format = "%h";
+    bool own_ranges = false;  // every panel has its own axes and shows their numbers
+    std::string x_label;      // gnuplot markup
+    std::string y_label;
+  };
+
+  explicit Panels(Options options);
+  double width() const { return width_; }
+  double height() const { return height_; }
+
+  std::string begin() const;
+  std::string key(const std::vector<KeyEntry>& entries) const;  // above the panels
+  // Title and ticks of panel `i`; the plot command follows.
+  std::string panel(int i, std::string_view title) const;
+  std::string end() const;
+
+ private:
+  Options options_;
+  int columns_ = 1;
+  int rows_ = 1;
+  double left_ = 0.46;
+  double bottom_ = 0.42;
+  double gap_x_ = 0.08;
+  double gap_y_ = 0.2;
+  double panel_ = 0;
+  double width_ = 0;
+  double height_ = 0;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,110 @@
+"use strict";
+
+// The page's data: JSON with arrays of numbers in base64, and the points of all heads apart, which
+// are decoded head by head.
+const report = JSON.parse(document.getElementById("report-data").textContent);
+const points = document.getElementById("report-points").textContent;
+
+function bytesOf(text) {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; ++i) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+function unpack(text, Type) {
+  return new Type(bytesOf(text).buffer);
+}
+
+// Bytes [first, last) of a long base64 text: whole groups of three bytes are decoded.
+function sliceOf(text, first, last) {
+  const group = Math.floor(first / 3);
+  const bytes = bytesOf(text.slice(4 * group, 4 * Math.ceil(last / 3)));
+  return bytes.subarray(first - 3 * group, last - 3 * group);
+}
+
+const kAxes = ["pc0", "pc1", "a", "b", "c0", "c1"];
+
+const heads = (() => {
+  const packed = report.heads;
+  const measures = new Map();
+  for (const measure of packed.measures) measures.set(measure.name, unpack(measure.data, Float32Array));
+  const profile = packed.profile && {
+    start: unpack(packed.profile.start, Uint32Array),
+    position: unpack(packed.profile.position, Float32Array),
+    ap: unpack(packed.profile.ap, Float32Array),
+  };
+  const scatter = packed.scatter && {
+    start: unpack(packed.scatter.start, Uint32Array),
+    queries: unpack(packed.scatter.queries, Uint16Array),
+    low: unpack(packed.scatter.low, Float32Array),
+    high: unpack(packed.scatter.high, Float32Array),
+    lastPosition: packed.scatter.last_position,
+  };
+  return {
+    count: packed.count,
+    run: unpack(packed.run, Uint16Array),
+    layer: unpack(packed.layer, Uint16Array),
+    head: unpack(packed.head, Uint16Array),
+    rope: unpack(packed.rope, Uint8Array),
+    kind: unpack(packed.class, Uint8Array),
+    measures, profile, scatter,
+  };
+})();
+
+// The points of one head: [{key, shade, pc0, pc1, a, b, c0, c1}], null where none were kept.
+function pointsOf(head) {
+  const scatter = heads.scatter;
+  if (!scatter || scatter.start[head] === scatter.start[head + 1]) return null;
+  const width = 1 + kAxes.length;
+  const bytes = sliceOf(points, width * scatter.start[head], width * scatter.start[head + 1]);
+  const list = [];
+  for (let i = 0; i < bytes.length / width; ++i) {
+    const point = { key: i >= scatter.queries[head], shade: bytes[width * i] / 254 };
+    kAxes.forEach((axis, j) => {
+      const code = bytes[width * i + 1 + j];
+      const low = scatter.low[kAxes.length * head + j];
+      const high = scatter.high[kAxes.length * head + j];
+      point[axis] = code === 255 ? NaN : low + (high - low) * code / 254;
+    });
+    list.push(point);
+  }
+  return list;
+}
+
+function profileOf(head) {
+  const profile = heads.profile;
+  if (!profile) return null;
+  const list = [];
+  for (let i = profile.start[head]; i < profile.start[head + 1]; ++i)
+    if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i] });
+  return list.length > 0 ? list : null;
+}
+
+const kRopes = { rope: "RoPE", nope: "NoPE", unknown: "unknown" };
+
+const classOf = (head) => report.heads.classes[heads.kind[head]] || { title: "", colour: "transparent" };
+const ropeOf = (head) => kRopes[report.heads.ropes[heads.rope[head]]] || "";
+const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get(name)[head] : NaN);
+
+// Columns of the tables by a shorter name.
+const kTitles = {
+  explained_variance: "PC0 var.", ap_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
+  bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
+};
+const titleOf = (name) => kTitles[name] || name;
+
+function shown(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "";
+  if (Number.isInteger(value)) return String(value);
+  if (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) return value.toExponential(2);
+  return Math.abs(value) < 10 ? value.toFixed(4) : value.toPrecision(5);
+}
+
+// An element with text; text is never read as HTML anywhere on this page.
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}

@@ -1,0 +1,143 @@
+"use strict";
+
+// One head: its points on three planes, its profile, its numbers.
+const headView = (() => {
+  const view = document.getElementById("head-view");
+  const shades = report.shades;  // "#BFD7EA" of early and late queries and keys
+
+  function shade(point) {
+    const [from, to] = point.key ? shades.key : shades.query;
+    const part = (i) => {
+      const [first, last] = [from, to].map((colour) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16));
+      return Math.round(first + point.shade * (last - first));
+    };
+    return `rgb(${[0, 1, 2].map(part).join()})`;
+  }
+
+  function rangeOf(values) {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) {
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+    const margin = 0.05 * (high - low) || 1;
+    return [low - margin, high + margin];
+  }
+
+  // A few round numbers within a range.
+  function ticks([low, high], wanted) {
+    const rough = (high - low) / wanted;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    const list = [];
+    for (let i = Math.ceil(low / step); i * step <= high; ++i) list.push(Number((i * step).toPrecision(12)));
+    return list;
+  }
+
+  // Axes with ticks; returns functions from data to pixels.
+  function frame(canvas, xRange, yRange, labels) {
+    const ratio = window.devicePixelRatio || 1;
+    const width = canvas.clientWidth, height = canvas.clientHeight;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const box = { left: 38, right: width - 6, top: 6, bottom: height - 32 };
+    const x = (value) => box.left + (value - xRange[0]) / (xRange[1] - xRange[0]) * (box.right - box.left);
+    const y = (value) => box.bottom - (value - yRange[0]) / (yRange[1] - yRange[0]) * (box.bottom - box.top);
+    context.font = "10px system-ui, sans-serif";
+    context.strokeStyle = "#999";
+    context.fillStyle = "#555";
+    context.beginPath();
+    context.moveTo(box.left, box.top);
+    context.lineTo(box.left, box.bottom);
+    context.lineTo(box.right, box.bottom);
+    context.stroke();
+    context.textAlign = "center";
+    for (const tick of ticks(xRange, 4)) context.fillText(String(tick), x(tick), box.bottom + 13);
+    context.fillText(labels.x, (box.left + box.right) / 2, height - 5);
+    context.textAlign = "right";
+    for (const tick of ticks(yRange, 4)) context.fillText(String(tick), box.left - 4, y(tick) + 3);
+    context.save();
+    context.translate(9, (box.top + box.bottom) / 2);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "center";
+    context.fillText(labels.y, 0, 0);
+    context.restore();
+    return { context, x, y };
+  }
+
+  function drawPoints(canvas, list, xAxis, yAxis, labels) {
+    const plane = list.filter((point) => !Number.isNaN(point[xAxis]) && !Number.isNaN(point[yAxis]));
+    const { context, x, y } = frame(canvas, rangeOf(plane.map((point) => point[xAxis])), rangeOf(plane.map((point) => point[yAxis])), labels);
+    for (const point of plane) {
+      context.fillStyle = shade(point);
+      context.beginPath();
+      if (point.key) context.rect(x(point[xAxis]) - 2, y(point[yAxis]) - 2, 4, 4);
+      else context.arc(x(point[xAxis]), y(point[yAxis]), 2.3, 0, 2 * Math.PI);
+      context.fill();
+    }
+  }
+
+  function drawProfile(canvas, list) {
+    const { context, x, y } = frame(canvas, [0, Math.max(...list.map((point) => point.x)) * 1.03 || 1], [0, 1.02], { x: "query position (tokens)", y: "plasticity" });
+    context.strokeStyle = context.fillStyle = report.shades.accent;
+    context.lineWidth = 1.6;
+    context.beginPath();
+    list.forEach((point, i) => (i === 0 ? context.moveTo(x(point.x), y(point.y)) : context.lineTo(x(point.x), y(point.y))));
+    context.stroke();
+    for (const point of list) {
+      context.beginPath();
+      context.arc(x(point.x), y(point.y), 2, 0, 2 * Math.PI);
+      context.fill();
+    }
+  }
+
+  // Adds a canvas of this height; what draws it is called when it is in the document.
+  function plot(parent, height, caption, draw) {
+    const box = element("div", undefined, "plot");
+    const canvas = element("canvas");
+    canvas.style.height = `${height}px`;
+    box.append(element("p", caption), canvas);
+    parent.append(box);
+    draw(canvas);
+  }
+
+  function numbers(head) {
+    const table = element("table");
+    for (const [name, values] of heads.measures) {
+      if (Number.isNaN(values[head])) continue;
+      const row = element("tr");
+      row.append(element("td", name, "text"), element("td", shown(values[head])));
+      table.append(row);
+    }
+    return table;
+  }
+
+  function show(head) {
+    const run = report.runs[heads.run[head]];
+    view.replaceChildren(element("h3", `${run.label}: layer ${heads.layer[head]}, head ${heads.head[head]}`));
+    const words = [ropeOf(head), classOf(head).title].filter(Boolean).join(", ");
+    view.append(element("p", words, "note"));
+    const list = pointsOf(head);
+    if (list) {
+      view.append(element("p", "Blue circles: queries, red squares: keys; darker is later in the text.", "note"));
+      if (list.some((point) => !Number.isNaN(point.pc0)))
+        plot(view, 250, "First two principal components", (canvas) => drawPoints(canvas, list, "pc0", "pc1", { x: "PC0", y: "PC1" }));
+      if (list.some((point) => !Number.isNaN(point.b))) {
+        const pair = element("div", undefined, "pair");
+        view.append(pair);
+        plot(pair, 190, "Drift a and separation b", (canvas) => drawPoints(canvas, list, "a", "b", { x: "a", y: "b" }));
+        plot(pair, 190, "First plane of the complement", (canvas) => drawPoints(canvas, list, "c0", "c1", { x: "c0", y: "c1" }));
+      }
+    } else {
+      view.append(element("p", "No points were kept of this head (qkscope analyze --scatter).", "note"));
+    }
+    const profile = profileOf(head);
+    if (profile) plot(view, 170, "Plasticity against query position", (canvas) => drawProfile(canvas, profile));
+    view.append(element("p", "Numbers", "note"), numbers(head));
+    view.scrollTop = 0;
+  }
+
+  return { show };
+})();

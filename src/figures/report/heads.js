@@ -1,0 +1,137 @@
+"use strict";
+
+// The table of heads. Only the rows in sight are in the document.
+const headTable = (() => {
+  const kRowHeight = 26;
+  const kMargin = 10;  // rows kept above and below those in sight
+
+  const measure = (name) => ({ title: titleOf(name), hint: name, width: 88, value: (head) => measureOf(name, head) });
+  const columns = [
+    { title: "run", width: 130, text: true, value: (head) => heads.run[head], show: (head) => report.runs[heads.run[head]].label },
+    { title: "layer", width: 60, value: (head) => heads.layer[head] },
+    { title: "head", width: 60, value: (head) => heads.head[head] },
+    { title: "position", width: 78, text: true, value: (head) => heads.rope[head], show: ropeOf },
+    { title: "class", width: 172, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
+    ...["r_q", "r_k", "explained_variance", "ap_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
+      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "q_R2_pos"].map(measure),
+  ].filter((column) => !column.hint || heads.measures.has(column.hint));
+
+  const scroll = document.getElementById("head-scroll");
+  const header = document.getElementById("head-header");
+  const body = document.getElementById("head-body");
+  const count = document.getElementById("head-count");
+  const grid = columns.map((column) => `${column.width}px`).join(" ");
+
+  let order = [];        // heads that pass the filters, sorted
+  let sorted = { column: 0, down: false };
+  let chosen = -1;
+  let onChoose = () => {};
+
+  function passes(head, filter) {
+    const ap = measureOf("ap_overall", head);
+    return (filter.run < 0 || heads.run[head] === filter.run) &&
+      !(heads.layer[head] < filter.layerLow) && !(heads.layer[head] > filter.layerHigh) &&
+      (filter.kind < 0 || heads.kind[head] === filter.kind) &&
+      (filter.rope < 0 || heads.rope[head] === filter.rope) &&
+      (Number.isNaN(filter.apLow) || ap >= filter.apLow) && (Number.isNaN(filter.apHigh) || ap <= filter.apHigh);
+  }
+
+  // Heads without the number come last either way; ties keep the order of run, layer and head.
+  function compare(x, y) {
+    const value = columns[sorted.column].value;
+    const a = value(x), b = value(y);
+    if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b) || x - y;
+    return (sorted.down ? b - a : a - b) || x - y;
+  }
+
+  function makeRow(place) {
+    const head = order[place];
+    const row = element("div", undefined, head === chosen ? "head-row chosen" : "head-row");
+    row.style.top = `${place * kRowHeight}px`;
+    row.style.gridTemplateColumns = grid;
+    row.dataset.head = head;
+    for (const column of columns) {
+      const cell = element("span", undefined, column.text ? "text" : "");
+      if (column.title === "class" && classOf(head).title) {
+        const dot = element("i", undefined, "dot");
+        dot.style.background = classOf(head).colour;
+        cell.append(dot);
+      }
+      cell.append(column.show ? column.show(head) : shown(column.value(head)));
+      row.append(cell);
+    }
+    return row;
+  }
+
+  function draw() {
+    const first = Math.max(0, Math.floor(scroll.scrollTop / kRowHeight) - kMargin);
+    const last = Math.min(order.length, Math.ceil((scroll.scrollTop + scroll.clientHeight) / kRowHeight) + kMargin);
+    const rows = [];
+    for (let place = first; place < last; ++place) rows.push(makeRow(place));
+    body.replaceChildren(...rows);
+  }
+
+  function refresh(filter) {
+    order = [];
+    for (let head = 0; head < heads.count; ++head) if (passes(head, filter)) order.push(head);
+    order.sort(compare);
+    body.style.height = `${order.length * kRowHeight}px`;
+    body.style.minWidth = `${columns.reduce((sum, column) => sum + column.width, 0)}px`;
+    count.textContent = `${order.length.toLocaleString("en")} of ${heads.count.toLocaleString("en")} heads`;
+    draw();
+  }
+
+  function choose(head) {
+    chosen = head;
+    draw();
+    onChoose(head);
+  }
+
+  function walk(step) {
+    if (order.length === 0) return;
+    const place = Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step));
+    const top = place * kRowHeight;
+    const visible = scroll.clientHeight - 2 * kRowHeight;
+    if (top < scroll.scrollTop) scroll.scrollTop = top;
+    if (top > scroll.scrollTop + visible) scroll.scrollTop = top - visible;
+    choose(order[place]);
+  }
+
+  function drawHeader(sortBy) {
+    header.style.gridTemplateColumns = grid;
+    header.replaceChildren(...columns.map((column, i) => {
+      const mark = sorted.column === i ? (sorted.down ? " ▼" : " ▲") : "";
+      const button = element("button", column.title + mark, column.text ? "text" : "");
+      button.type = "button";
+      if (column.hint) button.title = column.hint;
+      button.setAttribute("aria-pressed", sorted.column === i);
+      button.addEventListener("click", () => sortBy(i));
+      return button;
+    }));
+  }
+
+  function start(currentFilter, chosenHandler) {
+    onChoose = chosenHandler;
+    const sortBy = (column) => {
+      sorted = { column, down: sorted.column === column ? !sorted.down : !columns[column].text && column > 2 };
+      drawHeader(sortBy);
+      scroll.scrollTop = 0;
+      refresh(currentFilter());
+    };
+    drawHeader(sortBy);
+    scroll.addEventListener("scroll", draw);
+    body.addEventListener("click", (event) => {
+      const row = event.target.closest(".head-row");
+      if (row) choose(Number(row.dataset.head));
+    });
+    scroll.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      walk(step);
+    });
+    refresh(currentFilter());
+  }
+
+  return { start, refresh, toTop: () => { scroll.scrollTop = 0; } };
+})();

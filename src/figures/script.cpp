@@ -1,0 +1,56 @@
+#include "figures/script.h"
+
+#include <cmath>
+
+#include "core/utf8.h"
+
+namespace qkscope {
+
+std::string one_line(std::string_view text) {
+  std::string result = utf8::replace_invalid(text);
+  for (char& c : result)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return result;
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : one_line(text)) {
+    if (std::string_view("\\{}_^@&~").find(c) != std::string_view::npos) result += '\\';
+    if (c == '\'') result += '\'';
+    result += c;
+  }
+  return result + "'";
+}
+
+std::string shortened(std::string_view text, std::size_t characters) {
+  const std::string whole = one_line(text);
+  const auto count = utf8::count(whole);
+  if (count <= characters) return whole;
+  const auto head = (characters - 1) / 2;
+  const auto tail = characters - 1 - head;
+  std::string result;
+  std::size_t index = 0;
+  for (std::size_t at = 0; at < whole.size(); ++index) {
+    const auto size = utf8::length(whole[at]);
+    if (index == head) result += "…";
+    if (index < head || index >= count - tail) result += whole.substr(at, size);
+    at += size;
+  }
+  return result;
+}
+
+double round_step(double range, int wanted) {
+  if (!(range > 0)) return 1;
+  const double rough = range / wanted;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= 0.99 * rough) return factor * power;
+  return 10 * power;
+}
+
+double text_width(std::string_view text, double points) {
+  return static_cast<double>(utf8::count(text)) * points * 0.56 / 72;
+}
+
+}  // namespace qkscope

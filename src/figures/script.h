@@ -1,0 +1,25 @@
+// Text and numbers for gnuplot scripts.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace qkscope {
+
+// A gnuplot string that shows exactly this text: nothing in it is a command or markup. Control
+// characters become spaces.
+std::string quoted(std::string_view text);
+
+// At most `characters`, the middle left out: ends of names differ.
+std::string shortened(std::string_view text, std::size_t characters);
+
+// The same text without control characters, for cells of a CSV that gnuplot reads line by line.
+std::string one_line(std::string_view text);
+
+// The step 1, 2 or 5 times a power of ten that makes about `wanted` steps of `range`.
+double round_step(double range, int wanted);
+
+// Rough inches of a line of text in this size (points).
+double text_width(std::string_view text, double points);
+
+}  // namespace qkscope

@@ -1,0 +1,52 @@
+// How figures look: fonts, sizes and colours, all in one place.
+#pragma once
+
+namespace qkscope::style {
+
+// Inches. Single figures fit one column of a two-column paper, grids of panels its whole width.
+inline constexpr double kColumn = 3.4;
+inline constexpr double kPage = 7.0;
+inline constexpr double kHeight = 2.45;
+inline constexpr int kDotsPerInch = 300;  // of PNG files
+
+inline constexpr char kFont[] = "Liberation Sans";
+inline constexpr double kFontSize = 8;  // points
+inline constexpr double kLabel = 7.5;   // axes of panels
+inline constexpr double kSmall = 7;     // ticks, keys, titles of panels
+inline constexpr double kTiny = 6.2;    // ticks of small panels
+inline constexpr double kPhase = 6;
+
+// Tell apart by lightness too, for readers who do not see all hues (after Okabe and Ito, and Tol).
+inline constexpr char kQuery[] = "#0072B2";
+inline constexpr char kKey[] = "#CC3311";
+inline constexpr char kRope[] = "#0072B2";
+inline constexpr char kNope[] = "#E69F00";
+inline constexpr char kAccent[] = "#009E73";
+inline constexpr char kInk[] = "#333333";
+inline constexpr char kFaint[] = "#BBBBBB";
+inline constexpr char kHair[] = "#E4E4E4";
+
+struct HeadClassStyle {
+  const char* name;  // as in taxonomy.csv
+  const char* title;
+  const char* colour;
+};
+inline constexpr HeadClassStyle kClasses[] = {
+    {"position_dominated", "position-dominated", "#0072B2"},
+    {"q_positional", "Q-positional", "#332288"},
+    {"k_positional", "K-positional", "#EE99BB"},
+    {"content_focused", "content-focused", "#009E73"},
+    {"mixed", "mixed", "#BBBBBB"}};
+
+// Shades of position, from early to late.
+inline constexpr char kQueryEarly[] = "#BFD7EA";
+inline constexpr char kQueryLate[] = "#08306B";
+inline constexpr char kKeyEarly[] = "#FBC4B4";
+inline constexpr char kKeyLate[] = "#7F0A0A";
+
+// gnuplot's point types: filled circle, filled square, filled diamond.
+inline constexpr int kCircle = 7;
+inline constexpr int kSquare = 5;
+inline constexpr int kDiamond = 13;
+
+}  // namespace qkscope::style

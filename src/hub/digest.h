@@ -1,0 +1,37 @@
+// The two sums the Hub names contents by, fed piece by piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace qkscope {
+
+class Digest {
+ public:
+  enum class Kind { sha1, sha256 };
+
+  explicit Digest(Kind kind);
+  ~Digest();
+  Digest(Digest&&) noexcept;
+  Digest& operator=(Digest&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
+  std::string hex();  // ends it
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Begins the sum that git names a file's content by: SHA-1 over "blob SIZE\0" and the content.
+Digest git_digest(std::uint64_t size);
+
+std::string sha256_of_file(const std::string& path);
+std::string git_sha1_of_file(const std::string& path);
+
+}  // namespace qkscope

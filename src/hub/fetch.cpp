@@ -1,0 +1,166 @@
+#include "hub/fetch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "checkpoint/hub_cache.h"
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/log.h"
+#include "core/mapped_file.h"
+#include "core/text.h"
+#include "corpus/split_files.h"
+#include "hub/download.h"
+#include "hub/file_choice.h"
+
+namespace qkscope {
+namespace {
+
+// One revision of a repository on its way into the cache.
+class Fetch {
+ public:
+  Fetch(Repository repository, std::string revision, FileChoice choice, const FetchOptions& options)
+      : repository_(std::move(repository)),
+        revision_(revision.empty() ? "main" : std::move(revision)),
+        choice_(std::move(choice)),
+        options_(options),
+        client_(hub_settings(), options.stop),
+        cache_(repository_) {}
+
+  // "" where the Hub may not be asked and the cache knows nothing of the revision.
+  std::string run() {
+    const auto known = cached_commit(repository_.kind, repository_.id, revision_);
+    const bool offline = client_.settings().offline;
+    if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
+      return cache_.snapshot(known);
+    const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
+                        !load_tree(cache_.folder(), known);  // nobody can say what is missing
+    if (offline) return usable ? cache_.snapshot(known) : "";
+    Listing listing;
+    try {
+      listing = ask_hub();
+    } catch (const Error& error) {
+      if (!usable || options_.refresh) throw;
+      log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
+      return cache_.snapshot(known);
+    }
+    return download(listing);
+  }
+
+ private:
+  struct Listing {
+    std::string commit;
+    RemoteTree tree;
+  };
+
+  std::string where(const std::string& commit) const {
+    return fmt::format("{} {}, revision {} ({})", repository_.kind_name(), repository_.id,
+                       revision_, commit.substr(0, 7));
+  }
+
+  // Whether the listing of the commit is known and every file that is needed lies in the snapshot.
+  bool is_complete(const std::string& commit, bool explain) const {
+    const auto tree = load_tree(cache_.folder(), commit);
+    if (!tree) return false;
+    std::vector<std::string> missing;
+    try {
+      missing = missing_files({commit, *tree});
+    } catch (const Error&) {  // a later commit may have what this one has not
+      if (explain) throw;
+      return false;
+    }
+    if (explain && !missing.empty())
+      bad_input(
+          "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
+          "download' with the network on",
+          where(commit), fmt::join(missing, ", "));
+    return missing.empty();
+  }
+
+  std::vector<std::string> missing_files(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    const auto there = [&](const std::string& path) {
+      return cache_.has_file(listing.commit, *find_file(listing.tree, path));
+    };
+    std::vector<std::string> missing;
+    const auto read = [&](const std::string& path) -> std::optional<std::string> {
+      if (there(path))
+        return std::string(MappedFile(cache_.snapshot(listing.commit) + "/" + path).text());
+      missing.push_back(path);
+      return {};
+    };
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    if (chosen)
+      std::copy_if(chosen->begin(), chosen->end(), std::back_inserter(missing),
+                   [&](const std::string& path) { return !there(path); });
+    return missing;
+  }
+
+  Listing ask_hub() const {
+    const auto commit =
+        is_commit(revision_) ? revision_ : fetch_commit(client_, repository_, revision_);
+    if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
+    auto tree = fetch_tree(client_, repository_, commit);
+    store_tree(cache_.folder(), commit, tree);
+    return {commit, std::move(tree)};
+  }
+
+  std::string download(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    auto folder = cache_.snapshot(commit);
+    const auto read = [&](const std::string& path) {
+      download_files(client_, repository_, listing.commit, {*find_file(listing.tree, path)}, true);
+      return std::optional(std::string(MappedFile(folder + "/" + path).text()));
+    };
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    std::vector<RemoteFile> files;
+    for (const auto& path : chosen.value()) files.push_back(*find_file(tree, path));
+    download_files(client_, repository_, commit, files, options_.quiet);
+    cache_.set_ref(revision_, commit);
+    return folder;
+  }
+
+  Repository repository_;
+  std::string revision_;
+  FileChoice choice_;
+  FetchOptions options_;
+  HubClient client_;
+  CacheWriter cache_;
+};
+
+// "texts.jsonl" is a file that is not there, not a dataset to ask the Hub for.
+bool is_remote_name(const std::string& name) {
+  return is_repository_id(name) &&
+         std::none_of(kDataEndings.begin(), kDataEndings.end(),
+                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
+                             const FetchOptions& options) {
+  const bool named = !path_exists(name_or_folder) && is_repository_id(name_or_folder) &&
+                     (revision.empty() || is_revision(revision));
+  if (!named) return resolve_checkpoint(name_or_folder, revision);
+  Fetch fetch({{RepositoryKind::model, name_or_folder}}, revision,
+              checkpoint_files(options.weights), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
+
+std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
+  if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+  Fetch fetch({{RepositoryKind::model, name_or_path}}, "", tokenizer_files(), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+}
+
+std::string fetch_dataset(const CorpusOptions& corpus, const FetchOptions& options) {
+  if (path_exists(corpus.path) || !is_remote_name(corpus.path)) return corpus.path;
+  Fetch fetch({{RepositoryKind::dataset, corpus.path}}, "", dataset_files(corpus), options);
+  const auto folder = fetch.run();
+  return folder.empty() ? resolve_dataset(corpus.path) : folder;
+}
+
+}  // namespace qkscope

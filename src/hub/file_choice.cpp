@@ -1,0 +1,112 @@
+#include "hub/file_choice.h"
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoint/weight_index.h"
+#include "core/error.h"
+#include "corpus/split_files.h"
+
+namespace qkscope {
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kCard = "README.md";
+// Small, and asked for by transformers when it opens the same snapshot.
+constexpr const char* kBesideConfig[] = {"generation_config.json"};
+constexpr const char* kBesideTokenizer[] = {"added_tokens.json", "special_tokens_map.json",
+                                            "tokenizer_config.json"};
+
+using Paths = std::vector<std::string>;
+
+bool has(const Paths& paths, const std::string& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+void add_if_there(const Paths& paths, const std::string& path, Paths& chosen) {
+  if (has(paths, path)) chosen.push_back(path);
+}
+
+std::string listing(const Paths& paths) {
+  constexpr std::size_t kMost = 8;
+  if (paths.empty()) return "nothing";
+  const Paths first(paths.begin(),
+                    paths.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, paths.size())));
+  return fmt::format("{}{}", fmt::join(first, ", "),
+                     paths.size() > kMost ? fmt::format(" and {} more", paths.size() - kMost) : "");
+}
+
+void add_tokenizer(const Paths& paths, Paths& chosen) {
+  for (const char* name : kBesideTokenizer) add_if_there(paths, name, chosen);
+  add_if_there(paths, kTokenizer, chosen);
+}
+
+// False when the index could not be read.
+bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
+                 Paths& chosen) {
+  if (has(paths, kSingleFile)) {
+    chosen.push_back(kSingleFile);
+    return true;
+  }
+  if (!has(paths, kWeightIndexFile))
+    bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where, kSingleFile,
+              kWeightIndexFile, listing(paths));
+  const auto text = read(kWeightIndexFile);
+  if (!text) return false;
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + kWeightIndexFile))
+    shards.insert(shard);
+  for (const auto& shard : shards) {
+    if (!has(paths, shard))
+      bad_input("{}: {} names the shard {}, which is not there", where, kWeightIndexFile, shard);
+    chosen.push_back(shard);
+  }
+  chosen.push_back(kWeightIndexFile);
+  return true;
+}
+
+}  // namespace
+
+FileChoice checkpoint_files(bool weights) {
+  return [weights](const Paths& paths, const FileReader& read,
+                   const std::string& where) -> std::optional<Paths> {
+    if (!has(paths, kConfig))
+      bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, listing(paths));
+    Paths chosen;
+    add_tokenizer(paths, chosen);
+    for (const char* name : kBesideConfig) add_if_there(paths, name, chosen);
+    if (!weights) add_if_there(paths, kWeightIndexFile, chosen);
+    if (weights && !add_weights(paths, read, where, chosen)) return {};
+    chosen.push_back(kConfig);
+    return chosen;
+  };
+}
+
+FileChoice tokenizer_files() {
+  return [](const Paths& paths, const FileReader&, const std::string& where) {
+    if (!has(paths, kTokenizer))
+      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer, listing(paths));
+    Paths chosen;
+    add_tokenizer(paths, chosen);
+    return std::optional(chosen);
+  };
+}
+
+FileChoice dataset_files(const CorpusOptions& corpus) {
+  return [corpus](const Paths& paths, const FileReader& read,
+                  const std::string& where) -> std::optional<Paths> {
+    std::string card;
+    if (has(paths, kCard)) {
+      const auto text = read(kCard);
+      if (!text) return {};
+      card = *text;
+    }
+    auto chosen = choose_split_files(paths, card, corpus, where);
+    add_if_there(paths, kCard, chosen);
+    return chosen;
+  };
+}
+
+}  // namespace qkscope

@@ -1,0 +1,31 @@
+// Which files of a repository a run needs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "corpus/corpus.h"
+
+namespace qkscope {
+
+// The content of a file of the repository; nothing where it is not here and may not be fetched.
+using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
+
+// `paths` are all files there are. Nothing comes back when a file that decides could not be read.
+using FileChoice = std::function<std::optional<std::vector<std::string>>(
+    const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
+
+// config.json, the weights (model.safetensors, or the index and the shards it names) and the
+// tokenizer. Without `weights` the index stays: it names the tensors. The order is that of the
+// links in a snapshot: config.json last.
+FileChoice checkpoint_files(bool weights);
+
+// tokenizer.json and what is read beside it.
+FileChoice tokenizer_files();
+
+// The files of one split, and the card that says which they are.
+FileChoice dataset_files(const CorpusOptions& corpus);
+
+}  // namespace qkscope

@@ -1,0 +1,150 @@
+"""Drives a page in headless Chromium over its DevTools protocol."""
+
+import base64
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+import websocket
+
+
+class Browser:
+    """One page. Collects what it says on the console and what it asks of the network."""
+
+    def __init__(self, width=1400, height=900):
+        names = ("chromium", "chromium-browser", "google-chrome")
+        program = next(filter(None, map(shutil.which, names)), None)
+        if not program:
+            raise SystemExit(f"none of {', '.join(names)} on the PATH: './run.sh test' installs one")
+        self.profile = tempfile.TemporaryDirectory(prefix="qkscope-browser-")
+        self.process = subprocess.Popen(
+            [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             "--disable-background-networking", "--no-first-run", "--remote-debugging-port=0",
+             "--remote-allow-origins=*", f"--window-size={width},{height}",
+             f"--user-data-dir={self.profile.name}", "about:blank"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.socket = websocket.create_connection(self._page_address(), timeout=60)
+        self.last_id = 0
+        self.complaints = []
+        self.requests = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+        self.process.terminate()
+        self.process.wait(timeout=20)
+        self.profile.cleanup()
+
+    def _page_address(self):
+        port_file = pathlib.Path(self.profile.name) / "DevToolsActivePort"
+        deadline = time.time() + 60
+        while time.time() < deadline:
+            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
+                port, path = lines
+                browser = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=60)
+                browser.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
+                targets = json.loads(browser.recv())["result"]["targetInfos"]
+                browser.close()
+                pages = [target for target in targets if target["type"] == "page"]
+                if pages:
+                    return f"ws://127.0.0.1:{port}/devtools/page/{pages[0]['targetId']}"
+            time.sleep(0.1)
+        raise SystemExit("chromium did not start within a minute")
+
+    def send(self, method, **parameters):
+        self.last_id += 1
+        self.socket.send(json.dumps({"id": self.last_id, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self.socket.recv())
+            self._note(message)
+            if message.get("id") == self.last_id:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                return message["result"]
+
+    def wait_for(self, event):
+        while True:
+            message = json.loads(self.socket.recv())
+            self._note(message)
+            if message.get("method") == event:
+                return message["params"]
+
+    def _note(self, message):
+        method, parameters = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(parameters["exceptionDetails"].get("text", "") + " " + str(
+                parameters["exceptionDetails"].get("exception", {}).get("description", "")))
+        elif method == "Runtime.consoleAPICalled":
+            self.complaints.append(f"console.{parameters['type']}: {parameters['args']}")
+        elif method == "Log.entryAdded":
+            self.complaints.append(parameters["entry"]["text"])
+        elif method == "Page.javascriptDialogOpening":
+            self.complaints.append("dialog: " + parameters["message"])
+            self.socket.send(json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog",
+                                         "params": {"accept": True}}))
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+
+    def open(self, path):
+        """Seconds from the start of the navigation until everything is loaded and drawn."""
+        start = time.time()
+        self.send("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
+        self.wait_for("Page.loadEventFired")
+        self.settle()
+        return time.time() - start
+
+    def settle(self):
+        """Waits until the page has drawn what it was told."""
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def run(self, script):
+        result = self.send("Runtime.evaluate", expression=script, returnByValue=True,
+                           awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def click(self, selector):
+        """A real click in the middle of the first such element."""
+        where = f"""(() => {{
+          const found = document.querySelector({json.dumps(selector)});
+          const box = found.getBoundingClientRect();
+          const x = box.x + box.width / 2, y = box.y + box.height / 2;
+          const there = document.elementFromPoint(x, y);
+          if (found.contains(there)) return [x, y];
+          window.scrollBy(0, y - window.innerHeight / 2);
+          return null;
+        }})()"""
+        for _ in range(20):  # the page may still move while pictures come in
+            place = self.run(where)
+            if place:
+                break
+            self.settle()
+        else:
+            raise RuntimeError(f"{selector} cannot be clicked: something lies over it")
+        x, y = place
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key):
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def choose(self, selector, value):
+        """Sets a field as a user would: the page is told of it."""
+        self.run(f"""(() => {{
+          const field = document.querySelector({json.dumps(selector)});
+          field.value = {json.dumps(str(value))};
+          field.dispatchEvent(new Event("input", {{bubbles: true}}));
+        }})()""")
+
+    def screenshot(self, path):
+        picture = self.send("Page.captureScreenshot", format="png")["data"]
+        pathlib.Path(path).write_bytes(base64.b64decode(picture))

@@ -1,0 +1,205 @@
+"""Opens the report of a planted sweep in headless Chromium and uses it: loads without a word on the
+console or a request to the network; sorting, filtering and the view of a head work; a hostile label
+is only text.
+
+usage: drive_report.py PATH_TO_QKSCOPE [FOLDER_FOR_SCREENSHOTS]"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from browser import Browser
+
+QKSCOPE = sys.argv[1]
+SCREENSHOTS = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+failures = []
+
+
+def expect(what, found, expected):
+    if found != expected:
+        failures.append(f"{what}: found {found!r}, expected {expected!r}")
+
+
+def rename_last_run(results):
+    """The last run gets a label that would run as a script if anything read it as HTML."""
+    sweep = json.loads((results / "runs.json").read_text())
+    old = sweep["runs"][-1]["label"]
+    sweep["runs"][-1]["label"] = HOSTILE
+    sweep["runs"].append({"label": "never ran", "phase": "stage9", "order": 99, "state": "failed",
+                          "error": "the disk was full"})
+    (results / "runs.json").write_text(json.dumps(sweep))
+    for path in results.glob("*.parquet"):
+        table = pq.read_table(path)
+        labels = [HOSTILE if label == old else label for label in table["model"].to_pylist()]
+        pq.write_table(table.set_column(0, "model", pa.array(labels)), path)
+
+
+class Page(Browser):
+    def rows(self):
+        """The rows in sight, cell by cell."""
+        return self.run("""[...document.querySelectorAll(".head-row")].map(
+            (row) => [...row.children].map((cell) => cell.textContent))""")
+
+    def column(self, title):
+        titles = self.run("""[...document.querySelectorAll("#head-header button")].map(
+            (button) => button.textContent.replace(/ [▲▼]$/, ""))""")
+        return titles.index(title)
+
+    def count(self):
+        return self.run("document.getElementById('head-count').textContent")
+
+    def ink(self, canvas):
+        """How many different colours a canvas of the head's view shows."""
+        return self.run(f"""(() => {{
+          const canvas = document.querySelectorAll("#head-view canvas")[{canvas}];
+          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+          return new Set(new Uint32Array(data.buffer)).size;
+        }})()""")
+
+    def shot(self, name):
+        if SCREENSHOTS:
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            self.screenshot(SCREENSHOTS / f"{name}.png")
+
+
+def check_contents(page, heads):
+    expect("title", page.run("document.getElementById('title').textContent"), "planted sweep")
+    expect("figures", page.run("document.querySelectorAll('figure').length"), 22)
+    expect("runs", page.run("document.querySelectorAll('#run-table tr').length"), 1 + 3 + 1)
+    expect("heads", page.count(), f"{heads} of {heads} heads")
+    expect("a failed run is shown", page.run("document.querySelector('.failed').textContent"), "failed")
+    expect("why", page.run("document.getElementById('provenance').textContent.includes('the disk was full')"), True)
+    expect("hostile label", page.run(
+        f"[...document.querySelectorAll('#run-table td')].some((cell) => cell.textContent === {json.dumps(HOSTILE)})"), True)
+    page.shot("top")
+    page.run("window.scrollTo(0, document.body.scrollHeight / 3)")
+    page.settle()
+    loaded = page.run("""new Promise((done) => setTimeout(() => done([...document.querySelectorAll("figure img")].filter(
+        (image) => image.src && image.complete && image.naturalWidth > 100).length), 500))""")
+    if not loaded >= 2:
+        failures.append(f"only {loaded} pictures came while scrolling")
+    page.shot("figures")
+    page.click("#figure-position_signal summary")
+    page.settle()
+    expect("numbers of a figure", page.run("document.querySelectorAll('#figure-position_signal tr').length"), 4)
+
+
+def check_sorting(page, table):
+    at = page.column("plasticity")
+    for click, down in ((1, True), (2, False)):
+        page.click(f"#head-header button:nth-child({at + 1})")
+        page.settle()
+        found = [float(row[at]) for row in page.rows()]
+        values = np.sort(table.ap_overall.to_numpy())[::-1 if down else 1]
+        expect(f"sorted by plasticity, click {click}", found, [float(f"{x:.4f}") for x in values[:len(found)]])
+    page.shot("sorted")
+
+
+def check_filters(page, table):
+    page.choose("#filter-rope", 1)
+    expect("NoPE", page.count(), f"{(table.rope == 'nope').sum()} of {len(table)} heads")
+    page.choose("#filter-run", 0)
+    label = table.model.iloc[0]
+    both = table[(table.rope == "nope") & (table.model == label)]
+    expect("NoPE of one run", page.count(), f"{len(both)} of {len(table)} heads")
+    expect("its rows", {row[page.column("run")] for row in page.rows()}, {label})
+    page.click("#filters button[type=reset]")
+    page.settle()
+    expect("cleared", page.count(), f"{len(table)} of {len(table)} heads")
+    page.choose("#filter-layer-low", 1)
+    page.choose("#filter-layer-high", 2)
+    expect("layers", page.count(), f"{table.layer.between(1, 2).sum()} of {len(table)} heads")
+    page.click("#filters button[type=reset]")
+    middle = round(float(table.ap_overall.median()), 3) + 0.0005
+    page.choose("#filter-ap-low", middle)
+    expect("plasticity", page.count(), f"{(table.ap_overall >= middle).sum()} of {len(table)} heads")
+    page.click("#filters button[type=reset]")
+    page.settle()
+    for code, name in enumerate(["position_dominated", "q_positional", "k_positional", "content_focused", "mixed"]):
+        page.choose("#filter-class", code)
+        expect(name, page.count(), f"{(table['class'] == name).sum()} of {len(table)} heads")
+    page.click("#filters button[type=reset]")
+    page.settle()
+
+
+def check_head_view(page, table):
+    page.click("#head-header button:nth-child(1)")
+    page.settle()
+    page.click(".head-row:nth-child(3)")
+    page.settle()
+    chosen = page.run("document.querySelector('.head-row.chosen').dataset.head")
+    head = table.iloc[int(chosen)]
+    expect("head", page.run("document.querySelector('#head-view h3').textContent"),
+           f"{head.model}: layer {head.layer}, head {head['head']}")
+    expect("canvases", page.run("document.querySelectorAll('#head-view canvas').length"), 4)
+    for i in range(4):
+        if not page.ink(i) > 10:
+            failures.append(f"canvas {i} of the head's view is empty")
+    numbers = dict(page.run("""[...document.querySelectorAll("#head-view tr")].map(
+        (row) => [...row.children].map((cell) => cell.textContent))"""))
+    expect("its r_q", float(numbers["r_q"]), float(f"{head.r_q:.4f}"))
+    page.shot("head")
+    page.press("ArrowDown")
+    page.settle()
+    after = page.run("document.querySelector('.head-row.chosen').dataset.head")
+    if after == chosen:
+        failures.append("the arrow keys do not walk")
+
+
+def check_points(page, results):
+    """The unpacked points of a head: within a 254th of their range."""
+    scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
+    for place in (0, page.run("heads.count") - 1):
+        run, layer, head = page.run(f"[report.runs[heads.run[{place}]].label, heads.layer[{place}], heads.head[{place}]]")
+        rows = scatter[(scatter.model == run) & (scatter.layer == layer) & (scatter["head"] == head)]
+        points = page.run(f"pointsOf({place})")
+        expect("points", [point["key"] for point in points], list(rows.side == "k"))
+        for axis in ("pc0", "pc1", "a", "b", "c0", "c1"):
+            found, expected = np.array([point[axis] for point in points]), rows[axis].to_numpy()
+            if np.abs(found - expected).max() > 0.51 * np.ptp(expected) / 254:
+                failures.append(f"{axis} of head {place} is off by {np.abs(found - expected).max()}")
+
+
+def check_narrow(page):
+    page.send("Emulation.setDeviceMetricsOverride", width=700, height=900, deviceScaleFactor=1, mobile=False)
+    page.settle()
+    wide = page.run("document.documentElement.scrollWidth <= 700")
+    expect("a narrow window needs no sideways scrolling", wide, True)
+    page.shot("narrow")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        results, out = Path(folder) / "sweep", Path(folder) / "figures"
+        make = Path(__file__).parent / "planted_sweep.py"
+        subprocess.run([sys.executable, make, QKSCOPE, results, "--runs", "3"], check=True)
+        rename_last_run(results)
+        subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
+        read = lambda name: pq.read_table(results / f"{name}.parquet").to_pandas()
+        metrics = read("head_metrics").rename(columns={"q_head": "head"})
+        table = metrics[["order", "model", "layer", "head", "rope", "ap_overall"]].merge(
+            read("taxonomy")[["model", "layer", "head", "r_q", "class"]], on=["model", "layer", "head"])
+        table = table.sort_values(["order", "layer", "head"], ignore_index=True)
+        with Page() as page:
+            page.open(out / "report.html")
+            check_contents(page, len(table))
+            check_sorting(page, table)
+            check_filters(page, table)
+            check_head_view(page, table)
+            check_points(page, results)
+            check_narrow(page)
+            expect("console", page.complaints, [])
+            asked = [url for url in page.requests if not url.startswith(("data:", "file:"))]
+            expect("requests", asked, [])
+    print("\n".join(failures) or "the report works")
+    sys.exit(1 if failures else 0)
+
+
+main()

@@ -1,0 +1,400 @@
+"""Downloads from the stand-in Hub: what is fetched, and every way in which it can go wrong."""
+
+import http.server
+import json
+import pathlib
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from hub_test_case import HubTestCase, main, tiny_checkpoint  # noqa: E402
+from stand_in_server import Body, Drop, Status  # noqa: E402
+from stand_in_repository import File  # noqa: E402
+
+NEEDED = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+class Files(HubTestCase):
+    HUB = {"page_size": 3}
+
+    def test_only_what_is_needed_into_the_usual_layout(self):
+        self.hub.model("org/tiny").put({**tiny_checkpoint(), "README.md": b"# Tiny", "pytorch_model.bin": b"pickle",
+                                        "onnx/model.onnx": b"other", "consolidated.safetensors": b"twice"})
+        out = self.download("org/tiny")
+        self.assertIn(str(self.snapshot()), out)
+        self.assert_snapshot(NEEDED)
+        self.assert_nothing_half_done()
+        folder = self.snapshot().parents[1]
+        self.assertEqual((folder / "refs" / "main").read_text(), self.snapshot().name)
+        self.assertTrue((folder / "trees" / f"{self.snapshot().name}.json").exists())
+
+    def test_what_is_there_is_not_asked_for_again(self):
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        self.download("org/tiny")
+        self.hub.requests.clear()
+        self.run_program("inspect", "org/tiny")
+        self.run_program("tokenize", "--tokenizer", "org/tiny", "--text", "hi")
+        self.assertEqual(self.hub.requests, [])
+        self.download("org/tiny")
+        self.assertEqual(self.hub.asked("/resolve/"), [])
+
+    def test_a_command_fetches_no_more_than_it_needs(self):
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        self.run_program("tokenize", "--tokenizer", "org/tiny", "--text", "hi")
+        self.assert_snapshot({"tokenizer.json", "tokenizer_config.json"})
+        self.run_program("inspect", "org/tiny")
+        self.assert_snapshot(NEEDED - {"model.safetensors"})
+        self.run_program("trace", "--model", "org/tiny", "--text", "hi", "--hooks", "logits",
+                         "--out", self.folder / "out.safetensors")
+        self.assert_snapshot(NEEDED)
+
+    def test_shards_that_the_index_names(self):
+        index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors",
+                                                "b": "model-00002-of-00002.safetensors"}}
+        self.hub.model("org/tiny").put({
+            "config.json": b"{}", "model.safetensors.index.json": json.dumps(index).encode(),
+            "model-00001-of-00002.safetensors": b"one", "model-00002-of-00002.safetensors": b"two",
+            "model.fp32-00001-of-00001.safetensors": b"another precision"})
+        self.download("org/tiny")
+        self.assert_snapshot({"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                              "model-00002-of-00002.safetensors"})
+
+    def test_revisions(self):
+        repository = self.hub.model("org/tiny")
+        first = repository.put(tiny_checkpoint())
+        repository.branches["stage1-step-40000"] = first
+        repository.put({"config.json": tiny_checkpoint()["config.json"] + b"\n"})
+        self.download("org/tiny", "--revision", "stage1-step-40000")
+        self.assert_snapshot(NEEDED, revision=first)
+        self.download("org/tiny", "--revision", first)
+        self.download("org/tiny", "--revision", first[:9])
+        self.download("org/tiny")
+        self.assert_snapshot(NEEDED)
+        self.assertEqual(len(self.hub.asked("model.safetensors")), 1, "the same content is fetched once")
+
+    def test_a_branch_that_moved_is_followed_when_asked(self):
+        repository = self.hub.model("org/tiny")
+        first = repository.put(tiny_checkpoint())
+        self.download("org/tiny")
+        repository.put({"config.json": tiny_checkpoint()["config.json"] + b"\n"})
+        self.assertIn(first, self.run_program("inspect", "org/tiny"))
+        self.assertIn(repository.branches["main"], self.download("org/tiny"))
+        self.assertIn(repository.branches["main"], self.run_program("inspect", "org/tiny"))
+
+    def test_datasets_by_their_card(self):
+        card = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: long/*.jsonl\n---\n"
+        files = {"README.md": card, "long/a.jsonl": b'{"text": "a"}\n', "long/b.jsonl": b'{"text": "b"}\n',
+                 "short/c.jsonl": b'{"text": "c"}\n'}
+        self.hub.dataset("org/texts").put(files)
+        out = self.run_program("dataset", "org/texts", "--split", "test", "--json", "--quiet")
+        self.assertEqual(json.loads(out)["rows"], 2)
+        self.assert_snapshot({"README.md", "long/a.jsonl", "long/b.jsonl"}, "org/texts", "datasets")
+        self.assertIn("its card names: test", self.run_program("dataset", "org/texts", status=2))
+
+    def test_a_split_that_came_later(self):
+        self.hub.dataset("org/texts").put({"train.jsonl": b'{"text": "a"}\n'})
+        self.run_program("dataset", "org/texts")
+        self.hub.dataset("org/texts").put({"test.jsonl": b'{"text": "b"}\n'})
+        self.run_program("dataset", "org/texts", "--split", "test")
+        self.assert_snapshot({"test.jsonl"}, "org/texts", "datasets")
+
+    def test_datasets_by_their_names(self):
+        self.hub.dataset("org/texts").put({"data/train-0.jsonl": b'{"text": "a"}\n', "data/test-0.jsonl": b"x"})
+        self.download("org/texts", "--dataset")
+        self.assert_snapshot({"data/train-0.jsonl"}, "org/texts", "datasets")
+        self.assertIn("data/test-0.jsonl", self.download("org/texts", "--dataset", "--split", "dev", status=2))
+
+    def test_two_at_once_fetch_each_file_once(self):
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        self.hub.throttle = Body(piece=50_000, pause=0.05)
+        processes = [self.start("download", "org/tiny") for _ in range(3)]
+        for process in processes:
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, out + err)
+        self.assert_snapshot(NEEDED)
+        self.assertEqual(len(self.hub.asked("/objects/")), 1)
+
+    def test_the_cache_is_listed_and_cleaned(self):
+        repository = self.hub.model("org/tiny")
+        first = repository.put(tiny_checkpoint())
+        self.download("org/tiny", "--revision", first)
+        repository.put({"config.json": tiny_checkpoint()["config.json"] + b"\n"})
+        self.download("org/tiny")
+        listed = json.loads(self.run_program("cache", "--json"))["repositories"][0]
+        content = {**tiny_checkpoint(), "second": tiny_checkpoint()["config.json"] + b"\n"}
+        self.assertEqual(listed["id"], "org/tiny")
+        self.assertEqual(listed["bytes"], sum(map(len, content.values())))
+        self.assertEqual({r["commit"]: r["refs"] for r in listed["revisions"]},
+                         {first: [], repository.branches["main"]: ["main"]})
+        self.run_program("cache", "remove", "org/tiny", "--revision", "main")
+        self.assert_snapshot(NEEDED, revision=first)
+        self.assertFalse(self.snapshot().exists())
+        self.run_program("cache", "remove", "org/tiny")
+        self.assertFalse((self.cache / "models--org--tiny").exists())
+        self.assertIn("no such model in the cache", self.run_program("cache", "remove", "org/tiny", status=2))
+
+
+    def test_weights_are_removed_and_fetched_again(self):
+        repository = self.hub.model("org/tiny")
+        first = repository.put(tiny_checkpoint())
+        repository.branches["other"] = repository.put({"model.safetensors": b"others", "config.json": b"{}"})
+        repository.branches["main"] = first
+        self.download("org/tiny")
+        self.download("org/tiny", "--revision", "other")
+        out = self.run_program("cache", "remove", "org/tiny", "--weights")
+        self.assertRegex(out, r"^32\d\.\d KiB freed")
+        self.assert_snapshot(NEEDED - {"model.safetensors"})
+        self.assert_snapshot(NEEDED, revision="other")
+        self.assertIn("0 B freed", self.run_program("cache", "remove", "org/tiny", "--weights"))
+        self.hub.requests.clear()
+        self.run_program("trace", "--model", "org/tiny", "--text", "hi", "--hooks", "logits", "--out", "out")
+        self.assert_snapshot(NEEDED)
+        self.assertEqual(len(self.hub.asked("/resolve/")), 1)
+
+
+class Faults(HubTestCase):
+    def setUp(self):
+        super().setUp()
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+
+    def downloads_in_spite_of(self, match, action, times=1):
+        self.hub.fault(match, action, times)
+        self.download("org/tiny")
+        self.assert_snapshot(NEEDED)
+        self.assert_nothing_half_done()
+
+    def ranges(self):
+        return [r.headers.get("range") for r in self.hub.asked("/objects/")]
+
+    def test_dropped_connections(self):
+        for match in ("/revision/", "/tree/", "config.json", "/objects/"):
+            self.hub.fault(match, Drop())
+        self.downloads_in_spite_of("/objects/", Drop())
+
+    def test_a_body_that_is_cut_is_continued(self):
+        self.downloads_in_spite_of("/objects/", Body(cut=100_000))
+        self.assertEqual(self.ranges(), [None, "bytes=100000-"])
+
+    def test_a_body_that_ends_early_without_a_word(self):
+        self.downloads_in_spite_of("/objects/", Body(cut=100_000, quietly=True))
+        self.assertEqual(self.ranges(), [None, "bytes=100000-"])
+
+    def test_headway_renews_the_patience(self):
+        self.downloads_in_spite_of("/objects/", Body(cut=40_000), times=7)
+
+    def test_a_server_without_ranges_begins_again(self):
+        self.hub.fault("/objects/", Body(cut=100_000))
+        self.downloads_in_spite_of("/objects/", Body(no_ranges=True))
+
+    def test_what_an_earlier_run_left_is_continued(self):
+        self.leave(tiny_checkpoint()["model.safetensors"][:1234])
+        self.downloads_in_spite_of("nothing", Drop())
+        self.assertEqual(self.ranges(), ["bytes=1234-"])
+
+    def test_what_an_earlier_run_left_may_be_wrong(self):
+        self.leave(b"x" * 1234)
+        self.downloads_in_spite_of("nothing", Drop())
+        self.assertEqual(self.ranges(), ["bytes=1234-", None])
+
+    def test_what_an_earlier_run_left_may_be_too_long(self):
+        self.leave(b"x" * 2_000_000)
+        self.downloads_in_spite_of("nothing", Drop())
+
+    def test_416_begins_again(self):
+        self.leave(tiny_checkpoint()["model.safetensors"][:1234])
+        self.downloads_in_spite_of("/objects/", Status(416))
+        self.assertEqual(self.ranges(), ["bytes=1234-", None])
+
+    def leave(self, content):
+        file = File(tiny_checkpoint()["model.safetensors"], True)
+        path = self.snapshot().parents[1] / "blobs" / f"{file.sha256}.incomplete"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+
+    def test_a_wrong_sum_is_fetched_again(self):
+        self.downloads_in_spite_of("/objects/", Body(flip=True))
+        self.downloads_in_spite_of("config.json", Body(flip=True))
+
+    def test_a_sum_that_stays_wrong_is_a_failure(self):
+        for match, name in (("/objects/", "SHA-256"), ("tokenizer.json", "git SHA-1")):
+            self.hub.fault(match, Body(flip=True), times=2)
+            self.assertIn(f"does not have the {name}", self.download("org/tiny", status=1))
+            self.assertFalse(self.snapshot().exists())
+            shutil.rmtree(self.cache)
+        self.downloads_in_spite_of("nothing", Drop())
+
+    def test_trouble_that_passes(self):
+        for code in (408, 429, 500, 502, 503, 504):
+            self.hub.fault("/resolve/", Status(code, {"Retry-After": "0"}))
+        self.downloads_in_spite_of("/revision/", Status(503, {"Retry-After": "0"}), times=2)
+
+    def test_trouble_that_stays(self):
+        self.hub.fault("/revision/", Status(503, {"Retry-After": "0"}), times=100)
+        self.assertIn("the Hub is in trouble (status 503)", self.download("org/tiny", status=1))
+        self.assertEqual(len(self.hub.asked("/revision/")), 5)
+
+    def test_retry_after_is_honoured(self):
+        begin = time.monotonic()
+        self.downloads_in_spite_of("/revision/", Status(429, {"Retry-After": "2"}))
+        self.assertGreaterEqual(time.monotonic() - begin, 2.0)
+
+    def test_too_long_a_wait_is_not_waited_for(self):
+        self.hub.fault("/revision/", Status(429, {"Retry-After": "86400"}), times=100)
+        self.assertIn("limits our requests", self.download("org/tiny", status=1))
+        self.assertEqual(len(self.hub.asked("/revision/")), 1)
+
+    def test_slow_bytes_arrive(self):
+        self.downloads_in_spite_of("/objects/", Body(piece=20_000, pause=0.05))
+        self.assertEqual(self.ranges(), [None])
+
+    def test_a_silent_connection_is_cut_and_continued(self):
+        self.hub.fault("/objects/", Body(cut=100_000, stall=20))
+        self.download("org/tiny", HF_HUB_DOWNLOAD_TIMEOUT="1")
+        self.assert_snapshot(NEEDED)
+        self.assertEqual(self.ranges(), [None, "bytes=100000-"])
+
+    def test_a_server_that_is_not_there(self):
+        self.assertIn("is the network there?",
+                      self.download("org/tiny", status=1, HF_ENDPOINT="http://127.0.0.1:9"))
+
+    def test_a_model_in_the_cache_needs_no_server(self):
+        self.download("org/tiny")
+        self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
+
+    def test_a_cache_without_listings_is_used_when_there_is_no_server(self):
+        self.download("org/tiny")
+        shutil.rmtree(self.snapshot().parents[1] / "trees")  # older clients keep none
+        out = self.run_program("inspect", "org/tiny", HF_ENDPOINT="http://127.0.0.1:9")
+        self.assertIn("using what the cache holds of org/tiny", out)
+        self.run_program("inspect", "org/tiny", HF_HUB_OFFLINE="1")
+
+    def test_answers_that_make_no_sense(self):
+        for match, body in (("/revision/", b"<html>"), ("/revision/", b'{"sha": "../../x"}'), ("/tree/", b"{}"),
+                            ("/tree/", b'[{"type": "file"}]')):
+            self.hub.fault(match, Status(200, body=body))
+            self.download("org/tiny", status=1)
+        self.downloads_in_spite_of("nothing", Drop())
+
+
+class Refusals(HubTestCase):
+    def test_missing_repositories(self):
+        out = self.download("org/absent", status=2)
+        self.assertIn("model org/absent: the Hub at", out)
+        self.assertIn("has no such model, or it is private", out)
+        self.assertIn("set HF_TOKEN", self.download("org/absent", status=2, token=None))
+
+    def test_private_repositories(self):
+        self.hub.model("org/tiny", private=True).put(tiny_checkpoint())
+        self.assertIn("no token was sent", self.download("org/tiny", status=2, token=None))
+        self.download("org/tiny")
+
+    def test_gated_repositories(self):
+        self.hub.model("org/tiny", gated=True).put(tiny_checkpoint())
+        out = self.download("org/tiny", status=2, token=None)
+        self.assertIn(f"accept its conditions at {self.hub.endpoint}/org/tiny", out)
+        self.assertIn("of another user", self.download("org/tiny", status=2, token="hf_other"))
+
+    def test_forbidden(self):
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        self.hub.fault("/revision/", Status(403, body=b'{"error": "no, because"}'))
+        self.assertIn('does not allow to read it (it says "no, because")', self.download("org/tiny", status=2))
+
+    def test_missing_revisions(self):
+        repository = self.hub.model("org/tiny")
+        repository.branches["stage1-step-40000"] = repository.put(tiny_checkpoint())
+        out = self.download("org/tiny", "--revision", "stage1-step-4000", status=2)
+        self.assertIn('no revision "stage1-step-4000" (did you mean stage1-step-40000?)', out)
+        self.assertIn("its branches: main, stage1-step-40000", out)
+
+    def test_repositories_without_a_checkpoint(self):
+        self.hub.model("org/tiny").put({"README.md": b"see the branches"})
+        self.assertIn("expected a config.json; it holds README.md", self.download("org/tiny", status=2))
+        self.hub.model("org/old").put({"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+        self.assertIn("expected model.safetensors", self.download("org/old", status=2))
+
+    def test_names_that_would_leave_the_folder(self):
+        for name in ("../evil", "/etc/evil", "a/../../evil", "a//b", "..\\evil", "a/./b", "tab\there"):
+            repo_id = f"org/m{abs(hash(name))}"
+            self.hub.model(repo_id).put({**tiny_checkpoint(), name: b"x"})
+            self.assertIn("not safe to store", self.download(repo_id, status=1), name)
+        self.assertEqual([p for p in self.folder.rglob("*evil*")], [])
+
+    def test_sums_that_are_no_names(self):
+        listing = [{"type": "file", "path": "config.json", "oid": "../../evil", "size": 2}]
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        self.hub.fault("/tree/", Status(200, body=json.dumps(listing).encode()))
+        self.assertIn("not safe to store", self.download("org/tiny", status=1))
+
+    def test_offline(self):
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+        offline = {"HF_HUB_OFFLINE": "1"}
+        self.assertIn("'qkscope download org/tiny'", self.run_program("inspect", "org/tiny", status=2, **offline))
+        self.download("org/tiny", "--no-weights")
+        self.hub.requests.clear()
+        self.run_program("inspect", "org/tiny", **offline)
+        out = self.run_program("trace", "--model", "org/tiny", "--text", "a", "--hooks", "logits", "--out", "x",
+                               status=2, **offline)
+        self.assertIn("the cache lacks model.safetensors, and HF_HUB_OFFLINE forbids", out)
+        self.assertEqual(self.hub.requests, [])
+
+
+class Trust(HubTestCase):
+    def setUp(self):
+        super().setUp()
+        self.hub.model("org/tiny").put(tiny_checkpoint())
+
+    def test_the_token_goes_to_the_endpoint_alone(self):
+        self.download("org/tiny", "-v")
+        self.assertTrue(self.hub.asked("/objects/"))
+        for request in self.hub.requests:
+            self.assertEqual("authorization" in request.headers, request.server == "hub", request)
+
+    def test_the_token_file_is_read(self):
+        (self.folder / "home").mkdir()
+        (self.folder / "home" / "token").write_text("hf_from_file\n")
+        self.download("org/tiny", token=None)
+        self.assertEqual(self.hub.requests[0].headers["authorization"], "Bearer hf_from_file")
+
+    def test_a_token_that_would_break_the_header(self):
+        out = self.download("org/tiny", status=2, token="hf_a\r\nX-Evil: 1")
+        self.assertIn("HF_TOKEN: holds spaces or characters that no token has", out)
+        self.assertNotIn("Evil", out)
+
+    def test_plain_http_is_for_this_machine(self):
+        out = self.download("org/tiny", status=2, HF_ENDPOINT="http://hub.example")
+        self.assertIn("HF_ENDPOINT: http://hub.example/ is not encrypted", out)
+        self.hub.fault("/resolve/", Status(302, {"Location": "http://storage.example/x?signature=secret"}), times=9)
+        out = self.download("org/tiny", status=2)
+        self.assertIn("http://storage.example/x is not encrypted", out)
+        self.assertNotIn("secret", out)
+
+    def test_redirects_in_a_circle(self):
+        self.hub.fault("/revision/", Status(302, {"Location": "/api/models/org/tiny/revision/main"}), times=99)
+        self.assertIn("redirects", self.download("org/tiny", status=1))
+
+    def test_other_protocols_are_not_followed(self):
+        self.hub.fault("/revision/", Status(302, {"Location": "file:///etc/passwd"}))
+        self.assertIn("not an address", self.download("org/tiny", status=2))
+
+    def test_certificates_are_checked(self):
+        key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key,
+                        "-out", certificate, "-subj", "/CN=localhost"], check=True, capture_output=True)
+        server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        out = self.download("org/tiny", status=1, HF_ENDPOINT=f"https://localhost:{server.server_port}")
+        self.assertIn("certificate", out)
+
+
+if __name__ == "__main__":
+    main()

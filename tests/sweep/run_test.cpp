@@ -1,0 +1,210 @@
+// Sweeps as a user runs them: what is skipped, what fails, what is chosen, what comes out.
+#include <csignal>
+#include <thread>
+
+#include "python.h"
+#include "sweep_fixture.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+class SweepRuns : public SweepFixture {};
+
+TEST_F(SweepRuns, WritesRunsTablesAndTheirList) {
+  const auto outcome = sweep("out", "");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("3 runs in"));
+  EXPECT_THAT(outcome.out, HasSubstr("Layers without RoPE (NoPE) (4 heads)"));
+  const auto runs = runs_of("out");
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[2]["label"], "third");
+  EXPECT_EQ(runs[2]["phase"], "long, at last");
+  EXPECT_EQ(runs[2]["order"], 2);
+  EXPECT_EQ(runs[2]["state"], "done");
+  EXPECT_EQ(runs[2]["results"], "runs/third");
+  EXPECT_EQ(runs[2]["capture"], "captures/third");
+  EXPECT_EQ(runs[2]["config"]["tokenizer"]["max_length"], 80);
+  EXPECT_EQ(runs[2]["config"]["capture"]["min_bucket_size"], 20);
+  EXPECT_EQ(runs[2]["config"]["capture"]["sampler"]["base_rate"], 4.0);
+}
+
+TEST_F(SweepRuns, TheTablesAreThoseOfTheRuns) {
+  ASSERT_EQ(sweep("out").status, 0);
+  EXPECT_EQ(run_python("tests/sweep/check_tables.py", {file("out/small")}), 0);
+}
+
+TEST_F(SweepRuns, WhatIsDoneIsNotDoneAgain) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto before = contents("out");
+  const auto summary = std::string(MappedFile(file("out/small/runs/first/summary.json")).text());
+  const auto again = sweep("out", "");
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("0 done, 3 were done before, 0 failed"));
+  EXPECT_EQ(std::string(MappedFile(file("out/small/runs/first/summary.json")).text()), summary);
+  expect_same("out", before);
+}
+
+TEST_F(SweepRuns, OtherAnalysisOptionsRedoTheAnalysisOnly) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto before = contents("out");
+  std::filesystem::rename(tiny_checkpoint(), tiny_checkpoint() + ".away");
+  write_sweep("analysis: {components: 3, plasticity: false}\n");
+  const auto outcome = sweep("out", "");
+  std::filesystem::rename(tiny_checkpoint() + ".away", tiny_checkpoint());
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("3 done, 0 were done before"));
+  EXPECT_FALSE(path_exists(file("out/small/head_metrics.csv")));
+  EXPECT_FALSE(path_exists(file("out/small/runs/first/head_metrics.csv")));
+  write_sweep();
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", before);
+}
+
+TEST_F(SweepRuns, AnotherCaptureConfigurationIsRefusedUnlessToldTo) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto refused = sweep("out", "--set capture.min_bucket_size=32 --only first");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("capture.min_bucket_size: 16 there, 32 now"));
+  EXPECT_EQ(state_of("out", 0), "failed");
+  const auto forced = sweep("out", "--set capture.min_bucket_size=32 --quiet --overwrite");
+  ASSERT_EQ(forced.status, 0) << forced.err;
+  EXPECT_EQ(runs_of("out")[0]["config"]["capture"]["min_bucket_size"], 32);
+}
+
+TEST_F(SweepRuns, OneFailureIsReportedAndTheOthersGoOn) {
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto checkpoint = file("later");
+  write_sweep("", fmt::format("runs:\n  - {{label: first, phase: short}}\n"
+                              "  - {{label: gone, overrides: {{model.name: {}}}}}\n"
+                              "  - {{label: third, overrides: {{tokenizer.max_length: 80}}}}\n",
+                              checkpoint));
+  const auto outcome = sweep("out", "");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("1 of 3 runs failed: gone"));
+  EXPECT_EQ(state_of("out", 0), "done");
+  EXPECT_EQ(state_of("out", 1), "failed");
+  EXPECT_THAT(runs_of("out")[1]["error"].get<std::string>(), HasSubstr(checkpoint));
+  EXPECT_EQ(state_of("out", 2), "done");
+  const auto qk = std::string(MappedFile(file("out/small/qk.csv")).text());
+  EXPECT_THAT(qk, HasSubstr("\nthird,,2,"));
+  EXPECT_THAT(qk, testing::Not(HasSubstr("gone")));
+  std::filesystem::create_symlink(tiny_checkpoint(), checkpoint);
+  const auto again = sweep("out", "");
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("1 done, 2 were done before"));
+  EXPECT_EQ(state_of("out", 1), "done");
+  EXPECT_FALSE(path_exists(file("out/small/runs/gone/failure.json")));
+}
+
+TEST_F(SweepRuns, DamagedCapturesFailTheirRun) {
+  ASSERT_EQ(sweep("out").status, 0);
+  write_text(file("out/small/captures/second/l00h00q/data.parquet"), "not Parquet");
+  std::filesystem::remove(file("out/small/runs/second/summary.json"));
+  const auto outcome = sweep("out", "");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("1 of 16 heads could not be analysed"));
+  EXPECT_EQ(state_of("out", 1), "failed");
+}
+
+TEST_F(SweepRuns, DamagedStateFilesConcernTheirRunAlone) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto expected = contents("out");
+  const auto state = file("out/small/captures/second/_saver_state.json");
+  const auto whole = std::string(MappedFile(state).text());
+  write_text(state, "{");
+  for (const auto* text : {"", "[]", "{\"counts\": 3}"}) {
+    write_text(file("out/small/runs/first/summary.json"), text);
+    const auto outcome = sweep("out", "");
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("second/_saver_state.json"));
+    EXPECT_THAT(outcome.out, HasSubstr("1 done, 1 were done before, 1 failed")) << text;
+    EXPECT_EQ(state_of("out", 1), "failed");
+  }
+  write_text(state, whole);
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", expected);
+}
+
+TEST_F(SweepRuns, OnlyAndShardsAndJobsGiveTheSameBytes) {
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto expected = contents("expected");
+  ASSERT_EQ(sweep("only", "--quiet --only third").status, 0);
+  EXPECT_EQ(state_of("only", 0), "pending");
+  EXPECT_EQ(state_of("only", 2), "done");
+  ASSERT_EQ(sweep("only", "--quiet --only second --only first").status, 0);
+  expect_same("only", expected);
+  ASSERT_EQ(sweep("shards", "--quiet --shard 0/2").status, 0);
+  EXPECT_EQ(state_of("shards", 1), "pending");
+  ASSERT_EQ(sweep("shards", "--quiet --shard 1/2").status, 0);
+  expect_same("shards", expected);
+  ASSERT_EQ(sweep("jobs", "--quiet --jobs 3").status, 0);
+  expect_same("jobs", expected);
+}
+
+TEST_F(SweepRuns, TwoSweepsIntoOneFolderShareTheWork) {
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto both = run_program(command("out", "--quiet") + " & " + command("out", "--quiet") +
+                                " ; s=$?; wait $! && exit $s");
+  EXPECT_EQ(both.status, 0) << both.err;
+  expect_same("out", contents("expected"));
+}
+
+TEST_F(SweepRuns, DryRunSaysWhatIsLeftAndWritesNothing) {
+  const auto outcome = sweep("out", "--dry-run");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("first            to capture: 40 examples"));
+  EXPECT_THAT(outcome.out, HasSubstr("second           to capture: 30 examples"));
+  EXPECT_FALSE(path_exists(file("out")));
+  ASSERT_EQ(sweep("out", "--quiet --only first").status, 0);
+  EXPECT_THAT(sweep("out", "--dry-run").out, HasSubstr("first            captured, analysed"));
+}
+
+TEST_F(SweepRuns, KilledAtAnyMomentItContinuesToTheSameBytes) {
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now();
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto duration =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
+  const auto expected = contents("expected");
+  std::mt19937 random(11);
+  const int kills_wanted = kSanitized ? 4 : 20;
+  int kills = 0;
+  int finished = 0;
+  while (kills < kills_wanted || finished == 0) {
+    const pid_t child = start_program(command("out", "--quiet"), file("err"));
+    if (kills < kills_wanted) {
+      std::this_thread::sleep_for(duration * (random() % 1000) / 1000);
+      ::kill(child, SIGKILL);
+    }
+    const int status = wait_for_program(child);
+    if (WIFSIGNALED(status)) {
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(WEXITSTATUS(status), 0) << MappedFile(file("err")).text();
+    expect_same("out", expected);
+    ++finished;
+    std::filesystem::remove_all(file("out"));
+  }
+  fmt::print("{} kills, {} sweeps finished\n", kills, finished);
+}
+
+TEST_F(SweepRuns, CtrlCSaysHowToContinue) {
+  write_documents(file("docs.jsonl"), 3000, 60);
+  const pid_t child = start_program(command("out"), file("err"));
+  const auto journal = file("out/small/captures/first/.parts/00000-of-00001/journal.jsonl");
+  for (int i = 0; i < 3000 && !path_exists(journal); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(child, SIGINT);
+  const int status = wait_for_program(child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  EXPECT_THAT(std::string(MappedFile(file("err")).text()),
+              HasSubstr("stopped; run the same command to continue"));
+  EXPECT_EQ(state_of("out", 0), "pending");
+  EXPECT_EQ(state_of("out", 1), "pending");
+}
+
+}  // namespace
+}  // namespace qkscope
