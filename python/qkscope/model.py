@@ -27,7 +27,7 @@ def load(
     fold_norms: bool = False,
     config_overrides: Mapping[str, Any] | None = None,
 ) -> Model:
-    """A checkpoint folder, or a model id in the Hugging Face cache on disk.
+    """A checkpoint folder, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
     Weights stay in the mapped file. fold_norms moves the weights of the norms before attention, MLP and output into
     the matrices after them: the model computes the same up to rounding, and `ln1.hook_normalized` shows the vector
@@ -35,7 +35,7 @@ def load(
     """
     _check_device(device)
     _check_dtype(dtype)
-    folder = _engine.resolve_checkpoint(fspath(name_or_path), revision or "")
+    folder = _engine.fetch_checkpoint(fspath(name_or_path), revision or "")
     overrides = json.dumps(dict(config_overrides or {}))
     return Model(_engine.load_model(folder, overrides, fold_norms), folder)
 

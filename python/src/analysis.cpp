@@ -56,12 +56,12 @@ nb::object values_of(const Table::Column& column, nb::handle owner) {
 // {table: [(column, type, values)]}
 nb::dict tables_of(nb::pointer_and_handle<Analysis> analysis) {
   nb::dict tables;
-  for (const auto& [name, table] : analysis.p->results.tables) {
+  for (const auto& entry : analysis.p->results.tables) {
     nb::list columns;
-    for (const auto& column : table.columns())
+    for (const auto& column : entry.table.columns())
       columns.append(
           nb::make_tuple(column.name, type_name(column.type), values_of(column, analysis.h)));
-    tables[name.c_str()] = columns;
+    tables[entry.name.c_str()] = columns;
   }
   return tables;
 }

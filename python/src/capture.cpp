@@ -7,7 +7,9 @@
 
 #include "bind.h"
 #include "capture/run.h"
+#include "capture/yaml_section.h"
 #include "core/error.h"
+#include "hub/capture_inputs.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -73,6 +75,7 @@ CaptureResult capture(const CaptureConfig& config, const std::string& device, Sh
   CaptureResult result;
   {
     const nb::gil_scoped_release other_threads_may_run;
+    fetch_capture_inputs(config, {.stop = watcher.stop()});
     const auto plan = make_plan(config, device);
     result = run_capture(plan, {.shard = shard,
                                 .overwrite = overwrite,

@@ -8,11 +8,11 @@
 
 #include "arrays.h"
 #include "bind.h"
-#include "checkpoint/hub_cache.h"
 #include "core/json.h"
 #include "forward/collector.h"
 #include "forward/forward.h"
 #include "hook_runner.h"
+#include "hub/fetch.h"
 #include "model/fold_norms.h"
 
 namespace qkscope::python {
@@ -79,7 +79,12 @@ void run(const Model& model, const Tokens& tokens, const std::vector<std::string
 }  // namespace
 
 void bind_model(nb::module_& module) {
-  module.def("resolve_checkpoint", &resolve_checkpoint, nb::arg("name"), nb::arg("revision"));
+  module.def(
+      "fetch_checkpoint",
+      [](const std::string& name, const std::string& revision) {
+        return fetch_checkpoint(name, revision);
+      },
+      nb::arg("name"), nb::arg("revision"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Model>(module, "Model")
       .def_ro("config", &Model::config)
       .def_ro("weights", &Model::weights)
