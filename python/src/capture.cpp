@@ -9,6 +9,7 @@
 #include "capture/run.h"
 #include "capture/yaml_section.h"
 #include "core/error.h"
+#include "hook_runner.h"
 #include "hub/capture_inputs.h"
 
 namespace qkscope::python {
@@ -51,7 +52,7 @@ class Watcher {
   void tell(const CaptureProgress& progress) {
     const nb::gil_scoped_acquire python;
     try {
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      check_signals();
       if (!call_.is_none()) call_(progress);
     } catch (const nb::python_error&) {
       raised_ = std::current_exception();

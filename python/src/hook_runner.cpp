@@ -17,6 +17,11 @@ Tensor copy_of(ConstTensorView activation) {
 
 }  // namespace
 
+void check_signals() {
+  const nb::gil_scoped_acquire python;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 std::size_t HookRunner::number_of(HookPoint point) const {
   const auto found = std::find(points_.begin(), points_.end(), point);
   return static_cast<std::size_t>(found - points_.begin());

@@ -1,14 +1,25 @@
-// An observer that hands every point it wants to a Python function.
+// Observers that live in Python: both end the pass on Ctrl-C.
 #pragma once
 
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
+#include "forward/collector.h"
 #include "forward/hooks.h"
 
 namespace qkscope::python {
 
+// Throws KeyboardInterrupt, or what another handler raised, where a signal has come.
+void check_signals();
+
+class InterruptibleCollector : public Collector {
+ public:
+  using Collector::Collector;
+  void begin_layer(std::int64_t) override { check_signals(); }
+};
+
+// Hands every point it wants to a Python function.
 class HookRunner : public Observer {
  public:
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
@@ -17,6 +28,7 @@ class HookRunner : public Observer {
              nanobind::callable call)
       : points_(std::move(points)), score_rows_(std::move(score_rows)), call_(std::move(call)) {}
 
+  void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < points_.size(); }
   // Nothing is computed from the logits: there is nothing to take back.
   bool edits(HookPoint point) const override { return point.stage != Stage::logits; }

@@ -9,7 +9,6 @@
 #include "arrays.h"
 #include "bind.h"
 #include "core/json.h"
-#include "forward/collector.h"
 #include "forward/forward.h"
 #include "hook_runner.h"
 #include "hub/fetch.h"
@@ -54,7 +53,7 @@ std::vector<std::pair<std::string, Array>> record(const Model& model, const Toke
                                                   const Rows& rows) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.config, names);
-  Collector collector(points, rows);
+  InterruptibleCollector collector(points, rows);
   {
     const nb::gil_scoped_release other_threads_may_run;
     check_run(model, batch, points, rows);

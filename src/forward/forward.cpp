@@ -51,6 +51,7 @@ class Run {
     for (std::int64_t layer = 0; layer < config_.n_layers; ++layer) {
       if (plan_.ends_before({Stage::resid_pre, layer})) return;
       if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      observer_.begin_layer(layer);
       run_layer(layer);
     }
     unembed();

@@ -62,6 +62,9 @@ class Observer {
 
   virtual bool wants(HookPoint point) const = 0;
 
+  // Called before each layer that runs; what it throws ends the pass.
+  virtual void begin_layer(std::int64_t) {}
+
   // Called once per wanted point, on the calling thread. The tensor is borrowed: it is overwritten
   // when this returns. Shapes as in docs/hooks.md, all float32.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;

@@ -1,5 +1,6 @@
 """Hooks that look, hooks that change."""
 
+import signal
 import threading
 import traceback
 
@@ -137,6 +138,21 @@ def test_a_hook_may_run_the_model(demo):
     inner = []
     demo.run_with_hooks([1, 2], [("blocks.0.hook_resid_pre", lambda a: inner.append(demo([1, 2])))])
     assert same_bits(inner[0], demo([1, 2]))
+
+
+@pytest.mark.parametrize("run", [
+    lambda model, ids: model.run_with_cache(ids, "logits", positions=0),
+    lambda model, ids: model.run_with_hooks(ids, []),
+], ids=["cache", "hooks"])
+def test_ctrl_c_ends_a_pass(demo, run):
+    ids = some_ids(demo, 8000)
+    before = demo([1, 2])
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(demo, ids)
+    timer.join()
+    assert same_bits(demo([1, 2]), before)
 
 
 def test_other_threads_run_meanwhile(demo):
