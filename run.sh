@@ -69,12 +69,16 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
-# test_python [ctest options]: the Python package, on top of the release build.
-test_python() {
+# The Python package, on top of the release build.
+build_python() {
   set_up
   need_python requirements-python-test.txt
   cmake --preset release -DQKSCOPE_BINDINGS=ON >/dev/null
   cmake --build build --target _engine qkscope_stub
+}
+
+test_python() {  # test_python [ctest options]
+  build_python
   ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
 }
 
@@ -147,6 +151,7 @@ case "$command" in
   lint)
     need_packages "${lint_packages[@]}"
     cpp_files | xargs -r clang-format --dry-run -Werror
+    build_python
     build release
     git ls-files '*.cpp' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build --quiet ;;
   clean) rm -rf build build-debug build-asan build-fuzz build-wheel ;;

@@ -145,9 +145,9 @@ def test_a_hook_may_run_the_model(demo):
     lambda model, ids: model.run_with_hooks(ids, []),
 ], ids=["cache", "hooks"])
 def test_ctrl_c_ends_a_pass(demo, run):
-    ids = some_ids(demo, 8000)
+    ids = some_ids(demo, 12000)
     before = demo([1, 2])
-    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         run(demo, ids)
