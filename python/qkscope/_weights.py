@@ -6,6 +6,7 @@ asked for. Biases and norms that a family does not have are None.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -18,6 +19,22 @@ MaybeArray = Optional[np.ndarray]
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     """[heads * d_head, d_model] -> [heads, d_model, d_head]"""
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
+
+
+class ByLayer(Sequence):
+    """Something of every layer, made when it is asked for; np.stack makes one array of it."""
+
+    def __init__(self, n_layers: int, get: Callable[[int], Any]):
+        self._layers = range(n_layers)
+        self._get = get
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._get(layer) for layer in self._layers[index]]
+        return self._get(self._layers[index])
 
 
 class Norm:

@@ -13,7 +13,7 @@ import numpy as np
 from . import _engine, _hooks
 from ._engine import Config, Error
 from ._hooks import FwdHook, HookPoint, NamesFilter, Positions
-from ._weights import Block, Norm
+from ._weights import Block, ByLayer, Norm
 
 # A text, token ids of one sequence [pos], or of several of one length [batch, pos].
 Tokens = Union[str, Iterable[int], Iterable[Iterable[int]], np.ndarray]
@@ -149,8 +149,44 @@ class Model:
     # Weights
 
     @property
-    def blocks(self) -> list[Block]:
-        return [Block(self._engine.weights.layer(i), self.cfg) for i in range(self.cfg.n_layers)]
+    def blocks(self) -> ByLayer:
+        """Block by layer: ln1, attn, ln2, mlp."""
+        return ByLayer(self.cfg.n_layers, lambda layer: Block(self._engine.weights.layer(layer), self.cfg))
+
+    @property
+    def W_Q(self) -> ByLayer:
+        """By layer: [n_heads, d_model, d_head]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_Q)
+
+    @property
+    def W_K(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_model, d_head]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_K)
+
+    @property
+    def W_V(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_model, d_head]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_V)
+
+    @property
+    def W_O(self) -> ByLayer:
+        """By layer: [n_heads, d_head, d_model]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_O)
+
+    @property
+    def W_gate(self) -> ByLayer:
+        """By layer: [d_model, d_mlp]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_gate)
+
+    @property
+    def W_in(self) -> ByLayer:
+        """By layer: [d_model, d_mlp]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_in)
+
+    @property
+    def W_out(self) -> ByLayer:
+        """By layer: [d_mlp, d_model]"""
+        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_out)
 
     @property
     def W_E(self) -> np.ndarray:
@@ -174,9 +210,8 @@ class Model:
             tokens = self.to_tokens(tokens)
         ids = np.asarray(tokens)
         if ids.ndim not in (1, 2) or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
-            raise Error(
-                f"tokens: found {ids.dtype} of shape {list(ids.shape)}, expected a text or integers [pos] or [batch, pos]"
-            )
+            found = f"{ids.dtype} of shape {list(ids.shape)}"
+            raise Error(f"tokens: found {found}, expected a text or integers [pos] or [batch, pos]")
         if ids.min() < 0 or ids.max() >= 2**31:
             raise Error(f"tokens: found ids from {ids.min()} to {ids.max()}, expected 0 to {self.cfg.d_vocab - 1}")
         sequences = ids.shape[0] if ids.ndim == 2 else None

@@ -7,6 +7,7 @@
 #include "arrays.h"
 #include "bind.h"
 #include "core/convert.h"
+#include "core/error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -25,6 +26,14 @@ nb::object matrix_array(const Matrix& matrix, nb::handle owner) {
 nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
   if (values.empty()) return nb::none();
   return nb::cast(view_of(values, owner));
+}
+
+const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
+  const auto& layer = weights.layers.at(index);
+  if (layer.input_norm.empty())
+    bad_input("layer {} is a cross-attention layer: it does not run on text and has no weights",
+              index);
+  return layer;
 }
 
 // A getter of a field that needs its owner to stay.
@@ -60,12 +69,7 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("embedding", shown(&ModelWeights::embedding, matrix_array), "[rows, d_model]")
       .def_prop_ro("head", shown(&ModelWeights::head, matrix_array), "[d_vocab, d_model]")
       .def_prop_ro("final_norm", shown(&ModelWeights::final_norm, vector_array))
-      .def(
-          "layer",
-          [](const ModelWeights& weights, std::size_t index) -> const LayerWeights& {
-            return weights.layers.at(index);
-          },
-          nb::arg("index"), nb::rv_policy::reference_internal);
+      .def("layer", &layer_of, nb::arg("index"), nb::rv_policy::reference_internal);
 }
 
 }  // namespace qkscope::python

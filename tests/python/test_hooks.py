@@ -19,7 +19,8 @@ def same_bits(a, b):
     return a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("function", [lambda a: None, lambda a: a, lambda a: a.copy()], ids=["looks", "returns", "writes"])
+@pytest.mark.parametrize(
+    "function", [lambda a: None, lambda a: a, lambda a: a.copy()], ids=["looks", "returns", "writes"])
 def test_what_is_not_changed_keeps_every_bit(tiny, function):
     for ids in (some_ids(tiny, 33), np.stack([some_ids(tiny, 33), some_ids(tiny, 33, 1)])):
         assert same_bits(tiny.run_with_hooks(ids, [(everything, function)]), tiny(ids))

@@ -57,6 +57,23 @@ def test_norms_are_there(tiny):
     assert (block.attn.q_norm.w is not None) == (block.attn.k_norm.w is not None) == cfg.qk_norm
 
 
+def test_weights_by_layer(demo):
+    assert len(demo.W_Q) == len(demo.blocks) == 8
+    for name, part in (("W_Q", "attn"), ("W_K", "attn"), ("W_V", "attn"), ("W_O", "attn"), ("W_gate", "mlp"),
+                       ("W_in", "mlp"), ("W_out", "mlp")):
+        stacked = np.stack(getattr(demo, name))
+        np.testing.assert_array_equal(stacked[-1], getattr(getattr(demo.blocks[7], part), name))
+    with pytest.raises(IndexError):
+        demo.blocks[8]
+
+
+def test_cross_attention_layers_say_so():
+    model = qkscope.load(GOLDEN / "mllama_text")
+    layer = next(i for i in range(model.cfg.n_layers) if i not in runs_on_text(model))
+    with pytest.raises(qkscope.Error, match="cross-attention"):
+        model.blocks[layer]
+
+
 def test_grouped_heads_expand(demo):
     attn = demo.blocks[0].attn
     expanded = attn.expanded("W_K")
