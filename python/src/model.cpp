@@ -31,6 +31,7 @@ Batch batch_of(const Tokens& tokens) {
 
 std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   std::vector<std::string> names;
+  names.reserve(points.size());
   for (const auto point : points) names.push_back(hook_name(point));
   return names;
 }
