@@ -69,6 +69,29 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
+# test_python [ctest options]: the Python package, on top of the release build.
+test_python() {
+  set_up
+  need_python requirements-python-test.txt
+  cmake --preset release -DQKSCOPE_BINDINGS=ON >/dev/null
+  cmake --build build --target _engine qkscope_stub
+  ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
+}
+
+# A wheel in build-wheel/, and the proof that it works in an environment of its own.
+wheel() {
+  set_up
+  rm -rf build-wheel/dist build-wheel/venv
+  .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir build-wheel/dist "$@" .
+  python3 -m venv build-wheel/venv
+  build-wheel/venv/bin/python -m pip install --quiet build-wheel/dist/qkscope-*.whl
+  (cd build-wheel && venv/bin/python -c "
+import qkscope
+model = qkscope.load('../share/demo/checkpoints/S3-4720')
+print('qkscope', qkscope.__version__, model.run_with_cache('a text', 'logits')['logits'].shape)")
+  ls build-wheel/dist/*.whl
+}
+
 # fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME.
 fuzz() {
   local name=${1:-} seconds=${2:-300}
@@ -97,6 +120,8 @@ usage() {
   demo           set up, build, and follow position through the training of a small model
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
+  test-python    build the Python package on top and run its tests and notebooks
+  wheel          build a wheel of it and try it in an environment of its own
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
   bench          build and run the benchmarks beside their peers
@@ -113,6 +138,8 @@ case "$command" in
   demo) build release && build/bin/qkscope demo "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
+  test-python) test_python "$@" ;;
+  wheel) wheel "$@" ;;
   fuzz) fuzz "$@" ;;
   build) build release ;;
   bench) need_python requirements-test.txt && need_python requirements-bench.txt && build release && tools/bench.sh "$@" ;;
@@ -122,7 +149,7 @@ case "$command" in
     cpp_files | xargs -r clang-format --dry-run -Werror
     build release
     git ls-files '*.cpp' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build --quiet ;;
-  clean) rm -rf build build-debug build-asan build-fuzz ;;
+  clean) rm -rf build build-debug build-asan build-fuzz build-wheel ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

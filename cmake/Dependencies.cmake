@@ -9,7 +9,10 @@ find_package(CLI11 REQUIRED)
 find_package(Python3 COMPONENTS Interpreter)
 
 # The project's own environment (./run.sh makes it) holds pyarrow and what the tests compare with.
-if(NOT QKSCOPE_PYTHON)
+# A wheel is built with the Python that builds it.
+if(SKBUILD)
+  set(QKSCOPE_PYTHON ${Python_EXECUTABLE})
+elseif(NOT QKSCOPE_PYTHON)
   if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
     set(QKSCOPE_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   else()

@@ -1,7 +1,6 @@
 // qkscope trace: run one text and keep what the hook points show.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -10,9 +9,9 @@
 #include "cli/common_options.h"
 #include "cli/model_options.h"
 #include "cli/token_input.h"
-#include "core/error.h"
 #include "core/text.h"
 #include "core/version.h"
+#include "forward/collector.h"
 #include "forward/forward.h"
 
 namespace qkscope::cli {
@@ -26,60 +25,6 @@ struct TraceOptions {
   TokenInput input;
   std::string positions;
 };
-
-// Keeps the wanted positions of everything it is shown.
-class Collector : public Observer {
- public:
-  Collector(const std::vector<HookPoint>& points, std::vector<std::int64_t> positions)
-      : points_(points), positions_(std::move(positions)) {}
-
-  bool wants(HookPoint point) const override {
-    return std::find(points_.begin(), points_.end(), point) != points_.end();
-  }
-  std::span<const std::int64_t> score_rows() const override { return positions_; }
-
-  void see(HookPoint point, ConstTensorView activation) override {
-    const bool by_position = point.stage != Stage::attn_scores && point.stage != Stage::pattern;
-    Shape shape = activation.shape();
-    std::vector<std::int64_t> rows = positions_;
-    if (!by_position || rows.empty())
-      rows = {0};  // everything in one piece
-    else
-      shape[0] = static_cast<std::int64_t>(rows.size());
-    Tensor kept(shape);
-    const auto piece = kept.view().size_bytes() / rows.size();
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      std::memcpy(kept.view().bytes() + i * piece,
-                  activation.bytes() + static_cast<std::size_t>(rows[i]) * piece, piece);
-    kept_.emplace_back(hook_name(point), std::move(kept));
-  }
-
-  std::vector<NamedTensor> tensors() const {
-    std::vector<NamedTensor> named;
-    for (const auto& [name, tensor] : kept_) named.push_back({name, tensor});
-    return named;
-  }
-
- private:
-  const std::vector<HookPoint>& points_;
-  std::vector<std::int64_t> positions_;
-  std::vector<std::pair<std::string, Tensor>> kept_;
-};
-
-// A square that cannot be held is refused before it is computed.
-void check_size(const ModelConfig& model, const std::vector<HookPoint>& points, std::int64_t length,
-                std::int64_t rows) {
-  constexpr std::uint64_t kLimit = std::uint64_t{16} << 30;
-  std::uint64_t bytes = 0;
-  for (const auto point : points)
-    if (point.stage == Stage::attn_scores || point.stage == Stage::pattern)
-      bytes += static_cast<std::uint64_t>(model.n_heads * rows * length) * sizeof(float);
-  if (bytes > kLimit)
-    bad_input(
-        "attention scores and patterns of {} query positions x {} keys would take {}; "
-        "choose query positions with --positions",
-        rows, length, format_bytes(bytes));
-}
 
 void print_table(const std::vector<NamedTensor>& tensors) {
   std::size_t width = 4;
@@ -108,11 +53,14 @@ void run(const TraceOptions& options) {
   batch.add(options.input.read(folder));
   check_batch(batch, model.config);
   const auto positions = read_positions(options.positions, batch.rows());
-  check_size(model.config, points, batch.rows(),
-             positions.empty() ? batch.rows() : static_cast<std::int64_t>(positions.size()));
+  check_score_size(model.config, points,
+                   positions.empty() ? batch.rows() : static_cast<std::int64_t>(positions.size()),
+                   batch.rows(), "--positions");
   Collector collector(points, positions);
   forward(model, batch, collector);
-  const auto tensors = collector.tensors();
+  std::vector<NamedTensor> tensors;
+  for (const auto& [point, activation] : collector.kept())
+    tensors.push_back({hook_name(point), activation});
   write_safetensors(options.out, tensors,
                     {{"format", "pt"},
                      {"model", options.model.name},

@@ -83,7 +83,8 @@ class Run {
 
   void capture(Journal& journal, CaptureResult& result) {
     ExampleSource source(plan_, options_.shard);
-    const auto total = options_.quiet ? 0 : source.count_documents();
+    const bool watched = !options_.quiet || options_.on_batch;
+    const auto total = watched ? source.count_documents() : 0;
     const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
@@ -107,6 +108,8 @@ class Run {
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
                                                      format_count(count(writer.rows()))));
+      if (options_.on_batch)
+        options_.on_batch({writer.examples(), total, writer.rows(), writer.tokens()});
     }
     writer.flush();
     if (!more) journal.mark_complete();

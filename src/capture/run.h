@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "capture/example_source.h"
@@ -11,11 +12,19 @@
 
 namespace qkscope {
 
+struct CaptureProgress {
+  std::int64_t examples = 0;  // done, those of earlier runs counted in
+  std::int64_t total = 0;     // 0: not known
+  std::int64_t rows = 0;      // over all heads
+  std::int64_t tokens = 0;
+};
+
 struct CaptureOptions {
   Shard shard;
   bool overwrite = false;                   // removes what the folder holds; else continues it
   bool quiet = false;                       // no progress
   const std::atomic<bool>* stop = nullptr;  // when it becomes true the run ends after its batch
+  std::function<void(const CaptureProgress&)> on_batch = {};  // called after every batch
 };
 
 struct CaptureResult {

@@ -58,11 +58,13 @@ std::string YamlDocument::where(const std::string& key, const YAML::Node& node) 
 }
 
 YamlDocument load_yaml(const std::string& file) {
-  const MappedFile mapped(file);
-  YamlDocument document{
-      .file = file, .root = parse(std::string(mapped.text()), file), .overridden = {}};
+  return parse_yaml(std::string(MappedFile(file).text()), file);
+}
+
+YamlDocument parse_yaml(const std::string& text, const std::string& where) {
+  YamlDocument document{.file = where, .root = parse(text, where), .overridden = {}};
   if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
-  if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", file);
+  if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
   return document;
 }
 

@@ -26,6 +26,8 @@ struct YamlDocument {
 };
 
 YamlDocument load_yaml(const std::string& file);
+// `where` names the text in messages.
+YamlDocument parse_yaml(const std::string& text, const std::string& where);
 
 // Puts the value in place of what stands at the dotted key; `origin` goes before the key in
 // messages.

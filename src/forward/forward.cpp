@@ -7,10 +7,10 @@
 #include "forward/plan.h"
 #include "ops/attention.h"
 #include "ops/attention_rows.h"
+#include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/gated_activation.h"
 #include "ops/linear.h"
-#include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "ops/rotary.h"
 
@@ -51,6 +51,7 @@ class Run {
     for (std::int64_t layer = 0; layer < config_.n_layers; ++layer) {
       if (plan_.ends_before({Stage::resid_pre, layer})) return;
       if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      observer_.begin_layer(layer);
       run_layer(layer);
     }
     unembed();
@@ -126,26 +127,43 @@ class Run {
                                .segments = batch_.segments,
                                .scale = static_cast<float>(config_.attention_scale),
                                .window = config_.layers[static_cast<std::size_t>(layer)].window};
-    show_scores(layer, input);
+    const auto shown = show_scores(layer, input);
     if (plan_.ends_before({Stage::z, layer})) return;
     attention(input, a_.z);
+    if (edits({Stage::attn_scores, layer}) || edits({Stage::pattern, layer}))
+      attend_edited_rows(input, shown.rows, shown.scores, shown.pattern, a_.z);
     show({Stage::z, layer}, a_.z);
   }
 
-  void show_scores(std::int64_t layer, const AttentionInput& input) {
-    const bool scores_wanted = observer_.wants({Stage::attn_scores, layer});
-    const bool pattern_wanted = observer_.wants({Stage::pattern, layer});
-    if (!scores_wanted && !pattern_wanted) return;
+  struct ShownScores {
+    std::vector<std::int64_t> rows;
+    Tensor scores;   // (n_heads, rows, keys) or empty
+    Tensor pattern;  // (n_heads, rows, keys) or empty
+  };
+
+  ShownScores show_scores(std::int64_t layer, const AttentionInput& input) {
+    const HookPoint scores{Stage::attn_scores, layer};
+    const HookPoint pattern{Stage::pattern, layer};
+    if (!observer_.wants(scores) && !observer_.wants(pattern)) return {};
+    ShownScores shown;
+    shown.rows = score_rows();
+    const Shape shape{config_.n_heads, static_cast<std::int64_t>(shown.rows.size()),
+                      batch_.longest()};
+    if (observer_.wants(scores)) shown.scores = Tensor(shape);
+    if (observer_.wants(pattern)) shown.pattern = Tensor(shape);
+    attention_rows(input, shown.rows, shown.scores, shown.pattern);
+    show(scores, shown.scores);
+    if (edits(scores)) pattern_of_edited_scores(input, shown.rows, shown.scores, shown.pattern);
+    show(pattern, shown.pattern);
+    return shown;
+  }
+
+  std::vector<std::int64_t> score_rows() const {
+    const auto chosen = observer_.score_rows();
+    if (!chosen.empty()) return {chosen.begin(), chosen.end()};
     std::vector<std::int64_t> every_row(static_cast<std::size_t>(batch_.rows()));
     std::iota(every_row.begin(), every_row.end(), 0);
-    const auto chosen = observer_.score_rows();
-    const auto rows = chosen.empty() ? std::span<const std::int64_t>(every_row) : chosen;
-    const Shape shape{config_.n_heads, static_cast<std::int64_t>(rows.size()), batch_.longest()};
-    const Tensor scores = scores_wanted ? Tensor(shape) : Tensor();
-    const Tensor pattern = pattern_wanted ? Tensor(shape) : Tensor();
-    attention_rows(input, rows, scores, pattern);
-    if (scores_wanted) show({Stage::attn_scores, layer}, scores);
-    if (pattern_wanted) show({Stage::pattern, layer}, pattern);
+    return every_row;
   }
 
   // The wide activations exist for a chunk of rows at a time, or for all when someone looks at
@@ -191,8 +209,13 @@ class Run {
     rms_norm(x, weight, config_.norm_eps, y);
   }
 
-  void show(HookPoint point, ConstTensorView activation) {
-    if (observer_.wants(point)) observer_.see(point, activation);
+  bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
+
+  void show(HookPoint point, TensorView activation) {
+    if (edits(point))
+      observer_.edit(point, activation);
+    else if (observer_.wants(point))
+      observer_.see(point, activation);
   }
 
   void allocate() {

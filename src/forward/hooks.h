@@ -55,16 +55,26 @@ std::vector<HookPoint> hook_points(const ModelConfig& model);
 // that means none is an error that says the nearest name.
 std::vector<HookPoint> match_hooks(const ModelConfig& model, std::span<const std::string> patterns);
 
-// What someone wants to see of a forward pass.
+// What someone wants to see of a forward pass, and to change in it.
 class Observer {
  public:
   virtual ~Observer() = default;
 
   virtual bool wants(HookPoint point) const = 0;
 
+  // Called before each layer that runs; what it throws ends the pass.
+  virtual void begin_layer(std::int64_t) {}
+
   // Called once per wanted point, on the calling thread. The tensor is borrowed: it is overwritten
   // when this returns. Shapes as in docs/hooks.md, all float32.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
+
+  // Of the wanted points, those shown to edit() instead of see().
+  virtual bool edits(HookPoint) const { return false; }
+
+  // The pass goes on with what the tensor holds when this returns. Edited scores give the pattern,
+  // and an edited pattern gives z; a query whose row is left as it was keeps its z to the bit.
+  virtual void edit(HookPoint, TensorView) {}
 
   // The rows whose attention scores and pattern are shown; empty: every row, the full square.
   virtual std::span<const std::int64_t> score_rows() const { return {}; }

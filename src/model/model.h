@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "core/json.h"
@@ -14,6 +15,7 @@ struct Model {
   Checkpoint checkpoint;  // keeps the mapped weights alive
   ModelConfig config;
   ModelWeights weights;
+  std::vector<Tensor> folded = {};  // weights that are no longer the file's; see fold_norms.h
 };
 
 // `overrides` are merged into config.json before it is understood (null or an object).

@@ -1,6 +1,7 @@
 #include "ops/attention_rows.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -48,24 +49,105 @@ void softmax(std::span<const float> scores, std::int64_t begin, std::int64_t end
   for (std::int64_t i = 0; i < count; ++i) p[i] *= factor;
 }
 
+// Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
+// keys) tensor.
+template <typename Body>
+void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  parallel_for(input.q.dim(1) * count, [&](std::int64_t index) {
+    body(index, index / count, rows[static_cast<std::size_t>(index % count)]);
+  });
+}
+
+template <typename View>
+auto row_of(View tensor, std::int64_t index) {
+  return std::span(tensor.template data<float>() + index * tensor.dim(2),
+                   static_cast<std::size_t>(tensor.dim(2)));
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// The scores and pattern that a row had before anyone wrote into it, and the pattern that follows
+// from its scores as they are now.
+class EditedRow {
+ public:
+  EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
+      : scores_(static_cast<std::size_t>(keys)), pattern_(static_cast<std::size_t>(keys)) {
+    const auto [begin, end] = score_row(input, head, row, scores_);
+    softmax(scores_, begin, end, pattern_);
+  }
+
+  void take_scores(std::span<const float> scores) {
+    if (same_bits(scores, scores_)) return;
+    changed_ = true;
+    softmax(scores, 0, static_cast<std::int64_t>(scores.size()), pattern_);
+  }
+
+  void take_pattern(std::span<const float> pattern) {
+    if (same_bits(pattern, pattern_)) return;
+    changed_ = true;
+    std::copy(pattern.begin(), pattern.end(), pattern_.begin());
+  }
+
+  bool changed() const { return changed_; }
+  std::span<const float> pattern() const { return pattern_; }
+
+ private:
+  std::vector<float> scores_;
+  std::vector<float> pattern_;
+  bool changed_ = false;
+};
+
+void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                     std::span<const float> pattern, TensorView z) {
+  const auto& segment = segment_of(input.segments, row);
+  const auto d = input.v.dim(2);
+  const auto n_kv = input.v.dim(1);
+  const auto kv_head = head / (input.q.dim(1) / n_kv);
+  float* out = z.data<float>() + (row * z.dim(1) + head) * d;
+  std::fill(out, out + d, 0.0f);
+  for (std::int64_t key = 0; key < segment.length; ++key) {
+    const float weight = pattern[static_cast<std::size_t>(key)];
+    if (weight == 0.0f) continue;
+    const float* v = input.v.data<float>() + ((segment.begin + key) * n_kv + kv_head) * d;
+    for (std::int64_t i = 0; i < d; ++i) out[i] += weight * v[i];
+  }
+}
+
 }  // namespace
 
 void attention_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                     TensorView scores, TensorView pattern) {
-  const auto n_heads = input.q.dim(1);
-  const auto count = static_cast<std::int64_t>(rows.size());
-  const auto keys = (scores.empty() ? pattern : scores).dim(2);
-  parallel_for(n_heads * count, [&](std::int64_t index) {
-    const auto width = static_cast<std::size_t>(keys);
+  const auto keys = static_cast<std::size_t>((scores.empty() ? pattern : scores).dim(2));
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
-    buffer.resize(width);
-    const auto at = [&](TensorView tensor) {
-      return std::span(tensor.data<float>() + index * keys, width);
-    };
-    const auto row_scores = scores.empty() ? std::span(buffer) : at(scores);
-    const auto [begin, end] =
-        score_row(input, index / count, rows[static_cast<std::size_t>(index % count)], row_scores);
-    if (!pattern.empty()) softmax(row_scores, begin, end, at(pattern));
+    buffer.resize(keys);
+    const auto row_scores = scores.empty() ? std::span(buffer) : row_of(scores, index);
+    const auto [begin, end] = score_row(input, head, row, row_scores);
+    if (!pattern.empty()) softmax(row_scores, begin, end, row_of(pattern, index));
+  });
+}
+
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern) {
+  if (pattern.empty()) return;
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+    EditedRow edited(input, head, row, scores.dim(2));
+    edited.take_scores(row_of(scores, index));
+    std::copy(edited.pattern().begin(), edited.pattern().end(), row_of(pattern, index).begin());
+  });
+}
+
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+  const auto keys = (scores.empty() ? pattern : scores).dim(2);
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+    EditedRow edited(input, head, row, keys);
+    if (!scores.empty()) edited.take_scores(row_of(scores, index));
+    if (!pattern.empty()) edited.take_pattern(row_of(pattern, index));
+    if (edited.changed()) weighted_values(input, head, row, edited.pattern(), z);
   });
 }
 

@@ -1,4 +1,4 @@
-// Scores and patterns of chosen queries, for looking at.
+// Scores and patterns of chosen queries, for looking at and for editing.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,17 @@ namespace qkscope {
 // segment; what a query does not see is -infinity in scores and 0 in pattern. Either may be empty.
 void attention_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                     TensorView scores, TensorView pattern);
+
+// After someone wrote into `scores`: the pattern of each row, from its scores as they are now. A
+// row that holds what attention_rows gave keeps the bits of its pattern. An empty pattern is left.
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern);
+
+// After someone wrote into scores, pattern or both (the other is empty): z (rows of q, n_heads,
+// d_head) of each row that was changed, from its pattern as it is now and every value of its
+// sequence. Rows that were not changed keep their z. What was there before is computed again
+// instead of being kept: a second square would not fit where one does.
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z);
 
 }  // namespace qkscope

@@ -1,0 +1,23 @@
+"""What the attention heads of language models do with position.
+
+    import qkscope
+
+    model = qkscope.load("share/demo/checkpoints/S3-4720")
+    tokens = model.to_tokens("The sea was calm.")
+    cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
+    cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
+
+Arrays are NumPy, float32. Hook points and their shapes: docs/hooks.md; this package: docs/python.md.
+"""
+
+import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
+
+from ._engine import CaptureProgress, CaptureResult, Config, Drawn, Error, Rope, __version__, set_threads, threads
+from ._hooks import HookPoint
+from ._runs import analyze, capture, figures, merge
+from .model import Model, load
+
+__all__ = [
+    "CaptureProgress", "CaptureResult", "Config", "Drawn", "Error", "HookPoint", "Model", "Rope", "__version__",
+    "analyze", "capture", "figures", "load", "merge", "set_threads", "threads",
+]

@@ -1,0 +1,156 @@
+"""The weights of a model in the shapes of TransformerLens.
+
+Everything is float32 and read-only: a view into the mapped checkpoint where it stores float32, otherwise widened when
+asked for. Biases and norms that a family does not have are None.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+from ._engine import Config, Error
+
+MaybeArray = Optional[np.ndarray]
+
+
+def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
+    """[heads * d_head, d_model] -> [heads, d_model, d_head]"""
+    return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
+
+
+class Norm:
+    def __init__(self, w: MaybeArray):
+        self.w = w
+
+
+class Attention:
+    """Weights of one attention layer. Key and value heads are as the model stores them; expanded() repeats them."""
+
+    def __init__(self, layer: Any, cfg: Config):
+        self._layer = layer
+        self._cfg = cfg
+
+    @property
+    def W_Q(self) -> np.ndarray:
+        """[n_heads, d_model, d_head]"""
+        return _heads(self._layer.q.weight, self._cfg.d_head)
+
+    @property
+    def W_K(self) -> np.ndarray:
+        """[n_key_value_heads, d_model, d_head]"""
+        return _heads(self._layer.k.weight, self._cfg.d_head)
+
+    @property
+    def W_V(self) -> np.ndarray:
+        """[n_key_value_heads, d_model, d_head]"""
+        return _heads(self._layer.v.weight, self._cfg.d_head)
+
+    @property
+    def W_O(self) -> np.ndarray:
+        """[n_heads, d_head, d_model]"""
+        weight = self._layer.o.weight
+        return weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, weight.shape[0])
+
+    @property
+    def b_Q(self) -> MaybeArray:
+        """[n_heads, d_head]"""
+        return self._bias(self._layer.q)
+
+    @property
+    def b_K(self) -> MaybeArray:
+        """[n_key_value_heads, d_head]"""
+        return self._bias(self._layer.k)
+
+    @property
+    def b_V(self) -> MaybeArray:
+        """[n_key_value_heads, d_head]"""
+        return self._bias(self._layer.v)
+
+    @property
+    def b_O(self) -> MaybeArray:
+        """[d_model]"""
+        return self._layer.o.bias
+
+    @property
+    def q_norm(self) -> Norm:
+        """w: [d_head]"""
+        return Norm(self._layer.q_norm)
+
+    @property
+    def k_norm(self) -> Norm:
+        """w: [d_head]"""
+        return Norm(self._layer.k_norm)
+
+    def expanded(self, name: str) -> MaybeArray:
+        """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
+        if name not in ("W_K", "W_V", "b_K", "b_V"):
+            raise Error(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
+        array = getattr(self, name)
+        return None if array is None else np.repeat(array, self._cfg.n_heads // self._cfg.n_key_value_heads, axis=0)
+
+    def _bias(self, linear: Any) -> MaybeArray:
+        return None if linear.bias is None else linear.bias.reshape(-1, self._cfg.d_head)
+
+
+class Mlp:
+    """Weights of one gated MLP."""
+
+    def __init__(self, layer: Any):
+        self._layer = layer
+
+    @property
+    def W_gate(self) -> np.ndarray:
+        """[d_model, d_mlp]"""
+        return self._layer.gate.weight.T
+
+    @property
+    def W_in(self) -> np.ndarray:
+        """[d_model, d_mlp]"""
+        return self._layer.up.weight.T
+
+    @property
+    def W_out(self) -> np.ndarray:
+        """[d_mlp, d_model]"""
+        return self._layer.down.weight.T
+
+    @property
+    def b_gate(self) -> MaybeArray:
+        """[d_mlp]"""
+        return self._layer.gate.bias
+
+    @property
+    def b_in(self) -> MaybeArray:
+        """[d_mlp]"""
+        return self._layer.up.bias
+
+    @property
+    def b_out(self) -> MaybeArray:
+        """[d_model]"""
+        return self._layer.down.bias
+
+
+class Block:
+    """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
+
+    def __init__(self, layer: Any, cfg: Config):
+        self.attn = Attention(layer, cfg)
+        self.mlp = Mlp(layer)
+        self._layer = layer
+
+    @property
+    def ln1(self) -> Norm:
+        return Norm(self._layer.input_norm)
+
+    @property
+    def ln1_post(self) -> Norm:
+        return Norm(self._layer.post_attention_norm)
+
+    @property
+    def ln2(self) -> Norm:
+        return Norm(self._layer.mlp_norm)
+
+    @property
+    def ln2_post(self) -> Norm:
+        return Norm(self._layer.post_mlp_norm)

@@ -1,0 +1,50 @@
+#include "arrays.h"
+
+#include <array>
+#include <memory>
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+using Sizes = std::array<std::size_t, Shape::kMaxRank>;
+
+Sizes sizes_of(const Shape& shape) {
+  Sizes sizes{};
+  for (int i = 0; i < shape.rank(); ++i)
+    sizes[static_cast<std::size_t>(i)] = static_cast<std::size_t>(shape[i]);
+  return sizes;
+}
+
+template <typename A>
+A owning_array(Tensor tensor) {
+  auto owned = std::make_unique<Tensor>(std::move(tensor));
+  const nb::capsule owner(owned.get(),
+                          [](void* memory) noexcept { delete static_cast<Tensor*>(memory); });
+  const Tensor& held = *owned.release();
+  const auto sizes = sizes_of(held.shape());
+  return {held.data<float>(), static_cast<std::size_t>(held.shape().rank()), sizes.data(), owner};
+}
+
+}  // namespace
+
+Array to_array(Tensor tensor) {
+  return owning_array<Array>(std::move(tensor));
+}
+
+ReadOnlyArray to_read_only_array(Tensor tensor) {
+  return owning_array<ReadOnlyArray>(std::move(tensor));
+}
+
+ReadOnlyArray view_of(ConstTensorView tensor, nb::handle owner) {
+  QKSCOPE_ASSERT(tensor.is_contiguous());
+  const auto sizes = sizes_of(tensor.shape());
+  return {tensor.data<float>(), static_cast<std::size_t>(tensor.rank()), sizes.data(), owner};
+}
+
+ReadOnlyArray view_of(std::span<const float> values, nb::handle owner) {
+  const std::size_t size = values.size();
+  return {values.data(), 1, &size, owner};
+}
+
+}  // namespace qkscope::python

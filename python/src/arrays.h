@@ -1,0 +1,24 @@
+// Tensors of the engine as NumPy arrays, without a copy.
+#pragma once
+
+#include <span>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include "core/tensor.h"
+
+namespace qkscope::python {
+
+using Array = nanobind::ndarray<nanobind::numpy, float>;
+using ReadOnlyArray = nanobind::ndarray<nanobind::numpy, const float>;
+
+// The array owns the tensor's memory from now on.
+Array to_array(Tensor tensor);
+ReadOnlyArray to_read_only_array(Tensor tensor);
+
+// Float32 memory that `owner` keeps alive.
+ReadOnlyArray view_of(ConstTensorView tensor, nanobind::handle owner);
+ReadOnlyArray view_of(std::span<const float> values, nanobind::handle owner);
+
+}  // namespace qkscope::python

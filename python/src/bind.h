@@ -1,0 +1,16 @@
+// One function per part of the engine; each adds its classes to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace qkscope::python {
+
+void bind_config(nanobind::module_& module);
+void bind_weights(nanobind::module_& module);
+void bind_model(nanobind::module_& module);
+void bind_tokenizer(nanobind::module_& module);
+void bind_capture(nanobind::module_& module);
+void bind_analysis(nanobind::module_& module);
+void bind_figures(nanobind::module_& module);
+
+}  // namespace qkscope::python

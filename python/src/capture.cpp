@@ -1,0 +1,142 @@
+// capture/run.h
+#include <exception>
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "capture/run.h"
+#include "capture/yaml_section.h"
+#include "core/error.h"
+#include "hook_runner.h"
+#include "hub/capture_inputs.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+CaptureConfig read_file(const std::string& file, const std::vector<std::string>& overrides) {
+  return read_capture_config(file, overrides);
+}
+
+CaptureConfig read_text(const std::string& yaml, const std::vector<std::string>& overrides) {
+  auto document = parse_yaml(yaml, "config");
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+const char* outcome_name(CaptureResult::Outcome outcome) {
+  using Outcome = CaptureResult::Outcome;
+  switch (outcome) {
+    case Outcome::finished:
+      return "finished";
+    case Outcome::already_finished:
+      return "already finished";
+    case Outcome::part_finished:
+      return "part finished";
+    case Outcome::interrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+// Tells Python after every batch, and takes Ctrl-C then. An exception there ends the run as an
+// interruption would, with everything kept, and comes out afterwards.
+class Watcher {
+ public:
+  explicit Watcher(nb::object call) : call_(std::move(call)) {}
+
+  const std::atomic<bool>* stop() const { return &stop_; }
+
+  void tell(const CaptureProgress& progress) {
+    const nb::gil_scoped_acquire python;
+    try {
+      check_signals();
+      if (!call_.is_none()) call_(progress);
+    } catch (const nb::python_error&) {
+      raised_ = std::current_exception();
+      stop_.store(true);
+    }
+  }
+
+  void rethrow() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  nb::object call_;
+  std::atomic<bool> stop_{false};
+  std::exception_ptr raised_;
+};
+
+CaptureResult capture(const CaptureConfig& config, const std::string& device, Shard shard,
+                      bool overwrite, nb::object progress) {
+  Watcher watcher(std::move(progress));
+  CaptureResult result;
+  {
+    const nb::gil_scoped_release other_threads_may_run;
+    fetch_capture_inputs(config, {.stop = watcher.stop()});
+    const auto plan = make_plan(config, device);
+    result = run_capture(plan, {.shard = shard,
+                                .overwrite = overwrite,
+                                .quiet = true,
+                                .stop = watcher.stop(),
+                                .on_batch = [&](const auto& done) { watcher.tell(done); }});
+  }
+  watcher.rethrow();
+  return result;
+}
+
+void bind_results(nb::module_& module) {
+  nb::class_<CaptureProgress>(module, "CaptureProgress", "How far a capture is.")
+      .def_ro("examples", &CaptureProgress::examples)
+      .def_ro("total", &CaptureProgress::total, "0 where it is not known.")
+      .def_ro("rows", &CaptureProgress::rows, "Over all heads.")
+      .def_ro("tokens", &CaptureProgress::tokens)
+      .def("__repr__", [](const CaptureProgress& p) {
+        return fmt::format("CaptureProgress(examples={}, total={}, rows={}, tokens={})", p.examples,
+                           p.total, p.rows, p.tokens);
+      });
+  nb::class_<CaptureResult>(module, "CaptureResult", "What a capture gave.")
+      .def_prop_ro(
+          "outcome", [](const CaptureResult& result) { return outcome_name(result.outcome); },
+          "'finished', 'already finished', 'part finished' or 'interrupted'.")
+      .def_ro("examples", &CaptureResult::examples)
+      .def_ro("rows", &CaptureResult::rows, "Over all heads.")
+      .def_ro("tokens", &CaptureResult::tokens)
+      .def_ro("seconds", &CaptureResult::seconds)
+      .def_ro("forward_seconds", &CaptureResult::forward_seconds)
+      .def("__repr__", [](const CaptureResult& r) {
+        return fmt::format("CaptureResult('{}', examples={}, rows={}, tokens={})",
+                           outcome_name(r.outcome), r.examples, r.rows, r.tokens);
+      });
+}
+
+}  // namespace
+
+void bind_capture(nb::module_& module) {
+  bind_results(module);
+  nb::class_<CaptureConfig>(module, "CaptureConfig")
+      .def_prop_ro("data_root", [](const CaptureConfig& config) { return config.output.data_root; })
+      .def_prop_rw(
+          "max_samples",
+          [](const CaptureConfig& config) { return config.dataset.max_samples.value_or(0); },
+          [](CaptureConfig& config, std::int64_t count) { config.dataset.max_samples = count; },
+          "0: no limit.");
+  module.def("read_capture_config", &read_file, nb::arg("file"), nb::arg("overrides"));
+  module.def("parse_capture_config", &read_text, nb::arg("yaml"), nb::arg("overrides"));
+  module.def(
+      "capture",
+      [](const CaptureConfig& config, const std::string& device,
+         std::pair<std::int64_t, std::int64_t> shard, bool overwrite, nb::object progress) {
+        return capture(config, device, {shard.first, shard.second}, overwrite, std::move(progress));
+      },
+      nb::arg("config"), nb::arg("device"), nb::arg("shard"), nb::arg("overwrite"),
+      nb::arg("progress").none());
+  module.def(
+      "merge_capture", [](const std::string& data_root) { return merge_capture(data_root, true); },
+      nb::arg("data_root"), nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace qkscope::python

@@ -1,0 +1,103 @@
+// model/config.h and model/rope.h
+#include "model/config.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "bind.h"
+#include "core/error.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+using Layers = std::vector<std::int64_t>;
+
+std::string activation_name(const ModelConfig& config) {
+  switch (config.activation) {
+    case Activation::silu:
+      return "silu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::gelu:
+      break;
+  }
+  return "gelu";
+}
+
+std::vector<std::optional<RopeConfig>> rope_by_layer(const ModelConfig& config) {
+  std::vector<std::optional<RopeConfig>> ropes;
+  for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
+    const auto* rope = config.rope(layer);
+    ropes.push_back(rope == nullptr ? std::nullopt : std::optional(*rope));
+  }
+  return ropes;
+}
+
+Array inverse_frequencies(const RopeConfig& rope, std::int64_t length) {
+  const auto frequencies = rope_frequencies(rope, length);
+  Tensor tensor({rope.dim / 2});
+  std::copy(frequencies.inverse.begin(), frequencies.inverse.end(), tensor.data<float>());
+  return to_array(std::move(tensor));
+}
+
+std::string describe(const RopeConfig& rope) {
+  return fmt::format("Rope(type='{}', theta={:g}, dim={}, factor={:g})", rope_type_name(rope.type),
+                     rope.theta, rope.dim, rope.factor);
+}
+
+std::string describe(const ModelConfig& config) {
+  return fmt::format(
+      "Config(family='{}', n_layers={}, n_heads={}, n_key_value_heads={}, d_model={}, d_head={}, "
+      "d_mlp={}, d_vocab={}, n_ctx={})",
+      config.family, config.n_layers, config.n_heads, config.n_kv_heads, config.d_model,
+      config.d_head, config.d_mlp, config.vocab_size, config.max_positions);
+}
+
+void bind_rope(nb::module_& module) {
+  nb::class_<RopeConfig>(module, "Rope", "Rotary position embedding of a layer.")
+      .def_prop_ro(
+          "type", [](const RopeConfig& rope) { return rope_type_name(rope.type); },
+          "'default', 'linear', 'dynamic', 'yarn', 'llama3' or 'longrope'.")
+      .def_ro("theta", &RopeConfig::theta)
+      .def_ro("dim", &RopeConfig::dim, "Rotated part of the head, even.")
+      .def_ro("factor", &RopeConfig::factor)
+      .def_ro("original_n_ctx", &RopeConfig::original_max)
+      .def("inv_freq", &inverse_frequencies, nb::arg("length") = 1,
+           "[dim / 2] radians per position, for a sequence of `length` tokens.")
+      .def("__repr__", [](const RopeConfig& rope) { return describe(rope); });
+}
+
+}  // namespace
+
+void bind_config(nb::module_& module) {
+  bind_rope(module);
+  nb::class_<ModelConfig>(module, "Config", "What a model is, whatever its family calls it.")
+      .def_ro("family", &ModelConfig::family)
+      .def_ro("n_layers", &ModelConfig::n_layers)
+      .def_ro("n_heads", &ModelConfig::n_heads)
+      .def_ro("n_key_value_heads", &ModelConfig::n_kv_heads)
+      .def_ro("d_model", &ModelConfig::d_model)
+      .def_ro("d_head", &ModelConfig::d_head)
+      .def_ro("d_mlp", &ModelConfig::d_mlp)
+      .def_ro("d_vocab", &ModelConfig::vocab_size)
+      .def_ro("n_ctx", &ModelConfig::max_positions, "Positions the model was made for.")
+      .def_ro("eps", &ModelConfig::norm_eps)
+      .def_ro("qk_norm", &ModelConfig::qk_norm, "q and k are normalised before RoPE.")
+      .def_ro("attn_scale", &ModelConfig::attention_scale, "Multiplies q·k.")
+      .def_prop_ro("act_fn", &activation_name)
+      .def_prop_ro("rope", &rope_by_layer, "By layer; None on a layer without RoPE (NoPE).")
+      .def_prop_ro(
+          "window",
+          [](const ModelConfig& config) {
+            Layers windows;
+            for (const auto& layer : config.layers) windows.push_back(layer.window);
+            return windows;
+          },
+          "By layer: keys that a query sees, itself included; 0: all before it.")
+      .def("__repr__", [](const ModelConfig& config) { return describe(config); });
+}
+
+}  // namespace qkscope::python

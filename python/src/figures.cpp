@@ -1,0 +1,29 @@
+// figures/draw.h
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "figures/draw.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+
+void bind_figures(nb::module_& module) {
+  nb::class_<DrawOptions>(module, "DrawOptions")
+      .def(nb::init<>())
+      .def_rw("results", &DrawOptions::results)
+      .def_rw("out", &DrawOptions::out)
+      .def_rw("only", &DrawOptions::only)
+      .def_rw("formats", &DrawOptions::formats)
+      .def_rw("report", &DrawOptions::report)
+      .def_rw("quiet", &DrawOptions::quiet);
+  nb::class_<Drawn>(module, "Drawn", "What figures() drew.")
+      .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
+      .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
+      .def_ro("report", &Drawn::report, "Path of report.html; empty when it was not asked for.");
+  module.def("draw_figures", &draw_figures, nb::arg("options"),
+             nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace qkscope::python

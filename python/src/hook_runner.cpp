@@ -1,0 +1,44 @@
+#include "hook_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "arrays.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+Tensor copy_of(ConstTensorView activation) {
+  Tensor copy(activation.shape());
+  std::memcpy(copy.view().bytes(), activation.bytes(), activation.size_bytes());
+  return copy;
+}
+
+}  // namespace
+
+void check_signals() {
+  const nb::gil_scoped_acquire python;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+std::size_t HookRunner::number_of(HookPoint point) const {
+  const auto found = std::find(points_.begin(), points_.end(), point);
+  return static_cast<std::size_t>(found - points_.begin());
+}
+
+void HookRunner::see(HookPoint point, ConstTensorView activation) {
+  Tensor copy = copy_of(activation);
+  const nb::gil_scoped_acquire python;
+  call_(number_of(point), to_array(std::move(copy)));
+}
+
+void HookRunner::edit(HookPoint point, TensorView activation) {
+  Tensor copy = copy_of(activation);
+  const nb::gil_scoped_acquire python;
+  const Array array = to_array(std::move(copy));
+  call_(number_of(point), array);
+  std::memcpy(activation.bytes(), array.data(), activation.size_bytes());
+}
+
+}  // namespace qkscope::python

@@ -1,0 +1,47 @@
+// Observers that live in Python: both end the pass on Ctrl-C.
+#pragma once
+
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "forward/collector.h"
+#include "forward/hooks.h"
+
+namespace qkscope::python {
+
+// Throws KeyboardInterrupt, or what another handler raised, where a signal has come.
+void check_signals();
+
+class InterruptibleCollector : public Collector {
+ public:
+  using Collector::Collector;
+  void begin_layer(std::int64_t) override { check_signals(); }
+};
+
+// Hands every point it wants to a Python function.
+class HookRunner : public Observer {
+ public:
+  // call(number of the point, array) gets an array of its own, which it may keep; what it holds
+  // when the call returns goes back into the pass.
+  HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
+             nanobind::callable call)
+      : points_(std::move(points)), score_rows_(std::move(score_rows)), call_(std::move(call)) {}
+
+  void begin_layer(std::int64_t) override { check_signals(); }
+  bool wants(HookPoint point) const override { return number_of(point) < points_.size(); }
+  // Nothing is computed from the logits: there is nothing to take back.
+  bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
+  void see(HookPoint point, ConstTensorView activation) override;
+  void edit(HookPoint point, TensorView activation) override;
+  std::span<const std::int64_t> score_rows() const override { return score_rows_; }
+
+ private:
+  std::size_t number_of(HookPoint point) const;
+
+  std::vector<HookPoint> points_;
+  std::vector<std::int64_t> score_rows_;
+  nanobind::callable call_;
+};
+
+}  // namespace qkscope::python

@@ -1,0 +1,71 @@
+// model/weights.h
+#include "model/weights.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "bind.h"
+#include "core/convert.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+// float32 as it lies in the file is shown; anything else is widened into an array of its own.
+nb::object matrix_array(const Matrix& matrix, nb::handle owner) {
+  if (matrix.values.dtype() == DType::f32 && matrix.scale == 1.0f)
+    return nb::cast(view_of(matrix.values, owner));
+  Tensor widened = to_float32(matrix.values);
+  if (matrix.scale != 1.0f)
+    for (std::int64_t i = 0; i < widened.size(); ++i) widened.data<float>()[i] *= matrix.scale;
+  return nb::cast(to_read_only_array(std::move(widened)));
+}
+
+nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
+  if (values.empty()) return nb::none();
+  return nb::cast(view_of(values, owner));
+}
+
+// A getter of a field that needs its owner to stay.
+template <typename Owner, typename Field, typename Show>
+auto shown(Field Owner::*field, Show show) {
+  return [field, show](nb::pointer_and_handle<Owner> self) { return show(self.p->*field, self.h); };
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& module) {
+  nb::class_<Linear>(module, "Linear")
+      .def_prop_ro(
+          "weight",
+          [](nb::pointer_and_handle<Linear> self) { return matrix_array(self.p->weight, self.h); },
+          "[out, in]")
+      .def_prop_ro("bias", shown(&Linear::bias, vector_array), "[out] or None");
+  nb::class_<LayerWeights>(module, "LayerWeights")
+      .def_ro("q", &LayerWeights::q)
+      .def_ro("k", &LayerWeights::k)
+      .def_ro("v", &LayerWeights::v)
+      .def_ro("o", &LayerWeights::o)
+      .def_ro("gate", &LayerWeights::gate)
+      .def_ro("up", &LayerWeights::up)
+      .def_ro("down", &LayerWeights::down)
+      .def_prop_ro("input_norm", shown(&LayerWeights::input_norm, vector_array))
+      .def_prop_ro("mlp_norm", shown(&LayerWeights::mlp_norm, vector_array))
+      .def_prop_ro("q_norm", shown(&LayerWeights::q_norm, vector_array))
+      .def_prop_ro("k_norm", shown(&LayerWeights::k_norm, vector_array))
+      .def_prop_ro("post_attention_norm", shown(&LayerWeights::post_attention_norm, vector_array))
+      .def_prop_ro("post_mlp_norm", shown(&LayerWeights::post_mlp_norm, vector_array));
+  nb::class_<ModelWeights>(module, "Weights")
+      .def_prop_ro("embedding", shown(&ModelWeights::embedding, matrix_array), "[rows, d_model]")
+      .def_prop_ro("head", shown(&ModelWeights::head, matrix_array), "[d_vocab, d_model]")
+      .def_prop_ro("final_norm", shown(&ModelWeights::final_norm, vector_array))
+      .def(
+          "layer",
+          [](const ModelWeights& weights, std::size_t index) -> const LayerWeights& {
+            return weights.layers.at(index);
+          },
+          nb::arg("index"), nb::rv_policy::reference_internal);
+}
+
+}  // namespace qkscope::python

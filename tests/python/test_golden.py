@@ -1,0 +1,75 @@
+"""The numbers of transformers and of TransformerLens, through the package."""
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, ROOT
+from safetensors.numpy import load_file
+
+import qkscope
+
+TRANSFORMERS = sorted(path.parent.name for path in GOLDEN.glob("*/golden.safetensors"))
+LENS = sorted((ROOT / "tests/python/transformer_lens").glob("*.safetensors"))
+
+
+def assert_close(ours, theirs, tolerance, name):
+    """Masked scores are -infinity here, and that or a huge negative number there."""
+    hidden = theirs < -1e30
+    np.testing.assert_array_equal(np.isneginf(ours), hidden, err_msg=name)
+    np.testing.assert_allclose(ours[~hidden], theirs[~hidden], atol=tolerance, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("case", TRANSFORMERS)
+def test_transformers(case):
+    golden = load_file(GOLDEN / case / "golden.safetensors")
+    rows, pattern_rows = golden.pop("rows"), golden.pop("pattern_rows")
+    ids = golden.pop("token_ids")
+    squares = [name for name in golden if name.endswith(("pattern", "scores"))]
+    others = [name for name in golden if name not in squares]
+    model = qkscope.load(GOLDEN / case)
+    for names, positions in ((others, rows), (squares, pattern_rows)):
+        if names:
+            for name, array in model.run_with_cache(ids, names, positions=positions).items():
+                assert_close(array, golden[name], 2e-4, name)  # docs/numerics.md
+
+
+@pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
+def test_transformer_lens_values(path):
+    """The same names and shapes, and values within 1e-4."""
+    golden = load_file(path)
+    model = qkscope.load(GOLDEN / path.stem)
+    ours = model.run_with_cache(golden["token_ids"])
+    # TransformerLens shows norms before their weights, as a model with folded norms does.
+    folded = qkscope.load(GOLDEN / path.stem, fold_norms=True).run_with_cache(golden["token_ids"])
+    names = [name for name in golden if "hook_" in name or name == "logits"]
+    assert len(names) > 30
+    for name in names:
+        array = folded[name] if name.endswith("hook_normalized") else ours[name]
+        assert array.shape == golden[name].shape, name
+        assert_close(array, golden[name], 1e-4, name)
+
+
+@pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
+def test_transformer_lens_edits(path):
+    golden = load_file(path)
+    model = qkscope.load(GOLDEN / path.stem)
+    ids = golden["token_ids"]
+    other = model.run_with_cache(golden["other_ids"])
+
+    def ablate(z, hook):
+        z[:, 1] = 0
+
+    def patch(residual, hook):
+        residual[3] = other[hook.name][3]
+
+    def freeze(pattern, hook):
+        return other[hook.name]
+
+    plain = model(ids)
+    for kind, name, function in (
+        ("ablated", "blocks.1.attn.hook_z", ablate),
+        ("patched", "blocks.1.hook_resid_pre", patch),
+        ("frozen", "blocks.0.attn.hook_pattern", freeze),
+    ):
+        logits = model.run_with_hooks(ids, [(name, function)])
+        assert np.abs(logits - plain).max() > 1e-3, kind
+        assert_close(logits, golden[kind], 1e-4, kind)

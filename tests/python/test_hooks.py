@@ -1,0 +1,189 @@
+"""Hooks that look, hooks that change."""
+
+import signal
+import threading
+import traceback
+
+import numpy as np
+import pytest
+from conftest import some_ids
+
+import qkscope
+
+
+def everything(name):
+    return True
+
+
+def same_bits(a, b):
+    return a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("function", [lambda a: None, lambda a: a, lambda a: a.copy()], ids=["looks", "returns", "writes"])
+def test_what_is_not_changed_keeps_every_bit(tiny, function):
+    for ids in (some_ids(tiny, 33), np.stack([some_ids(tiny, 33), some_ids(tiny, 33, 1)])):
+        assert same_bits(tiny.run_with_hooks(ids, [(everything, function)]), tiny(ids))
+
+
+def test_writing_back_in_place_keeps_every_bit(tiny):
+    def rewrite(activation, hook):
+        kept = activation.copy()
+        activation[...] = 0
+        activation[...] = kept
+
+    ids = some_ids(tiny, 33)
+    assert same_bits(tiny.run_with_hooks(ids, [(everything, rewrite)]), tiny(ids))
+
+
+def test_in_place_and_returned_are_the_same_edit(tiny):
+    ids = some_ids(tiny, 12)
+
+    def in_place(z, hook):
+        z[:, 0] = 0
+
+    def returned(z, hook):
+        return np.where(np.arange(z.shape[1])[:, None] == 0, np.float32(0), z)
+
+    name = "blocks.0.attn.hook_z"
+    edited = tiny.run_with_hooks(ids, [(name, in_place)])
+    assert same_bits(edited, tiny.run_with_hooks(ids, [(name, returned)]))
+    assert not same_bits(edited, tiny(ids))
+
+
+def test_a_zero_pattern_is_a_zero_z(tiny):
+    ids = some_ids(tiny, 12)
+    zero = lambda activation: activation * 0  # noqa: E731
+    assert same_bits(
+        tiny.run_with_hooks(ids, [("blocks.0.attn.hook_pattern", zero)]),
+        tiny.run_with_hooks(ids, [("blocks.0.attn.hook_z", zero)]),
+    )
+
+
+def test_masking_scores_hides_a_key(demo):
+    """Scores are edited before the softmax; only the query that was asked for changes."""
+    ids = some_ids(demo, 12)
+    patterns = []
+
+    def hide(scores, hook):  # [head, 1, key]
+        scores[:, 0, 2] = -np.inf
+
+    hooks = [("blocks.0.attn.hook_attn_scores", hide), ("blocks.0.attn.hook_pattern", patterns.append)]
+    edited = demo.run_with_hooks(ids, hooks, positions=5)
+    assert patterns[0].shape == (8, 1, 12) and (patterns[0][:, 0, 2] == 0).all()
+    np.testing.assert_allclose(patterns[0].sum(-1), 1, rtol=1e-5)
+    plain = demo(ids)
+    assert same_bits(edited[:5], plain[:5]) and not same_bits(edited[5], plain[5])
+
+
+def test_functions_at_one_point_follow_each_other(demo):
+    ids = some_ids(demo, 6)
+    seen = []
+    hooks = [
+        ("hook_embed", lambda a: a * 2),
+        ("hook_embed", lambda a, hook: seen.append((hook.name, hook.layer(), a.copy()))),
+        ("blocks.3.hook_resid_pre", lambda a, hook: seen.append((hook.name, hook.layer(), None))),
+    ]
+    demo.run_with_hooks(ids, hooks)
+    assert [entry[:2] for entry in seen] == [("hook_embed", -1), ("blocks.3.hook_resid_pre", 3)]
+    np.testing.assert_array_equal(seen[0][2], demo.run_with_cache(ids, "hook_embed")["hook_embed"] * 2)
+
+
+def test_an_array_can_be_kept(demo):
+    kept = []
+    ids = some_ids(demo, 50)
+    demo.run_with_hooks(ids, [("blocks.*.hook_resid_pre", kept.append)])
+    for layer, array in enumerate(kept):
+        name = f"blocks.{layer}.hook_resid_pre"
+        assert same_bits(array, demo.run_with_cache(ids, name)[name])
+
+
+def test_logits_can_be_edited(demo):
+    assert (demo.run_with_hooks([1, 2], [("logits", lambda a: a * 0)]) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
+        (lambda z: z.astype(np.float64), "blocks.2.attn.hook_z.*float64, expected float32"),
+        (lambda z: "z", "expected float32"),
+    ],
+)
+def test_a_wrong_answer_says_which(demo, function, message):
+    with pytest.raises(qkscope.Error, match=message):
+        demo.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
+
+
+def test_hooks_that_are_no_pairs(demo):
+    with pytest.raises(qkscope.Error, match="pairs"):
+        demo.run_with_hooks([1], ["blocks.0.attn.hook_z"])
+    with pytest.raises(qkscope.Error, match="not a function"):
+        demo.run_with_hooks([1], [("blocks.0.attn.hook_z", 3)])
+    with pytest.raises(qkscope.Error, match="did you mean"):
+        demo.run_with_hooks([1], [("blocks.0.attn.hook_zz", print)])
+
+
+def test_an_exception_arrives_with_its_traceback_and_the_model_goes_on(demo):
+    def broken_hook(activation, hook):
+        raise KeyError("mine")
+
+    before = demo([1, 2, 3])
+    with pytest.raises(KeyError, match="mine") as caught:
+        demo.run_with_hooks([1, 2, 3], [("blocks.4.mlp.hook_post", broken_hook)])
+    assert "broken_hook" in "".join(traceback.format_tb(caught.value.__traceback__))
+    assert same_bits(demo([1, 2, 3]), before)
+
+
+def test_a_hook_may_run_the_model(demo):
+    inner = []
+    demo.run_with_hooks([1, 2], [("blocks.0.hook_resid_pre", lambda a: inner.append(demo([1, 2])))])
+    assert same_bits(inner[0], demo([1, 2]))
+
+
+@pytest.mark.parametrize("run", [
+    lambda model, ids: model.run_with_cache(ids, "logits", positions=0),
+    lambda model, ids: model.run_with_hooks(ids, []),
+], ids=["cache", "hooks"])
+def test_ctrl_c_ends_a_pass(demo, run):
+    ids = some_ids(demo, 8000)
+    before = demo([1, 2])
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(demo, ids)
+    timer.join()
+    assert same_bits(demo([1, 2]), before)
+
+
+def test_other_threads_run_meanwhile(demo):
+    """The GIL is free while the engine computes: a thread counts on."""
+    ids = some_ids(demo, 3000)
+    done = threading.Event()
+    counted = []
+
+    def count():
+        while not done.wait(0.001):
+            counted.append(1)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    demo.run_with_cache(ids, "blocks.7.hook_resid_post")
+    done.set()
+    thread.join()
+    assert len(counted) > 5
+
+
+def test_threads_run_one_model_side_by_side(demo):
+    ids = [some_ids(demo, 200, seed) for seed in range(4)]
+    alone = [demo(sequence) for sequence in ids]
+    together = [None] * 4
+
+    def work(i):
+        together[i] = demo.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same_bits(a, b) for a, b in zip(alone, together))

@@ -1,0 +1,68 @@
+"""What runs cost in memory. Each measurement is a process of its own, so that its peak is its own."""
+
+import os
+import subprocess
+import sys
+
+from conftest import DEMO
+
+PEAK = """
+import resource
+import numpy as np
+import qkscope
+model = qkscope.load({folder!r})
+ids = np.arange({length}) % model.cfg.d_vocab
+{run}
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+# Pages that the allocator and the interpreter round up to.
+SLACK = 3 << 20
+
+
+def peak(length, run):
+    script = PEAK.format(folder=str(DEMO), length=length, run=run)
+    return int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+
+
+def test_one_layer_at_32k_costs_its_tensor():
+    """Against the same pass that keeps one row of it."""
+    name, length = "blocks.0.attn.hook_rot_q", 32768
+    tensor = length * 8 * 16 * 4
+    one_row = peak(length, f"model.run_with_cache(ids, {name!r}, positions=0)")
+    whole = peak(length, f"model.run_with_cache(ids, {name!r})")
+    print(f"32768 tokens: {(whole - one_row) / 2**20:.1f} MiB for a tensor of {tensor / 2**20:.1f} MiB")
+    assert whole - one_row < tensor + SLACK
+
+
+def test_an_editing_hook_costs_its_tensor():
+    name, length = "blocks.1.mlp.hook_pre", 2048  # wide: [pos, d_mlp]
+    tensor = length * 224 * 4
+    looked = peak(length, f"model.run_with_cache(ids, [{name!r}, 'logits'], positions=0)")
+    edited = peak(length, f"model.run_with_hooks(ids, [({name!r}, lambda a: None)])")
+    logits = length * 1024 * 4  # what the second one keeps of them
+    print(f"2048 tokens: {(edited - looked - logits) / 2**20:.1f} MiB for a tensor of {tensor / 2**20:.1f} MiB")
+    assert edited - looked < tensor + logits + SLACK
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_hundred_caches_do_not_grow(demo):
+    ids = list(range(200))
+
+    def run():
+        cache = demo.run_with_cache(ids)
+        demo.run_with_hooks(ids, [("blocks.*.attn.hook_pattern", lambda a: a)])
+        return sum(array.nbytes for array in cache.values())
+
+    for _ in range(5):
+        size = run()
+    before = resident()
+    for _ in range(100):
+        run()
+    grown = resident() - before
+    print(f"100 caches of {size / 2**20:.1f} MiB: {grown / 2**20:+.1f} MiB")
+    assert grown < size  # a leak would be a hundred times that

@@ -1,0 +1,107 @@
+"""Loading, tokens, caches."""
+
+import numpy as np
+import pytest
+from conftest import DEMO, some_ids
+
+import qkscope
+
+TEXT = "The sea was calm and the old man sat by the fire."
+
+
+def test_cfg_says_what_the_model_is(demo):
+    cfg = demo.cfg
+    assert (cfg.n_layers, cfg.n_heads, cfg.n_key_value_heads) == (8, 8, 2)
+    assert (cfg.d_model, cfg.d_head, cfg.d_mlp, cfg.d_vocab) == (128, 16, 224, 1024)
+    assert [layer for layer, rope in enumerate(cfg.rope) if rope is None] == [3, 7]
+    expected = cfg.rope[0].theta ** (-np.arange(8) / 8)
+    np.testing.assert_allclose(cfg.rope[0].inv_freq(), expected, rtol=1e-6)
+
+
+def test_tokens_go_there_and_back(demo):
+    tokens = demo.to_tokens(TEXT)
+    assert tokens.dtype == np.int32 and demo.to_string(tokens) == TEXT
+    assert "".join(demo.to_str_tokens(TEXT)) == TEXT
+    assert len(demo.to_tokens(TEXT, max_length=3)) == 3
+
+
+def test_the_cache_has_every_hook_point_in_order(tiny):
+    ids = some_ids(tiny, 9)
+    cache = tiny.run_with_cache(ids)
+    cfg = tiny.cfg
+    assert list(cache) == tiny.hook_names()
+    assert all(array.dtype == np.float32 for array in cache.values())
+    assert cache["blocks.0.attn.hook_rot_k"].shape == (9, cfg.n_key_value_heads, cfg.d_head)
+    assert cache["blocks.0.attn.hook_pattern"].shape == (cfg.n_heads, 9, 9)
+    assert cache["blocks.0.mlp.hook_post"].shape == (9, cfg.d_mlp)
+    np.testing.assert_array_equal(cache["logits"], tiny(ids))
+
+
+def test_a_batch_has_a_leading_dimension_and_the_bits_of_each_alone(tiny):
+    ids = np.stack([some_ids(tiny, 12, seed) for seed in (1, 2, 3)])
+    together = tiny.run_with_cache(ids)
+    for row, sequence in enumerate(ids):
+        for name, array in tiny.run_with_cache(sequence).items():
+            np.testing.assert_array_equal(together[name][row], array, err_msg=name)
+
+
+@pytest.mark.parametrize("positions", [3, -1, [0, 5, 2], slice(1, 8, 2), np.array([4, 4])])
+def test_positions_are_rows_of_the_whole(demo, positions):
+    ids = np.stack([some_ids(demo, 10), some_ids(demo, 10, 1)])
+    chosen = np.atleast_1d(np.arange(10)[positions])
+    whole = demo.run_with_cache(ids, ["blocks.0.*", "logits"])
+    for name, array in demo.run_with_cache(ids, ["blocks.0.*", "logits"], positions=positions).items():
+        axis = 2 if name.endswith(("pattern", "scores")) else 1
+        np.testing.assert_array_equal(array, np.take(whole[name], chosen, axis), err_msg=name)
+
+
+def test_names_are_names_patterns_lists_and_functions(demo):
+    ids = some_ids(demo, 4)
+    every_q = [f"blocks.{layer}.attn.hook_q" for layer in range(8)]
+    assert list(demo.run_with_cache(ids, "blocks.*.attn.hook_q")) == every_q
+    assert list(demo.run_with_cache(ids, lambda name: name.endswith("hook_q"))) == every_q
+    assert list(demo.run_with_cache(ids, ["logits", "blocks.2.attn.hook_q"])) == ["blocks.2.attn.hook_q", "logits"]
+
+
+def test_stop_at_layer_leaves_later_ones_out(demo):
+    ids = some_ids(demo, 4)
+    names = demo.run_with_cache(ids, stop_at_layer=2)
+    assert list(names)[0] == "hook_embed" and list(names)[-1] == "blocks.1.hook_resid_post"
+    assert list(demo.run_with_cache(ids, stop_at_layer=-6)) == list(names)
+
+
+def test_input_of_other_libraries_is_taken(demo):
+    ids = some_ids(demo, 5)
+    np.testing.assert_array_equal(demo(ids.tolist()), demo(ids.astype(np.uint16)))
+    np.testing.assert_array_equal(demo(TEXT), demo(demo.to_tokens(TEXT)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.run_with_cache([1], "blocks.0.attn.hook_rot_w"), "did you mean 'blocks.0.attn.hook_rot_q'"),
+        (lambda m: m.run_with_cache([1], lambda name: False), "accepts no hook point"),
+        (lambda m: m.run_with_cache([1, 2], positions=2), "positions 0 to 1"),
+        (lambda m: m.run_with_cache([1, 2], positions=[]), "names no position"),
+        (lambda m: m.run_with_cache([1], stop_at_layer=9), "layers 0 to 7"),
+        (lambda m: m.run_with_cache([1], "logits", stop_at_layer=3), "comes before it"),
+        (lambda m: m([1, 1024]), "token id 1024 at position 1"),
+        (lambda m: m([-1]), "expected 0 to 1023"),
+        (lambda m: m([]), r"shape \[0\]"),
+        (lambda m: m([0.5]), "float64"),
+        (lambda m: m.run_with_cache(np.zeros(40000, int), "blocks.0.attn.hook_pattern"), "positions="),
+        (lambda m: qkscope.load(DEMO, device="cuda:0"), "no CUDA backend"),
+        (lambda m: qkscope.load(DEMO, device="tpu"), "expected 'auto' or 'cpu'"),
+        (lambda m: qkscope.load(DEMO, dtype="int8"), "expected 'float32'"),
+        (lambda m: qkscope.load("no/such-model"), "Hugging Face cache"),
+        (lambda m: qkscope.load(DEMO, config_overrides={"hidden_size": 7}), "hidden_size|shape"),
+    ],
+)
+def test_mistakes_are_named(demo, call, message):
+    with pytest.raises(qkscope.Error, match=message):
+        call(demo)
+
+
+def test_half_types_are_accepted_with_a_warning():
+    with pytest.warns(UserWarning, match="computes in float32"):
+        qkscope.load(DEMO, dtype="bfloat16")

@@ -1,0 +1,19 @@
+"""The notebooks of examples/ run from the first cell to the last."""
+
+import nbformat
+import pytest
+from conftest import ROOT
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path):
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    assert any(cell.get("outputs") for cell in notebook.cells)
+
+
+def test_there_are_two():
+    assert len(NOTEBOOKS) == 2

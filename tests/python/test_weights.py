@@ -1,0 +1,91 @@
+"""Weights in the shapes of TransformerLens: what the hook points show follows from them."""
+
+import numpy as np
+import pytest
+from conftest import DEMO, GOLDEN, some_ids
+
+import qkscope
+
+# Both sides sum in float32, in different orders.
+TOLERANCE = 2e-4
+
+
+def plus(product, bias):
+    return product if bias is None else product + bias
+
+
+def runs_on_text(model):
+    return [i for i in range(model.cfg.n_layers) if f"blocks.{i}.attn.hook_q" in model.hook_names()]
+
+
+def test_projections_follow_from_the_weights(tiny):
+    cache = tiny.run_with_cache(some_ids(tiny, 7))
+    for i in runs_on_text(tiny):
+        attn = tiny.blocks[i].attn
+        x = cache[f"blocks.{i}.ln1.hook_normalized"]
+        for letter in "qkv":
+            weight, bias = getattr(attn, f"W_{letter.upper()}"), getattr(attn, f"b_{letter.upper()}")
+            expected = plus(np.einsum("pm,hmd->phd", x, weight), bias)
+            np.testing.assert_allclose(cache[f"blocks.{i}.attn.hook_{letter}"], expected, atol=TOLERANCE)
+
+
+def test_the_mlp_follows_from_the_weights(tiny):
+    cache = tiny.run_with_cache(some_ids(tiny, 7))
+    for i in runs_on_text(tiny):
+        mlp, at = tiny.blocks[i].mlp, f"blocks.{i}."
+        x = cache[at + "ln2.hook_normalized"]
+        np.testing.assert_allclose(cache[at + "mlp.hook_pre"], plus(x @ mlp.W_gate, mlp.b_gate), atol=TOLERANCE)
+        np.testing.assert_allclose(cache[at + "mlp.hook_pre_linear"], plus(x @ mlp.W_in, mlp.b_in), atol=TOLERANCE)
+
+
+def test_output_projection_and_ends():
+    model = qkscope.load(GOLDEN / "llama_bias")  # has no norm after the output projection
+    ids = some_ids(model, 7)
+    cache = model.run_with_cache(ids)
+    attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
+    out = plus(np.einsum("phd,hdm->pm", cache["blocks.1.attn.hook_z"], attn.W_O), attn.b_O)
+    np.testing.assert_allclose(cache["blocks.1.hook_attn_out"], out, atol=TOLERANCE)
+    out = plus(cache["blocks.1.mlp.hook_post"] @ mlp.W_out, mlp.b_out)
+    np.testing.assert_allclose(cache["blocks.1.hook_mlp_out"], out, atol=TOLERANCE)
+    np.testing.assert_array_equal(cache["hook_embed"], model.W_E[ids])
+    np.testing.assert_allclose(cache["logits"], cache["ln_final.hook_normalized"] @ model.W_U, atol=TOLERANCE)
+
+
+def test_norms_are_there(tiny):
+    cfg, block = tiny.cfg, tiny.blocks[runs_on_text(tiny)[0]]
+    assert block.ln1.w.shape == block.ln2.w.shape == tiny.ln_final.w.shape == (cfg.d_model,)
+    assert (block.attn.q_norm.w is not None) == (block.attn.k_norm.w is not None) == cfg.qk_norm
+
+
+def test_grouped_heads_expand(demo):
+    attn = demo.blocks[0].attn
+    expanded = attn.expanded("W_K")
+    assert attn.W_K.shape == (2, 128, 16) and expanded.shape == (8, 128, 16)
+    np.testing.assert_array_equal(expanded[5], attn.W_K[1])
+    assert attn.expanded("b_K") is None
+    with pytest.raises(qkscope.Error, match="expected W_K"):
+        attn.expanded("W_Q")
+
+
+def test_float32_weights_are_views_that_outlive_the_model():
+    model = qkscope.load(GOLDEN / "llama_gqa")
+    weight = model.blocks[0].attn.W_Q
+    assert weight.base is not None and not weight.flags.owndata
+    before = weight.copy()
+    del model
+    np.testing.assert_array_equal(weight, before)
+
+
+def test_weights_are_read_only(demo):
+    for weight in (demo.W_E, demo.blocks[0].attn.W_Q, demo.blocks[0].ln1.w):
+        with pytest.raises(ValueError, match="read-only"):
+            weight[0] = 0
+
+
+def test_folded_norms_are_ones_and_the_logits_stay(demo):
+    folded = qkscope.load(DEMO, fold_norms=True)
+    ids = some_ids(demo, 40)
+    np.testing.assert_allclose(folded(ids), demo(ids), atol=TOLERANCE)
+    assert (folded.blocks[3].ln1.w == 1).all() and (folded.ln_final.w == 1).all()
+    expected = demo.blocks[3].attn.W_Q * demo.blocks[3].ln1.w[:, None]
+    np.testing.assert_allclose(folded.blocks[3].attn.W_Q, expected, rtol=1e-6)
