@@ -16,7 +16,7 @@ OverviewRow row(const std::string& label, double r_q) {
 }
 
 TEST(Published, HoldsTenCheckpointsWithNamesOfTheOverview) {
-  const auto& published = published_runs("smollm3");
+  const auto published = published_runs("smollm3");
   ASSERT_EQ(published.size(), 10u);
   std::set<std::string> names;
   for (const auto& measure : overview_measures()) names.insert(measure.name);
