@@ -1,7 +1,5 @@
 #include "sweep/inputs.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -11,7 +9,7 @@
 namespace qkscope {
 
 SweepInputs::SweepInputs(std::vector<const SweepRun*> runs, FetchOptions options, bool evict)
-    : runs_(std::move(runs)), options_(options), evict_(evict) {}
+    : runs_(std::move(runs)), options_(options), evict_(evict), released_(runs_.size()) {}
 
 void SweepInputs::fetch(std::size_t i) {
   if (ahead_.valid()) ahead_.wait();
@@ -30,19 +28,16 @@ void SweepInputs::fetch_ahead(std::size_t i) {
 }
 
 void SweepInputs::release(std::size_t i) {
-  if (!evict_ || needed_after(i)) return;
+  if (!evict_) return;
+  const std::lock_guard lock(mutex_);
+  released_[i] = true;
   const auto& model = runs_[i]->capture.model;
+  for (std::size_t other = 0; other < runs_.size(); ++other) {
+    const auto& its = runs_[other]->capture.model;
+    if (!released_[other] && its.name == model.name && its.revision == model.revision) return;
+  }
   const auto freed = evict_weights(model.name, model.revision.value_or(""));
   if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
-}
-
-bool SweepInputs::needed_after(std::size_t i) const {
-  const auto& model = runs_[i]->capture.model;
-  return std::any_of(runs_.begin() + static_cast<std::ptrdiff_t>(i) + 1, runs_.end(),
-                     [&](const SweepRun* later) {
-                       return later->capture.model.name == model.name &&
-                              later->capture.model.revision == model.revision;
-                     });
 }
 
 }  // namespace qkscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <future>
+#include <mutex>
 #include <vector>
 
 #include "hub/fetch.h"
@@ -12,7 +13,7 @@ namespace qkscope {
 class SweepInputs {
  public:
   // `runs` in the order in which they will be taken. With `evict` the weights of a checkpoint leave
-  // the cache when no later run needs them.
+  // the cache when every run of it is released.
   SweepInputs(std::vector<const SweepRun*> runs, FetchOptions options, bool evict);
 
   // Returns when checkpoint, tokenizer and dataset of run i are there.
@@ -21,14 +22,15 @@ class SweepInputs {
   // Begins to fetch for run i and returns. What goes wrong shows in fetch(i).
   void fetch_ahead(std::size_t i);
 
+  // Run i is captured, now or long ago. May be called from several threads.
   void release(std::size_t i);
 
  private:
-  bool needed_after(std::size_t i) const;
-
   std::vector<const SweepRun*> runs_;
   FetchOptions options_;
   bool evict_;
+  std::mutex mutex_;
+  std::vector<bool> released_;
   std::future<void> ahead_;  // waits for its thread when it is destroyed
 };
 

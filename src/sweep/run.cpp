@@ -103,8 +103,9 @@ class Sweep {
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
     if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
-    if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (!captured && !capture(i)) return Outcome::interrupted;
+    inputs_.release(i);
+    if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (stopped()) return Outcome::interrupted;
     const double started = steady_seconds();
     const auto results = folder_.results(run.label);
@@ -127,9 +128,7 @@ class Sweep {
     const auto result = run_capture(
         make_plan(config),
         {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    if (result.outcome == CaptureResult::Outcome::interrupted) return false;
-    inputs_.release(i);
-    return true;
+    return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
   // The download for the next run goes on while this one computes.

@@ -56,6 +56,12 @@ class Sweep(HubTestCase):
         self.sweep("--evict")  # all done: nothing is downloaded again
         self.assertEqual(len([r for r in self.hub.requests if "model.safetensors" in r.path and r.method == "GET"]), asked)
 
+    def test_evicts_what_an_earlier_sweep_left(self):
+        self.sweep()
+        self.assertTrue(self.weights(1) and self.weights(2))
+        self.sweep("--evict", "--jobs", "2")
+        self.assertFalse(self.weights(1) or self.weights(2))
+
     def test_a_missing_branch_fails_its_run_alone(self):
         text = SWEEP.replace("step-1}", "step-9}")
         (self.folder / "sweep.yaml").write_text(text)
