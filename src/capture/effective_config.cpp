@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "capture/config.h"
-#include "corpus/blake2b.h"
+#include "core/blake2b.h"
 
 namespace qkscope {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "corpus/blake2b.h"
+#include "core/blake2b.h"
 
 namespace qkscope {
 

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <functional>
 
+#include "core/blake2b.h"
 #include "core/folder.h"
 #include "core/log.h"
 #include "core/mapped_file.h"
 #include "core/output_file.h"
 #include "core/thread_pool.h"
 #include "core/version.h"
-#include "corpus/blake2b.h"
 
 namespace qkscope {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/blake2b.h"
 #include "core/output_file.h"
-#include "corpus/blake2b.h"
 #include "error_message.h"
 #include "temporary_folder.h"
 

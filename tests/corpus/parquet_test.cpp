@@ -1,8 +1,8 @@
 // Parquet files that Python wrote: string types, codecs, ids.
 #include <gtest/gtest.h>
 
+#include "core/blake2b.h"
 #include "core/output_file.h"
-#include "corpus/blake2b.h"
 #include "corpus/corpus.h"
 #include "error_message.h"
 #include "python.h"

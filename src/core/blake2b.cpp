@@ -1,4 +1,4 @@
-#include "corpus/blake2b.h"
+#include "core/blake2b.h"
 
 #include <algorithm>
 #include <array>
