@@ -28,6 +28,8 @@ VOCABULARY = 1024
 END = "<|end_of_text|>"
 BOOK_CHARACTERS = 9000  # a book has more than BOOK_TOKENS tokens
 BOOK_TOKENS = 2305
+TOKENS_PER_STEP = 16384
+FROM_START = 0.5  # share of the windows that begin where a book begins
 TRAINING_SEED = "training"
 CAPTURE_SEED = "capture"
 
@@ -87,18 +89,17 @@ def encode_books(tokenizer, texts):
     return torch.tensor([row[:BOOK_TOKENS] for row in ids])
 
 
-def model_config(stage, options):
+def model_config(stage):
     return SmolLM3Config(
         vocab_size=VOCABULARY,
-        hidden_size=options.width,
-        intermediate_size=options.mlp,
+        hidden_size=128,
+        intermediate_size=224,
         num_hidden_layers=8,
         num_attention_heads=8,
         num_key_value_heads=2,
         max_position_embeddings=stage.context,
         rope_parameters={"rope_type": "default", "rope_theta": stage.theta},
         no_rope_layer_interval=4,
-        initializer_range=options.spread,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=0,
@@ -107,28 +108,21 @@ def model_config(stage, options):
     )
 
 
-def batches(books, stage, options, generator):
+def batches(books, stage, generator):
     """Endless (sequences, context + 1) windows; some begin where a book begins."""
-    count = options.tokens // stage.context
+    count = TOKENS_PER_STEP // stage.context
     window = torch.arange(stage.context + 1, device=books.device)
     while True:
         which = torch.randint(len(books), (count, 1), generator=generator, device=books.device)
         start = torch.randint(BOOK_TOKENS - stage.context, (count, 1), generator=generator, device=books.device)
-        start[: round(count * options.from_start)] = 0
+        start[: round(count * FROM_START)] = 0
         yield books[which, start + window]
 
 
-def optimizer_of(model, options):
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": options.decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.95), fused=True)
-
-
-def learning_rate(stage, step, options):
+def learning_rate(stage, step):
     first, last = stage.rate
     warm = min(1.0, step / 100)
-    return options.rate * warm * (first + (last - first) * step / stage.steps)
+    return warm * (first + (last - first) * step / stage.steps)
 
 
 def save(model, tokenizer, folder):
@@ -142,12 +136,12 @@ def save(model, tokenizer, folder):
 
 def train_stage(model, stage, books, tokenizer, options):
     generator = torch.Generator(books.device).manual_seed(options.seed)
-    optimizer = optimizer_of(model, options)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     keep = {max(1, round(step * options.scale)): label for step, label in stage.checkpoints.items()}
     steps = max(keep)
-    for step, batch in zip(range(1, steps + 1), batches(books, stage, options, generator)):
+    for step, batch in zip(range(1, steps + 1), batches(books, stage, generator)):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(stage, step / options.scale, options)
+            group["lr"] = learning_rate(stage, step / options.scale)
         with torch.autocast(books.device.type, dtype=torch.bfloat16):
             logits = model(input_ids=batch[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
@@ -158,8 +152,6 @@ def train_stage(model, stage, books, tokenizer, options):
         if step in keep:
             save(model, tokenizer, options.out / "checkpoints" / keep[step])
             print(f"{stage.phase:12} {keep[step]:9} loss {loss.item():.4f}", flush=True)
-            if keep[step] == options.stop_after:
-                raise SystemExit(0)
 
 
 def write_corpus(path, count):
@@ -174,14 +166,6 @@ def parse_arguments():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--capture-books", type=int, default=200, help="books written for the capture")
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--mlp", type=int, default=224)
-    parser.add_argument("--rate", type=float, default=1.0, help="factor on every learning rate")
-    parser.add_argument("--decay", type=float, default=0.0, help="weight decay of the matrices")
-    parser.add_argument("--spread", type=float, default=0.02, help="standard deviation of the first weights")
-    parser.add_argument("--tokens", type=int, default=16384, help="tokens per step")
-    parser.add_argument("--from-start", type=float, default=0.5, help="share of windows that begin a book")
-    parser.add_argument("--stop-after", help="end after this checkpoint")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every number of steps")
     return parser.parse_args()
 
@@ -198,7 +182,7 @@ def main():
         texts = make_books(f"{TRAINING_SEED} {number}", max(8, round(stage.books * options.scale)), stage.questions)
         books = encode_books(tokenizer, texts).to(options.device)
         print(f"{stage.phase:12} {books.numel() / 1e6:.1f} M tokens in {time.time() - start:.0f} s", flush=True)
-        model = SmolLM3ForCausalLM(model_config(stage, options)).to(options.device)
+        model = SmolLM3ForCausalLM(model_config(stage)).to(options.device)
         if state is not None:
             model.load_state_dict(state)
         train_stage(model, stage, books, tokenizer, options)
