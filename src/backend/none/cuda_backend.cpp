@@ -14,6 +14,10 @@ int cuda_device_count() {
   return 0;
 }
 
+std::int64_t cuda_free_memory(int) {
+  return 0;
+}
+
 std::string why_no_cuda() {
   return "this build has no CUDA backend (nvcc was not found when it was configured)";
 }
