@@ -15,6 +15,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "dataset/metadata_keys.h"
 
 namespace qkscope {
 namespace {
@@ -51,6 +52,9 @@ Manifest made_up_manifest(const Options& options) {
   manifest.sampler = {
       .type = SamplerType::uniform, .base_rate = 1.0, .min_bucket_size = 256, .max_rows = {}};
   manifest.model_metadata = Json::object();
+  for (const auto* key : {metadata::kModel, metadata::kRevision, metadata::kStage, metadata::kDtype,
+                          metadata::kDevice, metadata::kVersion})
+    manifest.metadata[key] = "made up";
   for (std::int64_t layer = 0; layer < options.layers; ++layer)
     for (const auto kind : {HeadKind::query, HeadKind::key}) {
       HeadGroup group;
@@ -64,9 +68,10 @@ Manifest made_up_manifest(const Options& options) {
   return manifest;
 }
 
-// (rows, heads, head_dim)
+// (many rows, heads, head_dim) to take blocks from: no two near each other are the same.
+constexpr std::int64_t kPool = 8192;
 Tensor random_vectors(const Options& options, std::int64_t heads) {
-  Tensor vectors({options.rows, heads, options.head_dim});
+  Tensor vectors({kPool + options.rows, heads, options.head_dim});
   std::mt19937 random(0);
   std::normal_distribution<float> normal;
   std::generate_n(vectors.data<float>(), vectors.size(), [&] { return normal(random); });
@@ -88,9 +93,12 @@ double write_segments(const Options& options, Journal& journal) {
     const auto start = Clock::now();
     for (auto row = begin; row < std::min(options.documents, begin + kExamples); ++row) {
       const auto example = segment.add_example({.row = row, .key = row, .source_id = ""});
-      for (std::size_t group = 0; group < groups.size(); ++group)
+      for (std::size_t group = 0; group < groups.size(); ++group) {
+        const auto& pool = groups[group].kind == HeadKind::query ? queries : keys;
+        const auto from = row * 997 % kPool;
         segment.add_block(example, group, positions, {},
-                          groups[group].kind == HeadKind::query ? queries : keys);
+                          pool.view().rows(from, from + options.rows));
+      }
     }
     seconds += seconds_since(start);
     segment.commit();
