@@ -1,6 +1,7 @@
 #include "capture/run.h"
 
 #include <chrono>
+#include <future>
 
 #include <fmt/format.h>
 
@@ -78,14 +79,14 @@ class Run {
   void capture(Journal& journal, CaptureResult& result) {
     const auto start = Clock::now();
     ExampleSource source(plan_, options_.shard);
-    const bool watched = !options_.quiet || options_.on_batch;
-    total_ = watched ? source.count_documents() : 0;
+    auto counting = count_documents(source);
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
     const auto backend = make_backend(model, plan_.backend);
+    total_ = counting.get();
     result.load_seconds = seconds_since(start);
     PartWriter writer(plan_, *backend, journal);
     capture_batches(reader, writer);
@@ -93,6 +94,13 @@ class Run {
     if (reader.at_end()) journal.mark_complete();
     result.forward_seconds = writer.forward_seconds();
     result.input_seconds = reader.seconds_waited();
+  }
+
+  // Goes on while the model is loaded. Nobody asks for it in a quiet run.
+  std::future<std::int64_t> count_documents(const ExampleSource& source) const {
+    const bool watched = !options_.quiet || options_.on_batch;
+    return std::async(std::launch::async,
+                      [&source, watched] { return watched ? source.count_documents() : 0; });
   }
 
   void capture_batches(BatchReader& reader, PartWriter& writer) {
