@@ -19,6 +19,14 @@ std::string number(std::int64_t count) {
   return format_count(static_cast<std::uint64_t>(count));
 }
 
+// Far more than any memory holds, and far from where the arithmetic of bytes ends.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+std::int64_t least_tokens(const BatchNeeds& needs) {
+  return needs.max_length > kMostTokens / needs.documents ? kMostTokens
+                                                          : needs.documents * needs.max_length;
+}
+
 // As the checkpoint stores them: the CPU uses them from the mapped file.
 std::int64_t stored_weight_bytes(const ModelConfig& model) {
   const bool wide = model.stored_dtype == "float32";
@@ -59,7 +67,7 @@ std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& opt
 MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
                        const BatchNeeds& needs, std::int64_t available) {
   MemoryPlan plan;
-  const auto least = needs.documents * needs.max_length;
+  const auto least = least_tokens(needs);
   if (options.device.kind == Device::Kind::cpu) {
     plan.weights = plan.held_weights = stored_weight_bytes(model);
     plan.batch_tokens = least;
@@ -67,7 +75,8 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
     plan.available = available;
     plan.weights = plan.held_weights = device_weight_bytes(model, options.dtype);
     const auto most = [&](std::int64_t by_default) {
-      const auto wanted = std::max(least, needs.tokens > 0 ? needs.tokens : by_default);
+      const auto asked = needs.tokens > 0 ? std::min(needs.tokens, kMostTokens) : by_default;
+      const auto wanted = std::max(least, asked);
       if (available == 0) return wanted;
       return tokens_that_fit(model, options, wanted, available - plan.held_weights);
     };

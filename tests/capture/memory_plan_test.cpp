@@ -81,6 +81,12 @@ TEST_F(MemoryPlanning, WhatDoesNotFitIsRefusedWithWhatWould) {
               HasSubstr("not even one token fits"));
 }
 
+TEST_F(MemoryPlanning, NoLimitAtAllIsALengthThatDoesNotFit) {
+  EXPECT_THAT(bad_input_message([&] { plan({.documents = 8, .max_length = INT64_MAX}, kPlenty); }),
+              HasSubstr("would fit"));
+  EXPECT_GT(plan_memory(model_, {}, {.documents = 8, .max_length = INT64_MAX}, 0).activations, 0);
+}
+
 TEST_F(MemoryPlanning, TheCpuTakesWhatTheSystemGives) {
   const auto found = plan_memory(model_, {}, {.documents = 3, .max_length = 100}, 0);
   EXPECT_EQ(found.batch_tokens, 300);
