@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,6 +26,23 @@ TEST(ThreadPool, NestedCallsRunInline) {
   std::atomic<int> total{0};
   parallel_for(8, [&](std::int64_t) { parallel_for(8, [&](std::int64_t) { ++total; }); });
   EXPECT_EQ(total, 64);
+}
+
+TEST(ThreadPool, TwoCallersTakeTurns) {
+  const auto sums = [](std::int64_t& total) {
+    for (int call = 0; call < 200; ++call) {
+      std::atomic<std::int64_t> sum = 0;
+      parallel_for(100, [&](std::int64_t i) { sum += i; });
+      total += sum;
+    }
+  };
+  std::int64_t here = 0;
+  std::int64_t there = 0;
+  std::thread other([&] { sums(there); });
+  sums(here);
+  other.join();
+  EXPECT_EQ(here, 200 * 4950);
+  EXPECT_EQ(there, 200 * 4950);
 }
 
 TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
