@@ -45,6 +45,11 @@ bool BatchReader::at_end() const {
   return finished_ && queue_.empty();
 }
 
+std::size_t BatchReader::ready() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
 void BatchReader::read() {
   bool all_put = false;
   try {

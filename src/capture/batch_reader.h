@@ -27,7 +27,8 @@ class BatchReader {
   // threw is thrown here once every batch before it was taken.
   std::optional<PreparedBatch> next();
 
-  bool at_end() const;  // every example of the source was taken
+  bool at_end() const;        // every example of the source was taken
+  std::size_t ready() const;  // batches that wait to be taken
   double seconds_waited() const { return seconds_waited_; }
 
  private:

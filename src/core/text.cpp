@@ -33,7 +33,7 @@ double bytes_of_unit(std::string unit) {
   const auto power = std::string_view("kmgt").find(unit[0]);
   if (power == std::string_view::npos) return 0.0;
   const auto ending = unit.substr(1);
-  if (ending != "" && ending != "ib" && ending != "b") return 0.0;
+  if (!ending.empty() && ending != "ib" && ending != "b") return 0.0;
   return std::pow(ending == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
 }
 

@@ -109,6 +109,18 @@ TEST_F(CaptureFlow, ABadDocumentIsReportedAfterThoseBeforeIt) {
   EXPECT_FALSE(reader.at_end());
 }
 
+TEST_F(CaptureFlow, TwoBatchesAreReadAheadAndNoMore) {
+  const auto unpacked = plan();
+  ExampleSource source(unpacked, {});
+  BatchReader reader(unpacked, source);
+  for (int taken = 0; taken < 3; ++taken) {
+    while (reader.ready() < 2) std::this_thread::yield();  // nobody takes one meanwhile
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(reader.ready(), 2u);
+    ASSERT_TRUE(reader.next());
+  }
+}
+
 TEST_F(CaptureFlow, AStopEndsTheReaderBeforeTheEnd) {
   write_documents(file("docs.jsonl"), 2000, 30);
   const auto unpacked = plan();
