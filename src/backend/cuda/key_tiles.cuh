@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
+#include "backend/cuda/warp.cuh"
+
 namespace qkscope::cuda {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr std::int32_t kNoKey = 0x7fffffff;
 
 // Key rows [begin, end), at most one tile's worth.
