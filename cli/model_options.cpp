@@ -1,5 +1,6 @@
 #include "cli/model_options.h"
 
+#include "backend/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -27,7 +28,7 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--model", name, "Checkpoint folder, or a model id of the Hugging Face Hub")
       ->required();
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
-  command.add_option("--device", device, "auto or cpu")->capture_default_str();
+  command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
   command
       .add_option("--config-override", overrides,
@@ -36,15 +37,16 @@ void ModelOptions::add_to(CLI::App& command) {
 }
 
 std::string ModelOptions::resolve(bool quiet) const {
-  if (device != "auto" && device != "cpu") {
-    if (device == "cuda" || device.starts_with("cuda:"))
-      bad_input("--device {}: this build has no CUDA backend; use --device cpu", device);
-    bad_input("--device: found '{}', expected auto or cpu", device);
-  }
+  const auto options = backend_options();
+  if (options.device.kind == Device::Kind::cpu && options.dtype != DType::f32)
+    log::warn("--dtype {}: the CPU computes in float32", dtype);
+  return fetch_checkpoint(name, revision, {.quiet = quiet});
+}
+
+BackendOptions ModelOptions::backend_options() const {
   const auto type = compute_dtype_from_name(dtype);
   if (!type) bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", dtype);
-  if (*type != DType::f32) log::warn("--dtype {}: the CPU computes in float32", dtype);
-  return fetch_checkpoint(name, revision, {.quiet = quiet});
+  return {.device = choose_device(device), .dtype = *type};
 }
 
 Json ModelOptions::config_overrides() const {

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "backend/backend.h"
 #include "model/model.h"
 
 namespace qkscope::cli {
@@ -20,6 +21,7 @@ struct ModelOptions {
   void add_to(CLI::App& command);
   // The folder on disk; what is missing of a model id is downloaded.
   std::string resolve(bool quiet) const;
+  BackendOptions backend_options() const;
   Json config_overrides() const;
   Model load(const std::string& folder) const;
 };

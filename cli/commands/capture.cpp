@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "backend/device.h"
 #include "capture/dry_run.h"
 #include "capture/run.h"
 #include "cli/commands.h"

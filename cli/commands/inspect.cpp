@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "backend/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "forward/forward.h"
 #include "hub/fetch.h"
 #include "model/model.h"
 #include "model/tensors.h"

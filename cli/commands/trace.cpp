@@ -57,7 +57,8 @@ void run(const TraceOptions& options) {
                    positions.empty() ? batch.rows() : static_cast<std::int64_t>(positions.size()),
                    batch.rows(), "--positions");
   Collector collector(points, positions);
-  forward(model, batch, collector);
+  const auto backend = make_backend(model, options.model.backend_options());
+  forward(*backend, batch, collector);
   std::vector<NamedTensor> tensors;
   for (const auto& [point, activation] : collector.kept())
     tensors.push_back({hook_name(point), activation});

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace {
 
 // float32 as it lies in the file is shown; anything else is widened into an array of its own.
-nb::object matrix_array(const Matrix& matrix, nb::handle owner) {
+nb::object matrix_array(const WeightMatrix& matrix, nb::handle owner) {
   if (matrix.values.dtype() == DType::f32 && matrix.scale == 1.0f)
     return nb::cast(view_of(matrix.values, owner));
   Tensor widened = to_float32(matrix.values);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/thread_pool.h"
+
 namespace qkscope {
 
 CaptureObserver::CaptureObserver(const CapturePlan& plan, const Batch& batch,
@@ -13,8 +15,28 @@ CaptureObserver::CaptureObserver(const CapturePlan& plan, const Batch& batch,
       batch_(batch),
       examples_(examples),
       segment_(segment),
-      sampler_(plan.manifest.sampler) {
+      samples_(plan.points.size()) {
   QKSCOPE_ASSERT(batch.segments.size() == examples.size());
+  parallel_for(static_cast<std::int64_t>(samples_.size()), [&](std::int64_t i) {
+    const auto group = static_cast<std::size_t>(i);
+    samples_[group] = sample(group);
+  });
+}
+
+CaptureObserver::Sample CaptureObserver::sample(std::size_t group) const {
+  const auto& head_group = plan_.manifest.groups[group];
+  const PositionSampler sampler(plan_.manifest.sampler);
+  Sample sample;
+  sample.heads = {head_group.heads.begin(), head_group.heads.end()};
+  for (std::size_t sequence = 0; sequence < examples_.size(); ++sequence) {
+    const auto seed = sampling_seed(examples_[sequence].key, head_group.layer,
+                                    static_cast<char>(head_group.kind));
+    const auto& segment = batch_.segments[sequence];
+    sample.positions.push_back(sampler.sample(seed, segment.length));
+    for (const auto position : sample.positions.back())
+      sample.rows.push_back(segment.begin + position);
+  }
+  return sample;
 }
 
 std::size_t CaptureObserver::group_of(HookPoint point) const {
@@ -23,44 +45,46 @@ std::size_t CaptureObserver::group_of(HookPoint point) const {
 }
 
 bool CaptureObserver::wants(HookPoint point) const {
-  return group_of(point) < plan_.points.size();
+  const auto group = group_of(point);
+  return group < samples_.size() && !samples_[group].rows.empty();
+}
+
+Choice CaptureObserver::choice(HookPoint point) const {
+  const auto& sample = samples_[group_of(point)];
+  return {.rows = sample.rows, .heads = sample.heads};
 }
 
 void CaptureObserver::see(HookPoint point, ConstTensorView activation) {
   const auto start = std::chrono::steady_clock::now();
   const auto group = group_of(point);
-  for (std::size_t sequence = 0; sequence < examples_.size(); ++sequence)
-    keep(group, sequence, activation);
+  std::int64_t begin = 0;
+  for (std::size_t sequence = 0; sequence < examples_.size(); ++sequence) {
+    const auto count = static_cast<std::int64_t>(samples_[group].positions[sequence].size());
+    if (count > 0) keep(group, sequence, activation.rows(begin, begin + count));
+    begin += count;
+  }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void CaptureObserver::keep(std::size_t group, std::size_t sequence, ConstTensorView activation) {
+void CaptureObserver::keep(std::size_t group, std::size_t sequence, ConstTensorView vectors) {
   const auto& example = examples_[sequence];
-  const auto& heads = plan_.manifest.groups[group].heads;
-  const auto layer = plan_.manifest.groups[group].layer;
-  const auto kind = static_cast<char>(plan_.manifest.groups[group].kind);
-  const auto [begin, length] = batch_.segments[sequence];
-  const auto positions = sampler_.sample(sampling_seed(example.key, layer, kind), length);
-  if (positions.empty()) return;
+  const auto& positions = samples_[group].positions[sequence];
   std::vector<std::string> strings;
   if (plan_.manifest.token_strings)
     for (const auto position : positions)
       strings.push_back(example.token_strings[static_cast<std::size_t>(position)]);
   segment_.add_block(example.number, group, positions, strings);
 
-  const auto width = static_cast<std::size_t>(plan_.manifest.head_dim);
-  vectors_.resize(positions.size() * width);
-  for (const auto head : heads) {
-    float* out = vectors_.data();
-    for (const auto position : positions) {
-      const auto* row = activation.data<float>() + (begin + position) * activation.stride(0) +
-                        head * activation.stride(1);
-      std::memcpy(out, row, width * sizeof(float));
-      out += width;
-    }
+  const auto width = vectors.dim(2);
+  vectors_.resize(positions.size() * static_cast<std::size_t>(width));
+  for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
+    for (std::int64_t row = 0; row < vectors.dim(0); ++row)
+      std::memcpy(vectors_.data() + row * width,
+                  vectors.data<float>() + row * vectors.stride(0) + head * width,
+                  static_cast<std::size_t>(width) * sizeof(float));
     segment_.add_vectors(vectors_);
   }
-  rows_ += static_cast<std::int64_t>(positions.size() * heads.size());
+  rows_ += vectors.dim(0) * vectors.dim(1);
 }
 
 }  // namespace qkscope

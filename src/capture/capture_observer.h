@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "backend/batch.h"
 #include "capture/plan.h"
 #include "capture/segment.h"
-#include "forward/batch.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -23,22 +23,31 @@ class CaptureObserver : public Observer {
                   const std::vector<CapturedExample>& examples, SegmentWriter& segment);
 
   bool wants(HookPoint point) const override;
-  // activation: (rows of the batch, heads, head_dim)
+  Choice choice(HookPoint point) const override;
+  // activation: (sampled rows, chosen heads, head_dim)
   void see(HookPoint point, ConstTensorView activation) override;
 
   std::int64_t rows() const { return rows_; }  // kept so far, over all heads
   double seconds() const { return seconds_; }  // spent in here
 
  private:
+  // What is kept of one group.
+  struct Sample {
+    std::vector<std::vector<std::int32_t>> positions;  // by sequence
+    std::vector<std::int64_t> rows;                    // of the batch, all sequences
+    std::vector<std::int64_t> heads;
+  };
+
+  Sample sample(std::size_t group) const;
   std::size_t group_of(HookPoint point) const;  // the number of groups where there is none
-  void keep(std::size_t group, std::size_t sequence, ConstTensorView activation);
+  void keep(std::size_t group, std::size_t sequence, ConstTensorView vectors);
 
   const CapturePlan& plan_;
   const Batch& batch_;
   const std::vector<CapturedExample>& examples_;
   SegmentWriter& segment_;
-  PositionSampler sampler_;
-  std::vector<float> vectors_;  // (kept rows, head_dim) of one head
+  std::vector<Sample> samples_;  // by group
+  std::vector<float> vectors_;   // (kept rows, head_dim) of one head
   std::int64_t rows_ = 0;
   double seconds_ = 0.0;
 };

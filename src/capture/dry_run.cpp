@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/device.h"
+#include "backend/memory.h"
 #include "core/thread_pool.h"
-#include "forward/forward.h"
 #include "model/tensors.h"
 
 namespace qkscope {

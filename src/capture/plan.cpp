@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "backend/device.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
@@ -12,13 +13,6 @@
 
 namespace qkscope {
 namespace {
-
-Device choose_device(const std::string& wanted) {
-  if (wanted == "auto" || wanted == "cpu") return {};
-  if (wanted == "cuda" || wanted.starts_with("cuda:"))
-    bad_input("device {}: this build has no CUDA backend; use --device cpu", wanted);
-  bad_input("--device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
-}
 
 // The commit, where the folder is a snapshot in the cache of the Hub's tools.
 std::string commit_of(const std::string& folder) {
@@ -128,10 +122,6 @@ void fill_manifest(CapturePlan& plan) {
 }
 
 }  // namespace
-
-std::string device_name(Device device) {
-  return device.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
-}
 
 CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
   CapturePlan plan;

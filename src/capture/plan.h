@@ -29,6 +29,4 @@ struct CapturePlan {
 // `device` overrides the configuration's where it is not empty. Reads config.json, no weights.
 CapturePlan make_plan(const CaptureConfig& config, const std::string& device = "");
 
-std::string device_name(Device device);  // "cpu", "cuda:0"
-
 }  // namespace qkscope

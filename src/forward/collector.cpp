@@ -19,18 +19,14 @@ bool Collector::wants(HookPoint point) const {
   return std::find(points_.begin(), points_.end(), point) != points_.end();
 }
 
+Choice Collector::choice(HookPoint point) const {
+  if (is_square(point.stage)) return {};  // computed at the kept rows only
+  return {.rows = rows_, .heads = {}};
+}
+
 void Collector::see(HookPoint point, ConstTensorView activation) {
-  // Squares have been computed at the kept rows only.
-  const bool whole = rows_.empty() || is_square(point.stage);
-  Shape shape = activation.shape();
-  if (!whole) shape[0] = static_cast<std::int64_t>(rows_.size());
-  Tensor kept(shape);
-  const auto pieces = whole ? std::size_t{1} : rows_.size();
-  const auto bytes = kept.view().size_bytes() / pieces;
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const auto row = whole ? 0 : static_cast<std::size_t>(rows_[i]);
-    std::memcpy(kept.view().bytes() + i * bytes, activation.bytes() + row * bytes, bytes);
-  }
+  Tensor kept(activation.shape());
+  std::memcpy(kept.view().bytes(), activation.bytes(), activation.size_bytes());
   kept_.push_back({point, std::move(kept)});
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/choice.h"
 #include "core/tensor.h"
 #include "model/config.h"
 
@@ -65,8 +66,13 @@ class Observer {
   // Called before each layer that runs; what it throws ends the pass.
   virtual void begin_layer(std::int64_t) {}
 
-  // Called once per wanted point, on the calling thread. The tensor is borrowed: it is overwritten
-  // when this returns. Shapes as in docs/hooks.md, all float32.
+  // The rows and heads of a wanted point that see() gets, ascending; by default all. Must stay as
+  // they are during the pass. The end of the network then runs for the chosen rows alone.
+  virtual Choice choice(HookPoint) const { return {}; }
+
+  // Called once per wanted point, in the order of firing, on the calling thread. The tensor is
+  // borrowed: it is overwritten when this returns. Shapes as in docs/hooks.md, all float32, of the
+  // chosen rows and heads.
   virtual void see(HookPoint point, ConstTensorView activation) = 0;
 
   // Of the wanted points, those shown to edit() instead of see().

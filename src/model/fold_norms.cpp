@@ -9,7 +9,7 @@ namespace qkscope {
 namespace {
 
 // Column i of `matrix` (out, in) times norm[i], as a tensor that the model then owns.
-void fold_into(Matrix& matrix, std::span<const float> norm, Model& model) {
+void fold_into(WeightMatrix& matrix, std::span<const float> norm, Model& model) {
   Tensor folded = to_float32(matrix.values);
   const auto in = folded.dim(1);
   float* values = folded.data<float>();

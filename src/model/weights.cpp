@@ -86,7 +86,7 @@ class Binder {
     return {matrix(name + ".weight"), bias ? vector(name + ".bias") : std::vector<float>{}};
   }
 
-  Matrix matrix(const std::string& name) const {
+  WeightMatrix matrix(const std::string& name) const {
     const auto values = checkpoint_.tensor(name);
     if (!is_floating(values.dtype()))
       bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",

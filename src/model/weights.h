@@ -9,13 +9,13 @@
 
 namespace qkscope {
 
-struct Matrix {
+struct WeightMatrix {
   ConstTensorView values;  // (out, in)
   float scale = 1.0f;      // multiplies every value; not 1 for FP8 only
 };
 
 struct Linear {
-  Matrix weight;
+  WeightMatrix weight;
   std::vector<float> bias;  // (out) or empty
 };
 
@@ -36,10 +36,10 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  Matrix embedding;                  // (embedding_rows, d_model)
+  WeightMatrix embedding;                  // (embedding_rows, d_model)
   std::vector<LayerWeights> layers;  // (n_layers); empty fields on cross-attention layers
   std::vector<float> final_norm;     // (d_model)
-  Matrix head;                       // (vocab_size, d_model)
+  WeightMatrix head;                       // (vocab_size, d_model)
 };
 
 // Norms and biases are small and are widened here; where a norm multiplies by 1 + weight, the one

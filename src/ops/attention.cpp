@@ -18,25 +18,25 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int64_t kKeyBlock = 256;
 constexpr std::int64_t kRowsPerBlock = 192;
 
-// One block of query positions with all query heads that share a key head: row r holds position
+// One block of queries with all query heads that share a key head: row r holds query
 // first + r / group of head r % group.
 class QueryBlock {
  public:
   QueryBlock(const AttentionInput& input, const Segment& segment, std::int64_t kv_head,
-             std::int64_t first, std::int64_t positions)
+             std::int64_t first, std::int64_t queries)
       : input_(input),
         segment_(segment),
         kv_head_(kv_head),
         first_(first),
-        positions_(positions),
+        queries_(queries),
         group_(input.q.dim(1) / input.k.dim(1)),
         d_(input.q.dim(2)),
-        rows_(positions * group_) {}
+        rows_(queries * group_) {}
 
   void run(TensorView z) {
     load_queries();
-    const auto end = first_ + positions_;
-    const auto begin = first_visible_key(first_, input_.window) / kKeyBlock * kKeyBlock;
+    const auto end = position(first_ + queries_ - 1) + 1;
+    const auto begin = first_visible_key(position(first_), input_.window) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock) attend(key, std::min(kKeyBlock, end - key));
     store(z);
   }
@@ -58,10 +58,12 @@ class QueryBlock {
     return buffers;
   }
 
-  const float* query(std::int64_t row) const {
-    const auto position = segment_.begin + first_ + row / group_;
-    return input_.q.data<float>() +
-           (position * input_.q.dim(1) + kv_head_ * group_ + row % group_) * d_;
+  std::int64_t position(std::int64_t query) const {
+    return row_of_query(query, input_.queries) - segment_.begin;
+  }
+
+  std::int64_t offset_of(std::int64_t row) const {  // in q and z
+    return ((first_ + row / group_) * input_.q.dim(1) + kv_head_ * group_ + row % group_) * d_;
   }
 
   void load_queries() {
@@ -79,7 +81,8 @@ class QueryBlock {
     s.highest.assign(static_cast<std::size_t>(rows_), kMinusInfinity);
     s.sum.assign(static_cast<std::size_t>(rows_), 0.0f);
     for (std::int64_t row = 0; row < rows_; ++row)
-      std::memcpy(s.q.data() + row * d_, query(row), static_cast<std::size_t>(d_) * sizeof(float));
+      std::memcpy(s.q.data() + row * d_, input_.q.data<float>() + offset_of(row),
+                  static_cast<std::size_t>(d_) * sizeof(float));
     gemm::pack({s.q.data(), d_, rows_, d_}, input_.scale, s.packed_q.data());
   }
 
@@ -105,10 +108,10 @@ class QueryBlock {
   void weigh(std::int64_t row, std::int64_t first_key, std::int64_t keys) {
     auto& s = scratch();
     float* scores = s.scores.data() + row * kKeyBlock;
-    const auto position = first_ + row / group_;
+    const auto here = position(first_ + row / group_);
     const auto begin =
-        std::clamp<std::int64_t>(first_visible_key(position, input_.window) - first_key, 0, keys);
-    const auto end = std::clamp<std::int64_t>(position + 1 - first_key, begin, keys);
+        std::clamp<std::int64_t>(first_visible_key(here, input_.window) - first_key, 0, keys);
+    const auto end = std::clamp<std::int64_t>(here + 1 - first_key, begin, keys);
     std::fill(scores, scores + begin, 0.0f);
     std::fill(scores + end, scores + keys, 0.0f);
     if (begin == end) return;
@@ -129,10 +132,8 @@ class QueryBlock {
 
   void store(TensorView z) const {
     const auto& s = scratch();
-    const auto n_heads = input_.q.dim(1);
     for (std::int64_t row = 0; row < rows_; ++row) {
-      const auto position = segment_.begin + first_ + row / group_;
-      float* out = z.data<float>() + (position * n_heads + kv_head_ * group_ + row % group_) * d_;
+      float* out = z.data<float>() + offset_of(row);
       const float factor = 1.0f / s.sum[static_cast<std::size_t>(row)];
       for (std::int64_t i = 0; i < d_; ++i)
         out[i] = s.z[static_cast<std::size_t>(row * d_ + i)] * factor;
@@ -143,7 +144,7 @@ class QueryBlock {
   const Segment& segment_;
   std::int64_t kv_head_;
   std::int64_t first_;
-  std::int64_t positions_;
+  std::int64_t queries_;
   std::int64_t group_;  // query heads that share this key head
   std::int64_t d_;
   std::int64_t rows_;
@@ -153,6 +154,7 @@ struct BlockTask {
   const Segment* segment;
   std::int64_t kv_head;
   std::int64_t first;
+  std::int64_t queries;
 };
 
 }  // namespace
@@ -162,18 +164,19 @@ void attention(const AttentionInput& input, TensorView z) {
   QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
                  input.k.shape() == input.v.shape());
   const auto group = input.q.dim(1) / input.k.dim(1);
-  const auto positions = std::max<std::int64_t>(16, kRowsPerBlock / group);
+  const auto per_block = std::max<std::int64_t>(16, kRowsPerBlock / group);
   std::vector<BlockTask> tasks;
-  for (const auto& segment : input.segments)
-    for (std::int64_t first = 0; first < segment.length; first += positions)
+  for (const auto& segment : input.segments) {
+    const auto [begin, end] = queries_of(segment, input.queries);
+    for (auto first = begin; first < end; first += per_block)
       for (std::int64_t head = 0; head < input.k.dim(1); ++head)
-        tasks.push_back({&segment, head, first});
+        tasks.push_back({&segment, head, first, std::min(per_block, end - first)});
+  }
   // The last blocks see the most keys: they go first, so that no thread is left with a long one.
   std::reverse(tasks.begin(), tasks.end());
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
     const auto& task = tasks[static_cast<std::size_t>(index)];
-    const auto count = std::min(positions, task.segment->length - task.first);
-    QueryBlock(input, *task.segment, task.kv_head, task.first, count).run(z);
+    QueryBlock(input, *task.segment, task.kv_head, task.first, task.queries).run(z);
   });
 }
 

@@ -29,15 +29,19 @@ void soft_cap(TensorView logits, double cap) {
   });
 }
 
-void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments) {
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments,
+                   std::span<const std::int64_t> queries) {
   const auto width = q.dim(1) * q.dim(2);
-  for (const auto& segment : segments)
-    parallel_for(segment.length, [&](std::int64_t position) {
+  for (const auto& segment : segments) {
+    const auto [first, end] = queries_of(segment, queries);
+    parallel_for(end - first, [&, first = first](std::int64_t i) {
+      const auto position = row_of_query(first + i, queries) - segment.begin;
       const auto turns = static_cast<float>(position / scaling.original_max);
       const float factor = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
-      float* row = q.data<float>() + (segment.begin + position) * width;
-      for (std::int64_t i = 0; i < width; ++i) row[i] *= factor;
+      float* row = q.data<float>() + (first + i) * width;
+      for (std::int64_t j = 0; j < width; ++j) row[j] *= factor;
     });
+  }
 }
 
 }  // namespace qkscope

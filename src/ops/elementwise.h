@@ -15,7 +15,9 @@ void add_to(TensorView residual, ConstTensorView update);
 // logits = cap * tanh(logits / cap)
 void soft_cap(TensorView logits, double cap);
 
-// q (rows, heads, d_head) of position p times 1 + beta ln(1 + floor(p / original_max)).
-void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments);
+// q (queries, heads, d_head) of position p times 1 + beta ln(1 + floor(p / original_max)).
+// `queries` gives the row of each query, ascending; empty: all rows.
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments,
+                   std::span<const std::int64_t> queries = {});
 
 }  // namespace qkscope

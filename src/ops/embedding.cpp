@@ -5,7 +5,8 @@
 
 namespace qkscope {
 
-void embed(std::span<const std::int32_t> ids, const Matrix& table, float scale, TensorView y) {
+void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale,
+           TensorView y) {
   const auto width = table.values.dim(1);
   const float factor = scale * table.scale;
   parallel_for(static_cast<std::int64_t>(ids.size()), [&](std::int64_t row) {

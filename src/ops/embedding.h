@@ -9,6 +9,6 @@
 namespace qkscope {
 
 // y (ids, d_model) = table[ids] * scale
-void embed(std::span<const std::int32_t> ids, const Matrix& table, float scale, TensorView y);
+void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
 
 }  // namespace qkscope

@@ -68,8 +68,8 @@ class PackedInput {
 };
 
 // Rows of W as float32: from the file as they are, or widened.
-gemm::RightColumns weight_block(const Matrix& weight, std::int64_t first, std::int64_t columns,
-                                std::int64_t k, std::int64_t depth) {
+gemm::RightColumns weight_block(const WeightMatrix& weight, std::int64_t first,
+                                std::int64_t columns, std::int64_t k, std::int64_t depth) {
   const auto stride = weight.values.dim(1);
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f)
     return {weight.values.data<float>() + first * stride + k, stride, columns, depth};
@@ -90,7 +90,7 @@ struct Task {
   std::int64_t first_row, rows, first_column, columns;
 };
 
-void run(const PackedInput& x, const Matrix& weight, const float* bias, TensorView y,
+void run(const PackedInput& x, const WeightMatrix& weight, const float* bias, TensorView y,
          const Task& task) {
   thread_local std::vector<float> packed;
   packed.resize(
@@ -110,7 +110,7 @@ void run(const PackedInput& x, const Matrix& weight, const float* bias, TensorVi
       out[row * stride + column] += bias[task.first_column + column];
 }
 
-void linear(ConstTensorView x, const Matrix& weight, const float* bias, TensorView y) {
+void linear(ConstTensorView x, const WeightMatrix& weight, const float* bias, TensorView y) {
   const auto rows = x.dim(0);
   const auto out = weight.values.dim(0);
   QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.values.dim(1));
@@ -134,7 +134,7 @@ void linear(ConstTensorView x, const Linear& layer, TensorView y) {
   linear(x, layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y);
 }
 
-void linear(ConstTensorView x, const Matrix& weight, TensorView y) {
+void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
   linear(x, weight, nullptr, y);
 }
 

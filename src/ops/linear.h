@@ -9,6 +9,6 @@ namespace qkscope {
 // x (rows, in), y (rows, out), both float32 with contiguous rows. A row of y depends on the same
 // row of x alone: neither the number of rows nor the number of threads changes a bit of it.
 void linear(ConstTensorView x, const Linear& layer, TensorView y);
-void linear(ConstTensorView x, const Matrix& weight, TensorView y);
+void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y);
 
 }  // namespace qkscope

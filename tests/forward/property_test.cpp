@@ -117,6 +117,34 @@ TEST_P(Property, AnyLastStageShowsTheSame) {
   }
 }
 
+// The end of the network runs for the chosen rows alone: no bit of them changes.
+TEST_P(Property, ChosenRowsHaveTheBitsOfAll) {
+  const auto model = load(GetParam());
+  Batch batch;
+  for (const auto length : {300, 1, 37})
+    batch.add(random_ids(length, model.config.vocab_size, static_cast<unsigned>(length)));
+  Recorder whole(everything_but_squares);
+  forward(model, batch, whole);
+  for (const auto point : hook_points(model.config)) {
+    const auto name = hook_name(point);
+    if (!everything_but_squares(name)) continue;
+    Recorder some([&](const std::string& other) { return other == name; });
+    some.looked_at = {0, 3, 150, 255, 256, 299, 300, 301, 337};
+    forward(model, batch, some);
+    const auto& part = some.seen.at(name);
+    ASSERT_EQ(part.dim(0), static_cast<std::int64_t>(some.looked_at.size())) << name;
+    for (std::size_t i = 0; i < some.looked_at.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      const auto expected =
+          whole.seen.at(name).view().rows(some.looked_at[i], some.looked_at[i] + 1);
+      EXPECT_EQ(std::memcmp(part.view().rows(row, row + 1).bytes(), expected.bytes(),
+                            expected.size_bytes()),
+                0)
+          << name << " row " << some.looked_at[i];
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Property, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
 

@@ -19,6 +19,7 @@ class Recorder : public Observer {
       : wanted_(std::move(wanted)), score_rows_(std::move(score_rows)) {}
 
   bool wants(HookPoint point) const override { return wanted_(hook_name(point)); }
+  Choice choice(HookPoint) const override { return {.rows = looked_at, .heads = {}}; }
 
   void see(HookPoint point, ConstTensorView activation) override {
     Tensor copy(activation.shape());
@@ -29,6 +30,7 @@ class Recorder : public Observer {
 
   std::span<const std::int64_t> score_rows() const override { return score_rows_; }
 
+  std::vector<std::int64_t> looked_at;  // rows; empty: all
   std::map<std::string, Tensor> seen;
   std::vector<std::string> order;  // in the order of firing
 

@@ -45,10 +45,10 @@ TEST(Linear, ARowDoesNotDependOnTheRowsBesideIt) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);
   const Tensor whole({513, 700});
-  linear(x, Matrix{weight, 1.0f}, whole);
+  linear(x, WeightMatrix{weight, 1.0f}, whole);
   for (const auto& [begin, end] : {std::pair{0, 1}, {5, 6}, {100, 117}, {200, 457}, {511, 513}}) {
     const Tensor part({end - begin, 700});
-    linear(x.view().rows(begin, end), Matrix{weight, 1.0f}, part);
+    linear(x.view().rows(begin, end), WeightMatrix{weight, 1.0f}, part);
     EXPECT_EQ(std::memcmp(part.view().bytes(), whole.view().rows(begin, end).bytes(),
                           part.view().size_bytes()),
               0)

@@ -1,4 +1,4 @@
-#include "forward/batch.h"
+#include "backend/batch.h"
 
 #include <algorithm>
 
@@ -15,6 +15,13 @@ std::int64_t Batch::longest() const {
 void Batch::add(std::span<const std::int32_t> sequence) {
   segments.push_back({rows(), static_cast<std::int64_t>(sequence.size())});
   ids.insert(ids.end(), sequence.begin(), sequence.end());
+}
+
+std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
+  if (kept.empty()) return row;
+  const auto found = std::lower_bound(kept.begin(), kept.end(), row);
+  QKSCOPE_ASSERT(found != kept.end() && *found == row);
+  return found - kept.begin();
 }
 
 void check_batch(const Batch& batch, const ModelConfig& model) {

@@ -20,6 +20,9 @@ struct Batch {
   void add(std::span<const std::int32_t> sequence);
 };
 
+// Where row `row` of the batch lies among those that still run (ascending; empty: all run).
+std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row);
+
 // Every id must be a row of the embedding and every sequence must have a token.
 void check_batch(const Batch& batch, const ModelConfig& model);
 

@@ -1,0 +1,37 @@
+#include "backend/device.h"
+
+#include <charconv>
+
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+// N of cuda:N, -1 where it is no number.
+int card_number(std::string_view text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : -1;
+}
+
+}  // namespace
+
+Device choose_device(const std::string& wanted) {
+  if (wanted == "cpu") return {};
+  if (wanted == "auto") return cuda_device_count() > 0 ? Device{Device::Kind::cuda, 0} : Device{};
+  const bool numbered = wanted.starts_with("cuda:");
+  const int card = numbered ? card_number(std::string_view(wanted).substr(5)) : 0;
+  if ((!numbered && wanted != "cuda") || card < 0)
+    bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
+  const int cards = cuda_device_count();
+  if (cards == 0) bad_input("device {}: {}; use cpu", wanted, why_no_cuda());
+  if (card >= cards)
+    bad_input("device {}: there is no such card; found {}, numbered from 0", wanted, cards);
+  return {Device::Kind::cuda, card};
+}
+
+std::string device_name(Device device) {
+  return device.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+}  // namespace qkscope

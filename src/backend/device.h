@@ -1,0 +1,21 @@
+// Which device a run uses.
+#pragma once
+
+#include <string>
+
+#include "core/tensor.h"
+
+namespace qkscope {
+
+// auto (CUDA where there is a card this build can use, else the CPU), cpu, cuda or cuda:N.
+Device choose_device(const std::string& wanted);
+
+std::string device_name(Device device);  // "cpu", "cuda:0"
+
+// Cards that this build can use; 0 without the CUDA backend or a driver.
+int cuda_device_count();
+
+// Why there are none, for people: "this build has no CUDA backend".
+std::string why_no_cuda();
+
+}  // namespace qkscope

@@ -1,0 +1,52 @@
+#include "backend/memory.h"
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "model/tensors.h"
+
+namespace qkscope {
+namespace {
+
+// WeightMatrix products and the copies of what is looked at.
+constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
+
+std::int64_t rotary_elements(const ModelConfig& model) {
+  std::int64_t per_row = 0;
+  for (const auto& rope : model.ropes) per_row += rope.dim;
+  return per_row;
+}
+
+std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
+  constexpr std::int64_t kMlpRows = 512;  // see cpu_backend.cpp
+  const auto heads = 2 * model.n_heads * model.d_head + 2 * model.n_kv_heads * model.d_head;
+  const auto floats = rows * (3 * model.d_model + heads + rotary_elements(model)) +
+                      2 * std::min(rows, kMlpRows) * model.d_mlp;
+  return floats * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto q_width = model.n_heads * model.d_head;
+  const auto kv_width = model.n_kv_heads * model.d_head;
+  const bool keeps_updates =
+      !model.names.post_attention_norm.empty() || !model.names.post_mlp_norm.empty();
+  const auto per_row = model.d_model + std::max(model.d_model, q_width) + q_width + 2 * kv_width +
+                       rotary_elements(model) + (keeps_updates ? model.d_model : 0);
+  const auto elements = rows * per_row + 2 * std::min(rows, kCudaMlpRows) * model.d_mlp;
+  const auto row_numbers = rows * std::int64_t{6} * 4;
+  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
+}
+
+}  // namespace
+
+std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
+                              const BackendOptions& options) {
+  return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
+                                                  : on_cuda(model, rows, options.dtype);
+}
+
+std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
+  return parameter_count(model) * static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+}  // namespace qkscope

@@ -1,0 +1,21 @@
+// Stands where the CUDA backend would be in a build without nvcc.
+#include "backend/cuda/cuda_backend.h"
+
+#include "backend/device.h"
+#include "core/error.h"
+
+namespace qkscope {
+
+std::unique_ptr<Backend> make_cuda_backend(const Model&, const BackendOptions& options) {
+  bad_input("device {}: {}; use cpu", device_name(options.device), why_no_cuda());
+}
+
+int cuda_device_count() {
+  return 0;
+}
+
+std::string why_no_cuda() {
+  return "this build has no CUDA backend (nvcc was not found when it was configured)";
+}
+
+}  // namespace qkscope
