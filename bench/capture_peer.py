@@ -3,10 +3,10 @@
 
     python bench/capture_peer.py CONFIG [--device cuda]
 
-Takes the configuration of a capture run (as JSON, uniform sampler). Per document: encode the whole text with the Hugging
-Face library and cut it, run the backbone in bfloat16, draw positions by the rule of the capture protocol, copy the chosen
-heads' rows after RoPE to the host, buffer them, and write Parquet with pyarrow, one file per head. One document at a time, one
-thing after another. Prints one JSON line with the seconds of each part.
+Takes the configuration of a capture run (as JSON, uniform sampler). Per document: encode the whole text with the
+Hugging Face library and cut it, run the backbone in bfloat16, draw positions by the rule of the capture protocol, copy
+the chosen heads' rows after RoPE to the host, buffer them, and write Parquet with pyarrow, one file per head. One
+document at a time, one thing after another. Prints one JSON line with the seconds of each part.
 """
 
 import argparse
@@ -55,11 +55,12 @@ class HeadFiles:
 
     def _write(self, head):
         pieces = self.buffers.pop(head)
+        examples = np.concatenate([np.full(len(positions), example) for example, positions, *_ in pieces])
         vectors = np.concatenate([vectors for *_, vectors in pieces])
         columns = {
             "bucket": pa.array(np.concatenate([buckets for *_, buckets, _ in pieces]), pa.int32()),
-            "example_id": pa.array(np.concatenate([np.full(len(rows), example) for example, rows, *_ in pieces]), pa.int32()),
-            "position": pa.array(np.concatenate([rows for _, rows, *_ in pieces]), pa.int32()),
+            "example_id": pa.array(examples, pa.int32()),
+            "position": pa.array(np.concatenate([positions for _, positions, *_ in pieces]), pa.int32()),
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel(), pa.float32()), vectors.shape[1]),
             "sliding_window": pa.nulls(len(vectors), pa.int32()),
         }
@@ -131,7 +132,8 @@ class Loop:
         begin = time.perf_counter()
         self.files.close()
         self._timed("write", begin)
-        return {"tokens": tokens, "loop_s": time.perf_counter() - start} | {f"{k}_s": v for k, v in self.seconds.items()}
+        loop = {"tokens": tokens, "loop_s": time.perf_counter() - start}
+        return loop | {f"{part}_s": seconds for part, seconds in self.seconds.items()}
 
 
 def main():

@@ -5,8 +5,9 @@
 
 FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer). `short`: 200 documents of 4,096 tokens;
 `long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens of which 4,096 are kept, as in the early stages of a
-training run, beside bench/capture_peer.py, which does the same as a plain loop over transformers. The texts are made here.
-The share of the forward pass is what sniff-qk says of itself; the load is what nvidia-smi says meanwhile, start included.
+training run, beside bench/capture_peer.py, which does the same as a plain loop over transformers. The texts are made
+here. The share of the forward pass is of the loop over the documents and what each side says of itself; the load is
+what nvidia-smi says meanwhile, the start included.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def parse_options():
     parser.add_argument("--short-tokens", type=int, default=4096)
     parser.add_argument("--long-tokens", type=int, default=131072)
     parser.add_argument("--batch-size", type=int, default=8, help="documents that sniff-qk may pack, of the short ones")
-    parser.add_argument("--work", type=Path, help="folder for texts and captures, on a fast disk (default: a temporary one)")
+    parser.add_argument("--work", type=Path, help="where to put texts and captures (default: the system's place)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--sniff-qk", type=Path, default=ROOT / "build/bin/sniff-qk")
     parser.add_argument("--out", type=Path, help="write everything as JSON")
@@ -138,7 +139,8 @@ def run_timed(command):
         done = subprocess.run(command, capture_output=True, text=True)
         wall = time.perf_counter() - start
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr.strip()[-1500:]}")
+        line = " ".join(map(str, command))
+        raise RuntimeError(f"{line} ended with {done.returncode}:\n{done.stderr.strip()[-1500:]}")
     return {"wall_s": wall, "gpu_load": load.mean, **last_object(done.stdout)}
 
 

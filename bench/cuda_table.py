@@ -6,8 +6,8 @@
 FOLDER is a checkpoint in bfloat16; bench/make_checkpoint.py writes one. For each batch (documents x tokens) the two
 engines run in turns, so that both find the same warm card, and the median of all runs counts. transformers gets the
 batch size that suits it best. The share of the ceiling compares with the time that the same work, pruned as a capture
-allows, takes at the sustained rates of torch.mm and of cuDNN's attention, measured right after. TFLOP/s counts the whole
-network: 2 x parameters of the layers x tokens + causal attention. Memory is beyond the weights.
+allows, takes at the sustained rates of torch.mm and of cuDNN's attention, measured right after. TFLOP/s is qkscope's and
+counts the whole network: 2 x parameters of the layers x tokens + causal attention. Memory is beyond the weights.
 """
 
 import argparse
@@ -59,14 +59,20 @@ def best_size(peer, documents, length):
     return min(seconds, key=seconds.get)
 
 
-def run_engine(options, model, documents, length, repeats):
-    """The lines of one child process: a run with capture and one without."""
+def run_engine(options, model, documents, length, repeats, capture="both"):
+    """The lines of one child process: by default one with capture and one without."""
     command = [options.engine, "--model", model, "--device", options.device, "--dtype", "bfloat16",
-               "--batch", f"{documents}x{length}", "--capture", "both", "--repeats", str(repeats)]
+               "--batch", f"{documents}x{length}", "--capture", capture, "--repeats", str(repeats)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{options.engine.name} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def start_seconds(options, model):
+    """Of qkscope, from the start of the program to the end of a first pass over a few tokens."""
+    line, = run_engine(options, model, 1, 128, 1, capture="off")
+    return line["start_seconds"] + line["first_seconds"]
 
 
 def measure(options, peer, ceiling, model, batch):
@@ -104,35 +110,44 @@ def row(result):
 
 def machine(device):
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    return {"device": name, "torch": torch.__version__, "transformers": transformers.__version__,
-            "date": datetime.date.today().isoformat()}
+    return {"device": name, "torch": f"PyTorch {torch.__version__}",
+            "transformers": f"transformers {transformers.__version__}", "date": datetime.date.today().isoformat()}
+
+
+def attempt(record, name, action):
+    """What it returns, or None: one measurement that fails leaves the others."""
+    try:
+        return action()
+    except (RuntimeError, OSError) as error:
+        record["failures"].append(f"{name}: {error}")
+        print(f"{name}: FAILED: {error}", file=sys.stderr, flush=True)
+
+
+def measure_model(options, record, ceiling, model):
+    """Fills the record, batch by batch."""
+    start = attempt(record, f"{model.name} start", lambda: start_seconds(options, model))
+    record["start_seconds"][model.name] = start
+    peer = Peer(model, options.device)
+    for batch in options.batches:
+        name = f"{model.name} {batch[0]}x{batch[1]}"
+        if result := attempt(record, name, lambda: measure(options, peer, ceiling, model, batch)):
+            record["results"].append(result)
+            print(f"{name}: {' '.join(row(result)[2:])}", file=sys.stderr, flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(record, indent=1) + "\n")
+    peer.close()
 
 
 def main():
     options = parse_options()
-    record = machine(options.device) | {"results": [], "failures": []}
-    rows = []
+    record = machine(options.device) | {"start_seconds": {}, "results": [], "failures": []}
     ceiling = Ceiling(options.device, options.ceiling_seconds, options.mlp_chunk)
     for model in options.models:
-        peer = Peer(model, options.device)
-        for batch in options.batches:
-            name = f"{model.name} {batch[0]}x{batch[1]}"
-            try:
-                result = measure(options, peer, ceiling, model, batch)
-            except (RuntimeError, OSError) as error:  # one batch that fails leaves the others
-                record["failures"].append(f"{name}: {error}")
-                print(f"{name}: FAILED: {error}", file=sys.stderr, flush=True)
-            else:
-                record["results"].append(result)
-                rows.append(row(result))
-                print(f"{name}: {' '.join(rows[-1][2:])}", file=sys.stderr, flush=True)
-            if options.out:
-                options.out.write_text(json.dumps(record, indent=1) + "\n")
-        peer.close()
-
-    print(", ".join(f"{record[key]}" for key in ("device", "torch", "transformers", "date")))
-    for cells in (COLUMNS, ["---"] * len(COLUMNS), *rows):
+        measure_model(options, record, ceiling, model)
+    for cells in (COLUMNS, ["---"] * len(COLUMNS), *map(row, record["results"])):
         print(f"| {' | '.join(cells)} |")
+    print(", ".join(record[key] for key in ("device", "torch", "transformers", "date")))
+    print("from the start of qkscope to the end of a first pass, s:", record["start_seconds"])
     sys.exit(1 if record["failures"] else 0)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it takes
-# what is there, and goes on after a failure so that one call tells everything. Logs and tables as JSON: build-logs/.
+# Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
+# takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
 #   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [capture]      (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
@@ -91,8 +91,8 @@ fi
 part bench && table bench "$batches" "$(checkpoint smollm3-3b)"
 if part shapes; then
   layers=${LAYERS-8}
-  table shapes "${BATCHES:-1x32768,1x131072}" "$(checkpoint llama-3.2-1b "$layers")" "$(checkpoint qwen3-8b "$layers")" \
-    "$(checkpoint qwen3-14b "$layers")"
+  table shapes "${BATCHES:-1x32768,1x131072}" "$(checkpoint llama-3.2-1b "$layers")" \
+    "$(checkpoint qwen3-8b "$layers")" "$(checkpoint qwen3-14b "$layers")"
 fi
 if part capture; then
   step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \

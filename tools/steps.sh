@@ -1,5 +1,5 @@
-# For scripts that check a machine in one call: parts by name, a log per step in build-logs/, one short line on stdout, and
-# on to the next step after a failure. Set `parts` to the wanted names first; exit with $failed. Sourced, not run.
+# For scripts that check a machine in one call: parts by name, a log per step in build-logs/, one short line on stdout,
+# and on to the next step after a failure. Set `parts` to the wanted names first; exit with $failed. Sourced, not run.
 failed=0
 
 [ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the python3 at hand
