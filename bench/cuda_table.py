@@ -86,10 +86,11 @@ def measure(options, peer, ceiling, model, batch):
         repeats = min(20, max(1, int(options.seconds / 2 / more[-1])))
         lines += run_engine(options, model, documents, length, repeats)
     shape = Shape(json.loads((model / "config.json").read_text()))
-    seconds, rates = ceiling.composite(shape, documents, length)
+    seconds, pruned, rates = ceiling.composite(shape, documents, length)
     return {"model": model.name, "documents": documents, "length": length, "flop": shape.flop(documents, length),
             "transformers": {"size": size, "runs": runs, "peak_bytes": peak, "weight_bytes": peer.weight_bytes},
-            "qkscope": lines, "ceiling": {"seconds": seconds, "tflops": {n: r / 1e12 for n, r in rates.items()}}}
+            "qkscope": lines,
+            "ceiling": {"seconds": seconds, "flop": pruned, "tflops": {n: r / 1e12 for n, r in rates.items()}}}
 
 
 def median_seconds(lines, capture):

@@ -42,10 +42,10 @@ class Shape:
         return self.layers * sum(self.layer_flop(documents, length).values())
 
 
-def ending_flop(shape, documents, length):
-    """Name → FLOP of the last two layers as a capture needs them."""
+def pruned_flop(shape, documents, length):
+    """Name → FLOP of the network as a capture needs it: whole layers but for the last two."""
     last = shape.layers - 1
-    flop = dict.fromkeys([*shape.products(), "attention"], 0)
+    flop = {name: (last - 1) * whole for name, whole in shape.layer_flop(documents, length).items()}
     flop["qkv"] += 2 * documents * length * shape.hidden * 2 * shape.keys  # k and v of the layer before
     for document in range(documents):
         queries, keys = (set(sampled_rows(document, last, kind, length)) for kind in "qk")
@@ -112,7 +112,7 @@ class Ceiling:
 
     @torch.inference_mode()
     def composite(self, shape, documents, length):
-        """Seconds of a pruned pass, and name → FLOP/s."""
+        """Seconds of a pruned pass, its FLOP, and name → FLOP/s."""
         rates = {}
         for name, sizes in shape.products().items():
             rows = documents * length
@@ -121,7 +121,7 @@ class Ceiling:
             rates[name] = self._rate((rows, *sizes), lambda: self._product(rows, *sizes))
         attention = (documents, length, shape.heads, shape.key_heads, shape.head_dim)
         rates["attention"] = self._rate(attention, lambda: self._attention(shape, documents, length))
-        whole, ending = shape.layer_flop(documents, length), ending_flop(shape, documents, length)
         if self.device == "cuda":
             torch.cuda.empty_cache()
-        return sum(((shape.layers - 2) * whole[name] + ending[name]) / rate for name, rate in rates.items()), rates
+        flop = pruned_flop(shape, documents, length)
+        return sum(flop[name] / rate for name, rate in rates.items()), sum(flop.values()), rates

@@ -4,7 +4,7 @@
 #   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [capture]      (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
-# PYTHON, one with torch and transformers; DEVICE.
+# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly parts=" ${*:-build test golden sanitize bench shapes capture} "
@@ -14,6 +14,7 @@ readonly golden_tests=${GOLDEN_TESTS:-*olden*}
 readonly sanitized_family=${SANITIZED_FAMILY:-*olden*smollm3*}
 readonly python=${PYTHON:-.venv/bin/python}
 readonly device=${DEVICE:-cuda}
+read -ra capture_options <<<"${CAPTURE_OPTIONS:-}"
 readonly batches=${BATCHES:-8x4096,1x32768,1x65536,1x131072}
 
 data_folder() {  # in memory where 48 GB are free
@@ -60,7 +61,7 @@ table() {  # table NAME BATCHES FOLDER...
   shift 2
   step "$name" "$python" bench/cuda_table.py "$@" --batches "$list" --rounds "${ROUNDS:-2}" \
     --seconds "${SECONDS_EACH:-4}" --device "$device" --out "build-logs/$name.json"
-  grep '^|' "build-logs/$name.log"
+  grep -E '^(\||from)' "build-logs/$name.log"
 }
 
 uname -mr
@@ -96,7 +97,7 @@ if part shapes; then
 fi
 if part capture; then
   step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \
-    --out build-logs/capture.json
+    --out build-logs/capture.json "${capture_options[@]}"
   grep '^|' build-logs/capture.log
 fi
 exit $failed
