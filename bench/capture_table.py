@@ -146,7 +146,8 @@ def run_timed(command):
 
 def run_ours(options, config):
     result = run_timed([options.sniff_qk, "--config", config, "--device", options.device, "--json", "--overwrite"])
-    return result | {"loop_s": result["seconds"], "forward_s": result["forward_seconds"]}
+    names = {"seconds": "loop_s", "forward_seconds": "forward_s"}
+    return result | {ours: result[theirs] for theirs, ours in names.items() if theirs in result}
 
 
 def run_peer(options, config):

@@ -29,6 +29,7 @@ struct Options {
   std::vector<std::int64_t> tokens;
   std::vector<std::string> batches;  // DOCUMENTSxLENGTH
   std::string capture = "on";
+  std::int64_t device_memory = 0;  // bytes; 0: what is free
   int threads = 0;
   int repeats = 5;
 };
@@ -43,26 +44,31 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Batch random_batch(std::int64_t documents, std::int64_t length, std::int64_t vocabulary) {
-  std::mt19937 generator(0);
-  std::uniform_int_distribution<std::int32_t> id(0, static_cast<std::int32_t>(vocabulary - 1));
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(length));
-  Batch batch;
-  for (std::int64_t document = 0; document < documents; ++document) {
-    for (auto& value : ids) value = id(generator);
-    batch.add(ids);
-  }
-  return batch;
-}
+struct BatchSize {
+  std::int64_t documents = 1;
+  std::int64_t length = 0;
+};
 
-Batch parse_batch(const std::string& text, std::int64_t vocabulary) {
+BatchSize parse_size(const std::string& text) {
   long long documents = 0;
   long long length = 0;
   char end = 0;
   if (std::sscanf(text.c_str(), "%lldx%lld%c", &documents, &length, &end) != 2 || documents < 1 ||
       length < 1)
     bad_input("--batch: found '{}', expected DOCUMENTSxTOKENS (8x4096)", text);
-  return random_batch(documents, length, vocabulary);
+  return {documents, length};
+}
+
+Batch random_batch(BatchSize size, std::int64_t vocabulary) {
+  std::mt19937 generator(0);
+  std::uniform_int_distribution<std::int32_t> id(0, static_cast<std::int32_t>(vocabulary - 1));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(size.length));
+  Batch batch;
+  for (std::int64_t document = 0; document < size.documents; ++document) {
+    for (auto& value : ids) value = id(generator);
+    batch.add(ids);
+  }
+  return batch;
 }
 
 double timed_pass(Backend& backend, const Batch& batch, Observer& observer) {
@@ -85,7 +91,7 @@ void print(const Json& line) {
 // The best of the runs counts, as in PyTorch's benchmark.
 void time_lengths(Backend& backend, const Options& options) {
   for (const auto tokens : options.tokens) {
-    const auto batch = random_batch(1, tokens, backend.config().vocab_size);
+    const auto batch = random_batch({.length = tokens}, backend.config().vocab_size);
     LogitsOnly observer;
     double best = timed_pass(backend, batch, observer);  // the first run warms up
     for (int i = 0; i < options.repeats; ++i)
@@ -122,13 +128,16 @@ class BatchTimes {
       bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", options.dtype);
     model_ = std::make_unique<Model>(load_model(options.model));
     weight_bytes_ = device_weight_bytes(model_->config, *dtype);
-    backend_ = make_backend(*model_, {.device = device_, .dtype = *dtype});
+    backend_ = make_backend(*model_, {.device = device_,
+                                      .dtype = *dtype,
+                                      .device_memory = options.device_memory,
+                                      .longest_batch = longest(options.batches)});
     start_seconds_ = seconds_since(start);
   }
 
   // On and off take turns, so that both find the card equally warm.
   void time(const std::string& text) {
-    const auto batch = parse_batch(text, model_->config.vocab_size);
+    const auto batch = random_batch(parse_size(text), model_->config.vocab_size);
     auto series = make_series(model_->config, batch, options_.capture);
     const auto first = timed_pass(*backend_, batch, series.front().observer);  // warms up
     for (int i = 0; i < options_.repeats; ++i)
@@ -137,11 +146,20 @@ class BatchTimes {
   }
 
  private:
+  static std::int64_t longest(const std::vector<std::string>& batches) {  // in rows
+    std::int64_t rows = 0;
+    for (const auto& text : batches) {
+      const auto size = parse_size(text);
+      rows = std::max(rows, size.documents * size.length);
+    }
+    return rows;
+  }
+
   void report(const std::string& text, const Batch& batch, const Series& series, double first) {
     const auto seconds = median(series.runs);
     const bool on_card = device_.kind == Device::Kind::cuda;
-    const auto used = on_card ? free_ - free_memory(device_) - weight_bytes_
-                              : activation_bytes(model_->config, batch.rows());
+    const auto used = on_card ? free_ - free_memory(device_)
+                              : weight_bytes_ + activation_bytes(model_->config, batch.rows());
     print({{"engine", "qkscope"},
            {"device", device_name(device_)},
            {"batch", text},
@@ -151,7 +169,8 @@ class BatchTimes {
            {"runs", series.runs},
            {"tokens_per_s", static_cast<double>(batch.rows()) / seconds},
            {"values", series.observer.values()},
-           {"peak_bytes", used},
+           {"device_bytes", used},
+           {"peak_bytes", used - weight_bytes_},
            {"weight_bytes", weight_bytes_},
            {"start_seconds", start_seconds_},
            {"first_seconds", first}});
@@ -198,6 +217,9 @@ int main(int argc, char** argv) {
   app.add_option("--capture", options.capture, "Sample q and k: on, off, or both in turns")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
+  app.add_option("--device-memory", options.device_memory,
+                 "What may be taken of a card (8GiB); weights that do not fit stream")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--threads", options.threads, "Threads (default: one per core)");
   app.add_option("--repeats", options.repeats, "Timed runs after one that warms up")
       ->check(CLI::PositiveNumber);
