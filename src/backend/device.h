@@ -1,6 +1,7 @@
 // Which device a run uses.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/tensor.h"
@@ -17,5 +18,8 @@ int cuda_device_count();
 
 // Why there are none, for people: "this build has no CUDA backend".
 std::string why_no_cuda();
+
+// Bytes that are free on a card, whoever uses the others; 0 on the CPU.
+std::int64_t free_memory(Device device);
 
 }  // namespace qkscope

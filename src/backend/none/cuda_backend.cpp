@@ -14,6 +14,10 @@ int cuda_device_count() {
   return 0;
 }
 
+std::int64_t free_memory(Device) {
+  return 0;
+}
+
 std::string why_no_cuda() {
   return "this build has no CUDA backend (nvcc was not found when it was configured)";
 }
