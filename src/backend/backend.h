@@ -102,6 +102,7 @@ struct BackendOptions {
   std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
   std::int64_t longest_batch = 0;  // rows; 0: not known. Weights stream where they do not fit
                                    // beside the activations of such a batch
+  bool stream_weights = false;     // also where they would fit
 };
 
 // Keeps a reference to the model.

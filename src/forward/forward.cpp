@@ -119,13 +119,14 @@ class Run {
   }
 
   // The wide activations exist for a chunk of rows at a time, or for all when someone looks at
-  // them.
+  // them or what comes of them is held.
   void run_mlp(std::int64_t layer, Addition addition) {
     const bool looked_at = observer_.wants({Stage::mlp_pre, layer}) ||
                            observer_.wants({Stage::mlp_pre_linear, layer}) ||
                            observer_.wants({Stage::mlp_post, layer});
     const auto rows = backend_.running_rows();
-    const auto chunk = looked_at ? rows : std::min(rows, backend_.mlp_rows());
+    const bool whole = looked_at || addition == Addition::held;
+    const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
       backend_.project_gate_up(begin, count);

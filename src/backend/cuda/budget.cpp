@@ -31,7 +31,7 @@ Budget::Budget(const ModelConfig& model, const BackendOptions& options)
   limit_ = options.device_memory > 0 ? std::min(options.device_memory, left) : left;
   const auto rows = options.longest_batch > 0 ? options.longest_batch : kShortestBatch;
   const auto activations = activation_bytes(model, rows, options);
-  streams_ = weight_bytes(false) + activations > limit_;
+  streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;
   log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
              text(weight_bytes(streams_)), streams_ ? " (streamed)" : "", text(activations), rows,
              text(limit_));
@@ -53,8 +53,7 @@ std::int64_t Budget::longest_that_fits() const {
   std::int64_t high = std::int64_t{1} << 24;
   while (low + 1 < high) {  // fits at low, not at high
     const auto middle = (low + high) / 2;
-    const bool fits =
-        weight_bytes(streams_) + activation_bytes(model_, middle, options_) <= limit_;
+    const bool fits = weight_bytes(streams_) + activation_bytes(model_, middle, options_) <= limit_;
     (fits ? low : high) = middle;
   }
   return low;

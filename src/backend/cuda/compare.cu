@@ -36,7 +36,8 @@ bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t s
   auto* differs = static_cast<int*>(flag.reserve(sizeof(int), "a comparison"));
   check(cudaMemsetAsync(differs, 0, sizeof(int), stream), "clear a flag");
   compare_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),
-                                           static_cast<const std::uint32_t*>(b), bytes / 4, differs);
+                                           static_cast<const std::uint32_t*>(b), bytes / 4,
+                                           differs);
   check_launch("compare products");
   int found = 0;
   check(cudaMemcpyAsync(&found, differs, sizeof found, cudaMemcpyDeviceToHost, stream),

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/cuda/attention_kernel.h"
+#include "backend/cuda/budget.h"
 #include "backend/cuda/device_weights.h"
 #include "backend/cuda/fused_attention.h"
 #include "backend/cuda/gate.h"
@@ -16,7 +17,6 @@
 #include "backend/cuda/sights.h"
 #include "backend/cuda/status.h"
 #include "backend/cuda/viewed_scores.h"
-#include "backend/cuda/budget.h"
 #include "backend/memory.h"
 
 namespace qkscope {
@@ -48,6 +48,7 @@ class CudaBackend : public Backend {
     check(cudaSetDevice(card_), "use the card");
     sights_.forget();
     pending_ = {};
+    held_.reset();
     batch_ = &batch;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
@@ -108,19 +109,18 @@ class CudaBackend : public Backend {
 
   void attend() override {
     finish_pending();
-    const bool fused = !rows_.narrowed() &&
-                       attention_.attend({.q = at(qkv_, 0),
-                                          .k = at(qkv_, q_width_),
-                                          .v = at(qkv_, q_width_ + kv_width_),
-                                          .z = hidden_.data(),
-                                          .row_stride = qkv_width(),
-                                          .z_stride = q_width_,
-                                          .n_heads = config().n_heads,
-                                          .n_kv_heads = config().n_kv_heads,
-                                          .d_head = config().d_head,
-                                          .scale = scale(),
-                                          .window = layer_config_.window,
-                                          .dtype = dtype_});
+    const bool fused = !rows_.narrowed() && attention_.attend({.q = at(qkv_, 0),
+                                                               .k = at(qkv_, q_width_),
+                                                               .v = at(qkv_, q_width_ + kv_width_),
+                                                               .z = hidden_.data(),
+                                                               .row_stride = qkv_width(),
+                                                               .z_stride = q_width_,
+                                                               .n_heads = config().n_heads,
+                                                               .n_kv_heads = config().n_kv_heads,
+                                                               .d_head = config().d_head,
+                                                               .scale = scale(),
+                                                               .window = layer_config_.window,
+                                                               .dtype = dtype_});
     if (!fused) attend_with_own_kernel();
   }
 
@@ -135,7 +135,14 @@ class CudaBackend : public Backend {
                 0, layer_->post_attention_norm, addition);
   }
 
-  void add_update() override { add_rows(0, running_rows(), nullptr, true); }
+  // An update that nobody changed is added as if nobody had looked.
+  void add_update() override {
+    if (held_ && !held_->changed && held_->straight)
+      add_straight(held_->product, 0);
+    else
+      add_rows(0, running_rows(), nullptr, true);
+    held_.reset();
+  }
 
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
@@ -222,19 +229,22 @@ class CudaBackend : public Backend {
     finish_pending_of(buffer);
     sights_.show_all();
     const auto whole = view(buffer);
-    const auto values = sights_.fetch(whole);
+    const auto before = sights_.fetch(whole);
+    const Tensor values(before.shape());
+    std::memcpy(values.view().bytes(), before.view().bytes(), before.view().size_bytes());
     change(values);
+    if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
+      return;
     sights_.put(values, whole);
+    if (buffer == Buffer::update && held_) held_->changed = true;
   }
 
   void score_rows(const RowScores& out) override {
     finish_pending();
     sights_.show_all();
-    if (out.edited)
-      edited_.emplace(fetch_attention());
-    else
-      view_scores(out, score_source(), rows_, stream_);
-    if (out.edited) edited_->score_rows(out);
+    if (!out.edited) return view_scores(out, score_source(), rows_, stream_);
+    edited_.emplace(fetch_attention());
+    edited_->score_rows(out);
   }
 
   void pattern_of_edited_scores(const RowScores& edited) override {
@@ -313,20 +323,26 @@ class CudaBackend : public Backend {
   // The residual's rows [begin, begin + rows) get the product on top. Where the update itself is
   // looked at, it is computed once more for that, so that looking changes nothing.
   void add_product(Product product, std::int64_t begin, const float* post_norm, Addition addition) {
-    const bool straight = post_norm == nullptr && addition != Addition::held;
     product.y_stride = config().d_model;
-    if (!straight || addition == Addition::shown) {
+    if (post_norm != nullptr || addition != Addition::at_once) {
       update_.reserve(running_rows() * config().d_model * element_, "updates");
       product.y = at(update_, begin * config().d_model);
       products_.multiply(product);
     }
-    if (straight) {
-      product.y = at(*stream_of_residual_, begin * config().d_model);
-      product.accumulate = true;
-      products_.multiply(product);
+    if (addition == Addition::held) {
+      held_ = Held{.product = product, .straight = post_norm == nullptr};
+      if (post_norm != nullptr) add_rows(begin, product.rows, post_norm, false);
     } else if (post_norm != nullptr) {
-      add_rows(begin, product.rows, post_norm, addition != Addition::held);
+      add_rows(begin, product.rows, post_norm, true);
+    } else {
+      add_straight(product, begin);
     }
+  }
+
+  void add_straight(Product product, std::int64_t begin) {
+    product.y = at(*stream_of_residual_, begin * config().d_model);
+    product.accumulate = true;
+    products_.multiply(product);
   }
 
   void add_rows(std::int64_t begin, std::int64_t count, const float* post_norm, bool add) {
@@ -398,6 +414,12 @@ class CudaBackend : public Backend {
             .window = layer_config_.window};
   }
 
+  // An update that waits for add_update().
+  struct Held {
+    Product product;  // that gave it, of all rows
+    bool straight = false;
+    bool changed = false;
+  };
   struct Pending {
     bool norm = false;
     bool rotation = false;
@@ -420,6 +442,7 @@ class CudaBackend : public Backend {
   const DeviceLayer* layer_ = nullptr;
   LayerConfig layer_config_;
   Pending pending_;
+  std::optional<Held> held_;
   std::optional<EditedScores> edited_;
   std::int64_t mlp_count_ = 0;
 

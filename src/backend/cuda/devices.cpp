@@ -16,9 +16,9 @@ std::string why_no_cuda() {
   int count = 0;
   const auto status = cudaGetDeviceCount(&count);
   cudaGetLastError();
-  return status == cudaSuccess ? "there is no NVIDIA card in this machine"
-                               : std::string("no NVIDIA card can be used: ") +
-                                     cudaGetErrorString(status);
+  return status == cudaSuccess
+             ? "there is no NVIDIA card in this machine"
+             : std::string("no NVIDIA card can be used: ") + cudaGetErrorString(status);
 }
 
 std::int64_t free_memory(Device device) {

@@ -53,7 +53,11 @@ struct FusedAttention::Library {
   Key key_for(const FusedAttentionArguments& a) const {
     const auto length = ragged ? (longest + kLengthStep - 1) / kLengthStep * kLengthStep : longest;
     const auto window = a.window >= longest ? 0 : a.window;
-    return {static_cast<std::int64_t>(segments.size()), length, a.row_stride, a.z_stride, window,
+    return {static_cast<std::int64_t>(segments.size()),
+            length,
+            a.row_stride,
+            a.z_stride,
+            window,
             ragged};
   }
 
@@ -92,11 +96,10 @@ void FusedAttention::begin(std::span<const Segment> segments) {
   l.uploaded = false;
 }
 
-FusedAttention::Library::Plan FusedAttention::Library::make_plan(
-    const Key& key, const FusedAttentionArguments& a) {
+FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key,
+                                                                 const FusedAttentionArguments& a) {
   auto graph = std::make_shared<fe::graph::Graph>();
-  graph
-      ->set_io_data_type(a.dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
+  graph->set_io_data_type(a.dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const auto numbers = [&](Name name, const char* text, std::int64_t count) {
@@ -107,8 +110,7 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(
                              .set_stride({1, 1, 1, 1})
                              .set_data_type(fe::DataType_t::INT32));
   };
-  const auto offsets =
-      key.ragged ? numbers(kOffsets, "offsets", key.documents + 1) : nullptr;
+  const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.documents + 1) : nullptr;
   const auto input = [&](Name name, const char* text, std::int64_t heads) {
     auto attributes = Tensor_attributes()
                           .set_name(text)

@@ -27,7 +27,8 @@ __global__ void gate_kernel(T* gate_up, int packs) {
   using Values = Pack<T, V>;
   const int at = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (at >= packs) return;
-  auto* row = reinterpret_cast<Values*>(gate_up) + static_cast<std::int64_t>(blockIdx.x) * 2 * packs;
+  auto* row =
+      reinterpret_cast<Values*>(gate_up) + static_cast<std::int64_t>(blockIdx.x) * 2 * packs;
   Values g = row[at];
   const Values u = row[packs + at];
 #pragma unroll
@@ -49,8 +50,7 @@ void launch(void* gate_up, std::int64_t rows, std::int64_t n, cudaStream_t strea
     const auto packs = static_cast<int>(n / V);
     const dim3 blocks(static_cast<unsigned>(rows),
                       static_cast<unsigned>((packs + kThreads - 1) / kThreads));
-    gate_kernel<T, V, activation>
-        <<<blocks, kThreads, 0, stream>>>(static_cast<T*>(gate_up), packs);
+    gate_kernel<T, V, activation><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(gate_up), packs);
   };
   if (n % kPack<T> == 0)
     run.template operator()<kPack<T>>();

@@ -10,7 +10,8 @@
 
 namespace qkscope::cuda {
 
-// gate = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then n of up.
+// gate = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then n of
+// up.
 void gate(Activation activation, void* gate_up, std::int64_t rows, std::int64_t n, DType dtype,
           cudaStream_t stream);
 

@@ -83,8 +83,7 @@ __global__ void heads_kernel(HeadsArguments a) {
   const int heads = static_cast<int>(a.n_heads + a.n_kv_heads);
   const T* cos = static_cast<const T*>(a.rotary.cos) + row * half;
   const T* sin = static_cast<const T*>(a.rotary.sin) + row * half;
-  const float query_scale =
-      a.query_scale == nullptr ? 1.0f : rounded<T>(a.query_scale[row]);
+  const float query_scale = a.query_scale == nullptr ? 1.0f : rounded<T>(a.query_scale[row]);
   for (int number = static_cast<int>(threadIdx.x) / 32; number < heads; number += kWarps) {
     const bool is_query = number < a.n_heads;
     T* head = is_query
@@ -101,8 +100,7 @@ __global__ void heads_kernel(HeadsArguments a) {
     }
     const float* weight = is_query ? a.q_norm : a.k_norm;
     float scale = 1.0f;
-    if (weight != nullptr)
-      scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.d_head) + a.eps);
+    if (weight != nullptr) scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.d_head) + a.eps);
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
       if (lane + 32 * j >= units) continue;
@@ -123,8 +121,8 @@ __global__ void rotary_table_kernel(RotaryTableArguments a) {
   if (index >= a.rows * a.half) return;
   const std::int64_t row = index / a.half;
   const std::int64_t sequence = a.sequences[row];
-  const float angle = static_cast<float>(a.positions[row]) *
-                      a.inverse[sequence * a.half + index % a.half];
+  const float angle =
+      static_cast<float>(a.positions[row]) * a.inverse[sequence * a.half + index % a.half];
   const float factor = a.factors[sequence];
   static_cast<T*>(a.cos)[index] = from_float<T>(cosf(angle) * factor);
   static_cast<T*>(a.sin)[index] = from_float<T>(sinf(angle) * factor);

@@ -17,15 +17,15 @@ struct RotaryView {
 };
 
 struct HeadsArguments {
-  void* q = nullptr;             // (rows, n_heads, d_head)
-  void* k = nullptr;             // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;   // elements from one row of q and k to the next
+  void* q = nullptr;            // (rows, n_heads, d_head)
+  void* k = nullptr;            // (rows, n_kv_heads, d_head)
+  std::int64_t row_stride = 0;  // elements from one row of q and k to the next
   std::int64_t rows = 0;
   std::int64_t n_heads = 0;
   std::int64_t n_kv_heads = 0;
   std::int64_t d_head = 0;
-  const float* q_norm = nullptr;       // (d_head) or null: no norm
-  const float* k_norm = nullptr;       // (d_head) or null: no norm
+  const float* q_norm = nullptr;  // (d_head) or null: no norm
+  const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
   RotaryView rotary;                   // without cos: no rotation
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)

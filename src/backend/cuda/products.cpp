@@ -27,7 +27,7 @@ constexpr std::int64_t kComparedRows = 512;
 
 void check(cublasStatus_t status, const char* operation) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    failure("cuBLASLt: {} failed: {} ({})", operation, cublasGetStatusString(status),
+    failure("cuBLASLt: {} failed: {} ({})", operation, cublasLtGetStatusString(status),
             static_cast<int>(status));
 }
 
@@ -124,8 +124,9 @@ Products::Call& Products::call_for(const Product& product) {
 Products::Algorithm Products::algorithm_for(const Product& product, const Call& call) {
   if (product.rows >= kFewestMeasuredRows) {
     Product rounded = product;
-    rounded.rows = std::min(kMostMeasuredRows, static_cast<std::int64_t>(std::bit_floor(
-                                                   static_cast<std::uint64_t>(product.rows))));
+    rounded.rows = std::min(
+        kMostMeasuredRows,
+        static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(product.rows))));
     const auto key = key_of(rounded);
     if (!measured_.contains(key)) measured_[key] = measured(rounded);
     if (runs(call, measured_[key])) return measured_[key];

@@ -93,8 +93,8 @@ void put_back(const float* x, void* y, std::int64_t rows, std::int64_t n, std::i
   if (rows == 0) return;
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    put_back_kernel<T>
-        <<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, static_cast<T*>(y), n, row_stride);
+    put_back_kernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, static_cast<T*>(y),
+                                                                             n, row_stride);
   });
   check_launch("put edited rows back");
 }

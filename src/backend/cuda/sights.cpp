@@ -49,8 +49,8 @@ void Sights::look(const DeviceView& view, std::span<const std::int32_t> rows,
     return;
   }
   show_arrived();
-  while (!under_way_.empty() && (under_way_.size() >= kMostSights ||
-                                 bytes_under_way() + count * kFloat > kMostUnderWay))
+  while (!under_way_.empty() &&
+         (under_way_.size() >= kMostSights || bytes_under_way() + count * kFloat > kMostUnderWay))
     show_first();
 
   auto sight = idle_sight();

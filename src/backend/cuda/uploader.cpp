@@ -43,8 +43,7 @@ void Uploader::copy(ConstTensorView source, void* destination, DType to, float s
     auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
     copy_in_parallel(host, source.bytes() + begin * from_size, bytes);
     void* arrival = static_cast<std::byte*>(destination) + begin * to_size;
-    void* first =
-        as_it_is ? arrival : buffer.device.reserve(kChunk, "weights that are converted");
+    void* first = as_it_is ? arrival : buffer.device.reserve(kChunk, "weights that are converted");
     check(cudaMemcpyAsync(first, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
                           stream_),
           "copy weights to the card");

@@ -16,10 +16,10 @@ class Uploader {
   // Everything arrives in stream order, in the type `dtype`.
   Uploader(DType dtype, cudaStream_t stream);
 
-  void matrix(const WeightMatrix& matrix, void* destination);          // (out, in)
-  void vector(std::span<const float> values, void* destination);       // a bias
-  void floats(std::span<const float> values, float* destination);      // a norm, in float32
-  void wait();                                                         // until all has arrived
+  void matrix(const WeightMatrix& matrix, void* destination);      // (out, in)
+  void vector(std::span<const float> values, void* destination);   // a bias
+  void floats(std::span<const float> values, float* destination);  // a norm, in float32
+  void wait();                                                     // until all has arrived
 
  private:
   struct Buffer {
