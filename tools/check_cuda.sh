@@ -68,7 +68,7 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target qkscope sniff-qk forward_bench test_backend test_forward -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench test_backend test_forward} -- -k 0 || exit 1
 fi
 if part test; then
   for program in test_backend test_forward; do

@@ -84,6 +84,11 @@ class Backend {
   // The pass goes on with what the tensor holds when `change` returns.
   virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
 
+  // The same for someone who keeps it on the device: a copy that is complete when this returns, and
+  // the way back for one of a whole buffer.
+  virtual HeldTensor copy(Buffer buffer, const Choice& choice) = 0;
+  virtual void put(Buffer buffer, const HeldTensor& values) = 0;
+
   virtual void score_rows(const RowScores& out) = 0;
   // After someone wrote into the scores: their pattern. A row that was left alone keeps its bits.
   virtual void pattern_of_edited_scores(const RowScores& edited) = 0;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/error.h"
 #include "forward/plan.h"
 
 namespace qkscope {
@@ -161,11 +162,21 @@ class Run {
 
   void show(HookPoint point, Buffer buffer) {
     if (!observer_.wants(point)) return;
-    if (observer_.edits(point))
+    if (observer_.holds())
+      hold(point, buffer);
+    else if (observer_.edits(point))
       backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
     else
       backend_.read(buffer, observer_.choice(point),
                     [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
+  }
+
+  void hold(HookPoint point, Buffer buffer) {
+    const auto held = backend_.copy(buffer, observer_.choice(point));
+    if (observer_.hold(point, held)) {
+      QKSCOPE_ASSERT(observer_.edits(point));
+      backend_.put(buffer, held);
+    }
   }
 
   void show_tensor(HookPoint point, TensorView tensor) {

@@ -219,9 +219,7 @@ class CudaBackend : public Backend {
 
   void read(Buffer buffer, const Choice& choice, Show show) override {
     finish_pending_of(buffer);
-    std::vector<std::int32_t> rows;
-    for (const auto row : choice.rows) rows.push_back(rows_.number_of(row));
-    const std::vector<std::int32_t> heads(choice.heads.begin(), choice.heads.end());
+    const auto [rows, heads] = numbers_of(choice);
     sights_.look(view(buffer), rows, heads, std::move(show));
   }
 
@@ -236,6 +234,21 @@ class CudaBackend : public Backend {
     if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
       return;
     sights_.put(values, whole);
+    if (buffer == Buffer::update && held_) held_->changed = true;
+  }
+
+  HeldTensor copy(Buffer buffer, const Choice& choice) override {
+    finish_pending_of(buffer);
+    const auto [rows, heads] = numbers_of(choice);
+    Shape shape;
+    auto memory = sights_.copy(view(buffer), rows, heads, shape);
+    const TensorView held(static_cast<std::byte*>(memory.get()), DType::f32, shape,
+                          {Device::Kind::cuda, card_});
+    return {std::move(memory), held};
+  }
+
+  void put(Buffer buffer, const HeldTensor& values) override {
+    sights_.put(values.view.data<float>(), view(buffer));
     if (buffer == Buffer::update && held_) held_->changed = true;
   }
 
@@ -270,6 +283,17 @@ class CudaBackend : public Backend {
   void* residual() const { return stream_of_residual_->data(); }
   void* at(const DeviceBlock& block, std::int64_t element) const {
     return block.as<std::byte>() + element * element_;
+  }
+
+  struct Numbers {
+    std::vector<std::int32_t> rows;
+    std::vector<std::int32_t> heads;
+  };
+  Numbers numbers_of(const Choice& choice) const {
+    Numbers numbers;
+    for (const auto row : choice.rows) numbers.rows.push_back(rows_.number_of(row));
+    numbers.heads.assign(choice.heads.begin(), choice.heads.end());
+    return numbers;
   }
 
   void finish_pending() {

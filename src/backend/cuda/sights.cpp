@@ -38,6 +38,44 @@ std::int64_t Sights::bytes_under_way() const {
   return bytes;
 }
 
+void Sights::gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
+                           std::span<const std::int32_t> heads, PinnedBlock& numbers, float* to) {
+  auto* at = static_cast<std::int32_t*>(
+      numbers.reserve(static_cast<std::int64_t>((rows.size() + heads.size()) * 4), "rows"));
+  std::copy(rows.begin(), rows.end(), at);
+  std::copy(heads.begin(), heads.end(), at + rows.size());
+  gather({.x = view.data,
+          .row_stride = view.row_stride,
+          .rows = rows.empty() ? nullptr : at,
+          .heads = heads.empty() ? nullptr : at + rows.size(),
+          .y = to,
+          .row_count = rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size()),
+          .head_count = heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()),
+          .width = view.width,
+          .dtype = view.dtype},
+         compute_);
+}
+
+std::shared_ptr<void> Sights::copy(const DeviceView& view, std::span<const std::int32_t> rows,
+                                   std::span<const std::int32_t> heads, Shape& shape) {
+  shape = shape_of(view, rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size()),
+                   heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()));
+  auto memory = std::make_shared<DeviceBlock>();
+  auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
+  PinnedBlock numbers;
+  gather_chosen(view, rows, heads, numbers, to);
+  check(cudaStreamSynchronize(compute_), "copy an activation");
+  return {memory, to};
+}
+
+void Sights::put(const float* values, const DeviceView& view) {
+  // Whoever wrote the values did so on a stream of its own.
+  check(cudaDeviceSynchronize(), "wait for an edited activation");
+  put_back(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
+           compute_);
+  check(cudaStreamSynchronize(compute_), "take an edited activation");
+}
+
 void Sights::look(const DeviceView& view, std::span<const std::int32_t> rows,
                   std::span<const std::int32_t> heads, Show show) {
   const auto row_count = rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size());
@@ -54,22 +92,9 @@ void Sights::look(const DeviceView& view, std::span<const std::int32_t> rows,
     show_first();
 
   auto sight = idle_sight();
-  auto* numbers = static_cast<std::int32_t*>(
-      sight->numbers.reserve(static_cast<std::int64_t>((rows.size() + heads.size()) * 4), "rows"));
-  std::copy(rows.begin(), rows.end(), numbers);
-  std::copy(heads.begin(), heads.end(), numbers + rows.size());
   auto* gathered = static_cast<float*>(sight->gathered.reserve(count * kFloat, "captured rows"));
   auto* host = sight->host.reserve(count * kFloat, "captured rows");
-  gather({.x = view.data,
-          .row_stride = view.row_stride,
-          .rows = rows.empty() ? nullptr : numbers,
-          .heads = heads.empty() ? nullptr : numbers + rows.size(),
-          .y = gathered,
-          .row_count = row_count,
-          .head_count = head_count,
-          .width = view.width,
-          .dtype = view.dtype},
-         compute_);
+  gather_chosen(view, rows, heads, sight->numbers, gathered);
   sight->is_gathered.record(compute_);
   sight->is_gathered.hold_back(copies_);
   check(cudaMemcpyAsync(host, gathered, bytes_of(count), cudaMemcpyDeviceToHost, copies_),

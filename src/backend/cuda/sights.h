@@ -34,7 +34,13 @@ class Sights {
   // The chosen rows and heads (empty: all), float32. Rows count from the view's first.
   void look(const DeviceView& view, std::span<const std::int32_t> rows,
             std::span<const std::int32_t> heads, Show show);
-  // All of it at once, and the way back.
+  // The same into memory of its own on the card; complete when this returns. And the way back of
+  // a whole activation.
+  std::shared_ptr<void> copy(const DeviceView& view, std::span<const std::int32_t> rows,
+                             std::span<const std::int32_t> heads, Shape& shape);
+  void put(const float* values, const DeviceView& view);
+
+  // All of it at once on the host, and the way back.
   Tensor fetch(const DeviceView& view);
   void put(const Tensor& values, const DeviceView& view);
 
@@ -54,6 +60,8 @@ class Sights {
   };
 
   std::unique_ptr<Sight> idle_sight();
+  void gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
+                     std::span<const std::int32_t> heads, PinnedBlock& numbers, float* to);
   void show_first();
   std::int64_t bytes_under_way() const;
 
