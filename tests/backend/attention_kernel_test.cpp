@@ -1,5 +1,6 @@
 #include "backend/cuda/attention_kernel.h"
 
+#include <bit>
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -120,6 +121,9 @@ TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
               << "query " << i;
           ASSERT_TRUE(std::all_of(row + width, row + z_stride, [](float x) { return x != x; }))
               << "after query " << i;
+          // Over the four groups every query is compared, over the queries every head.
+          if (i % 4 != static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(group)) - 1))
+            continue;
           const auto head = static_cast<std::int64_t>(i + i / 16) % heads.n_heads;
           worst = std::max(worst, error_share(rows, ranges, i, head, row + head * d_head));
         }
@@ -138,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionKernel,
                                           testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256)),
                          parameter_name);
 
-// The rows of `document` (by number) in the bytes of z.
+// The rows of z, as bytes, of the document that begins at row `begin`.
 std::vector<std::byte> part_of(const std::vector<std::byte>& z, const Ranges& ranges,
                                std::int32_t begin) {
   const auto row_bytes = z.size() / ranges.rows.size();

@@ -2,11 +2,8 @@
 // head through the keys they see.
 #pragma once
 
-#include <algorithm>
-
+#include "backend/cuda/attention_block.cuh"
 #include "backend/cuda/attention_fragments.cuh"
-#include "backend/cuda/attention_kernel.h"
-#include "backend/cuda/status.h"
 
 namespace qkscope::cuda {
 
@@ -28,15 +25,19 @@ struct AttentionShape {
       kQueryBytes + 2 * kTileBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
 };
 
-// What a warp does with a tile: some of its queries see some of it, all see all of it, or neither.
+// How much of a tile the queries of a warp see: nothing, all of it each, or anything between.
+enum class Sight { nothing, part, all };
+
 template <typename Shape>
-__device__ __forceinline__ void look_at(KeyTile tile, const KeyRanges<Shape::kRows>& ranges,
-                                        int row, bool& some, bool& all) {
+__device__ __forceinline__ Sight sight_of(KeyTile tile, const KeyRanges<Shape::kRows>& ranges,
+                                          int row) {
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
-  some = __any_sync(kAllLanes, first < tile.end && last >= tile.begin);
-  all = __all_sync(kAllLanes, first <= tile.begin && last >= tile.end - 1) &&
-        tile.end - tile.begin == Shape::kKeys;
+  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Sight::nothing;
+  // A short tile has rows of zeros that nobody sees.
+  const auto end = tile.begin + Shape::kKeys;
+  const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
+  return __all_sync(kAllLanes, all) ? Sight::all : Sight::part;
 }
 
 template <bool kVectors>
@@ -56,22 +57,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   char* const v_tile = k_tile + Shape::kTileBytes;
   auto& ranges = *reinterpret_cast<KeyRanges<Shape::kRows>*>(v_tile + Shape::kTileBytes);
 
-  // Heads of the same queries run at the same time and meet the same keys in the cache; the last
-  // queries, which see most, come first, so that no long block is left over at the end.
-  const auto head = static_cast<std::int64_t>(blockIdx.x) % a.n_heads;
-  const auto block = (gridDim.x - 1 - blockIdx.x) / a.n_heads;
-  const auto query = block * Shape::kRows;
-  const auto kv_head = head / (a.n_heads / a.n_kv_heads);
+  const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head);
-  const auto k_rows = source_rows<kVectors>(a.k, a.k_stride, kv_head, d_head);
-  const auto v_rows = source_rows<kVectors>(a.v, a.v_stride, kv_head, d_head);
+  const auto k_rows = source_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
+  const auto v_rows = source_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
   const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
     load_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
   };
-  const auto queries = static_cast<int>(min(a.queries - query, std::int64_t{Shape::kRows}));
   load_rows<Shape::kRows, kWidth, Shape::kThreads>(
-      q_tile, source_rows<kVectors>(a.q, a.q_stride, head, d_head), query, queries);
-  load_key_ranges(ranges, a, query);
+      q_tile, source_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
+      block.queries);
+  load_key_ranges(ranges, a, block.query);
 
   const int row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;  // the warp's first
   char* const q_warp = q_tile + row * kPitch<kWidth>;
@@ -94,18 +90,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   load_keys(k_tile, k_rows, tile);
   while (tile.exists()) {
     Fragments<kBands, kKeys> scores;
-    bool some, all;
-    look_at<Shape>(tile, ranges, row, some, all);
+    const auto sight = sight_of<Shape>(tile, ranges, row);
     wait_for_copies();
     __syncthreads();  // k is there, and every warp is done with the v before
     load_keys(v_tile, v_rows, tile);
-    if (some) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
+    if (sight != Sight::nothing) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
     __syncthreads();  // v is there, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
-    if (some) {
-      if (!all) mask<kBands, kKeys>(scores, ranges, row, tile);
+    if (sight != Sight::nothing) {
+      if (sight == Sight::part) mask<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
     }
@@ -115,29 +110,22 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   __syncwarp();  // the warp's rows of q, which it alone read, now carry its z
   write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
   __syncwarp();
-  const HeadRows<std::uint16_t, kVectors> z_rows{static_cast<std::uint16_t*>(a.z) + head * d_head,
-                                                 a.z_stride, d_head};
-  store_rows<Shape::kWarpRows, kWidth>(q_warp, z_rows, query + row, queries - row);
+  const HeadRows<std::uint16_t, kVectors> z_rows{
+      static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
+  store_rows<Shape::kWarpRows, kWidth>(q_warp, z_rows, block.query + row, block.queries - row);
 }
 
 template <typename T, int kWidth>
 void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
   using Shape = AttentionShape<kWidth>;
-  constexpr float kLog2E = 1.44269504088896340736f;
   const auto whole = [](const void* data, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
   };
   const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
                        whole(a.z, a.z_stride) && a.d_head % 8 == 0;
-  const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
-  const auto kernel =
-      vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             Shape::kSharedBytes),
-        "attention: shared memory");
-  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, Shape::kSharedBytes, stream>>>(
-      a, a.scale * kLog2E);
-  check(cudaGetLastError(), "attention");
+  launch_blocks<Shape>(
+      vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,
+      Shape::kSharedBytes, a, stream);
 }
 
 template <typename T>

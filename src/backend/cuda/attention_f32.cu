@@ -2,9 +2,8 @@
 // factor. A block takes a run of queries of one head through the keys they see.
 #include <cmath>
 
+#include "backend/cuda/attention_block.cuh"
 #include "backend/cuda/attention_variants.h"
-#include "backend/cuda/key_tiles.cuh"
-#include "backend/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -156,22 +155,18 @@ __device__ void store_row(float* z, const float4 (&values)[Shape::kLaneColumns],
 }
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, 3)
     attention_f32_kernel(const AttentionArguments a, float scale) {
   extern __shared__ __align__(16) char shared[];
   auto& memory = *reinterpret_cast<Float32Memory<Shape>*>(shared);
   const auto& ranges = memory.ranges;
-  // The last queries, which see most, come first.
-  const auto head = static_cast<std::int64_t>(blockIdx.x) % a.n_heads;
-  const auto first_query = (gridDim.x - 1 - blockIdx.x) / a.n_heads * Shape::kRows;
-  const auto kv_head = head / (a.n_heads / a.n_kv_heads);
+  const auto block = this_block<Shape::kRows>(a);
   const auto d_head = static_cast<int>(a.d_head);
-  const auto queries = static_cast<int>(min(a.queries - first_query, std::int64_t{Shape::kRows}));
-  const auto* q = static_cast<const float*>(a.q) + first_query * a.q_stride + head * d_head;
-  const auto* k = static_cast<const float*>(a.k) + kv_head * d_head;
-  const auto* v = static_cast<const float*>(a.v) + kv_head * d_head;
-  load_rows<Shape>(memory.q, q, a.q_stride, queries, d_head);
-  load_key_ranges(memory.ranges, a, first_query);
+  const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
+  const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
+  const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_head;
+  load_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
+  load_key_ranges(memory.ranges, a, block.query);
 
   const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
   Values<Shape> values = {};
@@ -205,25 +200,16 @@ __global__ void __launch_bounds__(Shape::kThreads)
     for (int distance = 1; distance < Shape::kLanes; distance *= 2)
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
     const int query = group + i * Shape::kGroups;
-    if (query < queries)
-      store_row<Shape>(
-          static_cast<float*>(a.z) + (first_query + query) * a.z_stride + head * d_head, values[i],
-          sum, lane, d_head);
+    if (query >= block.queries) continue;
+    auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_head;
+    store_row<Shape>(z, values[i], sum, lane, d_head);
   }
 }
 
 template <int kWidth>
 void launch(const AttentionArguments& a, cudaStream_t stream) {
   using Shape = Float32Shape<kWidth>;
-  constexpr float kLog2E = 1.44269504088896340736f;
-  constexpr int kSharedBytes = sizeof(Float32Memory<Shape>);
-  const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
-  const auto kernel = attention_f32_kernel<Shape>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-        "attention: shared memory");
-  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, kSharedBytes, stream>>>(
-      a, a.scale * kLog2E);
-  check(cudaGetLastError(), "attention");
+  launch_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a, stream);
 }
 
 }  // namespace

@@ -64,21 +64,4 @@ class KeyTileWalk {
   std::int32_t end_;  // one past the last key that any query sees
 };
 
-// Fills `ranges` for the queries from `query` on and ends with a barrier. Rows past the last query
-// repeat it, so that they ask for no tile of their own.
-template <int kRows, typename Arguments>
-__device__ void load_key_ranges(KeyRanges<kRows>& ranges, const Arguments& a, std::int64_t query) {
-  for (int row = threadIdx.x; row < kRows; row += blockDim.x) {
-    const auto from = min(query + row, a.queries - 1);
-    ranges.first[row] = a.first_key[from];
-    ranges.last[row] = a.last_key[from];
-    if (a.segment_begin != nullptr) ranges.segment[row] = a.segment_begin[from];
-  }
-  __syncthreads();
-  if (a.segment_begin != nullptr) return;
-  const auto origin = least_of_rows<kRows>([&](int row) { return ranges.first[row]; });
-  for (int row = threadIdx.x; row < kRows; row += blockDim.x) ranges.segment[row] = origin;
-  __syncthreads();
-}
-
 }  // namespace qkscope::cuda
