@@ -39,11 +39,17 @@ std::int64_t Sights::bytes_under_way() const {
 }
 
 void Sights::gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
-                           std::span<const std::int32_t> heads, PinnedBlock& numbers, float* to) {
-  auto* at = static_cast<std::int32_t*>(
-      numbers.reserve(static_cast<std::int64_t>((rows.size() + heads.size()) * 4), "rows"));
-  std::copy(rows.begin(), rows.end(), at);
-  std::copy(heads.begin(), heads.end(), at + rows.size());
+                           std::span<const std::int32_t> heads, Numbers& numbers, float* to) {
+  const auto bytes = (rows.size() + heads.size()) * sizeof(std::int32_t);
+  auto* on_host = static_cast<std::int32_t*>(
+      numbers.host.reserve(static_cast<std::int64_t>(bytes), "row numbers"));
+  std::copy(rows.begin(), rows.end(), on_host);
+  std::copy(heads.begin(), heads.end(), on_host + rows.size());
+  const auto* at = static_cast<const std::int32_t*>(
+      numbers.device.reserve(static_cast<std::int64_t>(bytes), "row numbers"));
+  if (bytes > 0)
+    check(cudaMemcpyAsync(numbers.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
+          "copy row numbers to the card");
   gather({.x = view.data,
           .row_stride = view.row_stride,
           .rows = rows.empty() ? nullptr : at,
@@ -62,7 +68,7 @@ std::shared_ptr<void> Sights::copy(const DeviceView& view, std::span<const std::
                    heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()));
   auto memory = std::make_shared<DeviceBlock>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
-  PinnedBlock numbers;
+  Numbers numbers;
   gather_chosen(view, rows, heads, numbers, to);
   check(cudaStreamSynchronize(compute_), "copy an activation");
   return {memory, to};

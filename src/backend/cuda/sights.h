@@ -49,8 +49,13 @@ class Sights {
   void forget();  // waits for copies under way and shows nothing
 
  private:
+  // int32: rows, then heads. Kernels read them many times, so they go to the card first.
+  struct Numbers {
+    PinnedBlock host;
+    DeviceBlock device;
+  };
   struct Sight {
-    PinnedBlock numbers;  // int32: rows, then heads
+    Numbers numbers;
     DeviceBlock gathered;
     PinnedBlock host;
     Event is_gathered;
@@ -61,7 +66,7 @@ class Sights {
 
   std::unique_ptr<Sight> idle_sight();
   void gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
-                     std::span<const std::int32_t> heads, PinnedBlock& numbers, float* to);
+                     std::span<const std::int32_t> heads, Numbers& numbers, float* to);
   void show_first();
   std::int64_t bytes_under_way() const;
 
