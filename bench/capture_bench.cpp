@@ -68,8 +68,11 @@ void run(const Options& options) {
                      {"rows", result.rows},
                      {"threads", thread_count()},
                      {"wall_s", wall},
-                     {"capture_s", result.seconds},
+                     {"capture_s", result.seconds - result.load_seconds - result.assembly_seconds},
+                     {"load_s", result.load_seconds},
                      {"forward_s", result.forward_seconds},
+                     {"input_s", result.input_seconds},
+                     {"assembly_s", result.assembly_seconds},
                      {"rows_per_s", static_cast<double>(result.rows) / wall},
                      {"tokens_per_s", static_cast<double>(result.tokens) / wall},
                      {"outside_forward", 1.0 - result.forward_seconds / wall}};

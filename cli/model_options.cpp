@@ -30,6 +30,8 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
+  command.add_option("--device-memory", device_memory,
+                     "The most to take of a card's memory, as in 8GiB (default: what is free)");
   command
       .add_option("--config-override", overrides,
                   "KEY=VALUE merged into config.json; dots reach into maps; repeatable")
@@ -44,9 +46,10 @@ std::string ModelOptions::resolve(bool quiet) const {
 }
 
 BackendOptions ModelOptions::backend_options() const {
-  const auto type = compute_dtype_from_name(dtype);
-  if (!type) bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", dtype);
-  return {.device = choose_device(device), .dtype = *type};
+  BackendOptions options{.device = choose_device(device),
+                         .dtype = parse_compute_dtype(dtype, "--dtype")};
+  if (!device_memory.empty()) options.device_memory = parse_bytes(device_memory, "--device-memory");
+  return options;
 }
 
 Json ModelOptions::config_overrides() const {

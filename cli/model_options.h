@@ -16,6 +16,7 @@ struct ModelOptions {
   std::string revision;  // "" is main
   std::string device = "auto";
   std::string dtype = "float32";
+  std::string device_memory;           // "8GiB"; "": what is free
   std::vector<std::string> overrides;  // KEY=VALUE
 
   void add_to(CLI::App& command);

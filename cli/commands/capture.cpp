@@ -26,27 +26,48 @@ struct Options {
   std::string config;
   std::vector<std::string> overrides;
   std::string device;
+  std::string dtype;
+  std::string device_memory;
   std::string shard;
+  std::int64_t batch_tokens = 0;
   std::int64_t limit = 0;
   bool resume = false;  // what happens anyway
   bool overwrite = false;
   bool dry_run = false;
   bool no_publish = false;
+  bool deterministic = false;
   bool json = false;
+
+  // With --json the object is all that goes to standard output.
+  bool talks() const { return !common.quiet && !json; }
 };
 
 std::string number(std::int64_t value) {
   return format_count(static_cast<std::uint64_t>(value));
 }
 
+std::string bytes(std::int64_t value) {
+  return format_bytes(static_cast<std::uint64_t>(value));
+}
+
+void print_memory(const CapturePlan& plan, const DryRun& dry) {
+  const bool cpu = plan.backend.device.kind == Device::Kind::cpu;
+  const auto weights = cpu                     ? "weights (mapped)"
+                       : plan.memory.streams() ? "weights at a time (they stream)"
+                                               : "weights";
+  fmt::print("memory     {} {} + {} activations of {} tokens{}\n", bytes(dry.weight_bytes), weights,
+             bytes(dry.activation_bytes), number(dry.largest_batch),
+             plan.memory.available > 0
+                 ? fmt::format("; {} may be taken", bytes(plan.memory.available))
+                 : "");
+}
+
 void print_plan(const CapturePlan& plan, const DryRun& dry) {
-  const auto bytes = [](std::int64_t value) {
-    return format_bytes(static_cast<std::uint64_t>(value));
-  };
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config.model.name, plan.model.family, plan.model.n_layers, plan.model.n_heads,
              plan.model.n_kv_heads, plan.model.d_head);
-  fmt::print("device     {}\n", device_name(plan.device));
+  fmt::print("device     {}, {}\n", device_name(plan.backend.device),
+             dtype_name(plan.backend.dtype));
   fmt::print("layers     {} eligible{}\n", plan.selection.eligible_layers.size(),
              plan.selection.excluded_layers.empty()
                  ? ""
@@ -59,8 +80,7 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
              number(dry.truncated), number(plan.config.tokenizer.max_length));
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
              number(dry.files), bytes(dry.bytes), plan.config.output.data_root);
-  fmt::print("memory     {} weights (mapped) + {} activations\n", bytes(dry.weight_bytes),
-             bytes(dry.activation_bytes));
+  print_memory(plan, dry);
 }
 
 void print_result(const CaptureResult& result, const CapturePlan& plan, const Options& options) {
@@ -92,8 +112,8 @@ void publish(const OutputConfig& output, const Options& options) {
     publish_finished(output.data_root, {.repo = *output.hf_repo_id,
                                         .branch = output.hf_branch.value_or(""),
                                         .private_repo = output.private_repo,
-                                        .quiet = options.common.quiet});
-  else if (!options.common.quiet)
+                                        .quiet = !options.talks()});
+  else if (options.talks())
     fmt::print("not published: captured with --limit; 'qkscope publish {}' does it all the same\n",
                output.data_root);
 }
@@ -103,17 +123,29 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
                                          .overwrite = options.overwrite,
                                          .quiet = options.common.quiet,
                                          .stop = &watch_stop_signals()});
-  if (!options.common.quiet) print_result(result, plan, options);
+  if (options.json) fmt::print("{}\n", to_json(result).dump(2));
+  if (options.talks()) print_result(result, plan, options);
   if (result.outcome == CaptureResult::Outcome::finished ||
       result.outcome == CaptureResult::Outcome::already_finished)
     publish(plan.config.output, options);
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
+ComputeOptions compute_options(const Options& options) {
+  ComputeOptions compute{.device = options.device,
+                         .dtype = {},
+                         .device_memory = 0,
+                         .batch_tokens = options.batch_tokens,
+                         .deterministic = options.deterministic};
+  if (!options.dtype.empty()) compute.dtype = parse_compute_dtype(options.dtype, "--dtype");
+  if (!options.device_memory.empty())
+    compute.device_memory = parse_bytes(options.device_memory, "--device-memory");
+  return compute;
+}
+
 void run(const Options& options) {
   options.common.apply();
   if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
-  if (options.json && !options.dry_run) bad_input("--json goes with --dry-run");
   auto config = read_capture_config(options.config, options.overrides);
   if (options.limit > 0)
     config.dataset.max_samples =
@@ -121,7 +153,7 @@ void run(const Options& options) {
   Shard shard;
   if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
-  const auto plan = make_plan(config, options.device);
+  const auto plan = make_plan(config, compute_options(options));
   if (!options.dry_run) return capture(plan, options, shard);
   const auto dry = dry_run(plan, shard);
   if (options.json)
@@ -141,6 +173,19 @@ void set_up_capture(CLI::App& command) {
       ->allow_extra_args(false);
   command.add_option("--device", options->device,
                      "auto, cpu, cuda or cuda:N (default: the file's)");
+  command.add_option("--dtype", options->dtype,
+                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
+  command.add_option("--device-memory", options->device_memory,
+                     "The most to take of a card's memory, as in 8GiB (default: what is free); "
+                     "weights that do not fit stream");
+  command
+      .add_option("--batch-tokens", options->batch_tokens,
+                  "On CUDA: consecutive texts run together up to this many tokens, and at least "
+                  "inference.batch_size of them (default: 32768, 65536 where weights stream)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--deterministic", options->deterministic,
+                   "On CUDA: every text runs alone, so that its vectors do not depend on what runs "
+                   "beside it; on the CPU they never do");
   command.add_option("--limit", options->limit, "Capture only the first N examples")
       ->check(CLI::PositiveNumber);
   command.add_option(
@@ -151,7 +196,7 @@ void set_up_capture(CLI::App& command) {
   command.add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
   command.add_flag("--no-publish", options->no_publish,
                    "Do not publish, whatever output.hf_repo_id says");
-  command.add_flag("--json", options->json, "With --dry-run: print one JSON object");
+  command.add_flag("--json", options->json, "Print the plan or the result as one JSON object");
   options->common.add_to(command);
   command.callback([options] { run(*options); });
 }

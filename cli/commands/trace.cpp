@@ -57,7 +57,9 @@ void run(const TraceOptions& options) {
                    positions.empty() ? batch.rows() : static_cast<std::int64_t>(positions.size()),
                    batch.rows(), "--positions");
   Collector collector(points, positions);
-  const auto backend = make_backend(model, options.model.backend_options());
+  auto how = options.model.backend_options();
+  how.longest_batch = batch.rows();
+  const auto backend = make_backend(model, how);
   forward(*backend, batch, collector);
   std::vector<NamedTensor> tensors;
   for (const auto& [point, activation] : collector.kept())

@@ -27,12 +27,20 @@ def capture(
     overwrite: bool = False,
     device: str = "",
     progress: Callable[[CaptureProgress], Any] | None = None,
+    dtype: str = "",
+    device_memory: int | str = 0,
+    batch_tokens: int = 0,
+    deterministic: bool = False,
 ) -> CaptureResult:
     """Stores query and key vectors of sampled heads and positions; docs/capture.md describes the configuration.
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
     examples. shard: (i, n) captures every n-th example from the i-th; merge() joins them. progress is called after
     every batch. An exception there, or Ctrl-C, ends the run with everything kept: the same call continues it.
+
+    device and dtype stand in place of the configuration's. On CUDA, device_memory (bytes, or "8GiB") is the most that
+    may be taken, batch_tokens how many tokens run together, and deterministic runs every document alone, so that
+    vectors do not depend on what ran beside them; on the CPU they never do.
     """
     options = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     if isinstance(config, Mapping):
@@ -46,7 +54,11 @@ def capture(
     index, count = shard
     if not 0 <= index < count:
         raise Error(f"shard={shard}: expected (i, n) with i from 0 to n - 1")
-    return _engine.capture(read, device, (index, count), overwrite, progress)
+    if batch_tokens < 0:
+        raise Error(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
+    memory = str(device_memory) if device_memory else ""
+    compute = _engine.compute_options(device, dtype, memory, batch_tokens, deterministic)
+    return _engine.capture(read, compute, (index, count), overwrite, progress)
 
 
 def merge(data_root: str | PathLike[str]) -> CaptureResult:

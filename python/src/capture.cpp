@@ -9,6 +9,7 @@
 #include "capture/run.h"
 #include "capture/yaml_section.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "hook_runner.h"
 #include "hub/capture_inputs.h"
 
@@ -26,19 +27,17 @@ CaptureConfig read_text(const std::string& yaml, const std::vector<std::string>&
   return read_capture_config(document);
 }
 
-const char* outcome_name(CaptureResult::Outcome outcome) {
-  using Outcome = CaptureResult::Outcome;
-  switch (outcome) {
-    case Outcome::finished:
-      return "finished";
-    case Outcome::already_finished:
-      return "already finished";
-    case Outcome::part_finished:
-      return "part finished";
-    case Outcome::interrupted:
-      break;
-  }
-  return "interrupted";
+ComputeOptions compute_options(const std::string& device, const std::string& dtype,
+                               const std::string& device_memory, std::int64_t batch_tokens,
+                               bool deterministic) {
+  ComputeOptions options{.device = device,
+                         .dtype = {},
+                         .device_memory = 0,
+                         .batch_tokens = batch_tokens,
+                         .deterministic = deterministic};
+  if (!dtype.empty()) options.dtype = parse_compute_dtype(dtype, "dtype");
+  if (!device_memory.empty()) options.device_memory = parse_bytes(device_memory, "device_memory");
+  return options;
 }
 
 // Tells Python after every batch, and takes Ctrl-C then. An exception there ends the run as an
@@ -70,14 +69,14 @@ class Watcher {
   std::exception_ptr raised_;
 };
 
-CaptureResult capture(const CaptureConfig& config, const std::string& device, Shard shard,
+CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute, Shard shard,
                       bool overwrite, nb::object progress) {
   Watcher watcher(std::move(progress));
   CaptureResult result;
   {
     const nb::gil_scoped_release other_threads_may_run;
     fetch_capture_inputs(config, {.stop = watcher.stop()});
-    const auto plan = make_plan(config, device);
+    const auto plan = make_plan(config, compute);
     result = run_capture(plan, {.shard = shard,
                                 .overwrite = overwrite,
                                 .quiet = true,
@@ -100,13 +99,17 @@ void bind_results(nb::module_& module) {
       });
   nb::class_<CaptureResult>(module, "CaptureResult", "What a capture gave.")
       .def_prop_ro(
-          "outcome", [](const CaptureResult& result) { return outcome_name(result.outcome); },
+          "outcome",
+          [](const CaptureResult& result) { return std::string(outcome_name(result.outcome)); },
           "'finished', 'already finished', 'part finished' or 'interrupted'.")
       .def_ro("examples", &CaptureResult::examples)
       .def_ro("rows", &CaptureResult::rows, "Over all heads.")
       .def_ro("tokens", &CaptureResult::tokens)
       .def_ro("seconds", &CaptureResult::seconds)
+      .def_ro("load_seconds", &CaptureResult::load_seconds, "Until the model was ready.")
       .def_ro("forward_seconds", &CaptureResult::forward_seconds)
+      .def_ro("input_seconds", &CaptureResult::input_seconds, "Waiting for texts.")
+      .def_ro("assembly_seconds", &CaptureResult::assembly_seconds, "Making the final files.")
       .def("__repr__", [](const CaptureResult& r) {
         return fmt::format("CaptureResult('{}', examples={}, rows={}, tokens={})",
                            outcome_name(r.outcome), r.examples, r.rows, r.tokens);
@@ -117,6 +120,9 @@ void bind_results(nb::module_& module) {
 
 void bind_capture(nb::module_& module) {
   bind_results(module);
+  nb::class_<ComputeOptions>(module, "ComputeOptions");
+  module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("dtype"),
+             nb::arg("device_memory"), nb::arg("batch_tokens"), nb::arg("deterministic"));
   nb::class_<CaptureConfig>(module, "CaptureConfig")
       .def_prop_ro("data_root", [](const CaptureConfig& config) { return config.output.data_root; })
       .def_prop_rw(
@@ -128,11 +134,12 @@ void bind_capture(nb::module_& module) {
   module.def("parse_capture_config", &read_text, nb::arg("yaml"), nb::arg("overrides"));
   module.def(
       "capture",
-      [](const CaptureConfig& config, const std::string& device,
+      [](const CaptureConfig& config, const ComputeOptions& compute,
          std::pair<std::int64_t, std::int64_t> shard, bool overwrite, nb::object progress) {
-        return capture(config, device, {shard.first, shard.second}, overwrite, std::move(progress));
+        return capture(config, compute, {shard.first, shard.second}, overwrite,
+                       std::move(progress));
       },
-      nb::arg("config"), nb::arg("device"), nb::arg("shard"), nb::arg("overwrite"),
+      nb::arg("config"), nb::arg("compute"), nb::arg("shard"), nb::arg("overwrite"),
       nb::arg("progress").none());
   module.def(
       "merge_capture", [](const std::string& data_root) { return merge_capture(data_root, true); },

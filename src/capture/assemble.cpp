@@ -124,16 +124,20 @@ void move_file(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) system_error("move a file to", to.string(), errno);
 }
 
-// The state file goes last: before it is there nothing looks finished.
+// The state file goes last: before it is there nothing looks finished. The others go together: each
+// waits for the disk.
 void publish(const DataRoot& root) {
   const fs::path from = root.final_folder();
   const fs::path to = root.path();
   const auto state = fs::path(root.state_file()).filename();
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(from))
-    if (entry.is_regular_file()) files.push_back(fs::relative(entry.path(), from));
-  for (const auto& file : files)
-    if (file != state) move_file(from / file, to / file);
+    if (entry.is_regular_file() && entry.path().filename() != state)
+      files.push_back(fs::relative(entry.path(), from));
+  parallel_for(static_cast<std::int64_t>(files.size()), [&](std::int64_t i) {
+    const auto& file = files[static_cast<std::size_t>(i)];
+    move_file(from / file, to / file);
+  });
   sync(root.path());
   move_file(from / state, to / state);
   sync(root.path());

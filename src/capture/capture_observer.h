@@ -1,26 +1,21 @@
 // Takes the sampled rows of the chosen heads out of the forward pass and hands them to a segment.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
-#include "backend/batch.h"
 #include "capture/plan.h"
+#include "capture/prepared_batch.h"
 #include "capture/segment.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
 
-// One sequence of the batch.
-struct CapturedExample {
-  std::size_t number = 0;  // in the segment
-  std::int64_t key = 0;
-  std::vector<std::string> token_strings;  // one per token when they are kept
-};
-
 class CaptureObserver : public Observer {
  public:
-  CaptureObserver(const CapturePlan& plan, const Batch& batch,
-                  const std::vector<CapturedExample>& examples, SegmentWriter& segment);
+  // `first`: the number in the segment of the batch's first example.
+  CaptureObserver(const CapturePlan& plan, const PreparedBatch& prepared, SegmentWriter& segment,
+                  std::size_t first);
 
   bool wants(HookPoint point) const override;
   Choice choice(HookPoint point) const override;
@@ -31,23 +26,14 @@ class CaptureObserver : public Observer {
   double seconds() const { return seconds_; }  // spent in here
 
  private:
-  // What is kept of one group.
-  struct Sample {
-    std::vector<std::vector<std::int32_t>> positions;  // by sequence
-    std::vector<std::int64_t> rows;                    // of the batch, all sequences
-    std::vector<std::int64_t> heads;
-  };
-
-  Sample sample(std::size_t group) const;
   std::size_t group_of(HookPoint point) const;  // the number of groups where there is none
-  void keep(std::size_t group, std::size_t sequence, ConstTensorView vectors);
+  void pick_strings(const Example& example, std::span<const std::int32_t> positions);
 
   const CapturePlan& plan_;
-  const Batch& batch_;
-  const std::vector<CapturedExample>& examples_;
+  const PreparedBatch& prepared_;
   SegmentWriter& segment_;
-  std::vector<Sample> samples_;  // by group
-  std::vector<float> vectors_;   // (kept rows, head_dim) of one head
+  std::size_t first_;
+  std::vector<std::string_view> strings_;  // of one block
   std::int64_t rows_ = 0;
   double seconds_ = 0.0;
 };

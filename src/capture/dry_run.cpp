@@ -6,7 +6,6 @@
 #include "backend/device.h"
 #include "backend/memory.h"
 #include "core/thread_pool.h"
-#include "model/tensors.h"
 
 namespace qkscope {
 namespace {
@@ -25,24 +24,20 @@ std::int64_t count_rows(const CapturePlan& plan, const Example& example) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-std::int64_t stored_weight_bytes(const ModelConfig& model) {
-  const bool wide = model.stored_dtype == "float32";
-  return parameter_count(model) * (wide ? 4 : 2);
-}
-
 }  // namespace
 
 DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
   DryRun dry;
   ExampleSource source(plan, shard);
   Example example;
-  const auto batch_size = plan.config.inference.batch_size;
+  std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;
-  std::int64_t largest_batch = 0;
   while (source.next(example)) {
-    if (dry.examples % batch_size == 0) batch_tokens = 0;
+    if (!plan.packing.takes(batch_examples, batch_tokens, example.record.tokens))
+      batch_examples = batch_tokens = 0;
+    ++batch_examples;
     batch_tokens += example.record.tokens;
-    largest_batch = std::max(largest_batch, batch_tokens);
+    dry.largest_batch = std::max(dry.largest_batch, batch_tokens);
     ++dry.examples;
     dry.truncated += example.record.truncated;
     dry.tokens += example.record.tokens;
@@ -53,8 +48,8 @@ DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
     dry.files += static_cast<std::int64_t>(group.heads.size());
   constexpr std::int64_t kNumbersBesideVector = 3;  // bucket, example_id, position
   dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
-  dry.weight_bytes = stored_weight_bytes(plan.model);
-  dry.activation_bytes = activation_bytes(plan.model, largest_batch);
+  dry.weight_bytes = plan.memory.held_weights;
+  dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
   return dry;
 }
 
@@ -78,10 +73,14 @@ Json to_json(const CapturePlan& plan, const DryRun& dry) {
           {"files", dry.files},
           {"rows", dry.rows},
           {"bytes", dry.bytes},
-          {"device", device_name(plan.device)},
+          {"device", device_name(plan.backend.device)},
+          {"dtype", dtype_name(plan.backend.dtype)},
           {"memory", dry.weight_bytes + dry.activation_bytes},
           {"weight_bytes", dry.weight_bytes},
+          {"weights_stream", plan.memory.streams()},
           {"activation_bytes", dry.activation_bytes},
+          {"largest_batch", dry.largest_batch},
+          {"device_bytes", plan.memory.available},
           {"config_hash", plan.manifest.config_hash}};
 }
 

@@ -17,7 +17,8 @@ struct DryRun {
   std::int64_t files = 0;             // head files
   std::int64_t rows = 0;              // over all heads
   std::int64_t bytes = 0;             // of those rows before compression
-  std::int64_t weight_bytes = 0;      // mapped from the checkpoint
+  std::int64_t largest_batch = 0;     // tokens
+  std::int64_t weight_bytes = 0;      // in memory at a time; on the CPU mapped from the checkpoint
   std::int64_t activation_bytes = 0;  // of the largest batch
 };
 

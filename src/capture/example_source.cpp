@@ -31,7 +31,8 @@ ExampleSource::ExampleSource(const CapturePlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
       tokenizer_(Tokenizer::load(plan.tokenizer_folder)),
-      max_length_(plan.config.tokenizer.max_length) {}
+      max_length_(plan.config.tokenizer.max_length),
+      keep_strings_(plan.manifest.token_strings) {}
 
 bool ExampleSource::next(Example& example) {
   if (!corpus_->next(document_)) return false;
@@ -43,6 +44,9 @@ bool ExampleSource::next(Example& example) {
                     .tokens = static_cast<std::int32_t>(encoding.ids.size()),
                     .truncated = encoding.truncated};
   example.ids = std::move(encoding.ids);
+  example.token_strings.clear();
+  if (keep_strings_)
+    for (const auto id : example.ids) example.token_strings.push_back(tokenizer_.token_string(id));
   return true;
 }
 
@@ -56,13 +60,6 @@ void ExampleSource::skip(const std::vector<ExampleRecord>& done) {
         options_.path, record.row, in_quotes(record.source_id),
         there ? in_quotes(document_.source_id) : "missing");
   }
-}
-
-std::vector<std::string> ExampleSource::token_strings(const std::vector<std::int32_t>& ids) const {
-  std::vector<std::string> strings;
-  strings.reserve(ids.size());
-  for (const auto id : ids) strings.push_back(tokenizer_.token_string(id));
-  return strings;
 }
 
 std::int64_t ExampleSource::count_documents() const {

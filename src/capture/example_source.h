@@ -21,6 +21,7 @@ struct Shard {
 struct Example {
   ExampleRecord record;
   std::vector<std::int32_t> ids;
+  std::vector<std::string> token_strings;  // (ids) "Ġthe" where the run keeps them, else empty
 };
 
 class ExampleSource {
@@ -33,9 +34,6 @@ class ExampleSource {
   // Passes over examples that an earlier run has done; they must be the same ones.
   void skip(const std::vector<ExampleRecord>& done);
 
-  // "Ġthe" for each id.
-  std::vector<std::string> token_strings(const std::vector<std::int32_t>& ids) const;
-
   // How many documents there are, 0 when counting would take long.
   std::int64_t count_documents() const;
 
@@ -44,6 +42,7 @@ class ExampleSource {
   std::unique_ptr<Corpus> corpus_;
   Tokenizer tokenizer_;
   std::int64_t max_length_;
+  bool keep_strings_;
   Document document_;
 };
 

@@ -76,8 +76,8 @@ std::int64_t Journal::tokens() const {
   return sum;
 }
 
-std::string Journal::next_segment() const {
-  return fmt::format("{:08}.seg", entries_.size());
+std::string Journal::segment_name(std::size_t number) {
+  return fmt::format("{:08}.seg", number);
 }
 
 void Journal::append(const Json& line) {

@@ -18,55 +18,65 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-PartWriter::PartWriter(const CapturePlan& plan, const Model& model, Journal& journal)
-    : plan_(plan), model_(model), journal_(journal) {
+PartWriter::PartWriter(const CapturePlan& plan, Backend& backend, Journal& journal)
+    : plan_(plan), backend_(backend), journal_(journal), segments_(journal.entries().size()) {
   done_.examples = journal.examples();
   done_.rows = journal.rows();
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const std::vector<Example>& examples, const ExampleSource& source) {
-  if (!segment_) {
-    open_ = {.segment = journal_.next_segment()};
-    segment_.emplace(journal_.segment_path(open_.segment), plan_.manifest.groups.size());
-    opened_ = Clock::now();
+void PartWriter::capture(const PreparedBatch& prepared) {
+  if (!segment_) open_segment();
+  const auto first = segment_->examples();
+  for (const auto& example : prepared.examples) segment_->add_example(example.record);
+  const auto rows = prepared.sequence.empty() ? 0 : run(prepared, first);
+  for (auto* entry : {&open_, &done_}) {
+    entry->examples += static_cast<std::int64_t>(prepared.examples.size());
+    entry->rows += rows;
+    entry->tokens += prepared.tokens();
   }
-  Batch batch;
-  std::vector<CapturedExample> captured;
-  for (const auto& example : examples) {
-    const auto number = segment_->add_example(example.record);
-    if (example.ids.empty()) continue;  // a text without a token has no rows
-    batch.add(example.ids);
-    captured.push_back({.number = number, .key = example.record.key, .token_strings = {}});
-    if (plan_.manifest.token_strings)
-      captured.back().token_strings = source.token_strings(example.ids);
-  }
-  if (!captured.empty()) {
-    CaptureObserver observer(plan_, batch, captured, *segment_);
-    const auto start = Clock::now();
-    forward(model_, batch, observer);
-    forward_seconds_ += seconds_since(start) - observer.seconds();
-    open_.rows += observer.rows();
-    done_.rows += observer.rows();
-  }
-  open_.examples += static_cast<std::int64_t>(examples.size());
-  done_.examples += static_cast<std::int64_t>(examples.size());
-  open_.tokens += batch.rows();
-  done_.tokens += batch.rows();
-  flush_when_due();
+  if (due()) begin_closing();
 }
 
-void PartWriter::flush_when_due() {
-  if (segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
-      Clock::now() - opened_ >= kSegmentTime)
-    flush();
+// Returns the rows kept, over all heads.
+std::int64_t PartWriter::run(const PreparedBatch& prepared, std::size_t first) {
+  CaptureObserver observer(plan_, prepared, *segment_, first);
+  const auto start = Clock::now();
+  forward(backend_, prepared.batch, observer);
+  forward_seconds_ += seconds_since(start);
+  // A card goes on computing while rows are stored; the CPU does one after the other.
+  if (plan_.backend.device.kind == Device::Kind::cpu) forward_seconds_ -= observer.seconds();
+  return observer.rows();
+}
+
+void PartWriter::open_segment() {
+  open_ = {.segment = Journal::segment_name(segments_++)};
+  segment_ = std::make_unique<SegmentWriter>(journal_.segment_path(open_.segment),
+                                             plan_.manifest.groups.size());
+  opened_ = Clock::now();
+}
+
+bool PartWriter::due() const {
+  return segment_->bytes() >= kSegmentBytes || segment_->examples() >= kSegmentExamples ||
+         Clock::now() - opened_ >= kSegmentTime;
+}
+
+void PartWriter::begin_closing() {
+  finish_closing();
+  closing_ = std::async(std::launch::async,
+                        [&journal = journal_, entry = open_, segment = std::move(segment_)] {
+                          segment->commit();
+                          journal.add(entry);
+                        });
+}
+
+void PartWriter::finish_closing() {
+  if (closing_.valid()) closing_.get();
 }
 
 void PartWriter::flush() {
-  if (!segment_) return;
-  segment_->commit();
-  segment_.reset();
-  journal_.add(open_);
+  if (segment_) begin_closing();
+  finish_closing();
 }
 
 }  // namespace qkscope

@@ -1,24 +1,26 @@
 // Appends examples to a part: rows go into the open segment as they come, and segments are closed
-// often enough that little is lost when the process dies.
+// often enough that little is lost when the process dies. Closing waits for the disk, so it goes on
+// beside the next batches.
 #pragma once
 
 #include <chrono>
-#include <optional>
-#include <vector>
+#include <future>
+#include <memory>
 
-#include "capture/example_source.h"
+#include "backend/backend.h"
 #include "capture/journal.h"
 #include "capture/plan.h"
-#include "model/model.h"
+#include "capture/prepared_batch.h"
 
 namespace qkscope {
 
 class PartWriter {
  public:
-  PartWriter(const CapturePlan& plan, const Model& model, Journal& journal);
+  // The journal belongs to the writer until flush() returns or the writer is gone.
+  PartWriter(const CapturePlan& plan, Backend& backend, Journal& journal);
 
   // Runs the examples together and keeps their sampled rows.
-  void capture(const std::vector<Example>& examples, const ExampleSource& source);
+  void capture(const PreparedBatch& prepared);
   // Closes the segment: everything captured so far is safe.
   void flush();
 
@@ -28,16 +30,22 @@ class PartWriter {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
-  void flush_when_due();
+  void open_segment();
+  std::int64_t run(const PreparedBatch& prepared, std::size_t first);
+  bool due() const;
+  void begin_closing();
+  void finish_closing();
 
   const CapturePlan& plan_;
-  const Model& model_;
+  Backend& backend_;
   Journal& journal_;
-  std::optional<SegmentWriter> segment_;
+  std::size_t segments_;  // begun
+  std::unique_ptr<SegmentWriter> segment_;
   JournalEntry open_;  // what the segment holds
   JournalEntry done_;  // in all
   std::chrono::steady_clock::time_point opened_;
   double forward_seconds_ = 0.0;
+  std::future<void> closing_;  // of the segment before
 };
 
 }  // namespace qkscope

@@ -1,5 +1,6 @@
 #include "capture/plan.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "backend/device.h"
@@ -81,8 +82,8 @@ Metadata common_metadata(const CapturePlan& plan) {
   Metadata values = {{metadata::kModel, plan.config.model.name},
                      {metadata::kRevision, plan.config.model.revision.value_or("main")},
                      {metadata::kStage, plan.config.capture.pre_rope ? "pre_rope" : "post_rope"},
-                     {metadata::kDtype, "float32"},
-                     {metadata::kDevice, device_name(plan.device)},
+                     {metadata::kDtype, std::string(dtype_name(plan.backend.dtype))},
+                     {metadata::kDevice, device_name(plan.backend.device)},
                      {metadata::kVersion, kVersion}};
   if (!commit.empty()) values[metadata::kCommit] = commit;
   return values;
@@ -99,12 +100,13 @@ Json model_metadata(const CapturePlan& plan) {
   return values;
 }
 
-void fill_manifest(CapturePlan& plan) {
+void fill_manifest(CapturePlan& plan, bool alone) {
   auto& manifest = plan.manifest;
   const auto effective = effective_config(plan.config);
   manifest.config_hash = config_hash(effective);
   manifest.identity = effective;
-  manifest.identity["device"] = device_name(plan.device);
+  manifest.identity["device"] = device_name(plan.backend.device);
+  if (alone) manifest.identity["deterministic"] = true;
   manifest.identity["commit"] = commit_of(plan.model_folder);
   manifest.identity["dataset_commit"] = commit_of(plan.dataset_path);
   manifest.head_dim = plan.model.d_head;
@@ -121,12 +123,53 @@ void fill_manifest(CapturePlan& plan) {
   add_groups(plan);
 }
 
+bool on_cuda(const CapturePlan& plan) {
+  return plan.backend.device.kind == Device::Kind::cuda;
+}
+
+// Device and type. The CPU computes in float32 from the stored weights, whatever is asked for.
+BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions& compute) {
+  BackendOptions backend;
+  backend.device = choose_device(compute.device.empty() ? config.model.device_map : compute.device);
+  const auto wanted = config.inference.autocast_dtype.value_or(config.model.dtype);
+  const bool cpu = backend.device.kind == Device::Kind::cpu;
+  backend.dtype = cpu ? DType::f32 : wanted;
+  if (cpu && wanted != DType::f32)
+    log::info("model.dtype {}: the CPU computes in float32 from the stored weights",
+              dtype_name(wanted));
+  return backend;
+}
+
+// On CUDA short documents are packed; the CPU is as fast with one after another.
+void plan_batches(CapturePlan& plan, const ComputeOptions& compute) {
+  const bool alone = on_cuda(plan) && compute.deterministic;
+  const auto documents = alone ? 1 : plan.config.inference.batch_size;
+  const auto max_length = plan.config.tokenizer.max_length;
+  auto available = free_memory(plan.backend.device);
+  if (compute.device_memory > 0)
+    available = available > 0 ? std::min(available, compute.device_memory) : compute.device_memory;
+  plan.memory = plan_memory(plan.model, plan.backend,
+                            {.documents = documents,
+                             .max_length = max_length,
+                             .tokens = alone ? max_length : compute.batch_tokens},
+                            available);
+  plan.packing.examples = documents;
+  if (!on_cuda(plan)) return;
+  if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
+  plan.backend.device_memory = compute.device_memory;
+  plan.backend.longest_batch = plan.memory.batch_tokens;
+}
+
 }  // namespace
 
-CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
+CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute) {
   CapturePlan plan;
   plan.config = config;
-  plan.device = choose_device(device.empty() ? config.model.device_map : device);
+  if (compute.dtype) {
+    plan.config.model.dtype = *compute.dtype;
+    plan.config.inference.autocast_dtype.reset();
+  }
+  plan.backend = choose_backend(plan.config, compute);
   plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
   const auto& tokenizer = config.tokenizer.name;
   plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
@@ -136,10 +179,8 @@ CapturePlan make_plan(const CaptureConfig& config, const std::string& device) {
     json = merge_overrides(std::move(json), config.model.config_overrides);
   plan.model = read_model_config(json, plan.model_folder + "/config.json");
   plan.selection = select_heads(plan.model, config.capture.heads);
-  if (config.model.dtype != DType::f32)
-    log::info("model.dtype {}: the CPU computes in float32 from the stored weights",
-              dtype_name(config.model.dtype));
-  fill_manifest(plan);
+  plan_batches(plan, compute);
+  fill_manifest(plan, on_cuda(plan) && compute.deterministic);
   return plan;
 }
 

@@ -1,11 +1,12 @@
 #include "capture/run.h"
 
-#include <algorithm>
 #include <chrono>
+#include <future>
 
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
+#include "capture/batch_reader.h"
 #include "capture/data_root.h"
 #include "capture/part_writer.h"
 #include "capture/segment.h"
@@ -33,14 +34,6 @@ void skip_done(const Journal& journal, ExampleSource& source) {
   }
 }
 
-bool read_batch(ExampleSource& source, std::size_t size, std::vector<Example>& batch) {
-  batch.resize(size);
-  std::size_t count = 0;
-  while (count < size && source.next(batch[count])) ++count;
-  batch.resize(count);
-  return count > 0;
-}
-
 class Run {
  public:
   Run(const CapturePlan& plan, const CaptureOptions& options)
@@ -66,7 +59,9 @@ class Run {
     } else if (options_.shard.count > 1) {
       result.outcome = Outcome::part_finished;
     } else {
+      const auto start = Clock::now();
       assemble(root_, {journal}, options_.quiet);
+      result.assembly_seconds = seconds_since(start);
       result.outcome = Outcome::finished;
     }
     return result;
@@ -82,66 +77,83 @@ class Run {
   }
 
   void capture(Journal& journal, CaptureResult& result) {
+    const auto start = Clock::now();
     ExampleSource source(plan_, options_.shard);
-    const bool watched = !options_.quiet || options_.on_batch;
-    const auto total = watched ? source.count_documents() : 0;
-    const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
+    auto counting = count_documents(source);
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
+    BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
+    const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
+    const auto backend = make_backend(model, plan_.backend);
+    total_ = counting.get();
+    result.load_seconds = seconds_since(start);
+    PartWriter writer(plan_, *backend, journal);
+    capture_batches(reader, writer);
+    writer.flush();
+    if (reader.at_end()) journal.mark_complete();
+    result.forward_seconds = writer.forward_seconds();
+    result.input_seconds = reader.seconds_waited();
+  }
+
+  // Goes on while the model is loaded. Nobody asks for it in a quiet run.
+  std::future<std::int64_t> count_documents(const ExampleSource& source) const {
+    const bool watched = !options_.quiet || options_.on_batch;
+    return std::async(std::launch::async,
+                      [&source, watched] { return watched ? source.count_documents() : 0; });
+  }
+
+  void capture_batches(BatchReader& reader, PartWriter& writer) {
     Progress progress({.what = "capture",
                        .unit = "examples",
-                       .total = total,
-                       .before = journal.examples(),
+                       .total = total_,
+                       .before = writer.examples(),
                        .quiet = options_.quiet});
-    PartWriter writer(plan_, model, journal);
     const auto start = Clock::now();
     const auto tokens_before = writer.tokens();
-    const auto batch_size = static_cast<std::size_t>(plan_.config.inference.batch_size);
-    std::vector<Example> batch;
-    bool more = true;
-    while (!stopped() && (more = read_batch(source, batch_size, batch))) {
+    while (!stopped()) {
+      const auto batch = reader.next();
+      if (!batch) return;
       const auto batch_start = Clock::now();
-      writer.capture(batch, source);
-      log_batch(batch, seconds_since(batch_start));
+      writer.capture(*batch);
+      log_batch(*batch, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
                                                      format_count(count(writer.rows()))));
       if (options_.on_batch)
-        options_.on_batch({writer.examples(), total, writer.rows(), writer.tokens()});
+        options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
-    writer.flush();
-    if (!more) journal.mark_complete();
-    result.seconds = seconds_since(start);
-    result.forward_seconds = writer.forward_seconds();
   }
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   static std::uint64_t count(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 
-  void log_batch(const std::vector<Example>& batch, double seconds) {
+  void log_batch(const PreparedBatch& batch, double seconds) {
     const auto& inference = plan_.config.inference;
     if (!inference.debug_logging || ++batches_ % inference.debug_log_every_n_batches != 0) return;
-    std::int64_t tokens = 0;
-    for (const auto& example : batch) tokens += example.record.tokens;
-    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.size(), tokens,
-              seconds);
+    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples.size(),
+              batch.tokens(), seconds);
   }
 
   const CapturePlan& plan_;
   const CaptureOptions& options_;
   DataRoot root_;
+  std::int64_t total_ = 0;  // examples; 0: not known
   std::int64_t batches_ = 0;
 };
 
 }  // namespace
 
 CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options) {
-  return Run(plan, options).run();
+  const auto start = Clock::now();
+  auto result = Run(plan, options).run();
+  result.seconds = seconds_since(start);
+  return result;
 }
 
 CaptureResult merge_capture(const std::string& data_root, bool quiet) {
+  const auto start = Clock::now();
   const DataRoot root(data_root);
   CaptureResult result;
   if (root.finished() && root.shards().empty()) {
@@ -175,6 +187,7 @@ CaptureResult merge_capture(const std::string& data_root, bool quiet) {
     result.tokens += part.tokens();
   }
   assemble(root, parts, quiet);
+  result.seconds = result.assembly_seconds = seconds_since(start);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "capture/example_source.h"
 #include "capture/plan.h"
@@ -38,9 +39,17 @@ struct CaptureResult {
   std::int64_t examples = 0;
   std::int64_t rows = 0;  // over all heads
   std::int64_t tokens = 0;
-  double seconds = 0.0;          // of this call
-  double forward_seconds = 0.0;  // of those, in the forward pass
+  double seconds = 0.0;           // of this call, and of those:
+  double load_seconds = 0.0;      // until the model was ready
+  double forward_seconds = 0.0;   // in the forward pass
+  double input_seconds = 0.0;     // waiting for texts to be read and tokenized
+  double assembly_seconds = 0.0;  // making the final files
 };
+
+std::string_view outcome_name(CaptureResult::Outcome outcome);  // "part finished"
+
+// One object: outcome, examples, rows, tokens and seconds.
+Json to_json(const CaptureResult& result);
 
 CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options);
 

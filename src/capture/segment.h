@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/output_file.h"
+#include "core/tensor.h"
 
 namespace qkscope {
 
@@ -38,25 +40,31 @@ class SegmentWriter {
 
   // Announces the next example; its blocks may come in any order after this. Returns its number.
   std::size_t add_example(const ExampleRecord& example);
-  // Starts a block with its positions and, where they are kept, their token strings ...
+  // A block: positions (rows), their token strings (rows) where they are kept, and the vectors of
+  // the group's heads (rows, heads, head_dim).
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
-                 std::span<const std::string> token_strings);
-  // ... and goes on with the vectors of each head of the group: (rows, head_dim).
-  void add_vectors(std::span<const float> vectors);
+                 std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
   // Writes the index and makes the file appear.
   void commit();
 
   std::size_t examples() const { return examples_.size(); }
-  std::uint64_t bytes() const { return file_.written(); }
+  std::uint64_t bytes() const { return file_.written() + filled_; }
   std::int64_t rows() const { return rows_; }  // of all heads of a group counted once
 
  private:
+  void append(const void* data, std::size_t bytes);
+  template <typename T>
+  void append_value(const T& value);
+  void append_string(std::string_view text);
+  void write_buffer();
+
   OutputFile file_;
   std::size_t groups_;
   std::vector<ExampleRecord> examples_;
   std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // what goes to the file in one piece
+  std::size_t filled_ = 0;         // bytes of the buffer
   std::int64_t rows_ = 0;
 };
 

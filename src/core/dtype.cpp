@@ -64,4 +64,10 @@ std::optional<DType> compute_dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+DType parse_compute_dtype(std::string_view name, std::string_view what) {
+  const auto dtype = compute_dtype_from_name(name);
+  if (!dtype) bad_input("{}: found '{}', expected float32, float16 or bfloat16", what, name);
+  return *dtype;
+}
+
 }  // namespace qkscope

@@ -1,7 +1,9 @@
 #include "core/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -22,6 +24,17 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+// Bytes of "GiB", "g", "GB"; 0 where it is no unit.
+double bytes_of_unit(std::string unit) {
+  for (auto& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.empty() || unit == "b") return 1.0;
+  const auto power = std::string_view("kmgt").find(unit[0]);
+  if (power == std::string_view::npos) return 0.0;
+  const auto ending = unit.substr(1);
+  if (ending != "" && ending != "ib" && ending != "b") return 0.0;
+  return std::pow(ending == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
 }
 
 }  // namespace
@@ -111,6 +124,19 @@ std::int64_t parse_integer(std::string_view text, std::string_view what) {
   if (result.ec != std::errc() || result.ptr != text.data() + text.size())
     bad_input("{}: found '{}', expected an integer", what, text);
   return value;
+}
+
+std::int64_t parse_bytes(std::string_view text, std::string_view what) {
+  double value = 0.0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (rest.starts_with(' ')) rest.remove_prefix(1);
+  const auto bytes = value * bytes_of_unit(std::string(rest));
+  constexpr double kMost = 0x1p62;
+  if (error != std::errc() || !(bytes >= 1.0) || bytes > kMost)
+    bad_input("{}: found '{}', expected a size like 8GiB, 512MiB or a number of bytes", what, text);
+  return static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace qkscope

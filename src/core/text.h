@@ -26,4 +26,7 @@ std::string format_count(std::uint64_t count);  // "3,075,098,624"
 // A whole decimal integer; throws bad input naming `what` otherwise.
 std::int64_t parse_integer(std::string_view text, std::string_view what);
 
+// "8GiB", "8G" (the same), "8GB" (powers of 1000), "1.5 TiB", "4096"; upper or lower case.
+std::int64_t parse_bytes(std::string_view text, std::string_view what);
+
 }  // namespace qkscope

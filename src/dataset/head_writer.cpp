@@ -1,5 +1,6 @@
 #include "dataset/head_writer.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -40,15 +41,17 @@ std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_gr
       ->build();
 }
 
-template <typename T>
-std::shared_ptr<arrow::Buffer> copy_of(std::span<const T> values) {
-  return arrow::Buffer::FromString(
-      std::string(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
+// Borrows the values.
+std::shared_ptr<arrow::Array> int_array(const std::vector<std::int32_t>& values) {
+  return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
+                                             arrow::Buffer::Wrap(values));
 }
 
-std::shared_ptr<arrow::Array> int_array(std::span<const std::int32_t> values) {
-  return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
-                                             copy_of(values));
+template <typename T>
+void append_part(std::vector<T>& to, std::span<const T> from, std::size_t begin,
+                 std::size_t count) {
+  const auto part = from.subspan(begin, count);
+  to.insert(to.end(), part.begin(), part.end());
 }
 
 }  // namespace
@@ -60,14 +63,13 @@ struct HeadWriter::State {
   std::shared_ptr<arrow::Schema> schema;
   std::shared_ptr<arrow::io::FileOutputStream> stream;
   std::unique_ptr<parquet::arrow::FileWriter> writer;
-  std::vector<std::shared_ptr<arrow::RecordBatch>> pending;  // less than one row group
-  std::int64_t pending_rows = 0;
+  HeadRows pending;  // less than one row group
 
   void check(const arrow::Status& status) const {
     check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
   }
 
-  std::shared_ptr<arrow::RecordBatch> batch(const HeadRowsView& rows) const;
+  std::shared_ptr<arrow::Array> token_strings() const;
   void flush();
 };
 
@@ -76,36 +78,33 @@ HeadRowsView view(const HeadRows& rows) {
           rows.vectors, rows.sliding_window, rows.token_str};
 }
 
-std::shared_ptr<arrow::RecordBatch> HeadWriter::State::batch(const HeadRowsView& rows) const {
-  const auto count = static_cast<std::int64_t>(rows.position.size());
-  const auto values =
-      std::make_shared<arrow::FloatArray>(count * options.head_dim, copy_of<float>(rows.vectors));
-  const auto vectors = std::make_shared<arrow::FixedSizeListArray>(
-      schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
-  std::shared_ptr<arrow::Array> windows;
-  if (rows.sliding_window) {
-    const std::vector<std::int32_t> same(rows.position.size(), *rows.sliding_window);
-    windows = int_array(same);
-  } else {
-    windows = arrow::MakeArrayOfNull(arrow::int32(), count).ValueOrDie();
-  }
-  arrow::ArrayVector columns = {int_array(rows.bucket), int_array(rows.example_id),
-                                int_array(rows.position), vectors, windows};
-  if (options.token_strings) {
-    arrow::StringBuilder builder;
-    check(builder.AppendValues({rows.token_str.begin(), rows.token_str.end()}));
-    columns.push_back(builder.Finish().ValueOrDie());
-  }
-  return arrow::RecordBatch::Make(schema, count, columns);
+std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
+  arrow::StringBuilder builder;
+  check(builder.AppendValues(pending.token_str));
+  return builder.Finish().ValueOrDie();
 }
 
 // Row groups are cut by row count alone, so the bytes do not depend on how rows were appended.
 void HeadWriter::State::flush() {
-  if (pending_rows == 0) return;
-  const auto table = arrow::Table::FromRecordBatches(schema, pending).ValueOrDie();
-  check(writer->WriteTable(*table->CombineChunks().ValueOrDie(), options.row_group_size));
-  pending.clear();
-  pending_rows = 0;
+  const auto count = pending.size();
+  if (count == 0) return;
+  const auto values = std::make_shared<arrow::FloatArray>(count * options.head_dim,
+                                                          arrow::Buffer::Wrap(pending.vectors));
+  const auto vectors = std::make_shared<arrow::FixedSizeListArray>(
+      schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
+  const std::vector<std::int32_t> same(pending.position.size(), pending.sliding_window.value_or(0));
+  const auto windows = pending.sliding_window
+                           ? int_array(same)
+                           : arrow::MakeArrayOfNull(arrow::int32(), count).ValueOrDie();
+  arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
+                                int_array(pending.position), vectors, windows};
+  if (options.token_strings) columns.push_back(token_strings());
+  check(writer->WriteTable(*arrow::Table::Make(schema, columns, count), options.row_group_size));
+  pending.bucket.clear();
+  pending.example_id.clear();
+  pending.position.clear();
+  pending.vectors.clear();
+  pending.token_str.clear();
 }
 
 HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
@@ -137,14 +136,19 @@ void HeadWriter::append(const HeadRowsView& rows) {
   QKSCOPE_ASSERT(rows.bucket.size() == count && rows.example_id.size() == count &&
                  rows.vectors.size() == count * static_cast<std::size_t>(state_->options.head_dim));
   QKSCOPE_ASSERT(!state_->options.token_strings || rows.token_str.size() == count);
-  auto batch = state_->batch(rows);
-  while (batch->num_rows() > 0) {
-    const auto room = state_->options.row_group_size - state_->pending_rows;
-    const auto taken = std::min(room, batch->num_rows());
-    state_->pending.push_back(batch->Slice(0, taken));
-    state_->pending_rows += taken;
-    batch = batch->Slice(taken);
-    if (state_->pending_rows == state_->options.row_group_size) state_->flush();
+  auto& pending = state_->pending;
+  pending.sliding_window = rows.sliding_window;
+  const auto row_group = static_cast<std::size_t>(state_->options.row_group_size);
+  const auto width = static_cast<std::size_t>(state_->options.head_dim);
+  for (std::size_t begin = 0; begin < count;) {
+    const auto taken = std::min(row_group - pending.position.size(), count - begin);
+    append_part(pending.bucket, rows.bucket, begin, taken);
+    append_part(pending.example_id, rows.example_id, begin, taken);
+    append_part(pending.position, rows.position, begin, taken);
+    append_part(pending.vectors, rows.vectors, begin * width, taken * width);
+    if (state_->options.token_strings) append_part(pending.token_str, rows.token_str, begin, taken);
+    begin += taken;
+    if (pending.position.size() == row_group) state_->flush();
   }
 }
 

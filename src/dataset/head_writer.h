@@ -20,12 +20,12 @@ struct HeadWriterOptions {
 
 // Rows of one call: all spans have the same number of rows.
 struct HeadRowsView {
-  std::span<const std::int32_t> bucket;      // (rows)
-  std::span<const std::int32_t> example_id;  // (rows)
-  std::span<const std::int32_t> position;    // (rows)
-  std::span<const float> vectors;            // (rows, head_dim)
-  std::optional<std::int32_t> sliding_window;
-  std::span<const std::string> token_str;  // (rows) when the writer asks for it, else empty
+  std::span<const std::int32_t> bucket;        // (rows)
+  std::span<const std::int32_t> example_id;    // (rows)
+  std::span<const std::int32_t> position;      // (rows)
+  std::span<const float> vectors;              // (rows, head_dim)
+  std::optional<std::int32_t> sliding_window;  // the same in every call
+  std::span<const std::string> token_str;      // (rows) when the writer asks for it, else empty
 };
 
 HeadRowsView view(const HeadRows& rows);

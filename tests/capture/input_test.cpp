@@ -53,7 +53,9 @@ TEST_F(CaptureInput, TokenizersAndFields) {
   expect_refused("--device cuda", "CUDA");
   expect_refused("--device tpu", "expected auto, cpu, cuda or cuda:N");
   expect_refused("--resume --overwrite", "exclude each other");
-  expect_refused("--json", "--dry-run");
+  expect_refused("--dtype int8", "--dtype: found 'int8', expected float32, float16 or bfloat16");
+  expect_refused("--device-memory much",
+                 "--device-memory: found 'much', expected a size like 8GiB");
   expect_refused("--shard 3/3", "--shard");
   expect_refused("--shard x", "--shard");
 }

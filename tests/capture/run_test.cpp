@@ -156,7 +156,9 @@ TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
   const Json plan = parse_json(dry.out, "plan");
   EXPECT_EQ(plan["examples"], 40);
   EXPECT_EQ(plan["device"], "cpu");
+  EXPECT_EQ(plan["dtype"], "float32");
   EXPECT_GT(plan["memory"], 0);
+  EXPECT_EQ(plan["largest_batch"], plan["longest"]);
   EXPECT_GT(plan["bytes"], plan["rows"].get<std::int64_t>() * 16 * 4);
   ASSERT_EQ(capture("out").status, 0);
   std::int64_t rows = 0;
@@ -168,6 +170,39 @@ TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
       for (const auto& head : heads[kind])
         EXPECT_TRUE(std::filesystem::exists(file(fmt::format(
             "out/l{:02}h{:02}{}/data.parquet", std::stoi(layer), head.get<int>(), kind))));
+}
+
+TEST_F(CaptureRun, OptionsOfACardChangeNothingOnTheCpu) {
+  ASSERT_EQ(capture("plain").status, 0);
+  const auto options = "--device cpu --deterministic --device-memory 8GiB --batch-tokens 100";
+  ASSERT_EQ(capture("out", options).status, 0);
+  expect_same("out", contents("plain"));
+  EXPECT_EQ(capture("out").status, 0);  // it is the same capture
+  const auto file_of_head = read_head_file(file("out/l00h00q/data.parquet"));
+  EXPECT_EQ(file_of_head.metadata.at("dtype"), "float32");
+}
+
+TEST_F(CaptureRun, DtypeStandsInPlaceOfTheConfigurations) {
+  ASSERT_EQ(capture("set", "--set model.dtype=bfloat16").status, 0);
+  ASSERT_EQ(capture("out", "--dtype bf16 --set inference.autocast_dtype=float16").status, 0);
+  expect_same("out", contents("set"));
+}
+
+TEST_F(CaptureRun, JsonTellsWhatTheRunDid) {
+  const auto outcome = capture("out", "--json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json result = parse_json(outcome.out, "result");
+  EXPECT_EQ(result["outcome"], "finished");
+  EXPECT_EQ(result["examples"], 40);
+  EXPECT_GT(result["tokens"], 0);
+  EXPECT_GT(result["rows"], 0);
+  double parts = 0.0;
+  for (const auto* part : {"load", "forward", "input", "assembly"})
+    parts += result[fmt::format("{}_seconds", part)].get<double>();
+  EXPECT_GT(parts, 0.0);
+  EXPECT_LE(parts, result["seconds"]);
+  const Json again = parse_json(capture("out", "--json").out, "result");
+  EXPECT_EQ(again["outcome"], "already finished");
 }
 
 TEST_F(CaptureRun, DryRunNeedsNoWeights) {

@@ -22,12 +22,10 @@ class SegmentFile : public testing::Test {
     writer.add_example(
         {.row = 7, .key = (std::int64_t{1} << 40) + 3, .source_id = "", .truncated = true});
     const std::vector<std::int32_t> positions = {2, 5};
-    const std::vector<std::string> strings = {"Ġa", ""};
-    const std::vector<float> one = {1, 2, 3, 4};
-    const std::vector<float> other = {5, 6, 7, 8};
-    writer.add_block(1, 1, positions, strings);
-    writer.add_vectors(one);
-    writer.add_vectors(other);
+    const std::vector<std::string_view> strings = {"Ġa", ""};
+    const Tensor vectors({2, 2, 2});  // (rows, heads, head_dim)
+    std::ranges::copy(std::vector<float>{1, 2, 5, 6, 3, 4, 7, 8}, vectors.data<float>());
+    writer.add_block(1, 1, positions, strings, vectors);
     writer.commit();
   }
   std::string path() const { return folder_.file("a.seg"); }
@@ -85,10 +83,10 @@ TEST(Journal, CountsWhatItNames) {
   Journal journal(folder.path());
   write_text(folder.file("00000000.seg"), "x");
   write_text(folder.file("stray.seg.12.tmp"), "x");
-  journal.add({.segment = journal.next_segment(), .examples = 3, .rows = 5, .tokens = 70});
+  journal.add({.segment = Journal::segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
   journal.remove_strays();
   EXPECT_FALSE(std::filesystem::exists(folder.file("stray.seg.12.tmp")));
-  EXPECT_EQ(journal.next_segment(), "00000001.seg");
+  EXPECT_EQ(Journal::segment_name(1), "00000001.seg");
   const Journal again(folder.path());
   EXPECT_EQ(again.examples(), 3);
   EXPECT_EQ(again.rows(), 5);

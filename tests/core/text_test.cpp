@@ -44,6 +44,20 @@ TEST(Text, ParseIntegerNamesTheOption) {
   EXPECT_THROW(parse_integer("99999999999999999999", "--x"), Error);
 }
 
+TEST(Text, ParseBytes) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  EXPECT_EQ(parse_bytes("4096", "--x"), 4096);
+  EXPECT_EQ(parse_bytes("8GiB", "--x"), 8 * kGiB);
+  EXPECT_EQ(parse_bytes("8g", "--x"), 8 * kGiB);
+  EXPECT_EQ(parse_bytes("1.5 gib", "--x"), kGiB + kGiB / 2);
+  EXPECT_EQ(parse_bytes("8GB", "--x"), 8'000'000'000);
+  EXPECT_EQ(parse_bytes("2TiB", "--x"), 2048 * kGiB);
+  EXPECT_EQ(parse_bytes("512b", "--x"), 512);
+  for (const auto* wrong :
+       {"", "GiB", "-8GiB", "0", "8 Gi", "8XB", "nan", "inf", "1e3", "9999999TiB"})
+    EXPECT_THROW(parse_bytes(wrong, "--x"), Error) << wrong;
+}
+
 TEST(Json, ErrorsNameFileAndPlace) {
   try {
     parse_json("{\n  \"a\": 1,\n  oops\n}", "config.json");

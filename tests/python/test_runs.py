@@ -51,6 +51,14 @@ def test_a_file_and_overrides_give_the_same(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
+def test_options_of_a_card_change_nothing_on_the_cpu(captured, tmp_path):
+    options = {"device": "cpu", "deterministic": True, "device_memory": "8GiB", "batch_tokens": 64}
+    result = qkscope.capture(configuration(tmp_path / "data"), limit=8, **options)
+    assert files(tmp_path / "data") == files(captured[0])
+    parts = result.load_seconds + result.forward_seconds + result.input_seconds + result.assembly_seconds
+    assert 0 < parts <= result.seconds
+
+
 def test_an_exception_interrupts_and_the_same_call_continues(captured, tmp_path):
     class Enough(Exception):
         pass
@@ -101,6 +109,9 @@ def test_figures(captured, tmp_path):
         (lambda: qkscope.capture(configuration("x"), limit=0), "limit=0"),
         (lambda: qkscope.capture(configuration("x"), shard=(2, 2)), "shard="),
         (lambda: qkscope.capture(configuration("x"), device="cuda"), "CUDA"),
+        (lambda: qkscope.capture(configuration("x"), dtype="int8"), "dtype: found 'int8'"),
+        (lambda: qkscope.capture(configuration("x"), device_memory="much"), "device_memory: found 'much'"),
+        (lambda: qkscope.capture(configuration("x"), batch_tokens=-1), "batch_tokens=-1"),
         (lambda: qkscope.analyze("no/such/folder"), "no/such/folder"),
         (lambda: qkscope.figures("no/such/folder", "x"), "no/such/folder"),
         (lambda: qkscope.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),

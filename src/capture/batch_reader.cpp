@@ -1,0 +1,111 @@
+#include "capture/batch_reader.h"
+
+#include <chrono>
+
+namespace qkscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kBatchesAhead = 2;
+
+}  // namespace
+
+BatchReader::BatchReader(const CapturePlan& plan, ExampleSource& source,
+                         const std::atomic<bool>* stop)
+    : plan_(plan), source_(source), stop_(stop), thread_([this] { read(); }) {}
+
+BatchReader::~BatchReader() {
+  closing_.store(true);
+  {
+    const std::lock_guard lock(mutex_);  // the thread does not miss it between look and wait
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::optional<PreparedBatch> BatchReader::next() {
+  const auto start = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return done_ || !queue_.empty(); });
+  seconds_waited_ += std::chrono::duration<double>(Clock::now() - start).count();
+  if (queue_.empty()) {
+    if (error_) std::rethrow_exception(error_);
+    return {};
+  }
+  std::optional<PreparedBatch> batch = std::move(queue_.front());
+  queue_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return batch;
+}
+
+bool BatchReader::at_end() const {
+  const std::lock_guard lock(mutex_);
+  return finished_ && queue_.empty();
+}
+
+void BatchReader::read() {
+  bool all_put = false;
+  try {
+    while (true) {
+      auto examples = take_examples();
+      all_put = examples.empty() && exhausted_;
+      if (examples.empty() || ending()) break;
+      put(prepare_batch(plan_, std::move(examples)));
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    finished_ = all_put;
+  }
+  changed_.notify_all();
+}
+
+// The examples of one batch; none at the end.
+std::vector<Example> BatchReader::take_examples() {
+  std::vector<Example> taken;
+  std::int64_t tokens = 0;
+  const auto& packing = plan_.packing;
+  while (!ending()) {
+    const auto count = static_cast<std::int64_t>(taken.size());
+    if (!packing.takes(count, tokens, 0) || !look_ahead()) break;
+    if (!packing.takes(count, tokens, ahead_->record.tokens)) break;
+    tokens += ahead_->record.tokens;
+    taken.push_back(std::move(*ahead_));
+    ahead_.reset();
+  }
+  return taken;
+}
+
+// False when there is no next example: at the end, or because it cannot be read.
+bool BatchReader::look_ahead() {
+  if (ahead_) return true;
+  if (exhausted_ || error_) return false;
+  Example example;
+  try {
+    exhausted_ = !source_.next(example);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  if (exhausted_ || error_) return false;
+  ahead_ = std::move(example);
+  return true;
+}
+
+bool BatchReader::ending() const {
+  return closing_.load() || (stop_ != nullptr && stop_->load());
+}
+
+void BatchReader::put(PreparedBatch batch) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });
+  queue_.push_back(std::move(batch));
+  lock.unlock();
+  changed_.notify_all();
+}
+
+}  // namespace qkscope
