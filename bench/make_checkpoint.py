@@ -1,83 +1,176 @@
 #!/usr/bin/env python3
-"""Writes a random checkpoint of the shape of SmolLM2-135M: a benchmark needs its sizes, not its knowledge.
+"""Writes a random checkpoint of the shape of a known model: a benchmark needs its sizes, not its knowledge.
 
-    python bench/make_checkpoint.py FOLDER
+    python bench/make_checkpoint.py FOLDER [--shape smollm3-3b] [--dtype bfloat16] [--layers N] [--tokenizer PATH]
 
-Needs numpy only. The folder gets config.json and model.safetensors (float32, about 540 MB); the same seed gives the
-same bytes.
+Needs numpy only. The folder gets config.json and model.safetensors, and the tokenizer's files when one is named; the
+same options give the same bytes. A large model must be there in seconds, so normal values are drawn once: every tensor
+is that block, scaled to its width and read from an offset of its own, round and round.
 """
 
 import argparse
+import copy
 import json
+import lzma
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 
-CONFIG = {
+BLOCK = 30_000_001  # odd, so that no width divides it and the rows of a tensor differ
+
+LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
     "hidden_act": "silu",
-    "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-05,
-    "rope_theta": 100000.0,
-    "rope_scaling": None,
     "attention_bias": False,
     "mlp_bias": False,
     "tie_word_embeddings": True,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "torch_dtype": "float32",
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+}
+SMOLLM3 = LLAMA | {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "model_type": "smollm3",
+    "rms_norm_eps": 1e-06,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "pad_token_id": None,
+}
+QWEN3 = LLAMA | {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": False,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "rope_theta": 1000000.0,
+    # As the captures at 131,072 tokens run it.
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+    "max_position_embeddings": 131072,
+    "vocab_size": 151936,
 }
 
 
+def sizes(layers, hidden, mlp, heads, key_heads, head_dim):
+    return {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": mlp, "num_attention_heads": heads,
+            "num_key_value_heads": key_heads, "head_dim": head_dim}
+
+
+SHAPES = {
+    "smollm2-135m": LLAMA | sizes(30, 576, 1536, 9, 3, 64) | {
+        "vocab_size": 49152, "max_position_embeddings": 8192, "rope_theta": 100000.0},
+    "smollm3-3b": SMOLLM3 | sizes(36, 2048, 11008, 16, 4, 128) | {
+        "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 5000000.0,
+        "no_rope_layers": [1, 1, 1, 0] * 9, "layer_types": ["full_attention"] * 36},
+    "llama-3.2-1b": LLAMA | sizes(16, 2048, 8192, 32, 8, 64) | {
+        "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192}},
+    "qwen3-8b": QWEN3 | sizes(36, 4096, 12288, 32, 8, 128),
+    "qwen3-14b": QWEN3 | sizes(40, 5120, 17408, 40, 8, 128),
+}
+
+
+def make_config(shape, dtype, layers):
+    config = copy.deepcopy(SHAPES[shape])
+    config["torch_dtype"] = dtype
+    if layers:
+        config["num_hidden_layers"] = layers
+        for name in ("no_rope_layers", "layer_types"):
+            if name in config:
+                config[name] = [config[name][i % len(config[name])] for i in range(layers)]
+    return config
+
+
 def tensor_shapes(config):
-    """Name and shape of every tensor, in file order; the output embedding is tied."""
-    hidden, mlp = config["hidden_size"], config["intermediate_size"]
-    head_dim = hidden // config["num_attention_heads"]
-    keys = config["num_key_value_heads"] * head_dim
+    """Name and shape of every tensor, in file order."""
+    hidden, mlp, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (hidden,)
-        yield prefix + "self_attn.q_proj.weight", (hidden, hidden)
+        yield prefix + "self_attn.q_proj.weight", (queries, hidden)
         yield prefix + "self_attn.k_proj.weight", (keys, hidden)
         yield prefix + "self_attn.v_proj.weight", (keys, hidden)
-        yield prefix + "self_attn.o_proj.weight", (hidden, hidden)
+        if config["model_type"] == "qwen3":
+            yield prefix + "self_attn.q_norm.weight", (head_dim,)
+            yield prefix + "self_attn.k_norm.weight", (head_dim,)
+        yield prefix + "self_attn.o_proj.weight", (hidden, queries)
         yield prefix + "post_attention_layernorm.weight", (hidden,)
         yield prefix + "mlp.gate_proj.weight", (mlp, hidden)
         yield prefix + "mlp.up_proj.weight", (mlp, hidden)
         yield prefix + "mlp.down_proj.weight", (hidden, mlp)
     yield "model.norm.weight", (hidden,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
-def safetensors_header(shapes):
-    """The file's beginning: eight bytes of length, then JSON, padded with spaces to a multiple of eight bytes."""
+def safetensors_header(shapes, dtype):
+    """The file's beginning: eight bytes of length, then JSON; the data starts at a multiple of 64 bytes."""
+    code, width = {"float32": ("F32", 4), "bfloat16": ("BF16", 2)}[dtype]
     entries, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes:
-        end = offset + 4 * int(np.prod(shape))
-        entries[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, end]}
+        end = offset + width * int(np.prod(shape))
+        entries[name] = {"dtype": code, "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % 64)
     return len(text).to_bytes(8, "little") + text
 
 
-def random_tensor(name, shape, generator):
-    if "norm" in name:
-        return 1 + 0.1 * generator.standard_normal(shape, dtype=np.float32)
-    return generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[-1] ** 0.5)
+def as_dtype(values, dtype):
+    """The values as they lie in the file; bfloat16 as its bits, rounded to nearest even."""
+    if dtype == "float32":
+        return values.astype("<f4", copy=False)
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+
+
+class Weights:
+    """Random tensors of any size, all cut from one block of normal values."""
+
+    def __init__(self, seed, dtype):
+        self.generator = np.random.default_rng(seed)
+        self.block = self.generator.standard_normal(BLOCK, dtype=np.float32)
+        self.dtype = dtype
+        self.scaled = {}  # input width → the block for matrices of that width
+
+    def write(self, file, name, shape):
+        start = int(self.generator.integers(BLOCK))
+        if "norm" in name:
+            file.write(as_dtype(1 + 0.1 * np.take(self.block, range(start, start + shape[0]), mode="wrap"), self.dtype))
+            return
+        width, left = shape[-1], int(np.prod(shape))
+        if width not in self.scaled:
+            self.scaled[width] = as_dtype(self.block * np.float32(width ** -0.5), self.dtype)
+        while left > 0:
+            piece = self.scaled[width][start:start + left]
+            file.write(piece)
+            left, start = left - len(piece), 0
+
+
+def copy_tokenizer(source, folder):
+    """`source` is a folder with the tokenizer's files, or a tokenizer.json, also compressed with xz."""
+    if source.suffix == ".xz":
+        (folder / "tokenizer.json").write_bytes(lzma.decompress(source.read_bytes()))
+    elif source.is_file():
+        shutil.copyfile(source, folder / "tokenizer.json")
+    else:
+        shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
+        if (source / "tokenizer_config.json").exists():
+            shutil.copyfile(source / "tokenizer_config.json", folder / "tokenizer_config.json")
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Write a random checkpoint of the shape of SmolLM2-135M.")
+    parser = argparse.ArgumentParser(description="Write a random checkpoint of the shape of a known model.")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--layers", type=int, help="write only this many layers")
+    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json, or the file, also as .json.xz")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     weights = arguments.folder / "model.safetensors"
@@ -85,14 +178,17 @@ def main():
         sys.exit(f"error: {weights} exists already; remove it or name another folder")
 
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    shapes = list(tensor_shapes(CONFIG))
-    generator = np.random.default_rng(arguments.seed)
+    if arguments.tokenizer:
+        copy_tokenizer(arguments.tokenizer, arguments.folder)
+    config = make_config(arguments.shape, arguments.dtype, arguments.layers)
+    shapes = list(tensor_shapes(config))
+    tensors = Weights(arguments.seed, arguments.dtype)
     partial = weights.with_suffix(".partial")
     with partial.open("wb") as file:
-        file.write(safetensors_header(shapes))
+        file.write(safetensors_header(shapes, arguments.dtype))
         for name, shape in shapes:
-            file.write(random_tensor(name, shape, generator).astype("<f4").tobytes())
-    (arguments.folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+            tensors.write(file, name, shape)
+    (arguments.folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     partial.rename(weights)
     print(f"{weights}: {weights.stat().st_size / 1e6:.0f} MB, {len(shapes)} tensors")
 

@@ -5,24 +5,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly parts=" ${*:-test asan bench} "
-failed=0
-
-[ -e .venv ] || ln -s "$(python3 -c 'import sys; print(sys.prefix)')" .venv  # the environment of the python3 at hand
-part() { [[ $parts == *" $1 "* ]]; }
-step() {  # step NAME COMMAND...
-  local name=$1 log=build-logs/$1.log start=$SECONDS
-  shift
-  mkdir -p build-logs
-  if "$@" >"$log" 2>&1; then
-    echo "$name: ok, $((SECONDS - start)) s"
-  else
-    echo "$name: FAILED after $((SECONDS - start)) s"
-    grep -E 'error|FAILED|Error' "$log" | cut -c1-300 | head -40
-    tail -15 "$log" | cut -c1-300
-    failed=1
-    return 1
-  fi
-}
+. tools/steps.sh
 
 uname -mr
 c++ --version | head -1

@@ -84,6 +84,11 @@ class Backend {
   // The pass goes on with what the tensor holds when `change` returns.
   virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
 
+  // The same for someone who keeps it on the device: a copy that is complete when this returns, and
+  // the way back for one of a whole buffer.
+  virtual HeldTensor copy(Buffer buffer, const Choice& choice) = 0;
+  virtual void put(Buffer buffer, const HeldTensor& values) = 0;
+
   virtual void score_rows(const RowScores& out) = 0;
   // After someone wrote into the scores: their pattern. A row that was left alone keeps its bits.
   virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
@@ -102,6 +107,7 @@ struct BackendOptions {
   std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
   std::int64_t longest_batch = 0;  // rows; 0: not known. Weights stream where they do not fit
                                    // beside the activations of such a batch
+  bool stream_weights = false;     // also where they would fit
 };
 
 // Keeps a reference to the model.

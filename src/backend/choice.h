@@ -1,8 +1,11 @@
-// What is looked at of an activation.
+// What is looked at of an activation, and what is kept of it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+
+#include "core/tensor.h"
 
 namespace qkscope {
 
@@ -10,6 +13,12 @@ namespace qkscope {
 struct Choice {
   std::span<const std::int64_t> rows;   // of the batch; empty: all
   std::span<const std::int64_t> heads;  // of q, k, v or z; empty: all
+};
+
+// An activation of someone's own, float32, where the backend computes.
+struct HeldTensor {
+  std::shared_ptr<void> memory;
+  TensorView view;
 };
 
 }  // namespace qkscope

@@ -16,10 +16,10 @@ std::string device_name(Device device);  // "cpu", "cuda:0"
 // Cards that this build can use; 0 without the CUDA backend or a driver.
 int cuda_device_count();
 
-// Bytes free on a card; 0: not known.
-std::int64_t cuda_free_memory(int card);
-
 // Why there are none, for people: "this build has no CUDA backend".
 std::string why_no_cuda();
+
+// Bytes that are free on a card, whoever uses the others; 0 on the CPU.
+std::int64_t free_memory(Device device);
 
 }  // namespace qkscope

@@ -143,8 +143,7 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
 // Bytes that the run may take on its card; 0: not known. Of what is free a little is left alone:
 // drivers and libraries take some, too.
 std::int64_t available_memory(const CapturePlan& plan, const ComputeOptions& compute) {
-  if (!on_cuda(plan)) return 0;
-  const auto free = cuda_free_memory(plan.backend.device.index);
+  const auto free = free_memory(plan.backend.device);
   const auto usable = free - free / 32;
   if (compute.device_memory == 0) return usable;
   return usable > 0 ? std::min(usable, compute.device_memory) : compute.device_memory;

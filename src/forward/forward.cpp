@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/error.h"
 #include "forward/plan.h"
 
 namespace qkscope {
@@ -119,13 +120,14 @@ class Run {
   }
 
   // The wide activations exist for a chunk of rows at a time, or for all when someone looks at
-  // them.
+  // them or what comes of them is held.
   void run_mlp(std::int64_t layer, Addition addition) {
     const bool looked_at = observer_.wants({Stage::mlp_pre, layer}) ||
                            observer_.wants({Stage::mlp_pre_linear, layer}) ||
                            observer_.wants({Stage::mlp_post, layer});
     const auto rows = backend_.running_rows();
-    const auto chunk = looked_at ? rows : std::min(rows, backend_.mlp_rows());
+    const bool whole = looked_at || addition == Addition::held;
+    const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
       backend_.project_gate_up(begin, count);
@@ -160,11 +162,21 @@ class Run {
 
   void show(HookPoint point, Buffer buffer) {
     if (!observer_.wants(point)) return;
-    if (observer_.edits(point))
+    if (observer_.holds())
+      hold(point, buffer);
+    else if (observer_.edits(point))
       backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
     else
       backend_.read(buffer, observer_.choice(point),
                     [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
+  }
+
+  void hold(HookPoint point, Buffer buffer) {
+    const auto held = backend_.copy(buffer, observer_.choice(point));
+    if (observer_.hold(point, held)) {
+      QKSCOPE_ASSERT(observer_.edits(point));
+      backend_.put(buffer, held);
+    }
   }
 
   void show_tensor(HookPoint point, TensorView tensor) {

@@ -82,6 +82,13 @@ class Observer {
   // and an edited pattern gives z; a query whose row is left as it was keeps its z to the bit.
   virtual void edit(HookPoint, TensorView) {}
 
+  // Whether wanted points but scores and patterns are given to hold() instead of see() and edit().
+  virtual bool holds() const { return false; }
+
+  // The tensor is the observer's to keep and lies where the backend computes. True: the pass goes
+  // on with what it holds now; only where edits() says so.
+  virtual bool hold(HookPoint, const HeldTensor&) { return false; }
+
   // The rows whose attention scores and pattern are shown; empty: every row, the full square.
   virtual std::span<const std::int64_t> score_rows() const { return {}; }
 };

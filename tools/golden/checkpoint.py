@@ -62,10 +62,10 @@ def save(model, folder, dtype, shard_size=None):
         (Path(folder) / name).unlink(missing_ok=True)
 
 
-def load(folder, model_type):
-    """The checkpoint with its stored values widened to float32, attention computed eagerly."""
+def load(folder, model_type, dtype=torch.float32):
+    """The checkpoint with its stored values widened to `dtype`, attention computed eagerly."""
     model, report = model_class(model_type).from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     problems = {what: names for what, names in report.items() if names}
     if problems:
         raise AssertionError(f"transformers does not load {folder} whole: {problems}")

@@ -225,6 +225,21 @@ void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& chan
   change(tensor(buffer));
 }
 
+HeldTensor CpuBackend::copy(Buffer buffer, const Choice& choice) {
+  auto held = std::make_shared<Tensor>();
+  read(buffer, choice, [&](ConstTensorView shown) {
+    *held = Tensor(shown.shape());
+    std::memcpy(held->view().bytes(), shown.bytes(), shown.size_bytes());
+  });
+  return {held, held->view()};
+}
+
+void CpuBackend::put(Buffer buffer, const HeldTensor& values) {
+  const auto whole = tensor(buffer);
+  QKSCOPE_ASSERT(values.view.shape() == whole.shape());
+  std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
+}
+
 void CpuBackend::score_rows(const RowScores& out) {
   attention_rows(attention_input(), out.rows, out.scores, out.pattern);
 }

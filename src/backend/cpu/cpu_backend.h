@@ -32,6 +32,8 @@ class CpuBackend : public Backend {
   std::int64_t running_rows() const override { return residual_.dim(0); }
   void read(Buffer buffer, const Choice& choice, Show show) override;
   void edit(Buffer buffer, const std::function<void(TensorView)>& change) override;
+  HeldTensor copy(Buffer buffer, const Choice& choice) override;
+  void put(Buffer buffer, const HeldTensor& values) override;
   void score_rows(const RowScores& out) override;
   void pattern_of_edited_scores(const RowScores& edited) override;
   void attend_edited_rows(const RowScores& edited) override;

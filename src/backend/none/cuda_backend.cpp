@@ -14,7 +14,7 @@ int cuda_device_count() {
   return 0;
 }
 
-std::int64_t cuda_free_memory(int) {
+std::int64_t free_memory(Device) {
   return 0;
 }
 

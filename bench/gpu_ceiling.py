@@ -1,0 +1,127 @@
+"""What the card can do with a model's products and its attention under load, and the time of a pass at those rates.
+
+Every product goes through torch.mm and attention through cuDNN for a second or more, as long as it takes the card to
+reach its power limit; the rate of the last half counts. The work is pruned as a capture needs it: the last layer gives
+q and k at its sampled rows only, and the layer before gives k and v everywhere but all else only for those rows.
+"""
+
+import time
+from contextlib import nullcontext
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from transformers_peer import sampled_rows, synchronize
+
+
+class Shape:
+    """The sizes of a model that decide its work. FLOP count one multiplication and one addition as two."""
+
+    def __init__(self, config):
+        self.layers = config["num_hidden_layers"]
+        self.hidden = config["hidden_size"]
+        self.mlp = config["intermediate_size"]
+        self.heads = config["num_attention_heads"]
+        self.key_heads = config["num_key_value_heads"]
+        self.head_dim = config.get("head_dim") or self.hidden // self.heads
+        self.queries = self.heads * self.head_dim  # columns
+        self.keys = self.key_heads * self.head_dim
+
+    def products(self):
+        """Name → (inputs, outputs) of the fused products of one layer."""
+        return {"qkv": (self.hidden, self.queries + 2 * self.keys), "o": (self.queries, self.hidden),
+                "gate_up": (self.hidden, 2 * self.mlp), "down": (self.mlp, self.hidden)}
+
+    def layer_flop(self, documents, length):
+        """Name → FLOP of one whole layer."""
+        rows = documents * length
+        flop = {name: 2 * rows * inputs * outputs for name, (inputs, outputs) in self.products().items()}
+        return flop | {"attention": 2 * self.queries * documents * length ** 2}
+
+    def flop(self, documents, length):
+        return self.layers * sum(self.layer_flop(documents, length).values())
+
+
+def pruned_flop(shape, documents, length):
+    """Name → FLOP of the network as a capture needs it: whole layers but for the last two."""
+    last = shape.layers - 1
+    flop = {name: (last - 1) * whole for name, whole in shape.layer_flop(documents, length).items()}
+    flop["qkv"] += 2 * documents * length * shape.hidden * 2 * shape.keys  # k and v of the layer before
+    for document in range(documents):
+        queries, keys = (set(sampled_rows(document, last, kind, length)) for kind in "qk")
+        flop["qkv"] += 2 * shape.hidden * (len(queries) * shape.queries + len(keys) * shape.keys)
+        needed = queries | keys
+        own = needed | set(sampled_rows(document, last - 1, "q", length))
+        flop["qkv"] += 2 * shape.hidden * len(own) * shape.queries
+        flop["attention"] += 4 * shape.queries * sum(row + 1 for row in needed)
+        for name in ("o", "gate_up", "down"):
+            inputs, outputs = shape.products()[name]
+            flop[name] += 2 * len(needed) * inputs * outputs
+    return flop
+
+
+def sustained_rate(operation, flop, seconds, device):
+    """FLOP/s over the last half of a run of about that long."""
+    operation()
+    synchronize(device)
+    start = time.perf_counter()
+    operation()
+    synchronize(device)
+    group = max(1, int(seconds / 20 / (time.perf_counter() - start)))  # a wait for the device after each group
+    start = half = time.perf_counter()
+    done = 0
+    while (now := time.perf_counter()) < start + seconds or done == 0:
+        if now < start + seconds / 2:
+            half, done = now, 0
+        for _ in range(group):
+            operation()
+        synchronize(device)
+        done += group
+    return done * flop / (time.perf_counter() - half)
+
+
+class Ceiling:
+    def __init__(self, device, seconds, mlp_chunk):
+        self.device, self.seconds, self.mlp_chunk = device, seconds, mlp_chunk
+        self.rates = {}  # what and its sizes → FLOP/s; batches share most of them
+
+    def _random(self, *shape):
+        return torch.randn(shape, dtype=torch.bfloat16, device=self.device)
+
+    def _product(self, rows, inputs, outputs):
+        x, weight = self._random(rows, inputs), self._random(outputs, inputs)
+        out = self._random(rows, outputs)
+        return sustained_rate(lambda: torch.mm(x, weight.T, out=out), 2 * rows * inputs * outputs, self.seconds,
+                              self.device)
+
+    def _attention(self, shape, documents, length):
+        def states(heads):  # as a product leaves them: (documents, length, heads, head_dim)
+            return self._random(documents, length, heads, shape.head_dim).transpose(1, 2)
+
+        q, k, v = states(shape.heads), states(shape.key_heads), states(shape.key_heads)
+        on_gpu = sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
+        with on_gpu if self.device == "cuda" else nullcontext():
+            return sustained_rate(
+                lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+                shape.layer_flop(documents, length)["attention"], self.seconds, self.device)
+
+    def _rate(self, key, measure):
+        if key not in self.rates:
+            self.rates[key] = measure()
+        return self.rates[key]
+
+    @torch.inference_mode()
+    def composite(self, shape, documents, length):
+        """Seconds of a pruned pass, its FLOP, and name → FLOP/s."""
+        rates = {}
+        for name, sizes in shape.products().items():
+            rows = documents * length
+            if name in ("gate_up", "down"):
+                rows = min(rows, self.mlp_chunk)
+            rates[name] = self._rate((rows, *sizes), lambda: self._product(rows, *sizes))
+        attention = (documents, length, shape.heads, shape.key_heads, shape.head_dim)
+        rates["attention"] = self._rate(attention, lambda: self._attention(shape, documents, length))
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+        flop = pruned_flop(shape, documents, length)
+        return sum(flop[name] / rate for name, rate in rates.items()), sum(flop.values()), rates

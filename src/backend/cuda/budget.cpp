@@ -1,0 +1,77 @@
+#include "backend/cuda/budget.h"
+
+#include <algorithm>
+
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/status.h"
+#include "backend/memory.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace qkscope::cuda {
+namespace {
+
+// Left for the driver, modules that load late and the libraries' own buffers.
+constexpr std::int64_t kReserve = std::int64_t{256} << 20;
+constexpr std::int64_t kShortestBatch = 4096;  // where the run does not say
+
+std::string text(std::int64_t bytes) {
+  return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
+}
+
+}  // namespace
+
+Budget::Budget(const ModelConfig& model, const BackendOptions& options)
+    : model_(model), options_(options) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "ask for free memory");
+  const auto left = static_cast<std::int64_t>(free) - kReserve;
+  limit_ = options.device_memory > 0 ? std::min(options.device_memory, left) : left;
+  const auto rows = options.longest_batch > 0 ? options.longest_batch : kShortestBatch;
+  const auto activations = activation_bytes(model, rows, options);
+  streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;
+  log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
+             text(weight_bytes(streams_)), streams_ ? " (streamed)" : "", text(activations), rows,
+             text(limit_));
+  if (streams_)
+    log::info("weights of {} stream from the file: {} may be used on the card",
+              text(weight_bytes(false)), text(limit_));
+  check_rows(rows);
+}
+
+std::int64_t Budget::weight_bytes(bool streamed) const {
+  const auto layers = streamed ? 2 : model_.n_layers;
+  return model_.embedding_rows * model_.d_model *
+             static_cast<std::int64_t>(dtype_size(options_.dtype)) +
+         layers * layer_bytes(model_, options_.dtype);
+}
+
+std::int64_t Budget::longest_that_fits() const {
+  std::int64_t low = 0;
+  std::int64_t high = std::int64_t{1} << 24;
+  while (low + 1 < high) {  // fits at low, not at high
+    const auto middle = (low + high) / 2;
+    const bool fits = weight_bytes(streams_) + activation_bytes(model_, middle, options_) <= limit_;
+    (fits ? low : high) = middle;
+  }
+  return low;
+}
+
+void Budget::check_rows(std::int64_t rows) const {
+  const auto weights = weight_bytes(streams_);
+  const auto activations = activation_bytes(model_, rows, options_);
+  if (weights + activations <= limit_) return;
+  const auto longest = longest_that_fits();
+  bad_input(
+      "device memory: {} tokens at a time need {} for weights{} and {} for activations, {} may be "
+      "used; {}",
+      rows, text(weights), streams_ ? " (streamed)" : "", text(activations), text(limit_),
+      longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
+                                "tokenizer.max_length",
+                                longest)
+                  : std::string("not even one token fits: use a larger card or device cpu"));
+}
+
+}  // namespace qkscope::cuda

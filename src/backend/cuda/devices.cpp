@@ -1,0 +1,33 @@
+#include <cuda_runtime.h>
+
+#include "backend/cuda/status.h"
+#include "backend/device.h"
+
+namespace qkscope {
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver or no card is an answer, not an error
+  return 0;
+}
+
+std::string why_no_cuda() {
+  int count = 0;
+  const auto status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  return status == cudaSuccess
+             ? "there is no NVIDIA card in this machine"
+             : std::string("no NVIDIA card can be used: ") + cudaGetErrorString(status);
+}
+
+std::int64_t free_memory(Device device) {
+  if (device.kind == Device::Kind::cpu) return 0;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cuda::check(cudaSetDevice(device.index), "use the card");
+  cuda::check(cudaMemGetInfo(&free, &total), "ask for free memory");
+  return static_cast<std::int64_t>(free);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,246 @@
+// The CUDA backend against golden data, against the CPU, and against itself. Needs an NVIDIA card.
+#include <cstring>
+#include <random>
+
+#include "backend/device.h"
+#include "core/json.h"
+#include "golden_case.h"
+
+namespace qkscope {
+namespace {
+
+constexpr Device kCard{Device::Kind::cuda, 0};
+
+const char* const kFamilies[] = {"llama_gqa",    "llama_bias",  "mistral_window_long",
+                                 "ministral3",   "qwen2",       "qwen3",
+                                 "smollm3_list", "mllama_text", "gemma3_text",
+                                 "glm4",         "rope_yarn",   "mistral3_fp8"};
+
+#define NEEDS_A_CARD() \
+  if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
+
+std::unique_ptr<Backend> on_card(const Model& model, DType dtype, std::int64_t memory = 0) {
+  return make_backend(model, {.device = kCard, .dtype = dtype, .device_memory = memory});
+}
+
+Model load(const std::string& name) {
+  return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
+}
+
+Batch random_batch(const Model& model, const std::vector<std::int64_t>& lengths) {
+  Batch batch;
+  for (const auto length : lengths) {
+    std::mt19937 generator(static_cast<unsigned>(length));
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(length));
+    for (auto& id : ids)
+      id = static_cast<std::int32_t>(generator() % static_cast<unsigned>(model.config.vocab_size));
+    batch.add(ids);
+  }
+  return batch;
+}
+
+bool no_squares(const std::string& name) {
+  return !name.ends_with("hook_pattern") && !name.ends_with("hook_attn_scores");
+}
+
+Recorder run(Backend& backend, const Batch& batch, const Recorder::Wanted& wanted = no_squares) {
+  Recorder recorder(wanted);
+  forward(backend, batch, recorder);
+  return recorder;
+}
+
+void expect_same_bits(const Recorder& a, const Recorder& b) {
+  ASSERT_EQ(a.order, b.order);
+  for (const auto& [name, tensor] : a.seen)
+    EXPECT_EQ(std::memcmp(tensor.view().bytes(), b.seen.at(name).view().bytes(),
+                          tensor.view().size_bytes()),
+              0)
+        << name;
+}
+
+double relative_difference(const Recorder& ours, const Recorder& theirs, std::string_view name) {
+  Difference difference;
+  const auto& a = ours.seen.at(std::string(name));
+  const auto& b = theirs.seen.at(std::string(name));
+  for (std::int64_t i = 0; i < a.size(); ++i)
+    difference.add(a.data<float>()[i], b.data<float>()[i]);
+  return difference.relative();
+}
+
+class CudaGolden : public testing::TestWithParam<Case> {};
+
+// Sums of the same float32 products in another order; the project's bound for a GPU.
+TEST_P(CudaGolden, Float32AgreesWithTransformers) {
+  NEEDS_A_CARD();
+  const auto model = load_case(GetParam());
+  const GoldenRun golden(GetParam());
+  const auto recorder = golden.run(*on_card(model, DType::f32));
+  double worst = 0.0;
+  golden.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
+    EXPECT_LT(difference.maximal, 1e-3) << name;
+    worst = std::max(worst, difference.maximal);
+  });
+  std::printf("float32 %s: maximal difference %.2e\n", GetParam().name().c_str(), worst);
+}
+
+// tests/golden/bf16_errors.json says how far transformers' own bfloat16 run is from its float32 run
+// (tools/make_bf16_errors.py). Both errors are sums of roundings that fall as they fall: in a tiny
+// model they differ by chance, by up to a tenth over a case and by up to half in one tensor where
+// both are small. On average ours are smaller (docs/numerics.md).
+TEST_P(CudaGolden, Bfloat16IsAsCloseAsTransformersIs) {
+  NEEDS_A_CARD();
+  const auto errors = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/bf16_errors.json");
+  const auto folder = fs::path(GetParam().folder).filename().string();
+  if (!errors.contains(folder)) GTEST_SKIP() << folder << " is a trained checkpoint: see float32";
+  const auto model = load_case(GetParam());
+  const GoldenRun golden(GetParam());
+  const auto recorder = golden.run(*on_card(model, DType::bf16));
+  double ours = 0.0;
+  double theirs = 0.0;
+  golden.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
+    if (!errors[folder].contains(name)) return;
+    const double bound = errors[folder][name].get<double>();
+    EXPECT_LE(difference.relative(), 2.0 * bound + 1e-6) << name;
+    ours += difference.relative();
+    theirs += bound;
+  });
+  EXPECT_LE(ours, 1.25 * theirs);
+  std::printf("bfloat16 %s: error %.3e, transformers' own %.3e (sum over tensors)\n",
+              GetParam().name().c_str(), ours, theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaGolden, testing::ValuesIn(golden_cases()),
+                         [](const auto& golden) { return golden.param.name(); });
+
+class CudaProperty : public testing::TestWithParam<const char*> {};
+
+TEST_P(CudaProperty, TheSameRunGivesTheSameBits) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto batch = random_batch(model, {300, 1, 37});
+  for (const auto dtype : {DType::bf16, DType::f16, DType::f32})
+    expect_same_bits(run(*on_card(model, dtype), batch), run(*on_card(model, dtype), batch));
+}
+
+TEST_P(CudaProperty, PackedDocumentsAgreeWithEachAlone) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto backend = on_card(model, DType::f32);
+  const std::vector<std::int64_t> lengths = {37, 1, 300, 16, 129, 2};
+  const auto packed = run(*backend, random_batch(model, lengths));
+  std::int64_t begin = 0;
+  for (const auto length : lengths) {
+    const auto alone = run(*backend, random_batch(model, {length}));
+    const auto rows = packed.seen.at("logits").view().rows(begin, begin + length);
+    Difference difference;
+    for (std::int64_t i = 0; i < rows.size(); ++i)
+      difference.add(rows.data<float>()[i], alone.seen.at("logits").data<float>()[i]);
+    EXPECT_LT(difference.relative(), 1e-5);  // float32 sums, perhaps in another order
+    begin += length;
+  }
+}
+
+TEST_P(CudaProperty, LookingChangesNoBitOfTheLogits) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto backend = on_card(model, DType::bf16);
+  const auto batch = random_batch(model, {150});
+  const auto only_logits = [](const std::string& name) { return name == "logits"; };
+  auto watched = run(*backend, batch, [](const std::string&) { return true; });
+  const auto alone = run(*backend, batch, only_logits);
+  EXPECT_EQ(
+      std::memcmp(watched.seen.at("logits").view().bytes(), alone.seen.at("logits").view().bytes(),
+                  alone.seen.at("logits").view().size_bytes()),
+      0);
+}
+
+TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto backend = on_card(model, DType::f32);
+  const auto batch = random_batch(model, {300, 1, 37});
+  const auto whole = run(*backend, batch);
+  for (const auto point : hook_points(model.config)) {
+    const auto name = hook_name(point);
+    if (!no_squares(name)) continue;
+    Recorder some([&](const std::string& other) { return other == name; });
+    some.looked_at = {0, 3, 150, 255, 256, 299, 300, 301, 337};
+    forward(*backend, batch, some);
+    const auto& part = some.seen.at(name);
+    ASSERT_EQ(part.dim(0), static_cast<std::int64_t>(some.looked_at.size())) << name;
+    const auto difference = compare(whole.seen.at(name), part, some.looked_at, true);
+    EXPECT_LT(difference.relative(), 1e-5) << name;  // float32 sums, perhaps in another order
+  }
+}
+
+TEST_P(CudaProperty, StreamedWeightsGiveTheSameBits) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto batch = random_batch(model, {64, 9});
+  const auto resident = run(*on_card(model, DType::bf16), batch);
+  const auto streaming =
+      make_backend(model, {.device = kCard, .dtype = DType::bf16, .stream_weights = true});
+  expect_same_bits(run(*streaming, batch), resident);
+  expect_same_bits(run(*streaming, batch), resident);  // and once more, from the first layer again
+}
+
+TEST_P(CudaProperty, ScoresAreThoseOfTheCpu) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto batch = random_batch(model, {70, 33});
+  const auto wanted = [](const std::string& name) { return !no_squares(name); };
+  const auto card = run(*on_card(model, DType::f32), batch, wanted);
+  const auto cpu = run(*make_backend(model), batch, wanted);
+  ASSERT_EQ(card.order, cpu.order);
+  for (const auto& name : card.order) EXPECT_LT(relative_difference(card, cpu, name), 1e-4) << name;
+}
+
+// Writes back what it read, at every point.
+class Untouched : public Recorder {
+ public:
+  Untouched() : Recorder([](const std::string&) { return true; }) {}
+  bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
+  void edit(HookPoint point, TensorView activation) override { see(point, activation); }
+};
+
+TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto backend = on_card(model, DType::bf16);
+  const auto batch = random_batch(model, {65});
+  const auto plain = run(*backend, batch);
+  Untouched untouched;
+  forward(*backend, batch, untouched);
+  for (const auto& [name, tensor] : plain.seen)
+    EXPECT_EQ(std::memcmp(tensor.view().bytes(), untouched.seen.at(name).view().bytes(),
+                          tensor.view().size_bytes()),
+              0)
+        << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kFamilies),
+                         [](const auto& family) { return std::string(family.param); });
+
+TEST(Cuda, ABatchThatDoesNotFitIsRefusedWithNumbers) {
+  NEEDS_A_CARD();
+  const auto model = load("llama_gqa");
+  const auto backend = on_card(model, DType::bf16, std::int64_t{512} << 20);
+  Batch batch;
+  batch.add(std::vector<std::int32_t>(2'000'000, 1));
+  Recorder recorder([](const std::string& name) { return name == "logits"; });
+  try {
+    forward(*backend, batch, recorder);
+    FAIL() << "a batch that cannot fit was run";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("tokens fit"), std::string::npos) << error.what();
+  }
+  // The backend is as good as before.
+  EXPECT_EQ(run(*backend, random_batch(model, {5}),
+                [](const std::string& name) { return name == "logits"; })
+                .seen.size(),
+            1u);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
+# takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
+#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [capture]      (default: all)
+# From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
+# TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
+# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly parts=" ${*:-build test golden sanitize bench shapes capture} "
+. tools/steps.sh
+
+readonly golden_tests=${GOLDEN_TESTS:-*olden*}
+readonly sanitized_family=${SANITIZED_FAMILY:-*olden*smollm3*}
+readonly python=${PYTHON:-.venv/bin/python}
+readonly device=${DEVICE:-cuda}
+read -ra capture_options <<<"${CAPTURE_OPTIONS:-}"
+readonly batches=${BATCHES:-8x4096,1x32768,1x65536,1x131072}
+
+data_folder() {  # in memory where 48 GB are free
+  local free
+  free=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)
+  if [ "${free:-0}" -gt 48000000 ]; then echo /dev/shm/qkscope-bench; else echo "${TMPDIR:-/tmp}/qkscope-bench"; fi
+}
+readonly data=${DATA:-$(data_folder)}
+
+tokenizer() {
+  local file
+  for file in "${TOKENIZER:-}" {shared,../shared}/tokenizers/smollm3.json.xz; do
+    [ -f "$file" ] && echo "$file" && return
+  done
+}
+
+# google_test PROGRAM FILTER [WRAPPER...]: a filter that selects nothing is a failure.
+google_test() {
+  local program=build/tests/$1 filter=$2 output
+  shift 2
+  output=$(mktemp)
+  "$@" "$program" --gtest_filter="$filter" 2>&1 | tee "$output"
+  local status=${PIPESTATUS[0]}
+  grep -qE '\[  (PASSED|FAILED)  \] [1-9]' "$output" || { echo "error: no test ran for $filter"; status=1; }
+  rm -f "$output"
+  return "$status"
+}
+
+results() {  # how many tests passed, and those that did not run
+  grep -E '\[  (PASSED|SKIPPED|FAILED) ' "build-logs/$1.log" | sort | uniq | head -20
+}
+
+checkpoint() {  # checkpoint SHAPE [LAYERS]: prints its folder
+  local folder=$data/$1${2:+-$2-layers} file
+  file=$(tokenizer)
+  [ -e "$folder/model.safetensors" ] ||
+    "$python" bench/make_checkpoint.py "$folder" --shape "$1" --dtype bfloat16 ${2:+--layers "$2"} \
+      ${file:+--tokenizer "$file"} >&2
+  echo "$folder"
+}
+
+table() {  # table NAME BATCHES FOLDER...
+  local name=$1 list=$2
+  shift 2
+  step "$name" "$python" bench/cuda_table.py "$@" --batches "$list" --rounds "${ROUNDS:-2}" \
+    --seconds "${SECONDS_EACH:-4}" --device "$device" --out "build-logs/$name.json"
+  grep -E '^(\||from)' "build-logs/$name.log"
+}
+
+uname -mr
+nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
+if part build; then
+  step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench test_backend test_forward} -- -k 0 || exit 1
+fi
+if part test; then
+  for program in test_backend test_forward; do
+    step "$program" google_test "$program" '*'
+    results "$program"
+  done
+fi
+if part golden; then
+  step golden google_test test_forward "$golden_tests"
+  results golden
+  grep -E 'float32|bfloat16|float16' build-logs/golden.log | head -80
+fi
+if part sanitize; then
+  for tool in memcheck racecheck; do
+    wrapper=(compute-sanitizer --tool "$tool" --error-exitcode 9)
+    step "$tool-backend" google_test test_backend '*' "${wrapper[@]}"
+    step "$tool-family" google_test test_forward "$sanitized_family" "${wrapper[@]}"
+    grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "build-logs/$tool-backend.log" "build-logs/$tool-family.log"
+  done
+fi
+part bench && table bench "$batches" "$(checkpoint smollm3-3b)"
+if part shapes; then
+  layers=${LAYERS-8}
+  table shapes "${BATCHES:-1x32768,1x131072}" "$(checkpoint llama-3.2-1b "$layers")" \
+    "$(checkpoint qwen3-8b "$layers")" "$(checkpoint qwen3-14b "$layers")"
+fi
+if part capture; then
+  step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \
+    --out build-logs/capture.json "${capture_options[@]}"
+  grep '^|' build-logs/capture.log
+fi
+exit $failed

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/bf16_errors.json: how far transformers' own bfloat16 run is from its float32 run.
+
+    python tools/make_bf16_errors.py [--golden tests/golden]
+
+Needs torch and transformers (tools/requirements-bench.txt) and the golden data that tools/make_golden.py made. For
+every case and stored tensor the relative norm |bf16 - float32| / |float32|: what a bfloat16 run on a GPU may be off by.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from golden import checkpoint
+from golden.cases import CASES
+from golden.recorder import Recorder
+
+
+def relative_error(found, expected):
+    seen = torch.isfinite(expected)  # masked scores are -inf
+    difference = (found.double() - expected.double())[seen].norm().item()
+    size = expected.double()[seen].norm().item()
+    return difference / size if size > 0 else difference
+
+
+def errors(case, golden):
+    folder = golden / case.name
+    stored = load_file(folder / "golden.safetensors")
+    rows, pattern_rows = stored.pop("rows"), stored.pop("pattern_rows")
+    ids = stored.pop("token_ids")
+    with tempfile.TemporaryDirectory() as scratch:
+        source = folder
+        if "quantization_config" in checkpoint.read_config(folder):
+            source = Path(scratch) / "dequantized"
+            checkpoint.dequantized_copy(folder, source)
+        model = checkpoint.load(source, case.model_type, torch.bfloat16)
+        tensors = Recorder(model).run(ids)
+    found = {}
+    for name, expected in stored.items():
+        if name not in tensors:  # scores are derived from other tensors
+            continue
+        square = name.endswith(("hook_pattern", "hook_attn_scores"))
+        kept = tensors[name][:, pattern_rows] if square else tensors[name][rows]
+        error = relative_error(kept.float(), expected)
+        if math.isfinite(error):
+            found[name] = float(f"{error:.3g}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure transformers' own bfloat16 error on the golden cases.")
+    parser.add_argument("--golden", type=Path, default=Path(__file__).parent.parent / "tests" / "golden")
+    arguments = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
+    table = {}
+    for case in CASES:
+        table[case.name] = errors(case, arguments.golden)
+        print(f"{case.name:32} logits {table[case.name].get('logits', math.nan):.2e}, "
+              f"largest {max(table[case.name].values()):.2e}")
+    (arguments.golden / "bf16_errors.json").write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
