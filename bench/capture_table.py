@@ -128,9 +128,9 @@ class GpuLoad:
 
 
 def last_object(output):
-    """The JSON object in the last line that is one."""
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if lines else {}
+    """The JSON object that the output ends with."""
+    begin = output.rfind("\n{") + 1
+    return json.loads(output[begin:]) if output[begin:].startswith("{") else {}
 
 
 def run_timed(command):

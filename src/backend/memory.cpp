@@ -32,7 +32,7 @@ std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
       !model.names.post_attention_norm.empty() || !model.names.post_mlp_norm.empty();
   const auto per_row = model.d_model + std::max(model.d_model, q_width) + q_width + 2 * kv_width +
                        rotary_elements(model) + (keeps_updates ? model.d_model : 0);
-  const auto elements = rows * per_row + 2 * std::min(rows, kCudaMlpRows) * model.d_mlp;
+  const auto elements = rows * per_row + 3 * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_numbers = rows * std::int64_t{6} * 4;
   return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
 }
@@ -45,8 +45,31 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                                                   : on_cuda(model, rows, options.dtype);
 }
 
+std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
+                             std::int64_t wanted, std::int64_t room) {
+  std::int64_t fit = 0;
+  for (std::int64_t too_many = wanted + 1; too_many - fit > 1;) {
+    const auto middle = fit + (too_many - fit) / 2;
+    (activation_bytes(model, middle, options) <= room ? fit : too_many) = middle;
+  }
+  return fit;
+}
+
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
-  return parameter_count(model) * static_cast<std::int64_t>(dtype_size(dtype));
+  std::int64_t count = 0;
+  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+  return count * static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  const auto embedding =
+      model.embedding_rows * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  const auto all = device_weight_bytes(model, dtype);
+  return embedding +
+         (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
 }
 
 }  // namespace qkscope

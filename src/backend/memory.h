@@ -9,14 +9,21 @@
 namespace qkscope {
 
 // Rows of the MLP whose wide activations exist at a time on CUDA.
-constexpr std::int64_t kCudaMlpRows = 16384;
+constexpr std::int64_t kCudaMlpRows = 8192;
 
 // Bytes of activations that a batch of this many rows needs on top of the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Bytes of the weights on the device, in the run's type on CUDA; the output embedding only where it
-// is not the input embedding.
+// The most tokens, up to `wanted`, whose activations fit into `room` bytes.
+std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
+                             std::int64_t wanted, std::int64_t room);
+
+// Bytes of the weights on a card. An output embedding of its own is not among them: it comes when
+// logits are asked for.
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype);
+
+// The same where they stream: the embedding and two layers at a time.
+std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype);
 
 }  // namespace qkscope

@@ -33,22 +33,6 @@ std::int64_t stored_weight_bytes(const ModelConfig& model) {
   return parameter_count(model) * (wide ? 4 : 2);
 }
 
-// Two layers at a time: one computes, the next arrives.
-std::int64_t streamed_weight_bytes(const ModelConfig& model, std::int64_t weights) {
-  return std::min(weights, 2 * weights / std::max<std::int64_t>(1, model.n_layers));
-}
-
-// The most tokens, up to `wanted`, whose activations fit into `room` bytes.
-std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
-                             std::int64_t wanted, std::int64_t room) {
-  std::int64_t fit = 0;
-  for (std::int64_t too_many = wanted + 1; too_many - fit > 1;) {
-    const auto middle = fit + (too_many - fit) / 2;
-    (activation_bytes(model, middle, options) <= room ? fit : too_many) = middle;
-  }
-  return fit;
-}
-
 [[noreturn]] void refuse(const MemoryPlan& plan, const BackendOptions& options,
                          const BatchNeeds& needs, std::int64_t needed, std::int64_t fit) {
   const auto length = fit / needs.documents;
@@ -82,7 +66,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const BackendOptions& options,
     };
     plan.batch_tokens = most(kBatchTokens);
     if (plan.batch_tokens < least) {
-      plan.held_weights = streamed_weight_bytes(model, plan.weights);
+      plan.held_weights = streamed_weight_bytes(model, options.dtype);
       plan.batch_tokens = most(kStreamingBatchTokens);
     }
     if (plan.batch_tokens < least)

@@ -58,7 +58,8 @@ TEST_F(MemoryPlanning, BatchesShrinkBeforeWeightsStream) {
 }
 
 TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
-  const auto available = weights_ / 2 + activation_bytes(model_, 20'000, kCard);
+  const auto available =
+      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kCard);
   const auto found = plan({.documents = 1, .max_length = 20'000}, available);
   EXPECT_TRUE(found.streams());
   EXPECT_EQ(found.weights, weights_);
@@ -67,7 +68,8 @@ TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
 }
 
 TEST_F(MemoryPlanning, WhatDoesNotFitIsRefusedWithWhatWould) {
-  const auto available = weights_ / 2 + activation_bytes(model_, 20'000, kCard);
+  const auto available =
+      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kCard);
   const auto message =
       bad_input_message([&] { plan({.documents = 2, .max_length = 90'000}, available); });
   EXPECT_THAT(message, HasSubstr("device cuda:0: 2 documents of 90,000 tokens need"));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/device_weights.h"
 #include "backend/cuda/status.h"
 #include "backend/memory.h"
 #include "core/error.h"
@@ -42,28 +41,15 @@ Budget::Budget(const ModelConfig& model, const BackendOptions& options)
 }
 
 std::int64_t Budget::weight_bytes(bool streamed) const {
-  const auto layers = streamed ? 2 : model_.n_layers;
-  return model_.embedding_rows * model_.d_model *
-             static_cast<std::int64_t>(dtype_size(options_.dtype)) +
-         layers * layer_bytes(model_, options_.dtype);
-}
-
-std::int64_t Budget::longest_that_fits() const {
-  std::int64_t low = 0;
-  std::int64_t high = std::int64_t{1} << 24;
-  while (low + 1 < high) {  // fits at low, not at high
-    const auto middle = (low + high) / 2;
-    const bool fits = weight_bytes(streams_) + activation_bytes(model_, middle, options_) <= limit_;
-    (fits ? low : high) = middle;
-  }
-  return low;
+  return streamed ? streamed_weight_bytes(model_, options_.dtype)
+                  : device_weight_bytes(model_, options_.dtype);
 }
 
 void Budget::check_rows(std::int64_t rows) const {
   const auto weights = weight_bytes(streams_);
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;
-  const auto longest = longest_that_fits();
+  const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
   bad_input(
       "device memory: {} tokens at a time need {} for weights{} and {} for activations, {} may be "
       "used; {}",

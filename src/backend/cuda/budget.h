@@ -18,7 +18,6 @@ class Budget {
 
  private:
   std::int64_t weight_bytes(bool streamed) const;
-  std::int64_t longest_that_fits() const;
 
   const ModelConfig& model_;
   BackendOptions options_;

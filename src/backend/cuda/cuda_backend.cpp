@@ -149,6 +149,7 @@ class CudaBackend : public Backend {
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     gate_up_.reserve(count * 2 * config().d_mlp * element_, "the MLP");
     mlp_count_ = count;
+    gated_rows_ = 0;
     products_.multiply({.x = at(hidden_, begin * config().d_model),
                         .x_stride = config().d_model,
                         .weight = layer_->gate_up.weight,
@@ -161,12 +162,19 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
-    cuda::gate(config().activation, gate_up_.data(), count, config().d_mlp, dtype_, stream_);
+    gated_rows_ = count;
+    cuda::gate({.activation = config().activation,
+                .gate_up = gate_up_.data(),
+                .y = gated_.reserve(count * config().d_mlp * element_, "the MLP"),
+                .rows = count,
+                .n = config().d_mlp,
+                .dtype = dtype_},
+               stream_);
   }
 
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
-    add_product({.x = gate_up_.data(),
-                 .x_stride = 2 * config().d_mlp,
+    add_product({.x = gated_.data(),
+                 .x_stride = config().d_mlp,
                  .weight = layer_->down.weight,
                  .bias = layer_->down.bias,
                  .rows = count,
@@ -408,6 +416,7 @@ class CudaBackend : public Backend {
       case Buffer::update:
         return plain(update_.data(), c.d_model, c.d_model, rows);
       case Buffer::gate:
+        if (gated_rows_ > 0) return plain(gated_.data(), c.d_mlp, c.d_mlp, gated_rows_);
         return plain(gate_up_.data(), c.d_mlp, 2 * c.d_mlp, mlp_count_);
       case Buffer::up:
         return plain(at(gate_up_, c.d_mlp), c.d_mlp, 2 * c.d_mlp, mlp_count_);
@@ -468,12 +477,14 @@ class CudaBackend : public Backend {
   Pending pending_;
   std::optional<Held> held_;
   std::optional<EditedScores> edited_;
-  std::int64_t mlp_count_ = 0;
+  std::int64_t mlp_count_ = 0;   // rows in gate_up_
+  std::int64_t gated_rows_ = 0;  // rows in gated_; 0: not gated yet
 
   DeviceBlock residual_;  // (rows, d_model)
   DeviceBlock hidden_;    // (rows, d_model) normalised, then (rows, n_heads * d_head) z
   DeviceBlock qkv_;       // (rows, (n_heads + 2 n_kv_heads) * d_head)
   DeviceBlock gate_up_;   // (MLP rows, 2 d_mlp)
+  DeviceBlock gated_;     // (MLP rows, d_mlp) activation(gate) * up
   DeviceBlock update_;    // (rows, d_model) where it is looked at or normalised
   DeviceBlock logits_;    // (rows, vocab_size)
   DeviceBlock kept_residual_;

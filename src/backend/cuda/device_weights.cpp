@@ -77,10 +77,6 @@ void upload_norm(Uploader& uploader, const std::vector<float>& from, const float
 
 }  // namespace
 
-std::int64_t layer_bytes(const ModelConfig& model, DType dtype) {
-  return Parts(model, dtype, nullptr).bytes();
-}
-
 DeviceWeights::DeviceWeights(const Model& model, DType dtype, int card, bool streamed)
     : model_(model),
       dtype_(dtype),
@@ -95,7 +91,7 @@ DeviceWeights::DeviceWeights(const Model& model, DType dtype, int card, bool str
   uploader_.floats(weights.final_norm,
                    static_cast<float*>(final_norm_.reserve(
                        model.config.d_model * static_cast<std::int64_t>(sizeof(float)), "norms")));
-  const auto bytes = layer_bytes(model.config, dtype);
+  const auto bytes = Parts(model.config, dtype, nullptr).bytes();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!streamed && model.config.layers[i].cross_attention) continue;
     auto& slot = slots_[i];

@@ -33,9 +33,6 @@ struct DeviceLayer {
   const float* post_mlp_norm = nullptr;        // (d_model) or null
 };
 
-// Bytes of one layer on the card.
-std::int64_t layer_bytes(const ModelConfig& model, DType dtype);
-
 class DeviceWeights {
  public:
   DeviceWeights(const Model& model, DType dtype, int card, bool streamed);

@@ -6,6 +6,7 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kSteps = 2;
 
 template <typename T, Activation activation>
 __device__ float activate(float x) {
@@ -21,21 +22,33 @@ __device__ float activate(float x) {
   }
 }
 
-// A block takes a part of one row.
+// A block takes a part of one row, a thread kSteps packs of it.
 template <typename T, int V, Activation activation>
-__global__ void gate_kernel(T* gate_up, int packs) {
+__global__ void gate_kernel(const T* gate_up, T* y, int packs) {
   using Values = Pack<T, V>;
-  const int at = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  if (at >= packs) return;
-  auto* row =
-      reinterpret_cast<Values*>(gate_up) + static_cast<std::int64_t>(blockIdx.x) * 2 * packs;
-  Values g = row[at];
-  const Values u = row[packs + at];
+  const std::int64_t row = blockIdx.x;
+  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * 2 * packs;
+  auto* to = reinterpret_cast<Values*>(y) + row * packs;
+  const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
+  Values g[kSteps];
+  Values u[kSteps];
 #pragma unroll
-  for (int i = 0; i < V; ++i)
-    g.values[i] =
-        from_float<T>(activate<T, activation>(to_float(g.values[i])) * to_float(u.values[i]));
-  row[at] = g;
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+    g[j] = from[at];
+    u[j] = from[packs + at];
+  }
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      g[j].values[i] = from_float<T>(activate<T, activation>(to_float(g[j].values[i])) *
+                                     to_float(u[j].values[i]));
+    to[at] = g[j];
+  }
 }
 
 template <typename T>
@@ -45,14 +58,16 @@ __global__ void soft_cap_kernel(T* x, std::int64_t count, float cap) {
 }
 
 template <typename T, Activation activation>
-void launch(void* gate_up, std::int64_t rows, std::int64_t n, cudaStream_t stream) {
+void launch(const GateArguments& a, cudaStream_t stream) {
   const auto run = [&]<int V>() {
-    const auto packs = static_cast<int>(n / V);
-    const dim3 blocks(static_cast<unsigned>(rows),
-                      static_cast<unsigned>((packs + kThreads - 1) / kThreads));
-    gate_kernel<T, V, activation><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(gate_up), packs);
+    const auto packs = static_cast<int>(a.n / V);
+    constexpr int kPerBlock = kThreads * kSteps;
+    const dim3 blocks(static_cast<unsigned>(a.rows),
+                      static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
+    gate_kernel<T, V, activation><<<blocks, kThreads, 0, stream>>>(static_cast<const T*>(a.gate_up),
+                                                                   static_cast<T*>(a.y), packs);
   };
-  if (n % kPack<T> == 0)
+  if (a.n % kPack<T> == 0)
     run.template operator()<kPack<T>>();
   else
     run.template operator()<1>();
@@ -60,17 +75,16 @@ void launch(void* gate_up, std::int64_t rows, std::int64_t n, cudaStream_t strea
 
 }  // namespace
 
-void gate(Activation activation, void* gate_up, std::int64_t rows, std::int64_t n, DType dtype,
-          cudaStream_t stream) {
-  if (rows == 0) return;
-  with_type(dtype, [&](auto type) {
+void gate(const GateArguments& a, cudaStream_t stream) {
+  if (a.rows == 0) return;
+  with_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (activation == Activation::silu)
-      launch<T, Activation::silu>(gate_up, rows, n, stream);
-    else if (activation == Activation::gelu_tanh)
-      launch<T, Activation::gelu_tanh>(gate_up, rows, n, stream);
+    if (a.activation == Activation::silu)
+      launch<T, Activation::silu>(a, stream);
+    else if (a.activation == Activation::gelu_tanh)
+      launch<T, Activation::gelu_tanh>(a, stream);
     else
-      launch<T, Activation::gelu>(gate_up, rows, n, stream);
+      launch<T, Activation::gelu>(a, stream);
   });
   check_launch("apply the MLP's gate");
 }

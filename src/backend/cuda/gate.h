@@ -10,10 +10,17 @@
 
 namespace qkscope::cuda {
 
-// gate = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then n of
-// up.
-void gate(Activation activation, void* gate_up, std::int64_t rows, std::int64_t n, DType dtype,
-          cudaStream_t stream);
+// y (rows, n) = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then
+// n of up.
+struct GateArguments {
+  Activation activation = Activation::silu;
+  const void* gate_up = nullptr;
+  void* y = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void gate(const GateArguments& arguments, cudaStream_t stream);
 
 // x = cap * tanh(x / cap), of `count` values
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);
