@@ -47,9 +47,15 @@ need_python() {
   cp "tools/$1" "$stamp"
 }
 
+# The CUDA backend is built where nvcc is; cuDNN's front end is headers from a Python package.
+need_cuda_headers() {
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then need_python requirements-cuda.txt; fi
+}
+
 set_up() {
   need_packages "${packages[@]}"
   need_python requirements.txt
+  need_cuda_headers
 }
 
 build() {  # build PRESET
@@ -115,7 +121,7 @@ fuzz() {
     -artifact_prefix=build-fuzz/
 }
 
-cpp_files() { git ls-files '*.cpp' '*.h' '*.cu'; }
+cpp_files() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh'; }
 
 usage() {
   cat <<'HELP'

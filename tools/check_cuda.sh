@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
 # takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [capture]      (default: all)
+#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture]      (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
 # CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build test golden sanitize bench shapes capture} "
+readonly parts=" ${*:-build test golden sanitize bench shapes precision capture} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*}
-readonly sanitized_family=${SANITIZED_FAMILY:-*olden*smollm3*}
+readonly sanitized=${SANITIZED:-*Cuda*smollm3_list:*Cuda*/glm4:*Cuda*/gemma3_text:*CudaProperty*/qwen3}
 readonly python=${PYTHON:-.venv/bin/python}
 readonly device=${DEVICE:-cuda}
 read -ra capture_options <<<"${CAPTURE_OPTIONS:-}"
@@ -83,10 +83,8 @@ if part golden; then
 fi
 if part sanitize; then
   for tool in memcheck racecheck; do
-    wrapper=(compute-sanitizer --tool "$tool" --error-exitcode 9)
-    step "$tool-backend" google_test test_backend '*' "${wrapper[@]}"
-    step "$tool-family" google_test test_forward "$sanitized_family" "${wrapper[@]}"
-    grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "build-logs/$tool-backend.log" "build-logs/$tool-family.log"
+    step "$tool" google_test test_forward "$sanitized" compute-sanitizer --tool "$tool" --error-exitcode 9
+    grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "build-logs/$tool.log"
   done
 fi
 part bench && table bench "$batches" "$(checkpoint smollm3-3b)"
@@ -94,6 +92,10 @@ if part shapes; then
   layers=${LAYERS-8}
   table shapes "${BATCHES:-1x32768,1x131072}" "$(checkpoint llama-3.2-1b "$layers")" \
     "$(checkpoint qwen3-8b "$layers")" "$(checkpoint qwen3-14b "$layers")"
+fi
+if part precision; then
+  step precision "$python" bench/precision_table.py "$(checkpoint smollm3-3b)"
+  grep '^|' build-logs/precision.log
 fi
 if part capture; then
   step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \
