@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/device.h"
 #include "capture/assemble.h"
 #include "capture/batch_reader.h"
 #include "capture/data_root.h"
@@ -86,6 +87,7 @@ class Run {
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
     const auto backend = make_backend(model, plan_.backend);
+    log_memory();
     total_ = counting.get();
     result.load_seconds = seconds_since(start);
     PartWriter writer(plan_, *backend, journal);
@@ -124,6 +126,16 @@ class Run {
       if (options_.on_batch)
         options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
+  }
+
+  void log_memory() const {
+    const auto& memory = plan_.memory;
+    if (plan_.backend.device.kind == Device::Kind::cpu) return;
+    log::info("{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
+              device_name(plan_.backend.device), format_bytes(count(memory.held_weights)),
+              memory.streams() ? " at a time (they stream)" : "",
+              format_bytes(count(memory.activations)), format_count(count(memory.batch_tokens)),
+              format_bytes(count(memory.available)));
   }
 
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }

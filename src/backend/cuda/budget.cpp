@@ -34,9 +34,6 @@ Budget::Budget(const ModelConfig& model, const BackendOptions& options)
   log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
              text(weight_bytes(streams_)), streams_ ? " (streamed)" : "", text(activations), rows,
              text(limit_));
-  if (streams_)
-    log::info("weights of {} stream from the file: {} may be used on the card",
-              text(weight_bytes(false)), text(limit_));
   check_rows(rows);
 }
 
