@@ -10,7 +10,7 @@ PEAK = """
 import resource
 import numpy as np
 import qkscope
-model = qkscope.load({folder!r})
+model = qkscope.load({folder!r}, device="cpu")
 ids = np.arange({length}) % model.cfg.d_vocab
 {run}
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
