@@ -43,9 +43,9 @@ nb::tuple device_pair(const DeviceArray& array) {
 nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& options) {
   const auto& view = self.p->held.view;
   const auto sizes = sizes_of(view.shape());
-  const nb::ndarray<float> exported(view.data<float>(), static_cast<std::size_t>(view.rank()),
-                                    sizes.data(), self.h, nullptr, nb::dtype<float>(),
-                                    dlpack_type(view.device()), view.device().index);
+  const nb::ndarray<nb::array_api, float> exported(
+      view.data<float>(), static_cast<std::size_t>(view.rank()), sizes.data(), self.h, nullptr,
+      nb::dtype<float>(), dlpack_type(view.device()), view.device().index);
   return nb::cast(exported).attr("__dlpack__")(**options);
 }
 
