@@ -17,7 +17,7 @@ struct LoadOptions {
   std::string overrides = "{}";  // JSON, merged into config.json
   bool fold_norms = false;
   std::string device = "auto";
-  std::string dtype = "";  // "": float32 on the CPU; on CUDA the checkpoint's, where it has 16 bits
+  std::string dtype;  // "": float32 on the CPU; on CUDA the checkpoint's, where it has 16 bits
 };
 
 class LoadedModel {

@@ -50,13 +50,13 @@ std::unique_ptr<LoadedModel> load(const std::string& folder, std::string overrid
                                                            .dtype = std::move(dtype)});
 }
 
-// The collector's choice of points is made; the pass fills it.
-template <typename Kept>
-Kept collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
+// What a collector of this kind has after a pass.
+template <typename Kind>
+Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
              const Rows& rows) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model().config, names);
-  Kept collector(points, rows);
+  Kind collector(points, rows);
   const nb::gil_scoped_release other_threads_may_run;
   check_run(model.model(), batch, points, rows);
   model.run(batch, collector);
