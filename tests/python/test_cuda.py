@@ -76,7 +76,10 @@ class CardTest(unittest.TestCase):
 
 class Load(CardTest):
     def test_the_type_is_the_checkpoints_where_it_has_16_bits(self):
-        self.assertEqual(on_card(ROOT / "tests/golden/llama_gqa").dtype, "float32")
+        golden = ROOT / "tests/golden"
+        stored = {"llama_gqa": "bfloat16", "qwen2": "float16", "llama_mha": "float32", "mistral3_fp8": "bfloat16"}
+        for name, dtype in stored.items():
+            self.assertEqual(on_card(golden / name).dtype, dtype, name)
         self.assertEqual(on_card(dtype="float16").dtype, "float16")
         self.assertTrue(on_card().device.startswith("cuda:"))
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
