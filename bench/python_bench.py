@@ -2,43 +2,50 @@
 """All q and k of a sequence, cached from Python: qkscope, TransformerLens and plain transformers hooks.
 
     PYTHONPATH=build/python python bench/python_bench.py FOLDER [--tokens 4096] [--runs 2] [--peer-python PYTHON]
+    PYTHONPATH=build/python python bench/python_bench.py FOLDER --device cuda --dtype bfloat16 [--runs 5]
 
-Each side is a process of its own, float32 on the CPU, and keeps what enters the dot product of every layer as arrays;
-the hooks of transformers sit on the projections, before RoPE, which is less work. Prints seconds of the fastest run and
-the peak memory of the process. The peers need tools/requirements-python.txt, in the environment of --peer-python.
+Each side is a process of its own and keeps what enters the dot product of every layer as arrays; the hooks of
+transformers sit on the projections, before RoPE, which is less work. On CUDA qkscope keeps float32 tensors on the card,
+the peers keep tensors of the run's type there. Prints seconds of the fastest run and the peak memory of the process, on
+CUDA of the card beyond what was in use before. A peer that is not installed is named and left out. The peers need
+tools/requirements-python.txt, in the environment of --peer-python.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 
 
-def engine(folder, threads):
+def engine(options):
     import qkscope
 
-    qkscope.set_threads(threads)
-    model = qkscope.load(folder)
+    qkscope.set_threads(options.threads)
+    model = qkscope.load(options.folder, device=options.device, dtype=options.dtype)
     return lambda ids: model.run_with_cache(ids, ["blocks.*.attn.hook_rot_q", "blocks.*.attn.hook_rot_k"])
 
 
-def load_torch(folder, threads, attention):
+def load_torch(options, attention):
     import torch
     from transformers import AutoModelForCausalLM, logging
 
     logging.disable_progress_bar()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    dtype = getattr(torch, options.dtype)
+    model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=dtype, attn_implementation=attention)
+    return model.to(options.device)
 
 
-def transformers(folder, threads):
+def transformers(options):
     import torch
 
-    model = load_torch(folder, threads, "sdpa")
+    model = load_torch(options, "sdpa")
     cache = {}
     for index, layer in enumerate(model.model.layers):
         for kind in ("q", "k"):
@@ -49,25 +56,26 @@ def transformers(folder, threads):
 
     def run(ids):
         cache.clear()
-        model.model(input_ids=torch.tensor([ids]), use_cache=False)
+        model.model(input_ids=torch.tensor([ids], device=options.device), use_cache=False)
         return cache
 
     return run
 
 
-def transformer_lens(folder, threads):
+def transformer_lens(options):
     import torch
     from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoTokenizer
 
-    model = load_torch(folder, threads, "eager")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = load_torch(options, "eager")
+    tokenizer = AutoTokenizer.from_pretrained(options.folder)
     bridge = TransformerBridge.boot_transformers(
-        str(folder), hf_model=model, tokenizer=tokenizer, device="cpu", dtype=torch.float32)
+        str(options.folder), hf_model=model, tokenizer=tokenizer, device=options.device,
+        dtype=getattr(torch, options.dtype))
 
     def run(ids):
         wanted = lambda name: name.endswith(("hook_rot_q", "hook_rot_k"))  # noqa: E731
-        return bridge.run_with_cache(torch.tensor([ids]), names_filter=wanted)[1]
+        return bridge.run_with_cache(torch.tensor([ids], device=options.device), names_filter=wanted)[1]
 
     return run
 
@@ -75,16 +83,68 @@ def transformer_lens(folder, threads):
 SIDES = {"qkscope": engine, "transformers": transformers, "transformer_lens": transformer_lens}
 
 
+class ProcessMemory:
+    def wait(self):
+        pass
+
+    def peak_mib_of(self, run):
+        run()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class CardMemory:
+    """What is taken on the card, whoever allocates it: looked at every few milliseconds."""
+
+    def __init__(self, device):
+        import torch
+
+        self._torch, self._device = torch, device
+        self._before = self._free()
+
+    def _free(self):
+        return self._torch.cuda.mem_get_info(self._device)[0]
+
+    def wait(self):
+        self._torch.cuda.synchronize(self._device)
+
+    def peak_mib_of(self, run):
+        free, done = [], threading.Event()
+
+        def watch():
+            while not done.wait(0.002):
+                free.append(self._free())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        kept = run()
+        self.wait()
+        free.append(self._free())
+        done.set()
+        watcher.join()
+        del kept
+        return (self._before - min(free)) / 2**20
+
+
 def measure(side, options):
-    run = SIDES[side](options.folder, options.threads)
+    memory = ProcessMemory() if options.device == "cpu" else CardMemory(options.device)
+    run = SIDES[side](options)
     ids = [i * 31 % 200 for i in range(options.tokens)]
-    seconds = []
+    seconds, cache = [], None
     for _ in range(options.runs):
         start = time.perf_counter()
-        kept = len(run(ids))
+        cache = None  # giving the last one back belongs to it
+        cache = run(ids)
+        memory.wait()
         seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    kept, cache = len(cache), None
+    peak = memory.peak_mib_of(lambda: run(ids))
     print(json.dumps({"side": side, "seconds": min(seconds), "peak_mib": peak, "kept": kept}))
+
+
+def is_there(side, python):
+    if python == sys.executable:
+        return importlib.util.find_spec(side) is not None
+    return subprocess.run([python, "-c", f"import {side}"], capture_output=True, check=False).returncode == 0
 
 
 def main():
@@ -93,20 +153,25 @@ def main():
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16; the CPU takes float32")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
         return measure(options.side, options)
-    print(f"{options.tokens} tokens, {options.threads} threads, float32")
+    print(f"{options.tokens} tokens, {options.threads} threads, {options.device}, {options.dtype}")
     print(f"{'':<18} {'seconds':>8} {'peak MiB':>9} {'tensors':>8}")
     for side in SIDES:
         python = sys.executable if side == "qkscope" else options.peer_python
-        arguments = [f"--{name}={getattr(options, name)}" for name in ("tokens", "runs", "threads")]
+        if not is_there(side, python):
+            print(f"{side:<18} is not installed", flush=True)
+            continue
+        arguments = [f"--{name}={getattr(options, name)}" for name in ("tokens", "runs", "threads", "device", "dtype")]
         output = subprocess.run([python, __file__, options.folder, *arguments, f"--side={side}"],
                                 check=True, capture_output=True, text=True).stdout
         line = json.loads(output.splitlines()[-1])
-        print(f"{side:<18} {line['seconds']:>8.2f} {line['peak_mib']:>9.0f} {line['kept']:>8}", flush=True)
+        print(f"{side:<18} {line['seconds']:>8.3f} {line['peak_mib']:>9.0f} {line['kept']:>8}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
 # takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture]      (default: all)
+#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture] [python]      (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
-# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE.
+# CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE; NANOBIND, a folder with the
+# Python package nanobind where PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build test golden sanitize bench shapes precision capture} "
+readonly parts=" ${*:-build test golden sanitize bench shapes precision capture python} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*}
@@ -101,5 +102,15 @@ if part capture; then
   step capture "$python" bench/capture_table.py "$(checkpoint smollm3-3b)" --work "$data" --device "$device" \
     --out build-logs/capture.json "${capture_options[@]}"
   grep '^|' build-logs/capture.log
+fi
+if part python; then
+  packages=$PWD/build/python${NANOBIND:+:$(realpath "$NANOBIND")}${PYTHONPATH:+:$PYTHONPATH}
+  PYTHONPATH=$packages step configure-python cmake --preset release -DQKSCOPE_BINDINGS=ON
+  step build-python cmake --build build --target _engine &&
+    PYTHONPATH=$packages step python "$python" -u tests/python/test_cuda.py
+  grep -E '^(Ran|OK|FAILED|FAIL:|ERROR:|100 caches)' build-logs/python.log
+  PYTHONPATH=$packages step python-bench "$python" bench/python_bench.py "$(checkpoint smollm3-3b)" --device "$device" \
+    --dtype bfloat16 --runs 5
+  tail -5 build-logs/python-bench.log
 fi
 exit $failed

@@ -9,7 +9,8 @@ from typing import Any, Union
 
 import numpy as np
 
-from ._engine import Error
+from ._arrays import Array, assign, dtype_of, on_host
+from ._engine import DeviceArray, Error
 
 NamesFilter = Union[str, Sequence[str], Callable[[str], bool], None]
 Positions = Union[int, slice, Sequence[int], None]
@@ -68,7 +69,7 @@ def rows_of(positions: Positions, length: int, sequences: int) -> list[int]:
     return [sequence * length + p for sequence in range(sequences) for p in chosen]
 
 
-def shaped(name: str, array: np.ndarray, sequences: int | None) -> np.ndarray:
+def shaped(name: str, array: np.ndarray | DeviceArray, sequences: int | None) -> np.ndarray | DeviceArray:
     """A view as the user gave the tokens: one sequence without, several with a leading dimension.
 
     array: [sequences * rows, ...], squares [head, sequences * rows, key].
@@ -107,16 +108,18 @@ def with_hook(function: HookFunction) -> HookFunction:
     return function
 
 
-def apply(function: HookFunction, activation: np.ndarray, point: HookPoint) -> None:
-    """Calls the function and writes what it returns into the activation; None leaves it as it is now."""
+def apply(function: HookFunction, activation: Array, array: np.ndarray | DeviceArray, point: HookPoint) -> None:
+    """Calls the function and writes what it returns into the activation; None leaves it as it is now.
+
+    activation is the array as the function sees it.
+    """
     result = function(activation, hook=point)
     if result is None or result is activation:
         return
-    result = np.asarray(result)
-    if result.dtype != np.float32:
-        raise Error(f"hook at {point.name}: it returned {result.dtype}, expected float32; use .astype('float32')")
-    if result.shape != activation.shape:
-        raise Error(
-            f"hook at {point.name}: it returned shape {list(result.shape)}, expected {list(activation.shape)}"
-        )
-    activation[...] = result
+    if not hasattr(result, "__dlpack__"):
+        result = on_host(result)
+    if dtype_of(result) != "float32":
+        raise Error(f"hook at {point.name}: it returned {dtype_of(result)}, expected float32")
+    if tuple(result.shape) != tuple(array.shape):
+        raise Error(f"hook at {point.name}: it returned shape {list(result.shape)}, expected {list(array.shape)}")
+    assign(array, result)

@@ -11,51 +11,57 @@ from typing import Any, Union
 import numpy as np
 
 from . import _engine, _hooks
+from ._arrays import Array, as_tensor, on_host
 from ._engine import Config, Error
 from ._hooks import FwdHook, HookPoint, NamesFilter, Positions
 from ._weights import Block, ByLayer, Norm
 
-# A text, token ids of one sequence [pos], or of several of one length [batch, pos].
-Tokens = Union[str, Iterable[int], Iterable[Iterable[int]], np.ndarray]
+# A text, token ids of one sequence [pos], or of several of one length [batch, pos]; arrays on any device.
+Tokens = Union[str, Iterable[int], Iterable[Iterable[int]], Array]
 
 
 def load(
     name_or_path: str | PathLike[str],
     revision: str | None = None,
     device: str = "auto",
-    dtype: str = "float32",
+    dtype: str | None = None,
     fold_norms: bool = False,
     config_overrides: Mapping[str, Any] | None = None,
 ) -> Model:
     """A checkpoint folder, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
-    Weights stay in the mapped file. fold_norms moves the weights of the norms before attention, MLP and output into
+    device: "auto" (a card where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
+    the card computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else
+    float32. The CPU computes in float32. Activations are float32 arrays everywhere: NumPy on the CPU, torch tensors on
+    the card.
+
+    Weights stay in the mapped file, and a card gets a copy. fold_norms moves the weights of the norms before attention, MLP and output into
     the matrices after them: the model computes the same up to rounding, and `ln1.hook_normalized` shows the vector
     before those weights. config_overrides are merged into config.json.
     """
-    _check_device(device)
-    _check_dtype(dtype)
+    chosen = _engine.choose_device(str(device))
+    wanted = _dtype_name(dtype)
+    if chosen == "cpu" and wanted not in ("", "float32"):
+        warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
     folder = _engine.fetch_checkpoint(fspath(name_or_path), revision or "")
     overrides = json.dumps(dict(config_overrides or {}))
-    return Model(_engine.load_model(folder, overrides, fold_norms), folder)
+    return Model(_engine.load_model(folder, overrides, fold_norms, chosen, wanted), folder)
 
 
-def _check_device(device: str) -> None:
-    if device == "cuda" or device.startswith("cuda:"):
-        raise Error(f"device={device!r}: this build has no CUDA backend; use device='cpu'")
-    if device not in ("auto", "cpu"):
-        raise Error(f"device={device!r}: expected 'auto' or 'cpu'")
-
-
-def _check_dtype(dtype: str) -> None:
-    if dtype in ("float16", "bfloat16"):
-        warnings.warn(f"dtype={dtype!r}: the CPU computes in float32", stacklevel=3)
-    elif dtype != "float32":
-        raise Error(f"dtype={dtype!r}: expected 'float32', 'float16' or 'bfloat16'")
+def _dtype_name(dtype: Any) -> str:
+    """Of a name or a torch.dtype; "" where none is asked for."""
+    name = "" if dtype is None else str(dtype).removeprefix("torch.")
+    if name not in ("", "float32", "float16", "bfloat16"):
+        raise Error(f"dtype={name!r}: expected 'float32', 'float16' or 'bfloat16'")
+    return name
 
 
 class Model:
-    """What load() gives. Arrays are float32; with tokens [batch, pos] each has a leading batch dimension."""
+    """What load() gives. Arrays are float32; with tokens [batch, pos] each has a leading batch dimension.
+
+    On the CPU they are NumPy arrays. On CUDA they are torch tensors on the card, or where torch is missing DeviceArray,
+    which other libraries take through DLPack; scores and patterns are NumPy arrays there too.
+    """
 
     def __init__(self, engine: Any, folder: str):
         self._engine = engine
@@ -63,11 +69,21 @@ class Model:
         self.folder = folder
 
     def __repr__(self) -> str:
-        return f"Model({self.folder!r}, {self.cfg!r})"
+        return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
 
     @property
     def cfg(self) -> Config:
         return self._engine.config
+
+    @property
+    def device(self) -> str:
+        """'cpu' or 'cuda:0'"""
+        return self._engine.device
+
+    @property
+    def dtype(self) -> str:
+        """What the device computes in: 'float32', 'bfloat16' or 'float16'."""
+        return self._engine.dtype
 
     # Text
 
@@ -83,18 +99,18 @@ class Model:
 
     def to_string(self, tokens: Any) -> str:
         """The text of token ids, special ones included."""
-        return self.tokenizer.decode([int(t) for t in np.atleast_1d(tokens)])
+        return self.tokenizer.decode([int(t) for t in np.atleast_1d(on_host(tokens))])
 
     def to_str_tokens(self, tokens: Tokens) -> list[str]:
         """Each token as a text of its own."""
-        ids = self.to_tokens(tokens) if isinstance(tokens, str) else tokens
+        ids = self.to_tokens(tokens) if isinstance(tokens, str) else on_host(tokens)
         return [self.to_string(token) for token in ids]
 
     # Running
 
-    def __call__(self, tokens: Tokens) -> np.ndarray:
-        """Logits [pos, d_vocab]."""
-        return self.run_with_cache(tokens, "logits")["logits"]
+    def __call__(self, tokens: Tokens, positions: Positions = None) -> Array:
+        """Logits [pos, d_vocab], or of the given positions alone, which cost less."""
+        return self.run_with_cache(tokens, "logits", positions)["logits"]
 
     def run_with_cache(
         self,
@@ -102,7 +118,7 @@ class Model:
         names_filter: NamesFilter = None,
         positions: Positions = None,
         stop_at_layer: int | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, Array]:
         """Hook name -> array, in order of firing; the pass ends after the last one asked for.
 
         names_filter: a name, a pattern with *, a list of them, or a function of the name; None: all, logits included.
@@ -113,11 +129,11 @@ class Model:
         names = self._before(_hooks.select(self._engine, names_filter), stop_at_layer)
         rows = _hooks.rows_of(positions, ids.shape[1], ids.shape[0])
         recorded = self._engine.record(ids, names, rows)
-        return {name: _hooks.shaped(name, array, sequences) for name, array in recorded}
+        return {name: as_tensor(_hooks.shaped(name, recorded[name], sequences)) for name in names}
 
     def run_with_hooks(
         self, tokens: Tokens, fwd_hooks: Iterable[FwdHook], positions: Positions = None
-    ) -> np.ndarray:
+    ) -> Array:
         """Logits [pos, d_vocab] of a pass in which functions look at activations and change them.
 
         fwd_hooks: pairs (name, pattern or function of the name; f). f(activation, hook) gets an array of its own: it
@@ -129,13 +145,14 @@ class Model:
         functions = _hooks.collect(self._engine, fwd_hooks)
         names = self._engine.match_hooks([*functions, "logits"])
         rows = _hooks.rows_of(positions, ids.shape[1], ids.shape[0])
-        logits: list[np.ndarray] = []
+        logits: list[Array] = []
 
-        def call(number: int, array: np.ndarray) -> None:
+        def call(number: int, array: Any) -> None:
             name = names[number]
-            activation = _hooks.shaped(name, array, sequences)
+            array = _hooks.shaped(name, array, sequences)
+            activation = as_tensor(array)
             for function in functions.get(name, []):
-                _hooks.apply(function, activation, HookPoint(name))
+                _hooks.apply(function, activation, array, HookPoint(name))
             if name == "logits":
                 logits.append(activation)
 
@@ -208,7 +225,7 @@ class Model:
         """ids [sequences, pos], and the number of sequences where the caller gave a batch."""
         if isinstance(tokens, str):
             tokens = self.to_tokens(tokens)
-        ids = np.asarray(tokens)
+        ids = on_host(tokens)
         if ids.ndim not in (1, 2) or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
             found = f"{ids.dtype} of shape {list(ids.shape)}"
             raise Error(f"tokens: found {found}, expected a text or integers [pos] or [batch, pos]")

@@ -1,20 +1,10 @@
 #include "arrays.h"
 
-#include <array>
 #include <memory>
 
 namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
-
-using Sizes = std::array<std::size_t, Shape::kMaxRank>;
-
-Sizes sizes_of(const Shape& shape) {
-  Sizes sizes{};
-  for (int i = 0; i < shape.rank(); ++i)
-    sizes[static_cast<std::size_t>(i)] = static_cast<std::size_t>(shape[i]);
-  return sizes;
-}
 
 template <typename A>
 A owning_array(Tensor tensor) {
@@ -27,6 +17,13 @@ A owning_array(Tensor tensor) {
 }
 
 }  // namespace
+
+std::array<std::size_t, Shape::kMaxRank> sizes_of(const Shape& shape) {
+  std::array<std::size_t, Shape::kMaxRank> sizes{};
+  for (int i = 0; i < shape.rank(); ++i)
+    sizes[static_cast<std::size_t>(i)] = static_cast<std::size_t>(shape[i]);
+  return sizes;
+}
 
 Array to_array(Tensor tensor) {
   return owning_array<Array>(std::move(tensor));

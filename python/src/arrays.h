@@ -1,6 +1,7 @@
 // Tensors of the engine as NumPy arrays, without a copy.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include <nanobind/nanobind.h>
@@ -12,6 +13,9 @@ namespace qkscope::python {
 
 using Array = nanobind::ndarray<nanobind::numpy, float>;
 using ReadOnlyArray = nanobind::ndarray<nanobind::numpy, const float>;
+
+// Sizes of a shape as nanobind takes them; those beyond its rank are 0.
+std::array<std::size_t, Shape::kMaxRank> sizes_of(const Shape& shape);
 
 // The array owns the tensor's memory from now on.
 Array to_array(Tensor tensor);

@@ -7,6 +7,7 @@ namespace qkscope::python {
 
 void bind_config(nanobind::module_& module);
 void bind_weights(nanobind::module_& module);
+void bind_device_array(nanobind::module_& module);
 void bind_model(nanobind::module_& module);
 void bind_tokenizer(nanobind::module_& module);
 void bind_capture(nanobind::module_& module);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "arrays.h"
+#include "device_array.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -39,6 +40,12 @@ void HookRunner::edit(HookPoint point, TensorView activation) {
   const Array array = to_array(std::move(copy));
   call_(number_of(point), array);
   std::memcpy(activation.bytes(), array.data(), activation.size_bytes());
+}
+
+bool HookRunner::hold(HookPoint point, const HeldTensor& activation) {
+  const nb::gil_scoped_acquire python;
+  call_(number_of(point), DeviceArray{activation});
+  return edits(point);
 }
 
 }  // namespace qkscope::python

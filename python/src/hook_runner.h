@@ -1,6 +1,7 @@
-// Observers that live in Python: both end the pass on Ctrl-C.
+// Observers that live in Python: each ends the pass on Ctrl-C.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -19,14 +20,33 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
+// Leaves what it keeps where the backend computes it; scores and patterns are on the host.
+class HoldingCollector : public InterruptibleCollector {
+ public:
+  using InterruptibleCollector::InterruptibleCollector;
+  bool holds() const override { return true; }
+  bool hold(HookPoint point, const HeldTensor& activation) override {
+    held_.emplace_back(point, activation);
+    return false;
+  }
+  const std::vector<std::pair<HookPoint, HeldTensor>>& held() const { return held_; }
+
+ private:
+  std::vector<std::pair<HookPoint, HeldTensor>> held_;
+};
+
 // Hands every point it wants to a Python function.
 class HookRunner : public Observer {
  public:
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
-  // when the call returns goes back into the pass.
+  // when the call returns goes back into the pass. With `holds` it is a DeviceArray but for scores
+  // and patterns, otherwise a NumPy array.
   HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
-             nanobind::callable call)
-      : points_(std::move(points)), score_rows_(std::move(score_rows)), call_(std::move(call)) {}
+             nanobind::callable call, bool holds)
+      : points_(std::move(points)),
+        score_rows_(std::move(score_rows)),
+        call_(std::move(call)),
+        holds_(holds) {}
 
   void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < points_.size(); }
@@ -34,6 +54,8 @@ class HookRunner : public Observer {
   bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
   void see(HookPoint point, ConstTensorView activation) override;
   void edit(HookPoint point, TensorView activation) override;
+  bool holds() const override { return holds_; }
+  bool hold(HookPoint point, const HeldTensor& activation) override;
   std::span<const std::int64_t> score_rows() const override { return score_rows_; }
 
  private:
@@ -42,6 +64,7 @@ class HookRunner : public Observer {
   std::vector<HookPoint> points_;
   std::vector<std::int64_t> score_rows_;
   nanobind::callable call_;
+  bool holds_;
 };
 
 }  // namespace qkscope::python

@@ -1,18 +1,17 @@
-// model/model.h, forward/forward.h and forward/hooks.h
-#include "model/model.h"
-
+// loaded_model.h and forward/hooks.h
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "backend/device.h"
 #include "bind.h"
-#include "core/json.h"
-#include "forward/forward.h"
+#include "device_array.h"
 #include "hook_runner.h"
 #include "hub/fetch.h"
-#include "model/fold_norms.h"
+#include "loaded_model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -43,37 +42,55 @@ void check_run(const Model& model, const Batch& batch, const std::vector<HookPoi
   check_score_size(model.config, points, queries, batch.longest(), "positions=");
 }
 
-Model load(const std::string& folder, const std::string& overrides, bool fold) {
-  auto model = load_model(folder, parse_json(overrides, "config_overrides"));
-  if (fold) fold_norms(model);
-  return model;
+std::unique_ptr<LoadedModel> load(const std::string& folder, std::string overrides, bool fold,
+                                  std::string device, std::string dtype) {
+  return std::make_unique<LoadedModel>(folder, LoadOptions{.overrides = std::move(overrides),
+                                                           .fold_norms = fold,
+                                                           .device = std::move(device),
+                                                           .dtype = std::move(dtype)});
 }
 
-std::vector<std::pair<std::string, Array>> record(const Model& model, const Tokens& tokens,
-                                                  const std::vector<std::string>& names,
-                                                  const Rows& rows) {
+// What a collector of this kind has after a pass.
+template <typename Kind>
+Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
+             const Rows& rows) {
   const auto batch = batch_of(tokens);
-  const auto points = match_hooks(model.config, names);
-  InterruptibleCollector collector(points, rows);
-  {
-    const nb::gil_scoped_release other_threads_may_run;
-    check_run(model, batch, points, rows);
-    forward(model, batch, collector);
+  const auto points = match_hooks(model.model().config, names);
+  Kind collector(points, rows);
+  const nb::gil_scoped_release other_threads_may_run;
+  check_run(model.model(), batch, points, rows);
+  model.run(batch, collector);
+  return collector;
+}
+
+nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
+                const Rows& rows) {
+  nb::dict arrays;
+  const auto add = [&](HookPoint point, auto array) {
+    arrays[hook_name(point).c_str()] = nb::cast(std::move(array));
+  };
+  const auto add_kept = [&](Collector& collector) {
+    for (auto& [point, activation] : collector.kept()) add(point, to_array(std::move(activation)));
+  };
+  if (!model.holds()) {
+    auto collector = collect<InterruptibleCollector>(model, tokens, names, rows);
+    add_kept(collector);
+    return arrays;
   }
-  std::vector<std::pair<std::string, Array>> arrays;
-  for (auto& [point, activation] : collector.kept())
-    arrays.emplace_back(hook_name(point), to_array(std::move(activation)));
+  auto collector = collect<HoldingCollector>(model, tokens, names, rows);
+  for (const auto& [point, activation] : collector.held()) add(point, DeviceArray{activation});
+  add_kept(collector);
   return arrays;
 }
 
-void run(const Model& model, const Tokens& tokens, const std::vector<std::string>& names,
+void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
          const Rows& score_rows, const nb::callable& call) {
   const auto batch = batch_of(tokens);
-  const auto points = match_hooks(model.config, names);
-  HookRunner runner(points, score_rows, call);
+  const auto points = match_hooks(model.model().config, names);
+  HookRunner runner(points, score_rows, call, model.holds());
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model, batch, points, score_rows);
-  forward(model, batch, runner);
+  check_run(model.model(), batch, points, score_rows);
+  model.run(batch, runner);
 }
 
 }  // namespace
@@ -85,23 +102,34 @@ void bind_model(nb::module_& module) {
         return fetch_checkpoint(name, revision);
       },
       nb::arg("name"), nb::arg("revision"), nb::call_guard<nb::gil_scoped_release>());
-  nb::class_<Model>(module, "Model")
-      .def_ro("config", &Model::config)
-      .def_ro("weights", &Model::weights)
-      .def("hook_names", [](const Model& model) { return names_of(hook_points(model.config)); })
+  nb::class_<LoadedModel>(module, "Model")
+      .def_prop_ro(
+          "config", [](const LoadedModel& m) -> const auto& { return m.model().config; })
+      .def_prop_ro(
+          "weights", [](const LoadedModel& m) -> const auto& { return m.model().weights; })
+      .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.options().device); })
+      .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.options().dtype); })
+      .def_prop_rw("holds", &LoadedModel::holds, &LoadedModel::set_holds,
+                   "Activations are given as DeviceArray, where they were computed, and not as "
+                   "NumPy arrays; true on CUDA.")
+      .def("hook_names",
+           [](const LoadedModel& m) { return names_of(hook_points(m.model().config)); })
       .def(
           "match_hooks",
-          [](const Model& model, const std::vector<std::string>& patterns) {
-            return names_of(match_hooks(model.config, patterns));
+          [](const LoadedModel& m, const std::vector<std::string>& patterns) {
+            return names_of(match_hooks(m.model().config, patterns));
           },
           nb::arg("patterns"))
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),
-           "Runs tokens [sequence, position] and keeps what the points show, in order of firing.")
+           "Runs tokens [sequence, position] and keeps what the points show, by name.")
       .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"), nb::arg("call"),
            "Runs tokens and calls call(number of the point, array) at each; what the array holds "
            "then goes on.");
+  module.def(
+      "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
+      nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
   module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("fold_norms"),
-             nb::call_guard<nb::gil_scoped_release>());
+             nb::arg("device"), nb::arg("dtype"), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace qkscope::python

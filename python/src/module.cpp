@@ -23,6 +23,7 @@ NB_MODULE(_engine, module) {
   module.def("threads", &thread_count, "Threads that computing uses.");
   python::bind_config(module);
   python::bind_weights(module);
+  python::bind_device_array(module);
   python::bind_model(module);
   python::bind_tokenizer(module);
   python::bind_capture(module);

@@ -1,7 +1,9 @@
 #include "backend/device.h"
 
 #include <charconv>
+#include <cstring>
 
+#include "backend/cuda/cuda_backend.h"
 #include "core/error.h"
 
 namespace qkscope {
@@ -32,6 +34,17 @@ Device choose_device(const std::string& wanted) {
 
 std::string device_name(Device device) {
   return device.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+void copy_values(TensorView to, ConstTensorView from) {
+  QKSCOPE_ASSERT(to.dtype() == from.dtype() && to.size() == from.size());
+  QKSCOPE_ASSERT(to.is_contiguous() && from.is_contiguous());
+  if (to.bytes() == from.bytes()) return;
+  const auto on_host = [](Device device) { return device.kind == Device::Kind::cpu; };
+  if (on_host(to.device()) && on_host(from.device()))
+    std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
+  else
+    copy_with_card(to, from);
 }
 
 }  // namespace qkscope

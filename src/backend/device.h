@@ -22,4 +22,8 @@ std::string why_no_cuda();
 // Bytes that are free on a card, whoever uses the others; 0 on the CPU.
 std::int64_t free_memory(Device device);
 
+// `to` gets the values of `from`, wherever each of them lies: dense, of one type and size. Waits
+// for whoever still computes them on a card, and is done when this returns.
+void copy_values(TensorView to, ConstTensorView from);
+
 }  // namespace qkscope

@@ -203,6 +203,32 @@ class Untouched : public Recorder {
   void edit(HookPoint point, TensorView activation) override { see(point, activation); }
 };
 
+// The same with tensors that stay on the card; one point can be zeroed there.
+class UntouchedOnCard : public Untouched {
+ public:
+  bool holds() const override { return true; }
+  bool hold(HookPoint point, const HeldTensor& activation) override {
+    const Tensor copy(activation.view.shape());
+    copy_values(copy, activation.view);
+    see(point, copy);
+    if (hook_name(point) == zeroed) {
+      std::memset(copy.view().bytes(), 0, copy.view().size_bytes());
+      copy_values(activation.view, copy);
+    }
+    return edits(point);
+  }
+
+  std::string zeroed;
+};
+
+void expect_seen(const Recorder& seen, const Recorder& plain) {
+  for (const auto& [name, tensor] : plain.seen)
+    EXPECT_EQ(std::memcmp(tensor.view().bytes(), seen.seen.at(name).view().bytes(),
+                          tensor.view().size_bytes()),
+              0)
+        << name;
+}
+
 TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
   NEEDS_A_CARD();
   const auto model = load(GetParam());
@@ -211,11 +237,23 @@ TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
   const auto plain = run(*backend, batch);
   Untouched untouched;
   forward(*backend, batch, untouched);
-  for (const auto& [name, tensor] : plain.seen)
-    EXPECT_EQ(std::memcmp(tensor.view().bytes(), untouched.seen.at(name).view().bytes(),
-                          tensor.view().size_bytes()),
-              0)
-        << name;
+  expect_seen(untouched, plain);
+  UntouchedOnCard held;
+  forward(*backend, batch, held);
+  expect_seen(held, plain);
+}
+
+TEST_P(CudaProperty, AnUpdateThatIsZeroedOnTheCardLeavesTheResidual) {
+  NEEDS_A_CARD();
+  const auto model = load(GetParam());
+  const auto backend = on_card(model, DType::bf16);
+  UntouchedOnCard zeroing;
+  zeroing.zeroed = "blocks.0.hook_mlp_out";
+  forward(*backend, random_batch(model, {65}), zeroing);
+  const auto& before = zeroing.seen.at("blocks.0.hook_resid_mid");
+  const auto& after = zeroing.seen.at("blocks.0.hook_resid_post");
+  for (std::int64_t i = 0; i < before.size(); ++i)
+    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kFamilies),

@@ -16,13 +16,13 @@ FAMILIES = ("llama_gqa", "llama_bias", "mistral_window", "ministral3", "qwen2", 
 
 @pytest.fixture(scope="session")
 def demo():
-    return qkscope.load(DEMO)
+    return qkscope.load(DEMO, device="cpu")
 
 
 @pytest.fixture(params=FAMILIES)
 def tiny(request):
     """A tiny checkpoint of every family."""
-    return qkscope.load(GOLDEN / request.param)
+    return qkscope.load(GOLDEN / request.param, device="cpu")
 
 
 def some_ids(model, length, seed=0):

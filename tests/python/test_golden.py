@@ -25,7 +25,7 @@ def test_transformers(case):
     ids = golden.pop("token_ids")
     squares = [name for name in golden if name.endswith(("pattern", "scores"))]
     others = [name for name in golden if name not in squares]
-    model = qkscope.load(GOLDEN / case)
+    model = qkscope.load(GOLDEN / case, device="cpu")
     for names, positions in ((others, rows), (squares, pattern_rows)):
         if names:
             for name, array in model.run_with_cache(ids, names, positions=positions).items():
@@ -36,10 +36,10 @@ def test_transformers(case):
 def test_transformer_lens_values(path):
     """The same names and shapes, and values within 1e-4."""
     golden = load_file(path)
-    model = qkscope.load(GOLDEN / path.stem)
+    model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ours = model.run_with_cache(golden["token_ids"])
     # TransformerLens shows norms before their weights, as a model with folded norms does.
-    folded = qkscope.load(GOLDEN / path.stem, fold_norms=True).run_with_cache(golden["token_ids"])
+    folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_norms=True).run_with_cache(golden["token_ids"])
     names = [name for name in golden if "hook_" in name or name == "logits"]
     assert len(names) > 30
     for name in names:
@@ -51,7 +51,7 @@ def test_transformer_lens_values(path):
 @pytest.mark.parametrize("path", LENS, ids=lambda path: path.stem)
 def test_transformer_lens_edits(path):
     golden = load_file(path)
-    model = qkscope.load(GOLDEN / path.stem)
+    model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ids = golden["token_ids"]
     other = model.run_with_cache(golden["other_ids"])
 

@@ -55,6 +55,11 @@ def test_positions_are_rows_of_the_whole(demo, positions):
         np.testing.assert_array_equal(array, np.take(whole[name], chosen, axis), err_msg=name)
 
 
+def test_logits_of_chosen_positions(demo):
+    ids = some_ids(demo, 10)
+    np.testing.assert_array_equal(demo(ids, positions=[2, -1]), demo(ids)[[2, -1]])
+
+
 def test_names_are_names_patterns_lists_and_functions(demo):
     ids = some_ids(demo, 4)
     every_q = [f"blocks.{layer}.attn.hook_q" for layer in range(8)]
@@ -90,8 +95,9 @@ def test_input_of_other_libraries_is_taken(demo):
         (lambda m: m([]), r"shape \[0\]"),
         (lambda m: m([0.5]), "float64"),
         (lambda m: m.run_with_cache(np.zeros(40000, int), "blocks.0.attn.hook_pattern"), "positions="),
-        (lambda m: qkscope.load(DEMO, device="cuda:0"), "no CUDA backend"),
-        (lambda m: qkscope.load(DEMO, device="tpu"), "expected 'auto' or 'cpu'"),
+        (lambda m: qkscope.load(DEMO, device="cuda:99"), "device cuda:99: .*(use cpu|no such card)"),
+        (lambda m: qkscope.load(DEMO, device="tpu"), "found 'tpu', expected auto, cpu, cuda or cuda:N"),
+        (lambda m: qkscope.load(DEMO, device="cuda:x"), "expected auto, cpu, cuda or cuda:N"),
         (lambda m: qkscope.load(DEMO, dtype="int8"), "expected 'float32'"),
         (lambda m: qkscope.load("no/such-model"), "Hugging Face cache"),
         (lambda m: qkscope.load(DEMO, config_overrides={"hidden_size": 7}), "hidden_size|shape"),
@@ -104,4 +110,4 @@ def test_mistakes_are_named(demo, call, message):
 
 def test_half_types_are_accepted_with_a_warning():
     with pytest.warns(UserWarning, match="computes in float32"):
-        qkscope.load(DEMO, dtype="bfloat16")
+        assert qkscope.load(DEMO, device="cpu", dtype="bfloat16").dtype == "float32"

@@ -39,7 +39,7 @@ def test_the_mlp_follows_from_the_weights(tiny):
 
 
 def test_output_projection_and_ends():
-    model = qkscope.load(GOLDEN / "llama_bias")  # has no norm after the output projection
+    model = qkscope.load(GOLDEN / "llama_bias", device="cpu")  # has no norm after the output projection
     ids = some_ids(model, 7)
     cache = model.run_with_cache(ids)
     attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
@@ -68,7 +68,7 @@ def test_weights_by_layer(demo):
 
 
 def test_cross_attention_layers_say_so():
-    model = qkscope.load(GOLDEN / "mllama_text")
+    model = qkscope.load(GOLDEN / "mllama_text", device="cpu")
     layer = next(i for i in range(model.cfg.n_layers) if i not in runs_on_text(model))
     with pytest.raises(qkscope.Error, match="cross-attention"):
         model.blocks[layer]
@@ -85,7 +85,7 @@ def test_grouped_heads_expand(demo):
 
 
 def test_float32_weights_are_views_that_outlive_the_model():
-    model = qkscope.load(GOLDEN / "llama_gqa")
+    model = qkscope.load(GOLDEN / "llama_gqa", device="cpu")
     weight = model.blocks[0].attn.W_Q
     assert weight.base is not None and not weight.flags.owndata
     before = weight.copy()
@@ -100,7 +100,7 @@ def test_weights_are_read_only(demo):
 
 
 def test_folded_norms_are_ones_and_the_logits_stay(demo):
-    folded = qkscope.load(DEMO, fold_norms=True)
+    folded = qkscope.load(DEMO, device="cpu", fold_norms=True)
     ids = some_ids(demo, 40)
     np.testing.assert_allclose(folded(ids), demo(ids), atol=TOLERANCE)
     assert (folded.blocks[3].ln1.w == 1).all() and (folded.ln_final.w == 1).all()

@@ -38,11 +38,11 @@ bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t s
   compare_kernel<<<1024, 256, 0, stream>>>(static_cast<const std::uint32_t*>(a),
                                            static_cast<const std::uint32_t*>(b), bytes / 4,
                                            differs);
-  check_launch("compare products");
+  check_launch("compare values");
   int found = 0;
   check(cudaMemcpyAsync(&found, differs, sizeof found, cudaMemcpyDeviceToHost, stream),
         "read a comparison");
-  check(cudaStreamSynchronize(stream), "compare products");
+  check(cudaStreamSynchronize(stream), "compare values");
   return found == 0;
 }
 

@@ -256,8 +256,8 @@ class CudaBackend : public Backend {
   }
 
   void put(Buffer buffer, const HeldTensor& values) override {
-    sights_.put(values.view.data<float>(), view(buffer));
-    if (buffer == Buffer::update && held_) held_->changed = true;
+    const bool changed = sights_.put(values.view.data<float>(), view(buffer));
+    if (changed && buffer == Buffer::update && held_) held_->changed = true;
   }
 
   void score_rows(const RowScores& out) override {

@@ -9,4 +9,7 @@ namespace qkscope {
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const BackendOptions& options);
 
+// copy_values() where at least one of the two lies on a card.
+void copy_with_card(TensorView to, ConstTensorView from);
+
 }  // namespace qkscope

@@ -1,9 +1,19 @@
 #include <cuda_runtime.h>
 
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/status.h"
 #include "backend/device.h"
 
 namespace qkscope {
+namespace {
+
+void wait_for(Device device) {
+  if (device.kind == Device::Kind::cpu) return;
+  cuda::check(cudaSetDevice(device.index), "use the card");
+  cuda::check(cudaDeviceSynchronize(), "wait for the card");
+}
+
+}  // namespace
 
 int cuda_device_count() {
   int count = 0;
@@ -28,6 +38,14 @@ std::int64_t free_memory(Device device) {
   cuda::check(cudaSetDevice(device.index), "use the card");
   cuda::check(cudaMemGetInfo(&free, &total), "ask for free memory");
   return static_cast<std::int64_t>(free);
+}
+
+void copy_with_card(TensorView to, ConstTensorView from) {
+  wait_for(from.device());
+  wait_for(to.device());
+  cuda::check(cudaMemcpy(to.bytes(), from.bytes(), to.size_bytes(), cudaMemcpyDefault),
+              "copy values");
+  wait_for(to.device());
 }
 
 }  // namespace qkscope

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda/compare.h"
 #include "backend/cuda/rows.h"
 #include "backend/cuda/status.h"
 
@@ -21,6 +22,11 @@ Shape shape_of(const DeviceView& view, std::int64_t rows, std::int64_t heads) {
 
 std::size_t bytes_of(std::int64_t floats) {
   return static_cast<std::size_t>(floats * kFloat);
+}
+
+// Rows of an activation that move at a time where all of it does.
+std::int64_t rows_of_piece(const DeviceView& view) {
+  return std::max<std::int64_t>(1, kPiece / kFloat / (view.heads * view.width));
 }
 
 }  // namespace
@@ -68,18 +74,31 @@ std::shared_ptr<void> Sights::copy(const DeviceView& view, std::span<const std::
                    heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()));
   auto memory = std::make_shared<DeviceBlock>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
-  Numbers numbers;
-  gather_chosen(view, rows, heads, numbers, to);
+  gather_chosen(view, rows, heads, numbers_, to);
   check(cudaStreamSynchronize(compute_), "copy an activation");
   return {memory, to};
 }
 
-void Sights::put(const float* values, const DeviceView& view) {
+bool Sights::put(const float* values, const DeviceView& view) {
   // Whoever wrote the values did so on a stream of its own.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
+  if (holds(values, view)) return false;
   put_back(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
            compute_);
   check(cudaStreamSynchronize(compute_), "take an edited activation");
+  return true;
+}
+
+bool Sights::holds(const float* values, const DeviceView& view) {
+  const auto row = view.heads * view.width;
+  const auto step = rows_of_piece(view);
+  for (std::int64_t begin = 0; begin < view.rows; begin += step) {
+    const auto count = std::min(step, view.rows - begin);
+    if (!same_bytes(gather_piece(view, begin, count), values + begin * row, count * row * kFloat,
+                    compute_))
+      return false;
+  }
+  return true;
 }
 
 void Sights::look(const DeviceView& view, std::span<const std::int32_t> rows,
@@ -139,23 +158,29 @@ void Sights::forget() {
   under_way_.clear();
 }
 
+const float* Sights::gather_piece(const DeviceView& view, std::int64_t begin, std::int64_t count) {
+  const auto row = view.heads * view.width;
+  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
+  auto* piece = static_cast<float*>(piece_.reserve(count * row * kFloat, "an activation"));
+  gather({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
+          .row_stride = view.row_stride,
+          .y = piece,
+          .row_count = count,
+          .head_count = view.heads,
+          .width = view.width,
+          .dtype = view.dtype},
+         compute_);
+  return piece;
+}
+
 Tensor Sights::fetch(const DeviceView& view) {
   Tensor whole(shape_of(view, view.rows, view.heads));
   const auto row = view.heads * view.width;
-  const auto step = std::max<std::int64_t>(1, kPiece / kFloat / row);
-  auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));
+  const auto step = std::min(rows_of_piece(view), view.rows);
   auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
-  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
     const auto count = std::min(step, view.rows - begin);
-    gather({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
-            .row_stride = view.row_stride,
-            .y = piece,
-            .row_count = count,
-            .head_count = view.heads,
-            .width = view.width,
-            .dtype = view.dtype},
-           compute_);
+    const auto* piece = gather_piece(view, begin, count);
     check(cudaMemcpyAsync(host, piece, bytes_of(count * row), cudaMemcpyDeviceToHost, compute_),
           "copy an activation to the host");
     check(cudaStreamSynchronize(compute_), "wait for an activation");
@@ -166,7 +191,7 @@ Tensor Sights::fetch(const DeviceView& view) {
 
 void Sights::put(const Tensor& values, const DeviceView& view) {
   const auto row = view.heads * view.width;
-  const auto step = std::max<std::int64_t>(1, kPiece / kFloat / row);
+  const auto step = std::min(rows_of_piece(view), view.rows);
   auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));
   auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
   const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));

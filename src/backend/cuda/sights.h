@@ -38,7 +38,8 @@ class Sights {
   // a whole activation.
   std::shared_ptr<void> copy(const DeviceView& view, std::span<const std::int32_t> rows,
                              std::span<const std::int32_t> heads, Shape& shape);
-  void put(const float* values, const DeviceView& view);
+  // False: it holds these values already.
+  bool put(const float* values, const DeviceView& view);
 
   // All of it at once on the host, and the way back.
   Tensor fetch(const DeviceView& view);
@@ -67,6 +68,9 @@ class Sights {
   std::unique_ptr<Sight> idle_sight();
   void gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
                      std::span<const std::int32_t> heads, Numbers& numbers, float* to);
+  // Rows [begin, begin + count) as float32, in piece_.
+  const float* gather_piece(const DeviceView& view, std::int64_t begin, std::int64_t count);
+  bool holds(const float* values, const DeviceView& view);
   void show_first();
   std::int64_t bytes_under_way() const;
 
@@ -74,6 +78,7 @@ class Sights {
   Stream copies_;
   std::deque<std::unique_ptr<Sight>> under_way_;
   std::vector<std::unique_ptr<Sight>> idle_;
+  Numbers numbers_;         // of what is copied
   DeviceBlock piece_;       // of what is fetched or put as a whole
   PinnedBlock host_piece_;  // the same on the host
 };

@@ -10,6 +10,10 @@ std::unique_ptr<Backend> make_cuda_backend(const Model&, const BackendOptions& o
   bad_input("device {}: {}; use cpu", device_name(options.device), why_no_cuda());
 }
 
+void copy_with_card(TensorView, ConstTensorView) {
+  failure("copy to or from a card: {}", why_no_cuda());
+}
+
 int cuda_device_count() {
   return 0;
 }

@@ -1,0 +1,16 @@
+// An activation where the backend computed it, for Python: arrays of other libraries take it
+// through DLPack without a copy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "backend/choice.h"
+
+namespace qkscope::python {
+
+// Copies share the memory.
+struct DeviceArray {
+  HeldTensor held;
+};
+
+}  // namespace qkscope::python

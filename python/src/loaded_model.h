@@ -1,0 +1,47 @@
+// A model with the device it runs on.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "backend/backend.h"
+#include "forward/hooks.h"
+#include "model/model.h"
+
+namespace qkscope::python {
+
+struct LoadOptions {
+  std::string overrides = "{}";  // JSON, merged into config.json
+  bool fold_norms = false;
+  std::string device = "auto";
+  std::string dtype;  // "": float32 on the CPU; on CUDA the checkpoint's, where it has 16 bits
+};
+
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& folder, const LoadOptions& options);
+
+  const Model& model() const { return model_; }
+  const BackendOptions& options() const { return options_; }
+
+  // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
+  bool holds() const { return holds_; }
+  void set_holds(bool holds) { holds_ = holds; }
+
+  // Threads may run one model at the same time; on CUDA one waits for the other. Without the GIL.
+  void run(const Batch& batch, Observer& observer);
+
+ private:
+  Model model_;
+  BackendOptions options_;
+  bool holds_;
+  // On CUDA, where weights and buffers are there once. On the CPU each pass makes its own.
+  std::unique_ptr<Backend> backend_;
+  std::mutex one_pass_;
+  std::atomic<std::thread::id> runner_;
+};
+
+}  // namespace qkscope::python
