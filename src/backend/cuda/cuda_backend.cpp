@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "backend/cuda/activations.h"
 #include "backend/cuda/attention_kernel.h"
 #include "backend/cuda/budget.h"
 #include "backend/cuda/device_weights.h"
@@ -33,16 +34,14 @@ class CudaBackend : public Backend {
   CudaBackend(const Model& model, const BackendOptions& options)
       : Backend(model),
         dtype_(options.dtype),
-        element_(static_cast<std::int64_t>(dtype_size(options.dtype))),
         card_(use_card(options.device.index)),
-        q_width_(config().n_heads * config().d_head),
-        kv_width_(config().n_kv_heads * config().d_head),
         budget_(model.config, options),
         products_(dtype_, stream_),
-        attention_(stream_),
+        attention_(model.config, dtype_, card_, stream_),
         weights_(model, dtype_, card_, budget_.streams()),
         rows_(model.config, dtype_, stream_),
-        sights_(stream_) {}
+        sights_(stream_),
+        a_(model.config, dtype_) {}
 
   void begin(const Batch& batch) override {
     check(cudaSetDevice(card_), "use the card");
@@ -53,18 +52,13 @@ class CudaBackend : public Backend {
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
     attention_.begin(batch.segments);
-    const auto rows = batch.rows();
-    hidden_.reserve(rows * std::max(config().d_model, q_width_) * element_, "activations");
-    qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
-    stream_of_residual_ = &residual_;
-    queries_ = nullptr;
+    a_.begin(batch.rows());
   }
 
   void embed() override {
-    residual_.reserve(batch_->rows() * config().d_model * element_, "the residual stream");
     cuda::embed({.table = weights_.embedding(),
                  .ids = rows_.ids(),
-                 .y = residual(),
+                 .y = a_.residual(),
                  .count = batch_->rows(),
                  .n = config().d_model,
                  .scale = static_cast<float>(config().embedding_scale),
@@ -78,11 +72,11 @@ class CudaBackend : public Backend {
   }
 
   void normalize(Norm which) override {
-    norm({.x = residual(),
+    norm({.x = a_.residual(),
           .weight = which == Norm::before_attention ? layer_->input_norm
                     : which == Norm::before_mlp     ? layer_->mlp_norm
                                                     : weights_.final_norm(),
-          .y = hidden_.data(),
+          .y = a_.normalized(),
           .rows = running_rows(),
           .n = config().d_model,
           .eps = static_cast<float>(config().norm_eps),
@@ -91,16 +85,16 @@ class CudaBackend : public Backend {
   }
 
   void project_qkv(bool values) override {
-    queries_ = nullptr;
-    products_.multiply({.x = hidden_.data(),
+    a_.begin_projection();
+    products_.multiply({.x = a_.normalized(),
                         .x_stride = config().d_model,
                         .weight = layer_->qkv.weight,
                         .bias = layer_->qkv.bias,
-                        .y = qkv_.data(),
-                        .y_stride = qkv_width(),
+                        .y = a_.qkv(),
+                        .y_stride = a_.qkv_width(),
                         .rows = running_rows(),
                         .in = config().d_model,
-                        .out = values ? qkv_width() : q_width_ + kv_width_});
+                        .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
   }
 
   // Norm and rotation wait until someone looks or attention needs them: then they are one pass.
@@ -109,28 +103,20 @@ class CudaBackend : public Backend {
 
   void attend() override {
     finish_pending();
-    const bool fused = !rows_.narrowed() && attention_.attend({.q = at(qkv_, 0),
-                                                               .k = at(qkv_, q_width_),
-                                                               .v = at(qkv_, q_width_ + kv_width_),
-                                                               .z = hidden_.data(),
-                                                               .row_stride = qkv_width(),
-                                                               .z_stride = q_width_,
-                                                               .n_heads = config().n_heads,
-                                                               .n_kv_heads = config().n_kv_heads,
-                                                               .d_head = config().d_head,
-                                                               .scale = scale(),
-                                                               .window = layer_config_.window,
-                                                               .dtype = dtype_});
+    const bool fused =
+        !rows_.narrowed() &&
+        attention_.attend(
+            {.q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window});
     if (!fused) attend_with_own_kernel();
   }
 
   void project_output(Addition addition) override {
-    add_product({.x = hidden_.data(),
-                 .x_stride = q_width_,
+    add_product({.x = a_.z(),
+                 .x_stride = a_.q_width(),
                  .weight = layer_->o.weight,
                  .bias = layer_->o.bias,
                  .rows = running_rows(),
-                 .in = q_width_,
+                 .in = a_.q_width(),
                  .out = config().d_model},
                 0, layer_->post_attention_norm, addition);
   }
@@ -147,14 +133,11 @@ class CudaBackend : public Backend {
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
-    gate_up_.reserve(count * 2 * config().d_mlp * element_, "the MLP");
-    mlp_count_ = count;
-    gated_rows_ = 0;
-    products_.multiply({.x = at(hidden_, begin * config().d_model),
+    products_.multiply({.x = a_.normalized(begin),
                         .x_stride = config().d_model,
                         .weight = layer_->gate_up.weight,
                         .bias = layer_->gate_up.bias,
-                        .y = gate_up_.data(),
+                        .y = a_.begin_mlp(count),
                         .y_stride = 2 * config().d_mlp,
                         .rows = count,
                         .in = config().d_model,
@@ -162,10 +145,9 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
-    gated_rows_ = count;
     cuda::gate({.activation = config().activation,
-                .gate_up = gate_up_.data(),
-                .y = gated_.reserve(count * config().d_mlp * element_, "the MLP"),
+                .gate_up = a_.gate_up(),
+                .y = a_.begin_gate(),
                 .rows = count,
                 .n = config().d_mlp,
                 .dtype = dtype_},
@@ -173,7 +155,7 @@ class CudaBackend : public Backend {
   }
 
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
-    add_product({.x = gated_.data(),
+    add_product({.x = a_.gated(),
                  .x_stride = config().d_mlp,
                  .weight = layer_->down.weight,
                  .bias = layer_->down.bias,
@@ -185,42 +167,42 @@ class CudaBackend : public Backend {
 
   void project_logits() override {
     const auto rows = running_rows();
-    logits_.reserve(rows * config().vocab_size * element_, "logits");
-    products_.multiply({.x = hidden_.data(),
+    void* logits = a_.begin_logits(rows);
+    products_.multiply({.x = a_.normalized(),
                         .x_stride = config().d_model,
                         .weight = weights_.head(),
-                        .y = logits_.data(),
+                        .y = logits,
                         .y_stride = config().vocab_size,
                         .rows = rows,
                         .in = config().d_model,
                         .out = config().vocab_size});
     if (config().logit_softcap > 0.0)
-      soft_cap(logits_.data(), rows * config().vocab_size,
-               static_cast<float>(config().logit_softcap), dtype_, stream_);
+      soft_cap(logits, rows * config().vocab_size, static_cast<float>(config().logit_softcap),
+               dtype_, stream_);
   }
 
   void keep_rows(std::span<const std::int64_t> rows) override {
     finish_pending();
     rows_.keep(rows);
     const auto count = running_rows();
-    take_rows({.x = residual(),
+    const void* residual = a_.residual();
+    a_.begin_kept(count);
+    take_rows({.x = residual,
                .row_stride = config().d_model,
                .rows = rows_.kept(),
-               .y = kept_residual_.reserve(count * config().d_model * element_, "kept rows"),
+               .y = a_.residual(),
                .count = count,
                .n = config().d_model,
                .dtype = dtype_},
               stream_);
-    take_rows({.x = qkv_.data(),
-               .row_stride = qkv_width(),
+    take_rows({.x = a_.qkv(),
+               .row_stride = a_.qkv_width(),
                .rows = rows_.kept(),
-               .y = kept_queries_.reserve(count * q_width_ * element_, "kept queries"),
+               .y = a_.queries(),
                .count = count,
-               .n = q_width_,
+               .n = a_.q_width(),
                .dtype = dtype_},
               stream_);
-    stream_of_residual_ = &kept_residual_;
-    queries_ = kept_queries_.data();
   }
 
   std::int64_t running_rows() const override { return rows_.count(); }
@@ -286,12 +268,8 @@ class CudaBackend : public Backend {
   }
 
  private:
-  std::int64_t qkv_width() const { return q_width_ + 2 * kv_width_; }
   float scale() const { return static_cast<float>(config().attention_scale); }
-  void* residual() const { return stream_of_residual_->data(); }
-  void* at(const DeviceBlock& block, std::int64_t element) const {
-    return block.as<std::byte>() + element * element_;
-  }
+  DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
 
   struct Numbers {
     std::vector<std::int32_t> rows;
@@ -308,9 +286,9 @@ class CudaBackend : public Backend {
     const bool scales = pending_.rotation && config().query_scaling.has_value();
     const bool rotates = pending_.rotation && layer_config_.rope >= 0;
     if (pending_.norm || rotates || scales)
-      finish_heads({.q = at(qkv_, 0),
-                    .k = at(qkv_, q_width_),
-                    .row_stride = qkv_width(),
+      finish_heads({.q = a_.qkv(),
+                    .k = a_.k(),
+                    .row_stride = a_.qkv_width(),
                     .rows = running_rows(),
                     .n_heads = config().n_heads,
                     .n_kv_heads = config().n_kv_heads,
@@ -332,14 +310,14 @@ class CudaBackend : public Backend {
 
   void attend_with_own_kernel() {
     const auto keys = rows_.keys(layer_config_.window);
-    attention({.q = queries_ != nullptr ? queries_ : qkv_.data(),
-               .k = at(qkv_, q_width_),
-               .v = at(qkv_, q_width_ + kv_width_),
-               .z = hidden_.data(),
-               .q_stride = queries_ != nullptr ? q_width_ : qkv_width(),
-               .k_stride = qkv_width(),
-               .v_stride = qkv_width(),
-               .z_stride = q_width_,
+    attention({.q = a_.queries(),
+               .k = a_.k(),
+               .v = a_.v(),
+               .z = a_.z(),
+               .q_stride = a_.query_stride(),
+               .k_stride = a_.qkv_width(),
+               .v_stride = a_.qkv_width(),
+               .z_stride = a_.q_width(),
                .first_key = keys.first,
                .last_key = keys.last,
                .segment_begin = keys.begin,
@@ -357,8 +335,8 @@ class CudaBackend : public Backend {
   void add_product(Product product, std::int64_t begin, const float* post_norm, Addition addition) {
     product.y_stride = config().d_model;
     if (post_norm != nullptr || addition != Addition::at_once) {
-      update_.reserve(running_rows() * config().d_model * element_, "updates");
-      product.y = at(update_, begin * config().d_model);
+      a_.reserve_update(running_rows());
+      product.y = a_.update(begin);
       products_.multiply(product);
     }
     if (addition == Addition::held) {
@@ -372,17 +350,17 @@ class CudaBackend : public Backend {
   }
 
   void add_straight(Product product, std::int64_t begin) {
-    product.y = at(*stream_of_residual_, begin * config().d_model);
+    product.y = a_.residual(begin);
     product.accumulate = true;
     products_.multiply(product);
   }
 
   void add_rows(std::int64_t begin, std::int64_t count, const float* post_norm, bool add) {
-    void* update = at(update_, begin * config().d_model);
+    void* update = a_.update(begin);
     norm({.x = update,
           .weight = post_norm,
           .y = post_norm != nullptr ? update : nullptr,
-          .residual = add ? at(*stream_of_residual_, begin * config().d_model) : nullptr,
+          .residual = add ? a_.residual(begin) : nullptr,
           .rows = count,
           .n = config().d_model,
           .eps = static_cast<float>(config().norm_eps),
@@ -390,46 +368,10 @@ class CudaBackend : public Backend {
          stream_);
   }
 
-  DeviceView view(Buffer buffer) const {
-    const auto rows = running_rows();
-    const auto& c = config();
-    const auto plain = [&](void* data, std::int64_t width, std::int64_t stride,
-                           std::int64_t count) {
-      return DeviceView{data, stride, count, 1, width, false, dtype_};
-    };
-    const auto heads = [&](void* data, std::int64_t count, std::int64_t stride) {
-      return DeviceView{data, stride, rows, count, c.d_head, true, dtype_};
-    };
-    switch (buffer) {
-      case Buffer::residual:
-        return plain(residual(), c.d_model, c.d_model, rows);
-      case Buffer::normalized:
-        return plain(hidden_.data(), c.d_model, c.d_model, rows);
-      case Buffer::q:
-        return heads(at(qkv_, 0), c.n_heads, qkv_width());
-      case Buffer::k:
-        return heads(at(qkv_, q_width_), c.n_kv_heads, qkv_width());
-      case Buffer::v:
-        return heads(at(qkv_, q_width_ + kv_width_), c.n_kv_heads, qkv_width());
-      case Buffer::z:
-        return heads(hidden_.data(), c.n_heads, q_width_);
-      case Buffer::update:
-        return plain(update_.data(), c.d_model, c.d_model, rows);
-      case Buffer::gate:
-        if (gated_rows_ > 0) return plain(gated_.data(), c.d_mlp, c.d_mlp, gated_rows_);
-        return plain(gate_up_.data(), c.d_mlp, 2 * c.d_mlp, mlp_count_);
-      case Buffer::up:
-        return plain(at(gate_up_, c.d_mlp), c.d_mlp, 2 * c.d_mlp, mlp_count_);
-      case Buffer::logits:
-        break;
-    }
-    return plain(logits_.data(), c.vocab_size, c.vocab_size, rows);
-  }
-
   ScoreSource score_source() const {
-    return {.q = at(qkv_, 0),
-            .k = at(qkv_, q_width_),
-            .row_stride = qkv_width(),
+    return {.q = a_.qkv(),
+            .k = a_.k(),
+            .row_stride = a_.qkv_width(),
             .n_heads = config().n_heads,
             .n_kv_heads = config().n_kv_heads,
             .d_head = config().d_head,
@@ -459,10 +401,7 @@ class CudaBackend : public Backend {
   };
 
   DType dtype_;
-  std::int64_t element_;  // bytes
   int card_;
-  std::int64_t q_width_;   // n_heads * d_head
-  std::int64_t kv_width_;  // n_kv_heads * d_head
   Budget budget_;
   Stream stream_;
   Products products_;
@@ -470,6 +409,7 @@ class CudaBackend : public Backend {
   DeviceWeights weights_;
   PassRows rows_;
   Sights sights_;
+  Activations a_;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;
@@ -477,20 +417,6 @@ class CudaBackend : public Backend {
   Pending pending_;
   std::optional<Held> held_;
   std::optional<EditedScores> edited_;
-  std::int64_t mlp_count_ = 0;   // rows in gate_up_
-  std::int64_t gated_rows_ = 0;  // rows in gated_; 0: not gated yet
-
-  DeviceBlock residual_;  // (rows, d_model)
-  DeviceBlock hidden_;    // (rows, d_model) normalised, then (rows, n_heads * d_head) z
-  DeviceBlock qkv_;       // (rows, (n_heads + 2 n_kv_heads) * d_head)
-  DeviceBlock gate_up_;   // (MLP rows, 2 d_mlp)
-  DeviceBlock gated_;     // (MLP rows, d_mlp) activation(gate) * up
-  DeviceBlock update_;    // (rows, d_model) where it is looked at or normalised
-  DeviceBlock logits_;    // (rows, vocab_size)
-  DeviceBlock kept_residual_;
-  DeviceBlock kept_queries_;
-  const DeviceBlock* stream_of_residual_ = &residual_;  // residual_ or kept_residual_
-  const void* queries_ = nullptr;                       // kept_queries_ in the layer that narrows
 };
 
 }  // namespace

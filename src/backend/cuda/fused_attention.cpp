@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <future>
 #include <limits>
 #include <map>
 #include <unordered_map>
@@ -29,13 +30,14 @@ void check(cudnnStatus_t status, const char* operation) {
 
 // Documents of different lengths share a plan when the longest are about as long.
 constexpr std::int64_t kLengthStep = 1024;
+constexpr std::int64_t kFirstLength = 4096;  // of the plan that is made while weights are loaded
 
 }  // namespace
 
 struct FusedAttention::Library {
   // What a plan is made for.
   struct Key {
-    std::int64_t documents, length, row_stride, z_stride, window;
+    std::int64_t documents, length, window;
     bool ragged;
     auto operator<=>(const Key&) const = default;
   };
@@ -44,34 +46,49 @@ struct FusedAttention::Library {
     std::int64_t workspace = 0;
   };
 
-  explicit Library(cudaStream_t stream_) : stream(stream_) {
+  Library(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
+      : model(model_),
+        dtype(dtype_),
+        row_stride((model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head),
+        z_stride(model_.n_heads * model_.d_head),
+        stream(stream_) {}
+  ~Library() {
+    if (started.valid()) started.wait();
+    if (handle != nullptr) cudnnDestroy(handle);
+  }
+
+  bool serves() const {
+    return (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
+           model.d_head <= 256;
+  }
+
+  // The first plan loads the library's kernels.
+  void start(int card) {
+    cuda::check(cudaSetDevice(card), "use the card");
     check(cudnnCreate(&handle), "start");
     check(cudnnSetStream(handle, stream), "set the stream");
+    const Key first{1, kFirstLength, 0, false};
+    plans[first] = make_plan(first);
   }
-  ~Library() { cudnnDestroy(handle); }
 
-  Key key_for(const FusedAttentionArguments& a) const {
+  const Plan& plan_for(std::int64_t window) {
     const auto length = ragged ? (longest + kLengthStep - 1) / kLengthStep * kLengthStep : longest;
-    const auto window = a.window >= longest ? 0 : a.window;
-    return {static_cast<std::int64_t>(segments.size()),
-            length,
-            a.row_stride,
-            a.z_stride,
-            window,
-            ragged};
-  }
-
-  const Plan& plan_for(const FusedAttentionArguments& a) {
-    const auto key = key_for(a);
+    const Key key{static_cast<std::int64_t>(segments.size()), length,
+                  window >= longest ? 0 : window, ragged};
     const auto found = plans.find(key);
     if (found != plans.end()) return found->second;
-    return plans[key] = make_plan(key, a);
+    return plans[key] = make_plan(key);
   }
 
-  Plan make_plan(const Key& key, const FusedAttentionArguments& a);
-  void upload_documents(const FusedAttentionArguments& a);
+  Plan make_plan(const Key& key) const;
+  void upload_documents();
 
+  const ModelConfig& model;
+  DType dtype;
+  std::int64_t row_stride;  // elements from one row of q, k and v to the next
+  std::int64_t z_stride;
   cudaStream_t stream;
+  std::future<void> started;
   cudnnHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
   DeviceBlock workspace;
@@ -83,11 +100,17 @@ struct FusedAttention::Library {
   DeviceBlock documents;  // int32: lengths, offsets in q, k and v, offsets in z
 };
 
-FusedAttention::FusedAttention(cudaStream_t stream) : library_(std::make_unique<Library>(stream)) {}
+FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int card, cudaStream_t stream)
+    : library_(std::make_unique<Library>(model, dtype, stream)) {
+  auto& l = *library_;
+  if (l.serves()) l.started = std::async(std::launch::async, [&l, card] { l.start(card); });
+}
+
 FusedAttention::~FusedAttention() = default;
 
 void FusedAttention::begin(std::span<const Segment> segments) {
   auto& l = *library_;
+  if (l.started.valid()) l.started.get();
   l.segments.assign(segments.begin(), segments.end());
   l.longest = 0;
   for (const auto& segment : segments) l.longest = std::max(l.longest, segment.length);
@@ -96,10 +119,9 @@ void FusedAttention::begin(std::span<const Segment> segments) {
   l.uploaded = false;
 }
 
-FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key,
-                                                                 const FusedAttentionArguments& a) {
+FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key) const {
   auto graph = std::make_shared<fe::graph::Graph>();
-  graph->set_io_data_type(a.dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
+  graph->set_io_data_type(dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const auto numbers = [&](Name name, const char* text, std::int64_t count) {
@@ -115,15 +137,15 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key,
     auto attributes = Tensor_attributes()
                           .set_name(text)
                           .set_uid(name)
-                          .set_dim({key.documents, heads, key.length, a.d_head})
-                          .set_stride({key.length * a.row_stride, a.d_head, a.row_stride, 1});
+                          .set_dim({key.documents, heads, key.length, model.d_head})
+                          .set_stride({key.length * row_stride, model.d_head, row_stride, 1});
     if (offsets) attributes.set_ragged_offset(offsets);
     return graph->tensor(attributes);
   };
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(false)
-                     .set_attn_scale(a.scale)
+                     .set_attn_scale(static_cast<float>(model.attention_scale))
                      .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                      .set_diagonal_band_right_bound(0);
   if (key.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(key.window));
@@ -131,15 +153,15 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key,
     const auto lengths = numbers(kLengths, "lengths", key.documents);
     options.set_padding_mask(true).set_seq_len_q(lengths).set_seq_len_kv(lengths);
   }
-  const auto q = input(kQ, "q", a.n_heads);
-  const auto k = input(kK, "k", a.n_kv_heads);
-  const auto v = input(kV, "v", a.n_kv_heads);
+  const auto q = input(kQ, "q", model.n_heads);
+  const auto k = input(kK, "k", model.n_kv_heads);
+  const auto v = input(kV, "v", model.n_kv_heads);
   auto outputs = graph->sdpa(q, k, v, options);
   auto& z = outputs[0];
   z->set_output(true)
       .set_uid(kZ)
-      .set_dim({key.documents, a.n_heads, key.length, a.d_head})
-      .set_stride({key.length * a.z_stride, a.d_head, a.z_stride, 1});
+      .set_dim({key.documents, model.n_heads, key.length, model.d_head})
+      .set_stride({key.length * z_stride, model.d_head, z_stride, 1});
   if (key.ragged)
     z->set_ragged_offset(numbers(kOutputOffsets, "output offsets", key.documents + 1));
   auto status = graph->build(handle, {fe::HeurMode_t::A});
@@ -151,12 +173,12 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key,
   return {graph, graph->get_workspace_size()};
 }
 
-void FusedAttention::Library::upload_documents(const FusedAttentionArguments& a) {
+void FusedAttention::Library::upload_documents() {
   if (!ragged || uploaded) return;
   const auto count = segments.size();
   std::vector<std::int32_t> numbers;
   for (const auto& segment : segments) numbers.push_back(static_cast<std::int32_t>(segment.length));
-  for (const auto stride : {a.row_stride, a.z_stride}) {
+  for (const auto stride : {row_stride, z_stride}) {
     for (const auto& segment : segments)
       numbers.push_back(static_cast<std::int32_t>(segment.begin * stride));
     const auto& last = segments.back();
@@ -173,15 +195,13 @@ void FusedAttention::Library::upload_documents(const FusedAttentionArguments& a)
 
 bool FusedAttention::attend(const FusedAttentionArguments& a) {
   auto& l = *library_;
-  const bool served = (a.dtype == DType::bf16 || a.dtype == DType::f16) && a.d_head % 8 == 0 &&
-                      a.d_head <= 256 && a.row_stride % 8 == 0;
   const auto& last = l.segments.back();
-  const bool countable = (last.begin + last.length) * std::max(a.row_stride, a.z_stride) <=
+  const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=
                          std::numeric_limits<std::int32_t>::max();
-  if (!served || (l.ragged && !countable)) return false;
-  const auto& plan = l.plan_for(a);
+  if (!l.serves() || (l.ragged && !countable)) return false;
+  const auto& plan = l.plan_for(a.window);
   if (!plan.graph) return false;
-  l.upload_documents(a);
+  l.upload_documents();
   const auto count = l.segments.size();
   auto* lengths = l.documents.as<std::int32_t>();
   std::unordered_map<std::int64_t, void*> tensors = {{kQ, const_cast<void*>(a.q)},

@@ -8,28 +8,25 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "model/config.h"
 #include "ops/segment.h"
 
 namespace qkscope::cuda {
 
+// q, k and v lie side by side in rows of (n_heads + 2 n_kv_heads) * d_head elements, z in rows of
+// n_heads * d_head.
 struct FusedAttentionArguments {
-  const void* q = nullptr;      // (rows, n_heads, d_head)
-  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;      // (rows, n_kv_heads, d_head)
-  void* z = nullptr;            // (rows, n_heads, d_head)
-  std::int64_t row_stride = 0;  // elements from one row of q, k and v to the next
-  std::int64_t z_stride = 0;
-  std::int64_t n_heads = 0;
-  std::int64_t n_kv_heads = 0;
-  std::int64_t d_head = 0;
-  float scale = 1.0f;
+  const void* q = nullptr;  // (rows, n_heads, d_head)
+  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
+  void* z = nullptr;        // (rows, n_heads, d_head)
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
-  DType dtype = DType::bf16;
 };
 
 class FusedAttention {
  public:
-  explicit FusedAttention(cudaStream_t stream);
+  // The library starts beside what the caller does next: it takes half a second.
+  FusedAttention(const ModelConfig& model, DType dtype, int card, cudaStream_t stream);
   ~FusedAttention();
   FusedAttention(const FusedAttention&) = delete;
   FusedAttention& operator=(const FusedAttention&) = delete;

@@ -5,7 +5,7 @@ namespace qkscope::cuda {
 
 struct FusedAttention::Library {};
 
-FusedAttention::FusedAttention(cudaStream_t) {}
+FusedAttention::FusedAttention(const ModelConfig&, DType, int, cudaStream_t) {}
 FusedAttention::~FusedAttention() = default;
 
 void FusedAttention::begin(std::span<const Segment>) {}
