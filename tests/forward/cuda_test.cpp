@@ -143,15 +143,16 @@ TEST_P(CudaProperty, PackedDocumentsAgreeWithEachAlone) {
 TEST_P(CudaProperty, LookingChangesNoBitOfTheLogits) {
   NEEDS_A_CARD();
   const auto model = load(GetParam());
-  const auto backend = on_card(model, DType::bf16);
   const auto batch = random_batch(model, {150});
   const auto only_logits = [](const std::string& name) { return name == "logits"; };
-  auto watched = run(*backend, batch, [](const std::string&) { return true; });
-  const auto alone = run(*backend, batch, only_logits);
-  EXPECT_EQ(
-      std::memcmp(watched.seen.at("logits").view().bytes(), alone.seen.at("logits").view().bytes(),
-                  alone.seen.at("logits").view().size_bytes()),
-      0);
+  for (const auto dtype : {DType::bf16, DType::f16, DType::f32}) {
+    const auto backend = on_card(model, dtype);
+    const auto watched = run(*backend, batch, [](const std::string&) { return true; });
+    const auto alone = run(*backend, batch, only_logits);
+    const auto bits = [](const Recorder& recorder) { return recorder.seen.at("logits").view(); };
+    EXPECT_EQ(std::memcmp(bits(watched).bytes(), bits(alone).bytes(), bits(alone).size_bytes()), 0)
+        << dtype_name(dtype);
+  }
 }
 
 TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {

@@ -9,8 +9,9 @@ constexpr int kWarps = 8;
 constexpr int kMostPairs = 128;  // d_head up to 256
 
 __device__ void turn_pair(float& a, float& b, float c, float s) {
-  const float turned = a * c - b * s;
-  b = b * c + a * s;
+  // Spelled out: the compiler shall not choose which product is rounded.
+  const float turned = __fmaf_rn(a, c, -__fmul_rn(b, s));
+  b = __fmaf_rn(b, c, __fmul_rn(a, s));
   a = turned;
 }
 
@@ -54,8 +55,8 @@ struct Unit {
   __device__ void weigh(float* x, const float* weight, float scale) const {
 #pragma unroll
     for (int i = 0; i < P; ++i) {
-      x[i] = rounded<T>(x[i] * scale * weight[first + i]);
-      x[P + i] = rounded<T>(x[P + i] * scale * weight[second + i]);
+      x[i] = rounded<T>(__fmul_rn(__fmul_rn(x[i], scale), weight[first + i]));
+      x[P + i] = rounded<T>(__fmul_rn(__fmul_rn(x[P + i], scale), weight[second + i]));
     }
   }
 
@@ -96,7 +97,7 @@ __global__ void heads_kernel(HeadsArguments a) {
       if (lane + 32 * j >= units) continue;
       Unit<T, P>(lane + 32 * j, half, a.interleaved).load(head, x[j]);
 #pragma unroll
-      for (int i = 0; i < 2 * P; ++i) squares += x[j][i] * x[j][i];
+      for (int i = 0; i < 2 * P; ++i) squares = __fmaf_rn(x[j][i], x[j][i], squares);
     }
     const float* weight = is_query ? a.q_norm : a.k_norm;
     float scale = 1.0f;
@@ -106,7 +107,7 @@ __global__ void heads_kernel(HeadsArguments a) {
       if (lane + 32 * j >= units) continue;
       const Unit<T, P> unit(lane + 32 * j, half, a.interleaved);
       if (weight != nullptr) unit.weigh(x[j], weight, scale);
-      if (a.rotary.cos != nullptr && unit.pair < half) unit.turn(x[j], cos, sin);
+      if (a.rotate && unit.pair < half) unit.turn(x[j], cos, sin);
       if (is_query)
 #pragma unroll
         for (int i = 0; i < 2 * P; ++i) x[j][i] *= query_scale;

@@ -27,7 +27,9 @@ struct HeadsArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  RotaryView rotary;                   // without cos: no rotation
+  RotaryView rotary;  // of the layer, also when it does not turn now: its halves
+                      // decide in which order the norm sums
+  bool rotate = false;
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
   const float* query_scale = nullptr;  // (rows) or null
   DType dtype = DType::bf16;
