@@ -48,11 +48,11 @@ void Sights::gather_chosen(const DeviceView& view, std::span<const std::int32_t>
                            std::span<const std::int32_t> heads, Numbers& numbers, float* to) {
   const auto bytes = (rows.size() + heads.size()) * sizeof(std::int32_t);
   auto* on_host = static_cast<std::int32_t*>(
-      numbers.host.reserve(static_cast<std::int64_t>(bytes), "row numbers"));
+      numbers.host.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
   std::copy(rows.begin(), rows.end(), on_host);
   std::copy(heads.begin(), heads.end(), on_host + rows.size());
   const auto* at = static_cast<const std::int32_t*>(
-      numbers.device.reserve(static_cast<std::int64_t>(bytes), "row numbers"));
+      numbers.device.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
   if (bytes > 0)
     check(cudaMemcpyAsync(numbers.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
           "copy row numbers to the card");
@@ -117,8 +117,9 @@ void Sights::look(const DeviceView& view, std::span<const std::int32_t> rows,
     show_first();
 
   auto sight = idle_sight();
-  auto* gathered = static_cast<float*>(sight->gathered.reserve(count * kFloat, "captured rows"));
-  auto* host = sight->host.reserve(count * kFloat, "captured rows");
+  auto* gathered =
+      static_cast<float*>(sight->gathered.reserve_roomy(count * kFloat, "captured rows"));
+  auto* host = sight->host.reserve_roomy(count * kFloat, "captured rows");
   gather_chosen(view, rows, heads, sight->numbers, gathered);
   sight->is_gathered.record(compute_);
   sight->is_gathered.hold_back(copies_);
