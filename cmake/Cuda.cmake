@@ -29,6 +29,7 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 set(QKSCOPE_HAVE_CUDA ON)
+set(QKSCOPE_CUDA_LIBRARIES ${CUDAToolkit_LIBRARY_DIR})  # where installed programs find them
 
 # cuDNN's front end is headers, from its Python package.
 execute_process(
@@ -39,6 +40,9 @@ find_path(CUDNN_INCLUDE_DIR NAMES cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(CUDNN_LIBRARY NAMES cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
   set(QKSCOPE_HAVE_CUDNN ON)
+  get_filename_component(folder ${CUDNN_LIBRARY} DIRECTORY)
+  list(APPEND QKSCOPE_CUDA_LIBRARIES ${folder})
+  list(REMOVE_DUPLICATES QKSCOPE_CUDA_LIBRARIES)
 else()
   message(STATUS "qkscope: cuDNN or its front end's headers not found: attention on CUDA uses our own kernel alone, which is slower on Hopper")
 endif()

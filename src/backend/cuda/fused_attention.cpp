@@ -58,7 +58,7 @@ struct FusedAttention::Library {
   }
 
   bool serves() const {
-    return (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
+    return !failed && (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
            model.d_head <= 256;
   }
 
@@ -69,6 +69,17 @@ struct FusedAttention::Library {
     check(cudnnSetStream(handle, stream), "set the stream");
     const Key first{1, kFirstLength, 0, false};
     plans[first] = make_plan(first);
+  }
+
+  // What cannot start is done without.
+  void wait_for_start() {
+    if (!started.valid()) return;
+    try {
+      started.get();
+    } catch (const Error& error) {
+      failed = true;
+      log::warn("{}; attention uses our own kernel, which is slower on Hopper", error.what());
+    }
   }
 
   const Plan& plan_for(std::int64_t window) {
@@ -89,6 +100,7 @@ struct FusedAttention::Library {
   std::int64_t z_stride;
   cudaStream_t stream;
   std::future<void> started;
+  bool failed = false;
   cudnnHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
   DeviceBlock workspace;
@@ -110,7 +122,7 @@ FusedAttention::~FusedAttention() = default;
 
 void FusedAttention::begin(std::span<const Segment> segments) {
   auto& l = *library_;
-  if (l.started.valid()) l.started.get();
+  l.wait_for_start();
   l.segments.assign(segments.begin(), segments.end());
   l.longest = 0;
   for (const auto& segment : segments) l.longest = std::max(l.longest, segment.length);
