@@ -99,7 +99,7 @@ double error_share(const FusedRows& rows, const Ranges& ranges, std::size_t quer
   return worst;
 }
 
-class AttentionKernel : public testing::TestWithParam<std::tuple<DType, std::int64_t>> {};
+class AttentionKernel : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
   const auto [dtype, d_head] = GetParam();
@@ -154,7 +154,8 @@ std::vector<std::byte> part_of(const std::vector<std::byte>& z, const Ranges& ra
   return part;
 }
 
-class AttentionKernelBits : public testing::TestWithParam<std::tuple<DType, std::int64_t>> {};
+class AttentionKernelBits
+    : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 // The second document of 150 rows repeats the first; other documents stand before and between.
 TEST_P(AttentionKernelBits, AreTheSameWhereverTheDocumentLies) {
@@ -192,7 +193,9 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelBits,
                          parameter_name);
 
 // Rows whose elements lie more than 2^31 from the first: only those are ever touched.
-TEST(AttentionKernelOffsets, PassTwoToThe31) {
+class AttentionKernelOffsets : public CardTest<> {};
+
+TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   constexpr std::int64_t kStride = 6144, kBegin = 350000, kUsed = 100;
   constexpr auto kBytes = static_cast<std::size_t>((kBegin + kUsed) * kStride * 2);
   std::size_t available = 0, total = 0;

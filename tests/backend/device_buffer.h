@@ -7,10 +7,21 @@
 #include <vector>
 
 #include <cuda_runtime.h>
+#include <gtest/gtest.h>
 
+#include "backend/device.h"
 #include "core/convert.h"
 
 namespace qkscope {
+
+// A test that is skipped, with the reason, where there is no NVIDIA card.
+template <typename Base = testing::Test>
+class CardTest : public Base {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
+  }
+};
 
 inline void require(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));

@@ -75,7 +75,7 @@ void expect_plain(const FusedRows& rows, const Ranges& ranges, std::int64_t keys
   EXPECT_LE(worst_weight, kTolerance);
 }
 
-class ScoreRows : public testing::TestWithParam<std::tuple<DType, std::int64_t>> {};
+class ScoreRows : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 TEST_P(ScoreRows, MatchThePlainSoftmax) {
   const auto [dtype, d_head] = GetParam();
@@ -95,7 +95,9 @@ INSTANTIATE_TEST_SUITE_P(Types, ScoreRows,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
                                           testing::Values(8, 12, 64, 80, 128, 256)));
 
-TEST(ScoreRowsOfLongDocuments, MatchThePlainSoftmax) {
+class ScoreRowsOfLongDocuments : public CardTest<> {};
+
+TEST_F(ScoreRowsOfLongDocuments, MatchThePlainSoftmax) {
   constexpr std::int32_t kKeys = 140000;
   const FusedRows rows(kKeys + 5, {.n_heads = 2, .n_kv_heads = 1, .d_head = 16}, 0, DType::bf16);
   const Ranges ranges{.rows = {kKeys + 4, 70005},

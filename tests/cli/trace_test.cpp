@@ -92,7 +92,7 @@ TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
   expect("--hooks logits", "--text");
   expect("--token-ids 1 --text hello --hooks logits", "--text");
   expect("--token-ids 1 --hooks logits --device tpu", "device: found 'tpu'");
-  expect("--token-ids 1 --hooks logits --device cuda", "no CUDA backend");
+  expect("--token-ids 1 --hooks logits --device cuda:99", "device cuda:99");
   expect("--token-ids 1 --hooks logits --dtype int8", "--dtype");
   expect("--token-ids 1 --hooks logits --device-memory lots", "--device-memory: found");
   expect("--token-ids 1 --hooks logits --config-override x", "KEY=VALUE");
