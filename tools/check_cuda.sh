@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly parts=" ${*:-build test golden sanitize bench shapes precision capture python} "
 . tools/steps.sh
 
-readonly golden_tests=${GOLDEN_TESTS:-*olden*}
+readonly golden_tests=${GOLDEN_TESTS:-*olden*:*Bfloat16*}
 readonly sanitized=${SANITIZED:-*Cuda*smollm3_list:*Cuda*/glm4:*Cuda*/gemma3_text:*CudaProperty*/qwen3}
 readonly python=${PYTHON:-.venv/bin/python}
 readonly device=${DEVICE:-cuda}

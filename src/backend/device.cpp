@@ -20,7 +20,10 @@ int card_number(std::string_view text) {
 
 Device choose_device(const std::string& wanted) {
   if (wanted == "cpu") return {};
-  if (wanted == "auto") return cuda_device_count() > 0 ? Device{Device::Kind::cuda, 0} : Device{};
+  if (wanted == "auto") {
+    const bool usable = cuda_device_count() > 0 && why_not_card(0).empty();
+    return usable ? Device{Device::Kind::cuda, 0} : Device{};
+  }
   const bool numbered = wanted.starts_with("cuda:");
   const int card = numbered ? card_number(std::string_view(wanted).substr(5)) : 0;
   if ((!numbered && wanted != "cuda") || card < 0)
@@ -29,6 +32,8 @@ Device choose_device(const std::string& wanted) {
   if (cards == 0) bad_input("device {}: {}; use cpu", wanted, why_no_cuda());
   if (card >= cards)
     bad_input("device {}: there is no such card; found {}, numbered from 0", wanted, cards);
+  if (const auto why = why_not_card(card); !why.empty())
+    bad_input("device {}: {}; use cpu", wanted, why);
   return {Device::Kind::cuda, card};
 }
 

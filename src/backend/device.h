@@ -13,8 +13,11 @@ Device choose_device(const std::string& wanted);
 
 std::string device_name(Device device);  // "cpu", "cuda:0"
 
-// Cards that this build can use; 0 without the CUDA backend or a driver.
+// Cards in this machine; 0 without the CUDA backend or a driver.
 int cuda_device_count();
+
+// Why this build cannot use a card that is there: its generation is too old. "" where it can.
+std::string why_not_card(int card);
 
 // Why there are none, for people: "this build has no CUDA backend".
 std::string why_no_cuda();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/device.h"
 #include "core/dtype.h"
 #include "model/tensors.h"
 
@@ -10,6 +11,9 @@ namespace {
 
 // WeightMatrix products and the copies of what is looked at.
 constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
+// Of the free memory, left alone: this much, or this share where it is more.
+constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
+constexpr std::int64_t kReservedShare = 32;
 
 std::int64_t rotary_elements(const ModelConfig& model) {
   std::int64_t per_row = 0;
@@ -18,10 +22,9 @@ std::int64_t rotary_elements(const ModelConfig& model) {
 }
 
 std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
-  constexpr std::int64_t kMlpRows = 512;  // see cpu_backend.cpp
   const auto heads = 2 * model.n_heads * model.d_head + 2 * model.n_kv_heads * model.d_head;
   const auto floats = rows * (3 * model.d_model + heads + rotary_elements(model)) +
-                      2 * std::min(rows, kMlpRows) * model.d_mlp;
+                      2 * std::min(rows, kCpuMlpRows) * model.d_mlp;
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -43,6 +46,13 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
                                                   : on_cuda(model, rows, options.dtype);
+}
+
+std::int64_t usable_memory(const BackendOptions& options) {
+  const auto free = free_memory(options.device);
+  const auto usable =
+      std::max<std::int64_t>(0, free - std::max(kLeastReserve, free / kReservedShare));
+  return options.device_memory > 0 ? std::min(options.device_memory, usable) : usable;
 }
 
 std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,

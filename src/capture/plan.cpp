@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "backend/device.h"
+#include "backend/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
@@ -140,29 +141,20 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
   return backend;
 }
 
-// Bytes that the run may take on its card; 0: not known. Of what is free a little is left alone:
-// drivers and libraries take some, too.
-std::int64_t available_memory(const CapturePlan& plan, const ComputeOptions& compute) {
-  const auto free = free_memory(plan.backend.device);
-  const auto usable = free - free / 32;
-  if (compute.device_memory == 0) return usable;
-  return usable > 0 ? std::min(usable, compute.device_memory) : compute.device_memory;
-}
-
 // On CUDA short documents are packed; the CPU is as fast with one after another.
 void plan_batches(CapturePlan& plan, const ComputeOptions& compute) {
   const bool alone = on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
   const auto max_length = plan.config.tokenizer.max_length;
+  plan.backend.device_memory = compute.device_memory;
   plan.memory = plan_memory(plan.model, plan.backend,
                             {.documents = documents,
                              .max_length = max_length,
                              .tokens = alone ? max_length : compute.batch_tokens},
-                            available_memory(plan, compute));
+                            usable_memory(plan.backend));
   plan.packing.examples = documents;
   if (!on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
-  plan.backend.device_memory = compute.device_memory;
   plan.backend.longest_batch = plan.memory.batch_tokens;
 }
 

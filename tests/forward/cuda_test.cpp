@@ -83,34 +83,76 @@ TEST_P(CudaGolden, Float32AgreesWithTransformers) {
   std::printf("float32 %s: maximal difference %.2e\n", GetParam().name().c_str(), worst);
 }
 
+INSTANTIATE_TEST_SUITE_P(All, CudaGolden, testing::ValuesIn(golden_cases()),
+                         [](const auto& golden) { return golden.param.name(); });
+
+struct Bf16Errors {  // relative norms, summed over tensors
+  double ours = 0.0;
+  double theirs = 0.0;
+};
+
+const Json& transformers_bf16_errors() {
+  static const Json errors = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/bf16_errors.json");
+  return errors;
+}
+
+std::string folder_name(const Case& golden) {
+  return fs::path(golden.folder).filename().string();
+}
+
+// Those that have a reference; the demo's trained checkpoints have none.
+std::vector<Case> bf16_cases() {
+  auto cases = golden_cases();
+  std::erase_if(cases, [](const Case& golden) {
+    return !transformers_bf16_errors().contains(folder_name(golden));
+  });
+  return cases;
+}
+
 // tests/golden/bf16_errors.json says how far transformers' own bfloat16 run is from its float32 run
 // (tools/make_bf16_errors.py). Both errors are sums of roundings that fall as they fall: in a tiny
 // model they differ by chance, by up to a tenth over a case and by more in one tensor where both
 // are small. On average ours are smaller (docs/numerics.md).
-TEST_P(CudaGolden, Bfloat16IsAsCloseAsTransformersIs) {
-  NEEDS_A_CARD();
-  const auto errors = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/bf16_errors.json");
-  const auto folder = fs::path(GetParam().folder).filename().string();
-  if (!errors.contains(folder)) GTEST_SKIP() << folder << " is a trained checkpoint: see float32";
-  const auto model = load_case(GetParam());
-  const GoldenRun golden(GetParam());
-  const auto recorder = golden.run(*on_card(model, DType::bf16));
-  double ours = 0.0;
-  double theirs = 0.0;
-  golden.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
-    if (!errors[folder].contains(name)) return;
-    const double bound = errors[folder][name].get<double>();
-    EXPECT_LE(difference.relative(), 2.5 * bound + 1e-6) << name;
-    ours += difference.relative();
-    theirs += bound;
+Bf16Errors bf16_errors(const Case& golden) {
+  const auto& bounds = transformers_bf16_errors()[folder_name(golden)];
+  const auto model = load_case(golden);
+  const GoldenRun answers(golden);
+  const auto recorder = answers.run(*on_card(model, DType::bf16));
+  Bf16Errors errors;
+  answers.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
+    if (!bounds.contains(name)) return;
+    const double bound = bounds[name].get<double>();
+    EXPECT_LE(difference.relative(), 2.5 * bound + 1e-6) << golden.name() << " " << name;
+    errors.ours += difference.relative();
+    errors.theirs += bound;
   });
+  return errors;
+}
+
+class CudaBfloat16 : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaBfloat16, IsAsCloseAsTransformersIs) {
+  NEEDS_A_CARD();
+  const auto [ours, theirs] = bf16_errors(GetParam());
   EXPECT_LE(ours, 1.25 * theirs);
   std::printf("bfloat16 %s: error %.3e, transformers' own %.3e (sum over tensors)\n",
               GetParam().name().c_str(), ours, theirs);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaGolden, testing::ValuesIn(golden_cases()),
+INSTANTIATE_TEST_SUITE_P(All, CudaBfloat16, testing::ValuesIn(bf16_cases()),
                          [](const auto& golden) { return golden.param.name(); });
+
+// Over all cases chance evens out.
+TEST(CudaBfloat16Together, IsNoFurtherOffThanTransformersIs) {
+  NEEDS_A_CARD();
+  Bf16Errors sum;
+  for (const auto& golden : bf16_cases()) {
+    const auto errors = bf16_errors(golden);
+    sum.ours += errors.ours;
+    sum.theirs += errors.theirs;
+  }
+  EXPECT_LE(sum.ours, sum.theirs);
+}
 
 class CudaProperty : public testing::TestWithParam<const char*> {};
 

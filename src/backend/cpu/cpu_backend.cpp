@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/memory.h"
 #include "ops/attention_rows.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -12,9 +13,6 @@
 
 namespace qkscope {
 namespace {
-
-// Rows of the MLP that are in flight at a time: their wide activations stay in the cache.
-constexpr std::int64_t kMlpRows = 512;
 
 TensorView as_matrix(const Tensor& heads) {
   return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
@@ -117,7 +115,7 @@ void CpuBackend::add_update() {
 }
 
 std::int64_t CpuBackend::mlp_rows() const {
-  return kMlpRows;
+  return kCpuMlpRows;
 }
 
 void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/status.h"
 #include "backend/memory.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -11,8 +10,6 @@
 namespace qkscope::cuda {
 namespace {
 
-// Left for the driver, modules that load late and the libraries' own buffers.
-constexpr std::int64_t kReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kShortestBatch = 4096;  // where the run does not say
 
 std::string text(std::int64_t bytes) {
@@ -22,12 +19,7 @@ std::string text(std::int64_t bytes) {
 }  // namespace
 
 Budget::Budget(const ModelConfig& model, const BackendOptions& options)
-    : model_(model), options_(options) {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  check(cudaMemGetInfo(&free, &total), "ask for free memory");
-  const auto left = static_cast<std::int64_t>(free) - kReserve;
-  limit_ = options.device_memory > 0 ? std::min(options.device_memory, left) : left;
+    : model_(model), options_(options), limit_(usable_memory(options)) {
   const auto rows = options.longest_batch > 0 ? options.longest_batch : kShortestBatch;
   const auto activations = activation_bytes(model, rows, options);
   streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;

@@ -21,7 +21,7 @@ class Budget {
 
   const ModelConfig& model_;
   BackendOptions options_;
-  std::int64_t limit_ = 0;  // bytes
+  std::int64_t limit_;  // bytes
   bool streams_ = false;
 };
 

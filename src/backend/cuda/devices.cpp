@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/status.h"
 #include "backend/device.h"
+#include "core/error.h"
 
 namespace qkscope {
 namespace {
@@ -20,6 +21,19 @@ int cuda_device_count() {
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
   cudaGetLastError();  // no driver or no card is an answer, not an error
   return 0;
+}
+
+std::string why_not_card(int card) {
+  constexpr int kOldest = 8;  // Ampere, see cmake/Cuda.cmake
+  int major = 0;
+  int minor = 0;
+  cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card),
+              "ask for the card's generation");
+  cuda::check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, card),
+              "ask for the card's generation");
+  if (major >= kOldest) return "";
+  return fmt::format("the card has compute capability {}.{}, and {}.0 or later is needed", major,
+                     minor, kOldest);
 }
 
 std::string why_no_cuda() {

@@ -18,6 +18,10 @@ int cuda_device_count() {
   return 0;
 }
 
+std::string why_not_card(int) {
+  return why_no_cuda();
+}
+
 std::int64_t free_memory(Device) {
   return 0;
 }
