@@ -9,10 +9,10 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "backend/cuda/attention_kernel.h"
-#include "backend/cuda/status.h"
 #include "core/convert.h"
 #include "core/error.h"
+#include "device/cuda/attention_kernel.h"
+#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -60,12 +60,12 @@ float milliseconds(const AttentionArguments& arguments) {
 }
 
 void run(std::int64_t documents, std::int64_t length, Bf16* qkv, Bf16* z) {
-  std::vector<std::int32_t> segment, last;
+  std::vector<std::int32_t> sequence, last;
   for (std::int64_t row = 0; row < documents * length; ++row) {
-    segment.push_back(static_cast<std::int32_t>(row / length * length));
+    sequence.push_back(static_cast<std::int32_t>(row / length * length));
     last.push_back(static_cast<std::int32_t>(row));
   }
-  const auto* segment_begin = on_device(segment);
+  const auto* sequence_begin = on_device(sequence);
   const auto time = milliseconds({.q = qkv,
                                   .k = qkv + kHeads * kHeadSize,
                                   .v = qkv + (kHeads + kKeyHeads) * kHeadSize,
@@ -74,9 +74,9 @@ void run(std::int64_t documents, std::int64_t length, Bf16* qkv, Bf16* z) {
                                   .k_stride = kFused,
                                   .v_stride = kFused,
                                   .z_stride = kHeads * kHeadSize,
-                                  .first_key = segment_begin,
+                                  .first_key = sequence_begin,
                                   .last_key = on_device(last),
-                                  .segment_begin = segment_begin,
+                                  .sequence_begin = sequence_begin,
                                   .queries = documents * length,
                                   .n_heads = kHeads,
                                   .n_kv_heads = kKeyHeads,

@@ -9,11 +9,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "capture/run.h"
+#include "capture/capture_run.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "core/log.h"
 #include "core/thread_pool.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {
@@ -91,7 +90,6 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", options.tokens, "Tokens kept of each");
   app.add_option("--threads", options.threads, "Threads (default: one per core)");
   CLI11_PARSE(app, argc, argv);
-  qkscope::set_up_logging(qkscope::Verbosity::quiet);
   try {
     qkscope::run(options);
   } catch (const qkscope::Error& error) {

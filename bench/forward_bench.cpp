@@ -9,12 +9,13 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "backend/device.h"
-#include "backend/memory.h"
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "core/thread_pool.h"
+#include "device/device.h"
+#include "device/memory_plan.h"
 #include "forward/forward.h"
+#include "io/json.h"
 #include "sampled_heads.h"
 
 namespace qkscope {
@@ -126,7 +127,7 @@ class BatchTimes {
     const auto dtype = compute_dtype_from_name(options.dtype);
     if (!dtype)
       bad_input("--dtype: found '{}', expected float32, float16 or bfloat16", options.dtype);
-    model_ = std::make_unique<Model>(load_model(options.model));
+    model_ = std::make_unique<LoadedCheckpoint>(load_model(options.model));
     weight_bytes_ = device_weight_bytes(model_->config, *dtype);
     backend_ = make_backend(*model_, {.device = device_,
                                       .dtype = *dtype,
@@ -179,7 +180,7 @@ class BatchTimes {
   const Options& options_;
   Device device_;
   std::int64_t free_;  // bytes on the device before anything is there
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<LoadedCheckpoint> model_;
   std::int64_t weight_bytes_ = 0;
   std::unique_ptr<Backend> backend_;
   double start_seconds_ = 0.0;  // from the program's start until the backend is ready

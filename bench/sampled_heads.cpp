@@ -12,11 +12,11 @@ namespace {
 std::vector<std::int64_t> sampled_rows(const Batch& batch, std::int64_t layer, char kind) {
   const PositionSampler sampler({});
   std::vector<std::int64_t> rows;
-  for (std::size_t document = 0; document < batch.segments.size(); ++document) {
-    const auto& segment = batch.segments[document];
+  for (std::size_t document = 0; document < batch.sequences.size(); ++document) {
+    const auto& sequence = batch.sequences[document];
     const auto seed = sampling_seed(static_cast<std::int64_t>(document), layer, kind);
-    for (const auto position : sampler.sample(seed, segment.length))
-      rows.push_back(segment.begin + position);
+    for (const auto position : sampler.sample(seed, sequence.length))
+      rows.push_back(sequence.begin + position);
   }
   return rows;
 }
@@ -53,7 +53,7 @@ const SampledHeads::Sample* SampledHeads::find(HookPoint point) const {
   return found == samples_.end() ? nullptr : &*found;
 }
 
-Choice SampledHeads::choice(HookPoint point) const {
+Selection SampledHeads::selection(HookPoint point) const {
   const auto* sample = find(point);
   return {.rows = sample->rows, .heads = sample->heads};
 }

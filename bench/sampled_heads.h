@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "backend/batch.h"
+#include "device/batch.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -16,7 +16,7 @@ class SampledHeads : public Observer {
   static SampledHeads almost_none(const ModelConfig& model, const Batch& batch);
 
   bool wants(HookPoint point) const override { return find(point) != nullptr; }
-  Choice choice(HookPoint point) const override;
+  Selection selection(HookPoint point) const override;
   void see(HookPoint point, ConstTensorView activation) override;
 
   std::int64_t values() const { return values_; }  // seen in all passes

@@ -10,12 +10,11 @@
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
-#include "capture/segment.h"
+#include "captures/metadata_keys.h"
+#include "captures/segment.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "core/log.h"
 #include "core/thread_pool.h"
-#include "dataset/metadata_keys.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {
@@ -146,7 +145,6 @@ int main(int argc, char** argv) {
   app.add_option("--layers", options.layers, "Layers");
   app.add_option("--threads", options.threads, "Threads (default: one per core)");
   CLI11_PARSE(app, argc, argv);
-  qkscope::set_up_logging(qkscope::Verbosity::quiet);
   try {
     qkscope::run(options);
   } catch (const qkscope::Error& error) {

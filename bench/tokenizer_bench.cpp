@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "core/mapped_file.h"
 #include "core/thread_pool.h"
+#include "io/mapped_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "results/write_results.h"
 

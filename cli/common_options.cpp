@@ -1,6 +1,6 @@
 #include "cli/common_options.h"
 
-#include "core/log.h"
+#include "cli/logging.h"
 #include "core/thread_pool.h"
 
 namespace qkscope::cli {

@@ -1,7 +1,7 @@
 // Where a sweep and the figures meet.
 #pragma once
 
-#include "sweep/folder.h"
+#include "study/sweep_folder.h"
 
 namespace qkscope::cli {
 

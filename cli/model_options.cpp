@@ -1,10 +1,10 @@
 #include "cli/model_options.h"
 
-#include "backend/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/device.h"
 #include "hub/fetch.h"
 
 namespace qkscope::cli {
@@ -58,7 +58,7 @@ Json ModelOptions::config_overrides() const {
   return merged;
 }
 
-Model ModelOptions::load(const std::string& folder) const {
+LoadedCheckpoint ModelOptions::load(const std::string& folder) const {
   return load_model(folder, config_overrides());
 }
 

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "backend/backend.h"
-#include "model/model.h"
+#include "device/backend.h"
+#include "model/loaded_checkpoint.h"
 
 namespace qkscope::cli {
 
@@ -24,7 +24,7 @@ struct ModelOptions {
   std::string resolve(bool quiet) const;
   BackendOptions backend_options() const;
   Json config_overrides() const;
-  Model load(const std::string& folder) const;
+  LoadedCheckpoint load(const std::string& folder) const;
 };
 
 }  // namespace qkscope::cli

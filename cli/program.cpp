@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/logging.h"
 #include "core/error.h"
-#include "core/log.h"
 
 namespace qkscope::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hub/publish.h"
+#include "publish/publish.h"
 
 namespace qkscope::cli {
 

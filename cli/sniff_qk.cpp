@@ -4,13 +4,14 @@
 
 #include "cli/commands.h"
 #include "cli/program.h"
-#include "core/version.h"
+#include "qkscope/version.h"
 
 namespace {
 
 int run(int argc, char** argv) {
   CLI::App app{"Capture the exact query and key vectors of attention heads", "sniff-qk"};
-  app.set_version_flag("--version", fmt::format("sniff-qk (qkscope {})", qkscope::kVersion));
+  app.set_version_flag("--version",
+                       fmt::format("sniff-qk (qkscope {})", qkscope::version_string()));
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("error: {}\n'sniff-qk --help' lists the options.\n", error.what());
   });

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "sweep/overview.h"
-#include "sweep/run.h"
+#include "study/overview.h"
+#include "study/sweep_run.h"
 
 namespace qkscope::cli {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/json.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope::cli {

@@ -4,7 +4,8 @@
 function(qkscope_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
   add_library(qkscope_${name} STATIC ${ARG_SOURCES})
-  target_include_directories(qkscope_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/src)
+  target_include_directories(qkscope_${name} PUBLIC
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
   target_link_libraries(qkscope_${name} PRIVATE qkscope_compiler)
   list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
   target_link_libraries(qkscope_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})

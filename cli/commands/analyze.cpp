@@ -2,6 +2,7 @@
 
 #include "cli/analysis_command.h"
 #include "cli/commands.h"
+#include "core/error.h"
 #include "core/text.h"
 
 namespace qkscope::cli {

@@ -5,9 +5,9 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/json.h"
 #include "core/text.h"
 #include "hub/cache_list.h"
+#include "io/json.h"
 
 namespace qkscope::cli {
 namespace {

@@ -5,18 +5,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "backend/device.h"
+#include "capture/capture_inputs.h"
+#include "capture/capture_run.h"
 #include "capture/dry_run.h"
-#include "capture/run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/publishing.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "hub/capture_inputs.h"
+#include "device/device.h"
 
 namespace qkscope::cli {
 namespace {

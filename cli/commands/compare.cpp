@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/log.h"
-#include "sweep/published.h"
+#include "study/published.h"
 
 namespace qkscope::cli {
 namespace {

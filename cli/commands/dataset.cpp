@@ -9,12 +9,12 @@
 #include "cli/common_options.h"
 #include "cli/shard.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
-#include "corpus/corpus.h"
 #include "hub/fetch.h"
+#include "io/json.h"
+#include "texts/corpus.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope::cli {

@@ -11,7 +11,8 @@
 #include "cli/common_options.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
-#include "core/folder.h"
+#include "core/error.h"
+#include "io/folder.h"
 
 namespace qkscope::cli {
 namespace {

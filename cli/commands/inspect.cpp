@@ -6,14 +6,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "backend/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "device/memory_plan.h"
 #include "hub/fetch.h"
-#include "model/model.h"
+#include "model/loaded_checkpoint.h"
 #include "model/tensors.h"
 
 namespace qkscope::cli {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "capture/run.h"
+#include "capture/capture_run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/text.h"

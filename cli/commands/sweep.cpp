@@ -9,7 +9,7 @@
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
 #include "core/text.h"
-#include "sweep/plan.h"
+#include "study/sweep_plan.h"
 
 namespace qkscope::cli {
 namespace {

@@ -9,12 +9,12 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
 #include "hub/fetch.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope::cli {

@@ -10,9 +10,9 @@
 #include "cli/model_options.h"
 #include "cli/token_input.h"
 #include "core/text.h"
-#include "core/version.h"
 #include "forward/collector.h"
 #include "forward/forward.h"
+#include "qkscope/version.h"
 
 namespace qkscope::cli {
 namespace {
@@ -67,7 +67,7 @@ void run(const TraceOptions& options) {
   write_safetensors(options.out, tensors,
                     {{"format", "pt"},
                      {"model", options.model.name},
-                     {"program", fmt::format("qkscope {}", kVersion)}});
+                     {"program", fmt::format("qkscope {}", version_string())}});
   if (options.common.quiet) return;
   print_table(tensors);
   fmt::print("{} tokens, {} tensors in {}\n", batch.rows(), tensors.size(), options.out);

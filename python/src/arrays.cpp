@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "core/error.h"
+
 namespace qkscope::python {
 namespace nb = nanobind;
 namespace {

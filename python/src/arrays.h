@@ -7,7 +7,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope::python {
 

@@ -1,4 +1,4 @@
-// capture/run.h
+// capture/capture_run.h
 #include <exception>
 
 #include <nanobind/stl/pair.h>
@@ -6,12 +6,13 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "capture/run.h"
-#include "capture/yaml_section.h"
+#include "capture/capture_inputs.h"
+#include "capture/capture_run.h"
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "hook_runner.h"
-#include "hub/capture_inputs.h"
+#include "yaml/yaml_section.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

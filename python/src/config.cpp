@@ -1,6 +1,4 @@
-// model/config.h and model/rope.h
-#include "model/config.h"
-
+// model/model_config.h and model/rope.h
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +6,7 @@
 #include "arrays.h"
 #include "bind.h"
 #include "core/error.h"
+#include "model/model_config.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

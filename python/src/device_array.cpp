@@ -1,13 +1,13 @@
-// backend/choice.h
+// device/selection.h
 #include "device_array.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include "arrays.h"
-#include "backend/device.h"
 #include "bind.h"
 #include "core/error.h"
+#include "device/device.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -4,13 +4,13 @@
 
 #include <nanobind/nanobind.h>
 
-#include "backend/choice.h"
+#include "device/selection.h"
 
 namespace qkscope::python {
 
 // Copies share the memory.
 struct DeviceArray {
-  HeldTensor held;
+  ActivationCopy held;
 };
 
 }  // namespace qkscope::python

@@ -25,14 +25,14 @@ class HoldingCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;
   bool holds() const override { return true; }
-  bool hold(HookPoint point, const HeldTensor& activation) override {
+  bool hold(HookPoint point, const ActivationCopy& activation) override {
     held_.emplace_back(point, activation);
     return false;
   }
-  const std::vector<std::pair<HookPoint, HeldTensor>>& held() const { return held_; }
+  const std::vector<std::pair<HookPoint, ActivationCopy>>& held() const { return held_; }
 
  private:
-  std::vector<std::pair<HookPoint, HeldTensor>> held_;
+  std::vector<std::pair<HookPoint, ActivationCopy>> held_;
 };
 
 // Hands every point it wants to a Python function.
@@ -55,7 +55,7 @@ class HookRunner : public Observer {
   void see(HookPoint point, ConstTensorView activation) override;
   void edit(HookPoint point, TensorView activation) override;
   bool holds() const override { return holds_; }
-  bool hold(HookPoint point, const HeldTensor& activation) override;
+  bool hold(HookPoint point, const ActivationCopy& activation) override;
   std::span<const std::int64_t> score_rows() const override { return score_rows_; }
 
  private:

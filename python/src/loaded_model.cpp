@@ -1,27 +1,28 @@
 #include "loaded_model.h"
 
-#include "backend/device.h"
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/json.h"
+#include "device/device.h"
 #include "forward/forward.h"
+#include "io/json.h"
 #include "model/fold_norms.h"
 
 namespace qkscope::python {
 namespace {
 
-Model load(const std::string& folder, const LoadOptions& options) {
+LoadedCheckpoint load(const std::string& folder, const LoadOptions& options) {
   auto model = load_model(folder, parse_json(options.overrides, "config_overrides"));
   if (options.fold_norms) fold_norms(model);
   return model;
 }
 
 // Of the embedding: where matrices are FP8, it says what they were made from.
-DType stored_dtype(const Model& model) {
+DType stored_dtype(const LoadedCheckpoint& model) {
   const auto stored = model.weights.embedding.values.dtype();
   return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;
 }
 
-BackendOptions backend_options(const Model& model, const LoadOptions& options) {
+BackendOptions backend_options(const LoadedCheckpoint& model, const LoadOptions& options) {
   const auto device = choose_device(options.device);
   if (device.kind == Device::Kind::cpu) return {.device = device, .dtype = DType::f32};
   if (options.dtype.empty()) return {.device = device, .dtype = stored_dtype(model)};

@@ -7,9 +7,9 @@
 #include <string>
 #include <thread>
 
-#include "backend/backend.h"
+#include "device/backend.h"
 #include "forward/hooks.h"
-#include "model/model.h"
+#include "model/loaded_checkpoint.h"
 
 namespace qkscope::python {
 
@@ -24,7 +24,7 @@ class LoadedModel {
  public:
   LoadedModel(const std::string& folder, const LoadOptions& options);
 
-  const Model& model() const { return model_; }
+  const LoadedCheckpoint& model() const { return model_; }
   const BackendOptions& options() const { return options_; }
 
   // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
@@ -35,7 +35,7 @@ class LoadedModel {
   void run(const Batch& batch, Observer& observer);
 
  private:
-  Model model_;
+  LoadedCheckpoint model_;
   BackendOptions options_;
   bool holds_;
   // On CUDA, where weights and buffers are there once. On the CPU each pass makes its own.

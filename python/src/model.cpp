@@ -6,8 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
-#include "backend/device.h"
 #include "bind.h"
+#include "device/device.h"
 #include "device_array.h"
 #include "hook_runner.h"
 #include "hub/fetch.h"
@@ -35,8 +35,8 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
-               const Rows& rows) {
+void check_run(const LoadedCheckpoint& model, const Batch& batch,
+               const std::vector<HookPoint>& points, const Rows& rows) {
   check_batch(batch, model.config);
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
   check_score_size(model.config, points, queries, batch.longest(), "positions=");

@@ -3,16 +3,14 @@
 
 #include "bind.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/thread_pool.h"
-#include "core/version.h"
+#include "qkscope/version.h"
 
 namespace nb = nanobind;
 
 NB_MODULE(_engine, module) {
   using namespace qkscope;
-  set_up_logging(Verbosity::normal);
-  module.attr("__version__") = kVersion;
+  module.attr("__version__") = version_string();
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =
       "Everything qkscope complains about: what was found, what was expected, what to do.";

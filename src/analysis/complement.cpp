@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "analysis/plane_units.h"
-#include "analysis/step_maximum.h"
+#include "analysis/kernels/plane_units.h"
+#include "numerics/step_maximum.h"
 
 namespace qkscope {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/correlation.h"
-#include "analysis/rows.h"
+#include "analysis/moments.h"
+#include "numerics/correlation.h"
 
 namespace qkscope {
 

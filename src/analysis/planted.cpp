@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "analysis/random.h"
 #include "core/convert.h"
 #include "core/error.h"
+#include "numerics/random.h"
 
 namespace qkscope {
 namespace {

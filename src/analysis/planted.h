@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "analysis/rows.h"
+#include "analysis/moments.h"
 
 namespace qkscope {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "analysis/normality.h"
-#include "analysis/pair_tables.h"
+#include "analysis/kernels/pair_tables.h"
+#include "numerics/normality.h"
 
 namespace qkscope {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "analysis/query_model.h"
-#include "analysis/rows.h"
+#include "analysis/kernels/query_model.h"
+#include "analysis/moments.h"
 
 namespace qkscope {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "analysis/complement.h"
-#include "analysis/correlation.h"
+#include "numerics/correlation.h"
 
 namespace qkscope {
 namespace {

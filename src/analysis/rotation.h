@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/frequency_search.h"
-#include "analysis/rows.h"
+#include "analysis/moments.h"
+#include "numerics/frequency_search.h"
 
 namespace qkscope {
 

@@ -9,15 +9,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "capture/card.h"
 #include "capture/part_cursor.h"
+#include "capture/position_sampler.h"
+#include "captures/dataset_card.h"
+#include "captures/examples_writer.h"
+#include "captures/head_writer.h"
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/output_file.h"
 #include "core/progress.h"
 #include "core/thread_pool.h"
-#include "dataset/examples_writer.h"
-#include "dataset/head_writer.h"
+#include "io/folder.h"
+#include "io/output_file.h"
 
 namespace qkscope {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "capture/data_root.h"
-#include "capture/journal.h"
+#include "captures/data_root.h"
+#include "captures/journal.h"
 
 namespace qkscope {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/error.h"
+
 namespace qkscope {
 
 CaptureObserver::CaptureObserver(const CapturePlan& plan, const PreparedBatch& prepared,
@@ -21,7 +23,7 @@ bool CaptureObserver::wants(HookPoint point) const {
   return group < prepared_.samples.size() && !prepared_.samples[group].rows.empty();
 }
 
-Choice CaptureObserver::choice(HookPoint point) const {
+Selection CaptureObserver::selection(HookPoint point) const {
   const auto group = group_of(point);
   return {.rows = prepared_.samples[group].rows, .heads = plan_.manifest.groups[group].heads};
 }

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/plan.h"
+#include "capture/capture_plan.h"
 #include "capture/prepared_batch.h"
-#include "capture/segment.h"
+#include "captures/segment.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -18,7 +18,7 @@ class CaptureObserver : public Observer {
                   std::size_t first);
 
   bool wants(HookPoint point) const override;
-  Choice choice(HookPoint point) const override;
+  Selection selection(HookPoint point) const override;
   // activation: (sampled rows, chosen heads, head_dim)
   void see(HookPoint point, ConstTensorView activation) override;
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend/device.h"
-#include "backend/memory.h"
 #include "core/thread_pool.h"
+#include "device/device.h"
+#include "device/memory_plan.h"
 
 namespace qkscope {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "capture/capture_plan.h"
 #include "capture/example_source.h"
-#include "capture/plan.h"
 
 namespace qkscope {
 

@@ -6,17 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "capture/plan.h"
-#include "capture/segment.h"
-#include "corpus/corpus.h"
+#include "capture/capture_plan.h"
+#include "captures/segment.h"
+#include "qkscope/captures.h"
+#include "texts/corpus.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qkscope {
-
-struct Shard {
-  std::int64_t index = 0;
-  std::int64_t count = 1;
-};
 
 struct Example {
   ExampleRecord record;

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "capture/python_random.h"
 #include "core/error.h"
+#include "numerics/python_random.h"
 
 namespace qkscope {
 namespace {

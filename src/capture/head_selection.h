@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "core/json.h"
-#include "model/config.h"
+#include "io/json.h"
+#include "model/model_config.h"
 
 namespace qkscope {
 

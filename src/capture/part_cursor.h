@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "capture/journal.h"
-#include "capture/segment.h"
+#include "captures/journal.h"
+#include "captures/segment.h"
 
 namespace qkscope {
 

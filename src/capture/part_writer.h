@@ -7,10 +7,10 @@
 #include <future>
 #include <memory>
 
-#include "backend/backend.h"
-#include "capture/journal.h"
-#include "capture/plan.h"
+#include "capture/capture_plan.h"
 #include "capture/prepared_batch.h"
+#include "captures/journal.h"
+#include "device/backend.h"
 
 namespace qkscope {
 

@@ -60,18 +60,6 @@ void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed
 
 }  // namespace
 
-std::string_view sampler_type_name(SamplerType type) {
-  switch (type) {
-    case SamplerType::log_uniform:
-      return "log_uniform";
-    case SamplerType::uniform:
-      return "uniform";
-    case SamplerType::all:
-      return "all";
-  }
-  return "";
-}
-
 std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind) {
   std::uint64_t seed = 0x243F6A8885A308D3ull;
   seed = fold(seed, mix(static_cast<std::uint64_t>(example_key)));

@@ -2,22 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <vector>
 
+#include "captures/sampler_options.h"
+
 namespace qkscope {
-
-enum class SamplerType { log_uniform, uniform, all };
-
-std::string_view sampler_type_name(SamplerType type);
-
-struct SamplerOptions {
-  SamplerType type = SamplerType::log_uniform;
-  double base_rate = 1.0;
-  std::int64_t min_bucket_size = 128;
-  std::optional<std::int64_t> max_rows;  // of one example, layer and kind
-};
 
 // The seed of the mask of one example, layer and kind ('q' or 'k').
 std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char kind);

@@ -10,11 +10,11 @@ GroupSample draw(const PreparedBatch& prepared, const HeadGroup& group,
   GroupSample sample;
   for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
     const auto& example = prepared.examples[prepared.sequence[s]];
-    const auto& segment = prepared.batch.segments[s];
+    const auto& sequence = prepared.batch.sequences[s];
     const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
-    for (const auto position : sampler.sample(seed, segment.length)) {
+    for (const auto position : sampler.sample(seed, sequence.length)) {
       sample.positions.push_back(position);
-      sample.rows.push_back(segment.begin + position);
+      sample.rows.push_back(sequence.begin + position);
     }
     sample.ends.push_back(sample.positions.size());
   }

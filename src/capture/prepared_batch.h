@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/batch.h"
+#include "capture/capture_plan.h"
 #include "capture/example_source.h"
-#include "capture/plan.h"
+#include "device/batch.h"
 
 namespace qkscope {
 

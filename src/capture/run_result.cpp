@@ -1,4 +1,4 @@
-#include "capture/run.h"
+#include "capture/capture_run.h"
 
 namespace qkscope {
 

@@ -6,10 +6,12 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "checkpoint/weight_index.h"
 #include "core/error.h"
-#include "core/folder.h"
 #include "core/text.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
-#include "core/json.h"
-#include "core/tensor.h"
+#include "io/json.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

@@ -3,7 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
-#include "core/folder.h"
+#include "io/folder.h"
 
 namespace qkscope {
 

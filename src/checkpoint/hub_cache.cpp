@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/mapped_file.h"
-#include "core/tensor.h"
+#include "io/mapped_file.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

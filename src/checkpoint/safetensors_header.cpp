@@ -6,10 +6,13 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "checkpoint/safetensors.h"
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

@@ -3,10 +3,11 @@
 #include <array>
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "core/output_file.h"
 #include "core/text.h"
+#include "io/json.h"
+#include "io/output_file.h"
 
 namespace qkscope {
 namespace {

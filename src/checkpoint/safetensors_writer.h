@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

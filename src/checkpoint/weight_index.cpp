@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

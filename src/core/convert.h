@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -27,8 +26,5 @@ float to_float(Fp8E4m3 value);  // E4M3FN: no infinities, 0x7f and 0xff are NaN
 
 // Widens `source` (any floating type, contiguous) into as many floats.
 void widen(ConstTensorView source, std::span<float> destination);
-
-// An owning float32 copy of a floating tensor, contiguous.
-Tensor to_float32(ConstTensorView source);
 
 }  // namespace qkscope

@@ -1,25 +1,41 @@
 #include "core/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <atomic>
+#include <memory>
 
 namespace qkscope {
+namespace {
 
-void set_up_logging(Verbosity verbosity) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "qkscope", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  logger->set_pattern("%^%l%$: %v");
-  switch (verbosity) {
-    case Verbosity::quiet:
-      logger->set_level(spdlog::level::err);
-      break;
-    case Verbosity::normal:
-      logger->set_level(spdlog::level::info);
-      break;
-    case Verbosity::verbose:
-      logger->set_level(spdlog::level::debug);
-      break;
+struct Listener {
+  LogCallback callback;
+  LogLevel least;
+};
+
+// Never destroyed: threads may still speak while the process ends.
+std::atomic<std::shared_ptr<const Listener>>& listener() {
+  static auto* slot = new std::atomic<std::shared_ptr<const Listener>>();
+  return *slot;
+}
+
+}  // namespace
+
+void set_log_callback(LogCallback callback, LogLevel least) {
+  listener() =
+      callback ? std::make_shared<const Listener>(Listener{std::move(callback), least}) : nullptr;
+}
+
+bool log::wanted(LogLevel level) {
+  const auto current = listener().load();
+  return current && level >= current->least;
+}
+
+void log::write(LogLevel level, const std::string& message) {
+  const auto current = listener().load();
+  if (!current) return;
+  try {
+    current->callback(level, message);
+  } catch (...) {  // whoever listens cannot stop the work
   }
-  spdlog::set_default_logger(std::move(logger));
 }
 
 }  // namespace qkscope

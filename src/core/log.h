@@ -1,15 +1,38 @@
-// Logging to standard error through spdlog; results go to standard output, never through here.
+// Messages to whoever listens (qkscope/log.h); results never go through here.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <string>
+#include <utility>
 
-namespace qkscope {
+#include <fmt/core.h>
 
-enum class Verbosity { quiet, normal, verbose };
+#include "qkscope/log.h"
 
-// quiet: errors only; normal: also warnings and information; verbose: also debug lines.
-void set_up_logging(Verbosity verbosity);
+namespace qkscope::log {
 
-namespace log = spdlog;
+bool wanted(LogLevel level);
+void write(LogLevel level, const std::string& message);
 
-}  // namespace qkscope
+template <typename... Args>
+void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (wanted(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::debug, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::info, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::warning, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::error, format, std::forward<Args>(args)...);
+}
+
+}  // namespace qkscope::log

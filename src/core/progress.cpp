@@ -1,15 +1,19 @@
 #include "core/progress.h"
 
+#include <atomic>
 #include <cmath>
 
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "qkscope/log.h"
 
 namespace qkscope {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
+std::atomic<std::FILE*> output = nullptr;
 }  // namespace
 
 std::string format_duration(double seconds) {
@@ -19,11 +23,16 @@ std::string format_duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+void set_progress_output(std::FILE* out) {
+  output = out;
+}
+
 Progress::Progress(Options options)
-    : options_(std::move(options)),
-      terminal_(isatty(fileno(options_.out)) != 0),
-      start_(Clock::now()),
-      printed_(start_) {}
+    : options_(std::move(options)), start_(Clock::now()), printed_(start_) {
+  if (options_.out == nullptr) options_.out = output;
+  if (options_.out == nullptr) options_.quiet = true;
+  terminal_ = !options_.quiet && isatty(fileno(options_.out)) != 0;
+}
 
 Progress::~Progress() {
   finish();

@@ -16,7 +16,7 @@ class Progress {
     std::int64_t total = 0;   // 0: not known
     std::int64_t before = 0;  // of the total, done before this run: they say nothing about its pace
     bool quiet = false;       // prints nothing
-    std::FILE* out = stderr;
+    std::FILE* out = nullptr;  // null: where the program wants progress (qkscope/log.h)
   };
 
   explicit Progress(Options options);
@@ -34,7 +34,7 @@ class Progress {
   void print(bool last);
 
   Options options_;
-  bool terminal_;
+  bool terminal_ = false;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point printed_;
   std::int64_t done_ = 0;

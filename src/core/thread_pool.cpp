@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
 #include <sched.h>
 
 namespace qkscope {
@@ -103,26 +104,48 @@ class Pool {
   bool stopping_ = false;
 };
 
-std::mutex pool_mutex;
+// The pool and who may replace it. A child process has no worker threads: after fork it leaves what
+// it inherited where it is and makes a pool of the same size when it needs one.
+struct Slot {
+  std::mutex mutex;
+  std::shared_ptr<Pool> pool;
+  int wanted = 0;  // threads; 0: one per core
 
-std::shared_ptr<Pool>& pool_slot() {
-  static std::shared_ptr<Pool> pool;
-  return pool;
+  Slot();
+};
+
+Slot& slot() {
+  static auto* slot =
+      new Slot;  // never destroyed: a thread may still compute while the process ends
+  return *slot;
+}
+
+Slot::Slot() {
+  pthread_atfork([] { slot().mutex.lock(); }, [] { slot().mutex.unlock(); },
+                 [] {
+                   auto& inherited = slot();
+                   new std::shared_ptr<Pool>(std::move(inherited.pool));  // not ours to destroy
+                   inherited.mutex.unlock();
+                   inside_parallel_for = false;
+                 });
 }
 
 std::shared_ptr<Pool> pool() {
-  const std::lock_guard lock(pool_mutex);
-  auto& slot = pool_slot();
-  if (!slot) slot = std::make_shared<Pool>(cores_available());
-  return slot;
+  auto& current = slot();
+  const std::lock_guard lock(current.mutex);
+  if (!current.pool)
+    current.pool = std::make_shared<Pool>(current.wanted > 0 ? current.wanted : cores_available());
+  return current.pool;
 }
 
 }  // namespace
 
 void set_thread_count(int count) {
   auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
-  const std::lock_guard lock(pool_mutex);
-  pool_slot().swap(replacement);
+  auto& current = slot();
+  const std::lock_guard lock(current.mutex);
+  current.wanted = count;
+  current.pool.swap(replacement);
 }
 
 int thread_count() {

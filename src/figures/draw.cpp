@@ -5,17 +5,18 @@
 #include <filesystem>
 #include <mutex>
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/output_file.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "figures/figure.h"
 #include "figures/gnuplot.h"
 #include "figures/report.h"
+#include "io/folder.h"
+#include "io/output_file.h"
 
 namespace qkscope {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "dataset/table.h"
 #include "figures/results.h"
+#include "tables/table.h"
 
 namespace qkscope {
 

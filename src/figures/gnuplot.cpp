@@ -11,8 +11,8 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/mapped_file.h"
 #include "figures/style.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "core/base64.h"
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/json.h"
-#include "core/mapped_file.h"
-#include "core/version.h"
 #include "figures/report_data.h"
 #include "figures/style.h"
+#include "io/folder.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 
@@ -116,7 +116,7 @@ std::string filled(std::string_view page,
 std::string report_page(const ReportInput& input) {
   ReportHeads heads = report_heads(input.results);
   const Json data = {{"title", title_of(input.results)},
-                     {"version", kVersion},
+                     {"version", version_string()},
                      {"runs", report_runs(input.results)},
                      {"figures", figures_of(input)},
                      {"left_out", input.left_out},

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/json.h"
 #include "figures/results.h"
+#include "io/json.h"
 
 namespace qkscope {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
 #include "figures/results.h"
+#include "io/json.h"
 
 namespace qkscope {
 

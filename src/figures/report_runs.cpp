@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "core/folder.h"
 #include "figures/report_data.h"
+#include "io/folder.h"
 
 namespace qkscope {
 

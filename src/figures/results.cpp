@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/folder.h"
-#include "dataset/table_reader.h"
+#include "io/folder.h"
+#include "tables/table_reader.h"
 
 namespace qkscope {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dataset/table.h"
+#include "tables/table.h"
 
 namespace qkscope {
 

@@ -19,7 +19,7 @@ bool Collector::wants(HookPoint point) const {
   return std::find(points_.begin(), points_.end(), point) != points_.end();
 }
 
-Choice Collector::choice(HookPoint point) const {
+Selection Collector::selection(HookPoint point) const {
   if (is_square(point.stage)) return {};  // computed at the kept rows only
   return {.rows = rows_, .heads = {}};
 }

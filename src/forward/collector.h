@@ -20,7 +20,7 @@ class Collector : public Observer {
       : points_(std::move(points)), rows_(std::move(rows)) {}
 
   bool wants(HookPoint point) const override;
-  Choice choice(HookPoint point) const override;
+  Selection selection(HookPoint point) const override;
   void see(HookPoint point, ConstTensorView activation) override;
   std::span<const std::int64_t> score_rows() const override { return rows_; }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "forward/plan.h"
+#include "forward/pass_plan.h"
 
 namespace qkscope {
 namespace {
@@ -167,12 +167,12 @@ class Run {
     else if (observer_.edits(point))
       backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
     else
-      backend_.read(buffer, observer_.choice(point),
+      backend_.read(buffer, observer_.selection(point),
                     [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
   }
 
   void hold(HookPoint point, Buffer buffer) {
-    const auto held = backend_.copy(buffer, observer_.choice(point));
+    const auto held = backend_.copy(buffer, observer_.selection(point));
     if (observer_.hold(point, held)) {
       QKSCOPE_ASSERT(observer_.edits(point));
       backend_.put(buffer, held);
@@ -192,14 +192,14 @@ class Run {
     Tensor pattern;  // (n_heads, rows, keys) or empty
     bool edited = false;
 
-    RowScores views() const { return {rows, scores, pattern, edited}; }
+    RowScores views() { return {rows, scores, pattern, edited}; }
   };
 
   Backend& backend_;
   const ModelConfig& config_;
   const Batch& batch_;
   Observer& observer_;
-  Plan plan_;
+  PassPlan plan_;
   ShownScores shown_;
 };
 
@@ -210,7 +210,7 @@ void forward(Backend& backend, const Batch& batch, Observer& observer) {
   Run(backend, batch, observer).run();
 }
 
-void forward(const Model& model, const Batch& batch, Observer& observer) {
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer) {
   forward(*make_backend(model), batch, observer);
 }
 

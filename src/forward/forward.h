@@ -1,7 +1,7 @@
 // The forward pass: whole sequences go through the network layer by layer.
 #pragma once
 
-#include "backend/backend.h"
+#include "device/backend.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -12,6 +12,6 @@ namespace qkscope {
 void forward(Backend& backend, const Batch& batch, Observer& observer);
 
 // The same on the CPU.
-void forward(const Model& model, const Batch& batch, Observer& observer);
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer);
 
 }  // namespace qkscope

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/choice.h"
-#include "core/tensor.h"
-#include "model/config.h"
+#include "device/selection.h"
+#include "model/model_config.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -68,7 +68,7 @@ class Observer {
 
   // The rows and heads of a wanted point that see() gets, ascending; by default all. Must stay as
   // they are during the pass. The end of the network then runs for the chosen rows alone.
-  virtual Choice choice(HookPoint) const { return {}; }
+  virtual Selection selection(HookPoint) const { return {}; }
 
   // Called once per wanted point, in the order of firing, on the calling thread. The tensor is
   // borrowed: it is overwritten when this returns. Shapes as in docs/hooks.md, all float32, of the
@@ -87,7 +87,7 @@ class Observer {
 
   // The tensor is the observer's to keep and lies where the backend computes. True: the pass goes
   // on with what it holds now; only where edits() says so.
-  virtual bool hold(HookPoint, const HeldTensor&) { return false; }
+  virtual bool hold(HookPoint, const ActivationCopy&) { return false; }
 
   // The rows whose attention scores and pattern are shown; empty: every row, the full square.
   virtual std::span<const std::int64_t> score_rows() const { return {}; }

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/folder.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "hub/backoff.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/folder.h"
 #include "core/text.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
 
 namespace qkscope {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "core/file_lock.h"
 #include "hub/remote_tree.h"
+#include "io/file_lock.h"
 
 namespace qkscope {
 

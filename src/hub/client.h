@@ -5,9 +5,9 @@
 #include <string>
 
 #include "checkpoint/hub_cache.h"
-#include "core/json.h"
 #include "hub/http.h"
 #include "hub/settings.h"
+#include "io/json.h"
 
 namespace qkscope {
 

@@ -3,7 +3,7 @@
 #include <openssl/evp.h>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 

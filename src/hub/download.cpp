@@ -5,10 +5,10 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/folder.h"
 #include "core/text.h"
 #include "hub/blob_download.h"
 #include "hub/transfer.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {

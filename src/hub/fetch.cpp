@@ -4,15 +4,17 @@
 #include <iterator>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
-#include "core/folder.h"
 #include "core/log.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
-#include "corpus/split_files.h"
 #include "hub/download.h"
 #include "hub/file_choice.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
+#include "texts/split_files.h"
 
 namespace qkscope {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "checkpoint/hub_id.h"
-#include "corpus/corpus.h"
+#include "texts/corpus.h"
 
 namespace qkscope {
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "checkpoint/weight_index.h"
 #include "core/error.h"
-#include "corpus/split_files.h"
+#include "texts/split_files.h"
 
 namespace qkscope {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "corpus/corpus.h"
+#include "texts/corpus.h"
 
 namespace qkscope {
 

@@ -11,8 +11,8 @@
 #include <curl/curl.h>
 
 #include "core/error.h"
-#include "core/version.h"
 #include "hub/http.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
@@ -206,7 +206,7 @@ bool may_pass(CURLcode code) {
 HttpResponse exchange(const HttpRequest& request) {
   Exchange state{.request = request, .handle = thread_handle()};
   const auto address = request.url.to_string();
-  const auto agent = fmt::format("qkscope/{}", kVersion);
+  const auto agent = fmt::format("qkscope/{}", version_string());
   curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
   curl_easy_setopt(state.handle, CURLOPT_USERAGENT, agent.c_str());
   set_safety(state.handle, request);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/output_file.h"
 #include "core/text.h"
+#include "io/folder.h"
+#include "io/output_file.h"
 
 namespace qkscope {
 namespace {

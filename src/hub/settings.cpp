@@ -6,9 +6,9 @@
 
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {

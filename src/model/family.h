@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "model/config.h"
 #include "model/config_reader.h"
+#include "model/model_config.h"
 
 namespace qkscope {
 

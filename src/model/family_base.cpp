@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "model/family.h"
+#include "model/rope_reader.h"
 
 namespace qkscope {
 

@@ -9,7 +9,7 @@ namespace qkscope {
 namespace {
 
 // Column i of `matrix` (out, in) times norm[i], as a tensor that the model then owns.
-void fold_into(WeightMatrix& matrix, std::span<const float> norm, Model& model) {
+void fold_into(WeightMatrix& matrix, std::span<const float> norm, LoadedCheckpoint& model) {
   Tensor folded = to_float32(matrix.values);
   const auto in = folded.dim(1);
   float* values = folded.data<float>();
@@ -28,7 +28,7 @@ void become_one(std::vector<float>& norm) {
 
 }  // namespace
 
-void fold_norms(Model& model) {
+void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
     if (layer.input_norm.empty()) continue;  // a cross-attention layer
     for (auto* linear : {&layer.q, &layer.k, &layer.v})

@@ -1,7 +1,7 @@
 // Norm weights moved into the matrices that read the normalised vectors.
 #pragma once
 
-#include "model/model.h"
+#include "model/loaded_checkpoint.h"
 
 namespace qkscope {
 
@@ -9,6 +9,6 @@ namespace qkscope {
 // gate, up and the output embedding carry their weights, in float32 of their own. The model
 // computes the same up to rounding. Norms on q and k and on what a block adds have no matrix after
 // them and stay.
-void fold_norms(Model& model);
+void fold_norms(LoadedCheckpoint& model);
 
 }  // namespace qkscope

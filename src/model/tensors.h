@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
-#include "model/config.h"
+#include "model/model_config.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

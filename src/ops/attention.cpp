@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 #include "ops/vector_math.h"
@@ -22,10 +23,10 @@ constexpr std::int64_t kRowsPerBlock = 192;
 // first + r / group of head r % group.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionInput& input, const Segment& segment, std::int64_t kv_head,
+  QueryBlock(const AttentionInput& input, const Sequence& sequence, std::int64_t kv_head,
              std::int64_t first, std::int64_t queries)
       : input_(input),
-        segment_(segment),
+        sequence_(sequence),
         kv_head_(kv_head),
         first_(first),
         queries_(queries),
@@ -59,7 +60,7 @@ class QueryBlock {
   }
 
   std::int64_t position(std::int64_t query) const {
-    return row_of_query(query, input_.queries) - segment_.begin;
+    return row_of_query(query, input_.queries) - sequence_.begin;
   }
 
   std::int64_t offset_of(std::int64_t row) const {  // in q and z
@@ -91,7 +92,7 @@ class QueryBlock {
   void attend(std::int64_t first_key, std::int64_t keys) {
     auto& s = scratch();
     const auto stride = input_.k.dim(1) * d_;
-    const auto offset = (segment_.begin + first_key) * stride + kv_head_ * d_;
+    const auto offset = (sequence_.begin + first_key) * stride + kv_head_ * d_;
     gemm::pack(gemm::RightColumns{input_.k.data<float>() + offset, stride, keys, d_},
                s.packed_keys.data());
     gemm::multiply({s.packed_q.data(), s.packed_keys.data(), rows_, keys, d_}, false,
@@ -141,7 +142,7 @@ class QueryBlock {
   }
 
   const AttentionInput& input_;
-  const Segment& segment_;
+  const Sequence& sequence_;
   std::int64_t kv_head_;
   std::int64_t first_;
   std::int64_t queries_;
@@ -151,7 +152,7 @@ class QueryBlock {
 };
 
 struct BlockTask {
-  const Segment* segment;
+  const Sequence* sequence;
   std::int64_t kv_head;
   std::int64_t first;
   std::int64_t queries;
@@ -166,17 +167,17 @@ void attention(const AttentionInput& input, TensorView z) {
   const auto group = input.q.dim(1) / input.k.dim(1);
   const auto per_block = std::max<std::int64_t>(16, kRowsPerBlock / group);
   std::vector<BlockTask> tasks;
-  for (const auto& segment : input.segments) {
-    const auto [begin, end] = queries_of(segment, input.queries);
+  for (const auto& sequence : input.sequences) {
+    const auto [begin, end] = queries_of(sequence, input.queries);
     for (auto first = begin; first < end; first += per_block)
       for (std::int64_t head = 0; head < input.k.dim(1); ++head)
-        tasks.push_back({&segment, head, first, std::min(per_block, end - first)});
+        tasks.push_back({&sequence, head, first, std::min(per_block, end - first)});
   }
   // The last blocks see the most keys: they go first, so that no thread is left with a long one.
   std::reverse(tasks.begin(), tasks.end());
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
     const auto& task = tasks[static_cast<std::size_t>(index)];
-    QueryBlock(input, *task.segment, task.kv_head, task.first, task.queries).run(z);
+    QueryBlock(input, *task.sequence, task.kv_head, task.first, task.queries).run(z);
   });
 }
 

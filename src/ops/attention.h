@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "core/tensor.h"
-#include "ops/segment.h"
+#include "ops/sequence.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -12,7 +12,7 @@ struct AttentionInput {
   ConstTensorView q;  // (queries, n_heads, d_head)
   ConstTensorView k;  // (rows, n_kv_heads, d_head)
   ConstTensorView v;  // (rows, n_kv_heads, d_head)
-  std::span<const Segment> segments;
+  std::span<const Sequence> sequences;
   std::span<const std::int64_t> queries = {};  // the row of each query, ascending; empty: all rows
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it

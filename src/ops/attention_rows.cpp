@@ -11,18 +11,18 @@
 namespace qkscope {
 namespace {
 
-const Segment& segment_of(std::span<const Segment> segments, std::int64_t row) {
+const Sequence& sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
-      std::upper_bound(segments.begin(), segments.end(), row,
-                       [](std::int64_t value, const Segment& s) { return value < s.begin; });
+      std::upper_bound(sequences.begin(), sequences.end(), row,
+                       [](std::int64_t value, const Sequence& s) { return value < s.begin; });
   return *(after - 1);
 }
 
-// One row of scores against all keys of its segment; returns the visible range [begin, end).
+// One row of scores against all keys of its sequence; returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
-  const auto& segment = segment_of(input.segments, row);
-  const auto position = row - segment.begin;
+  const auto& sequence = sequence_of(input.sequences, row);
+  const auto position = row - sequence.begin;
   const auto d = input.q.dim(2);
   const auto n_kv = input.k.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
@@ -30,7 +30,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   const auto begin = first_visible_key(position, input.window);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   for (auto key = begin; key <= position; ++key) {
-    const float* k = input.k.data<float>() + ((segment.begin + key) * n_kv + kv_head) * d;
+    const float* k = input.k.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
     scores[static_cast<std::size_t>(key)] =
         input.scale * lane_sum(d, [&](std::int64_t i) { return q[i] * k[i]; });
   }
@@ -102,16 +102,16 @@ class EditedRow {
 
 void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                      std::span<const float> pattern, TensorView z) {
-  const auto& segment = segment_of(input.segments, row);
+  const auto& sequence = sequence_of(input.sequences, row);
   const auto d = input.v.dim(2);
   const auto n_kv = input.v.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   float* out = z.data<float>() + (row * z.dim(1) + head) * d;
   std::fill(out, out + d, 0.0f);
-  for (std::int64_t key = 0; key < segment.length; ++key) {
+  for (std::int64_t key = 0; key < sequence.length; ++key) {
     const float weight = pattern[static_cast<std::size_t>(key)];
     if (weight == 0.0f) continue;
-    const float* v = input.v.data<float>() + ((segment.begin + key) * n_kv + kv_head) * d;
+    const float* v = input.v.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
     for (std::int64_t i = 0; i < d; ++i) out[i] += weight * v[i];
   }
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {
@@ -29,13 +30,13 @@ void soft_cap(TensorView logits, double cap) {
   });
 }
 
-void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments,
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries) {
   const auto width = q.dim(1) * q.dim(2);
-  for (const auto& segment : segments) {
-    const auto [first, end] = queries_of(segment, queries);
+  for (const auto& sequence : sequences) {
+    const auto [first, end] = queries_of(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
-      const auto position = row_of_query(first + i, queries) - segment.begin;
+      const auto position = row_of_query(first + i, queries) - sequence.begin;
       const auto turns = static_cast<float>(position / scaling.original_max);
       const float factor = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
       float* row = q.data<float>() + (first + i) * width;

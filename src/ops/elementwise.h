@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "core/tensor.h"
-#include "model/config.h"
-#include "ops/segment.h"
+#include "ops/sequence.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -17,7 +17,7 @@ void soft_cap(TensorView logits, double cap);
 
 // q (queries, heads, d_head) of position p times 1 + beta ln(1 + floor(p / original_max)).
 // `queries` gives the row of each query, ascending; empty: all rows.
-void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Segment> segments,
+void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Sequence> sequences,
                    std::span<const std::int64_t> queries = {});
 
 }  // namespace qkscope

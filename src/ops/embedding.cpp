@@ -1,6 +1,7 @@
 #include "ops/embedding.h"
 
 #include "core/convert.h"
+#include "core/error.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "core/tensor.h"
-#include "model/weights.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

@@ -1,8 +1,8 @@
 // The gate of the MLP: out = activation(gate) * up.
 #pragma once
 
-#include "core/tensor.h"
-#include "model/config.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

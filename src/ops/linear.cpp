@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/convert.h"
+#include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 

@@ -1,8 +1,8 @@
 // y = x Wᵀ + b, float32 arithmetic, weights in their stored type.
 #pragma once
 
-#include "core/tensor.h"
-#include "model/weights.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

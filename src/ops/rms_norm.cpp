@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/vector_math.h"
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

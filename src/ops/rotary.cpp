@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {
@@ -29,16 +30,16 @@ void turn_pairs(float* x, const float* cos, const float* sin, std::int64_t half)
 
 }  // namespace
 
-RotaryTable rotary_table(const RopeConfig& rope, std::span<const Segment> segments) {
+RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences) {
   const auto half = rope.dim / 2;
-  const auto rows = segments.empty() ? 0 : segments.back().begin + segments.back().length;
+  const auto rows = sequences.empty() ? 0 : sequences.back().begin + sequences.back().length;
   RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
-  for (const auto& segment : segments) {
-    const auto frequencies = rope_frequencies(rope, segment.length);
-    parallel_ranges(segment.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+  for (const auto& sequence : sequences) {
+    const auto frequencies = rope_frequencies(rope, sequence.length);
+    parallel_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
       for (auto position = first; position < end; ++position)
         for (std::int64_t i = 0; i < half; ++i) {
-          const auto at = (segment.begin + position) * half + i;
+          const auto at = (sequence.begin + position) * half + i;
           const float angle =
               static_cast<float>(position) * frequencies.inverse[static_cast<std::size_t>(i)];
           table.cos.data<float>()[at] = std::cos(angle) * frequencies.attention_factor;

@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "core/tensor.h"
-#include "model/rope.h"
-#include "ops/segment.h"
+#include "ops/sequence.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 
@@ -14,9 +14,9 @@ struct RotaryTable {
   Tensor sin;  // (rows, dim / 2), attention factor included
 };
 
-// Angles are float32 position times float32 inverse frequency; each segment has its own frequencies
-// where they depend on the length.
-RotaryTable rotary_table(const RopeConfig& rope, std::span<const Segment> segments);
+// Angles are float32 position times float32 inverse frequency; each sequence has its own
+// frequencies where they depend on the length.
+RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> sequences);
 
 // Turns the first dim components of every head of x (rows, heads, d_head) in place. Pairs are
 // (i, i + dim/2), or (2i, 2i+1) when interleaved.

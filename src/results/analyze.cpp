@@ -9,12 +9,13 @@
 
 #include <malloc.h>
 
-#include "analysis/random.h"
+#include "captures/head_reader.h"
+#include "captures/metadata_keys.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/progress.h"
 #include "core/thread_pool.h"
-#include "dataset/head_reader.h"
-#include "dataset/metadata_keys.h"
+#include "numerics/random.h"
 
 namespace qkscope {
 namespace {

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "captures/head_id.h"
+#include "captures/head_writer.h"
+#include "captures/metadata_keys.h"
+#include "captures/rope_info.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "core/output_file.h"
 #include "core/thread_pool.h"
-#include "core/version.h"
-#include "dataset/head_id.h"
-#include "dataset/head_writer.h"
-#include "dataset/metadata_keys.h"
-#include "dataset/rope_info.h"
+#include "io/json.h"
+#include "io/output_file.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
@@ -62,7 +62,7 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
                      {metadata::kStage, "post_rope"},
                      {metadata::kDtype, options.head.round_to_bf16 ? "bfloat16" : "float32"},
                      {metadata::kDevice, "cpu"},
-                     {metadata::kVersion, kVersion}};
+                     {metadata::kVersion, version_string()}};
   if (id.kind == HeadKind::query)
     result[metadata::kKeyHead] =
         std::to_string(id.head / (options.query_heads / options.key_heads));

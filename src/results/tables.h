@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "dataset/table.h"
 #include "results/analyze.h"
+#include "tables/table.h"
 
 namespace qkscope {
 

@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "core/blake2b.h"
-#include "core/folder.h"
 #include "core/log.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
 #include "core/thread_pool.h"
-#include "core/version.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
@@ -188,7 +188,7 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", options.data_root},
                   {"capture", run.capture},
-                  {"versions", {{"qkscope", kVersion}}},
+                  {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},
                   {"undefined", results.undefined}};

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/json.h"
+#include "io/json.h"
 #include "results/tables.h"
 
 namespace qkscope {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "io/json.h"
 #include "tokenizer/pattern.h"
 
 namespace qkscope {

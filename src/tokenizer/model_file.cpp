@@ -1,7 +1,7 @@
 #include "tokenizer/model_file.h"
 
 #include "core/error.h"
-#include "core/json.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "core/json.h"
+#include "io/json.h"
 #include "tokenizer/aligned_text.h"
 
 namespace qkscope {

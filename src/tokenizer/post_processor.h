@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "io/json.h"
 
 namespace qkscope {
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
 #include "core/text.h"
 #include "core/utf8.h"
+#include "io/mapped_file.h"
 #include "tokenizer/json_cursor.h"
 #include "tokenizer/model_file.h"
 

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/bucket_range.h"
-#include "analysis/fft.h"
-#include "analysis/frequency_search.h"
-#include "analysis/phase_table.h"
-#include "analysis/random.h"
-#include "analysis/step_maximum.h"
+#include "analysis/kernels/bucket_range.h"
+#include "numerics/fft.h"
+#include "numerics/frequency_search.h"
+#include "numerics/phase_table.h"
+#include "numerics/random.h"
+#include "numerics/step_maximum.h"
 #include "planted_rows.h"
 
 namespace qkscope {

@@ -3,11 +3,11 @@
 #include <cstdio>
 #include <vector>
 
-#include "analysis/correlation.h"
-#include "analysis/kolmogorov.h"
-#include "analysis/normal.h"
-#include "analysis/normality.h"
-#include "analysis/random.h"
+#include "numerics/correlation.h"
+#include "numerics/kolmogorov.h"
+#include "numerics/normal.h"
+#include "numerics/normality.h"
+#include "numerics/random.h"
 
 namespace {
 

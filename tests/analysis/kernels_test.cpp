@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/kolmogorov.h"
-#include "analysis/normal.h"
-#include "analysis/plane_units.h"
-#include "analysis/random.h"
-#include "analysis/spectrum.h"
+#include "analysis/kernels/plane_units.h"
+#include "numerics/kolmogorov.h"
+#include "numerics/normal.h"
+#include "numerics/random.h"
+#include "numerics/spectrum.h"
 #include "planted_rows.h"
 
 namespace qkscope {

@@ -1,8 +1,8 @@
 // Planted heads for tests, with everything the analyses take.
 #pragma once
 
+#include "analysis/moments.h"
 #include "analysis/planted.h"
-#include "analysis/rows.h"
 
 namespace qkscope {
 

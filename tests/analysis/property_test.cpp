@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "analysis/complement.h"
+#include "analysis/kernels/query_model.h"
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
-#include "analysis/query_model.h"
-#include "analysis/random.h"
 #include "analysis/rotation.h"
+#include "numerics/random.h"
 #include "planted_rows.h"
 
 namespace qkscope {

@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"
-#include "core/json.h"
-#include "core/mapped_file.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -1,8 +1,7 @@
 // The configuration: every key, its type and range, overrides, and what is said about mistakes.
-#include "capture/config.h"
-
 #include <gmock/gmock.h>
 
+#include "capture/capture_config.h"
 #include "capture_fixture.h"
 #include "core/error.h"
 

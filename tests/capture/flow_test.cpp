@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 
-#include "backend/cpu/cpu_backend.h"
 #include "capture/batch_reader.h"
+#include "capture/capture_run.h"
 #include "capture/part_writer.h"
-#include "capture/run.h"
 #include "capture_fixture.h"
 #include "core/error.h"
+#include "device/cpu/cpu_backend.h"
 
 namespace qkscope {
 namespace {
@@ -79,7 +79,7 @@ TEST_F(CaptureFlow, SamplesAreThoseOfEachDocumentAlone) {
         const auto seed = sampling_seed(record.key, group.layer, static_cast<char>(group.kind));
         for (const auto position : sampler.sample(seed, record.tokens)) {
           positions.push_back(position);
-          rows.push_back(batch.batch.segments[s].begin + position);
+          rows.push_back(batch.batch.sequences[s].begin + position);
         }
         EXPECT_EQ(sample.ends[s], positions.size());
       }

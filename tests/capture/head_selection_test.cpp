@@ -3,10 +3,10 @@
 
 #include <gmock/gmock.h>
 
-#include "capture/python_random.h"
 #include "capture_fixture.h"
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "numerics/python_random.h"
 
 namespace qkscope {
 namespace {

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "capture_fixture.h"
-#include "dataset/head_reader.h"
+#include "captures/head_reader.h"
 
 namespace qkscope {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "capture/position_sampler.h"
-#include "capture/python_random.h"
-#include "core/json.h"
+#include "io/json.h"
+#include "numerics/python_random.h"
 
 namespace qkscope {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/safetensors_writer.h"
-#include "core/output_file.h"
 #include "error_message.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
-#include "core/output_file.h"
 #include "error_message.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -115,9 +115,10 @@ TEST_F(HubCache, AModelWithoutOrganisation) {
 
 TEST_F(HubCache, AMissingModelSaysWhereAndHow) {
   make_model();
-  EXPECT_THAT(refusal("org/nmae"),
-              AllOf(HasSubstr("looked for " + folder_.file("models--org--nmae")),
-                    HasSubstr("(the cache holds org/name)"), HasSubstr("'qkscope download org/nmae'")));
+  EXPECT_THAT(
+      refusal("org/nmae"),
+      AllOf(HasSubstr("looked for " + folder_.file("models--org--nmae")),
+            HasSubstr("(the cache holds org/name)"), HasSubstr("'qkscope download org/nmae'")));
   EXPECT_THAT(refusal("org/other", "v1"), HasSubstr("'qkscope download org/other --revision v1'"));
 }
 

@@ -3,11 +3,12 @@
 #include <cmath>
 #include <filesystem>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint.h"
 #include "core/convert.h"
-#include "core/folder.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {

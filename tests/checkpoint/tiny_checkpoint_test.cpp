@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
 #include "python.h"
 #include "temporary_folder.h"
 

@@ -1,7 +1,7 @@
 // What holds for every command.
 #include <gmock/gmock.h>
 
-#include "core/version.h"
+#include "qkscope/version.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -10,7 +10,8 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Cli, VersionAndHelp) {
-  EXPECT_EQ(run_program("qkscope --version").out, std::string("qkscope ") + kVersion + "\n");
+  EXPECT_EQ(run_program("qkscope --version").out,
+            std::string("qkscope ") + version_string() + "\n");
   const auto help = run_program("qkscope --help");
   EXPECT_EQ(help.status, 0);
   for (const auto* command : {"dataset", "inspect", "trace", "tokenize"}) {

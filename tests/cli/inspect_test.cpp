@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "core/json.h"
+#include "io/json.h"
 #include "run_program.h"
 
 namespace qkscope {

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/mapped_file.h"
+#include "io/mapped_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

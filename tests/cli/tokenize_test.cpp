@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "core/json.h"
-#include "core/output_file.h"
+#include "io/json.h"
+#include "io/output_file.h"
 #include "run_program.h"
 
 namespace qkscope {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/safetensors.h"
-#include "core/output_file.h"
+#include "io/output_file.h"
 #include "run_program.h"
 
 namespace qkscope {

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+
 namespace qkscope {
 namespace {
 

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

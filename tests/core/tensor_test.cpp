@@ -1,8 +1,10 @@
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 #include <cstdint>
 
 #include <gtest/gtest.h>
+
+#include "core/error.h"
 
 namespace qkscope {
 namespace {

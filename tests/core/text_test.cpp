@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/json.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

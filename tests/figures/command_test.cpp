@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"
-#include "core/folder.h"
-#include "core/output_file.h"
+#include "io/folder.h"
+#include "io/output_file.h"
 #include "results/planted_capture.h"
 #include "temporary_folder.h"
 

@@ -2,9 +2,10 @@
 #include <cstring>
 #include <random>
 
-#include "backend/device.h"
-#include "core/json.h"
+#include "core/error.h"
+#include "device/device.h"
 #include "golden_case.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {
@@ -19,15 +20,16 @@ const char* const kFamilies[] = {"llama_gqa",    "llama_bias",  "mistral_window_
 #define NEEDS_A_CARD() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
 
-std::unique_ptr<Backend> on_card(const Model& model, DType dtype, std::int64_t memory = 0) {
+std::unique_ptr<Backend> on_card(const LoadedCheckpoint& model, DType dtype,
+                                 std::int64_t memory = 0) {
   return make_backend(model, {.device = kCard, .dtype = dtype, .device_memory = memory});
 }
 
-Model load(const std::string& name) {
+LoadedCheckpoint load(const std::string& name) {
   return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
 }
 
-Batch random_batch(const Model& model, const std::vector<std::int64_t>& lengths) {
+Batch random_batch(const LoadedCheckpoint& model, const std::vector<std::int64_t>& lengths) {
   Batch batch;
   for (const auto length : lengths) {
     std::mt19937 generator(static_cast<unsigned>(length));
@@ -250,8 +252,8 @@ class Untouched : public Recorder {
 class UntouchedOnCard : public Untouched {
  public:
   bool holds() const override { return true; }
-  bool hold(HookPoint point, const HeldTensor& activation) override {
-    const Tensor copy(activation.view.shape());
+  bool hold(HookPoint point, const ActivationCopy& activation) override {
+    Tensor copy(activation.view.shape());
     copy_values(copy, activation.view);
     see(point, copy);
     if (hook_name(point) == zeroed) {

@@ -33,13 +33,13 @@ class Editor : public Recorder {
   Change change_;
 };
 
-Model load(const std::string& name) {
+LoadedCheckpoint load(const std::string& name) {
   return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
 }
 
 constexpr std::int64_t kLength = 70;  // more than the windows of the tiny models
 
-Batch batch_for(const Model& model) {
+Batch batch_for(const LoadedCheckpoint& model) {
   std::vector<std::int32_t> ids(kLength);
   for (std::size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<std::int32_t>(i * 37 % static_cast<std::size_t>(model.config.vocab_size));
@@ -49,7 +49,7 @@ Batch batch_for(const Model& model) {
   return batch;
 }
 
-Recorder plain_run(const Model& model) {
+Recorder plain_run(const LoadedCheckpoint& model) {
   Recorder recorder([](const std::string&) { return true; });
   forward(model, batch_for(model), recorder);
   return recorder;
@@ -74,7 +74,7 @@ TEST_P(Edit, WritingBackWhatWasReadChangesNoBit) {
   const auto plain = plain_run(model);
   Editor editor([](const std::string&) { return true; },
                 [](TensorView activation) {
-                  const Tensor copy(activation.shape());
+                  Tensor copy(activation.shape());
                   std::memcpy(copy.view().bytes(), activation.bytes(), activation.size_bytes());
                   std::memset(activation.bytes(), 0, activation.size_bytes());
                   std::memcpy(activation.bytes(), copy.view().bytes(), activation.size_bytes());

@@ -58,8 +58,8 @@ inline std::vector<Case> golden_cases() {
   return found;
 }
 
-inline Model load_case(const Case& golden) {
-  Model model{Checkpoint::open(golden.folder), {}, {}};
+inline LoadedCheckpoint load_case(const Case& golden) {
+  LoadedCheckpoint model{Checkpoint::open(golden.folder), {}, {}};
   const auto path = golden.folder + "/" + golden.config;
   model.config = read_model_config(load_json(path), path);
   model.weights = bind_weights(model.config, model.checkpoint);

@@ -17,7 +17,7 @@ const char* const kFamilies[] = {"llama_gqa",    "llama_long",    "mistral_windo
                                  "smollm3_list", "mllama_text",   "gemma3_text",
                                  "glm4",         "rope_yarn",     "mistral3_fp8"};
 
-Model load(const std::string& name) {
+LoadedCheckpoint load(const std::string& name) {
   return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
 }
 
@@ -33,7 +33,7 @@ bool everything_but_squares(const std::string& name) {
   return !name.ends_with("hook_pattern") && !name.ends_with("hook_attn_scores");
 }
 
-Recorder run(const Model& model, const std::vector<std::vector<std::int32_t>>& sequences,
+Recorder run(const LoadedCheckpoint& model, const std::vector<std::vector<std::int32_t>>& sequences,
              const Recorder::Wanted& wanted = everything_but_squares) {
   Batch batch;
   for (const auto& sequence : sequences) batch.add(sequence);

@@ -19,7 +19,7 @@ class Recorder : public Observer {
       : wanted_(std::move(wanted)), score_rows_(std::move(score_rows)) {}
 
   bool wants(HookPoint point) const override { return wanted_(hook_name(point)); }
-  Choice choice(HookPoint) const override { return {.rows = looked_at, .heads = {}}; }
+  Selection selection(HookPoint) const override { return {.rows = looked_at, .heads = {}}; }
 
   void see(HookPoint point, ConstTensorView activation) override {
     Tensor copy(activation.shape());

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.h"
 #include "forward/forward.h"
+#include "io/json.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -29,7 +29,7 @@ double mean_nll(const Tensor& logits, const std::vector<std::int32_t>& ids) {
   return total / static_cast<double>(ids.size() - 1);
 }
 
-double nll_of(const Model& model, const std::vector<std::int32_t>& ids) {
+double nll_of(const LoadedCheckpoint& model, const std::vector<std::int32_t>& ids) {
   Batch batch;
   batch.add(ids);
   Recorder recorder([](const std::string& name) { return name == "logits"; });

@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "corpus/record_reader.h"
 #include "expect.h"
+#include "texts/record_reader.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/folder.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
 #include "core/text.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
 #include "mutate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

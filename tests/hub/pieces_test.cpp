@@ -1,11 +1,11 @@
 // The small parts that talking to the Hub is made of.
 #include <gmock/gmock.h>
 
-#include "core/output_file.h"
 #include "error_message.h"
 #include "hub/backoff.h"
 #include "hub/remote_tree.h"
 #include "hub/url.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -1,11 +1,10 @@
 // What config.json may say, family by family, and what it may not.
-#include "model/config.h"
-
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
 #include "model/family.h"
+#include "model/model_config.h"
 
 namespace qkscope {
 namespace {

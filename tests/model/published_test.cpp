@@ -7,7 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
-#include "model/config.h"
+#include "model/model_config.h"
 #include "model/tensors.h"
 
 namespace qkscope {

@@ -1,15 +1,14 @@
 // RoPE frequencies against what transformers computes, bit for bit
 // (tests/golden/rope_frequencies.json).
-#include "model/rope.h"
-
 #include <bit>
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/json.h"
-#include "model/power.h"
+#include "io/json.h"
+#include "model/rope_reader.h"
+#include "ops/power.h"
 
 namespace qkscope {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "checkpoint/safetensors_writer.h"
 #include "core/error.h"
-#include "core/output_file.h"
-#include "model/model.h"
+#include "io/output_file.h"
+#include "model/loaded_checkpoint.h"
 #include "model/tensors.h"
 #include "temporary_folder.h"
 

@@ -19,7 +19,7 @@ struct Qkv {
   Tensor q, k, v;
 };
 
-const std::vector<Segment> kSegments = {{0, 1}, {1, 300}, {301, 16}, {317, 257}};
+const std::vector<Sequence> kSequences = {{0, 1}, {1, 300}, {301, 16}, {317, 257}};
 constexpr std::int64_t kRows = 574;
 
 Qkv random_qkv(const Case& shape) {
@@ -29,15 +29,15 @@ Qkv random_qkv(const Case& shape) {
 }
 
 // Softmax attention of one query in float64, key by key; `weights` gets one entry per key position.
-std::vector<double> plain_row(const AttentionInput& input, const Segment& segment,
+std::vector<double> plain_row(const AttentionInput& input, const Sequence& sequence,
                               std::int64_t position, std::int64_t head,
                               std::vector<double>& weights) {
   const auto d = input.q.dim(2);
   const auto kv_head = head / (input.q.dim(1) / input.k.dim(1));
   const auto at = [&](ConstTensorView tensor, std::int64_t p, std::int64_t h) {
-    return tensor.data<float>() + ((segment.begin + p) * tensor.dim(1) + h) * d;
+    return tensor.data<float>() + ((sequence.begin + p) * tensor.dim(1) + h) * d;
   };
-  weights.assign(static_cast<std::size_t>(segment.length), 0.0);
+  weights.assign(static_cast<std::size_t>(sequence.length), 0.0);
   double total = 0.0;
   for (std::int64_t key = 0; key <= position; ++key) {
     if (input.window > 0 && position - key >= input.window) continue;
@@ -65,31 +65,31 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
   const AttentionInput input{.q = qkv.q,
                              .k = qkv.k,
                              .v = qkv.v,
-                             .segments = kSegments,
+                             .sequences = kSequences,
                              .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
                              .window = shape.window};
-  const Tensor z(qkv.q.shape());
+  Tensor z(qkv.q.shape());
   attention(input, z);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
-  const Tensor scores({shape.n_heads, static_cast<std::int64_t>(rows.size()), 300});
-  const Tensor pattern(scores.shape());
+  Tensor scores({shape.n_heads, static_cast<std::int64_t>(rows.size()), 300});
+  Tensor pattern(scores.shape());
   attention_rows(input, rows, scores, pattern);
 
   double worst = 0.0;
   std::vector<double> weights;
-  for (const auto& segment : kSegments)
-    for (std::int64_t position = 0; position < segment.length; ++position) {
-      const auto row = segment.begin + position;
+  for (const auto& sequence : kSequences)
+    for (std::int64_t position = 0; position < sequence.length; ++position) {
+      const auto row = sequence.begin + position;
       for (std::int64_t head = 0; head < shape.n_heads; ++head) {
-        const auto expected = plain_row(input, segment, position, head, weights);
+        const auto expected = plain_row(input, sequence, position, head, weights);
         for (std::int64_t i = 0; i < shape.d_head; ++i)
           worst = std::max(
               worst, std::abs(expected[static_cast<std::size_t>(i)] -
                               z.data<float>()[(row * shape.n_heads + head) * shape.d_head + i]));
         if (row % 7 != 0) continue;
         const auto offset = (head * scores.dim(1) + row / 7) * 300;
-        for (std::int64_t key = 0; key < segment.length; ++key) {
+        for (std::int64_t key = 0; key < sequence.length; ++key) {
           const double weight = weights[static_cast<std::size_t>(key)];
           worst = std::max(worst, std::abs(weight - pattern.data<float>()[offset + key]));
           EXPECT_EQ(std::isinf(scores.data<float>()[offset + key]), weight == 0.0);

@@ -36,10 +36,10 @@ TEST(VectorMath, LaneSumAddsEverything) {
 }
 
 TEST(RmsNorm, MatchesTheFormulaAlsoInPlace) {
-  const auto x = random_tensor({33, 70}, 1, 3.0f);
+  auto x = random_tensor({33, 70}, 1, 3.0f);
   const auto weight = random_tensor({70}, 2);
   const std::span<const float> w(weight.data<float>(), 70);
-  const Tensor y(x.shape());
+  Tensor y(x.shape());
   rms_norm(x, w, 1e-5, y);
   for (std::int64_t row = 0; row < 33; ++row) {
     const float* in = x.data<float>() + row * 70;
@@ -56,7 +56,7 @@ TEST(RmsNorm, MatchesTheFormulaAlsoInPlace) {
 TEST(GatedActivation, MatchesTheFormulas) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4);
-  const Tensor out(gate.shape());
+  Tensor out(gate.shape());
   const auto check = [&](Activation activation, auto formula) {
     gated_activation(activation, gate, up, out);
     for (std::int64_t i = 0; i < out.size(); ++i) {
@@ -72,9 +72,9 @@ TEST(GatedActivation, MatchesTheFormulas) {
 }
 
 TEST(Elementwise, AddCapAndScale) {
-  const auto a = random_tensor({5, 7}, 5, 20.0f);
+  auto a = random_tensor({5, 7}, 5, 20.0f);
   const auto b = random_tensor({5, 7}, 6);
-  const auto sum = rounded(a, DType::f32);
+  auto sum = rounded(a, DType::f32);
   add_to(sum, b);
   soft_cap(a, 10.0);
   for (std::int64_t i = 0; i < 35; ++i) EXPECT_LE(std::abs(a.data<float>()[i]), 10.0f);
@@ -83,8 +83,8 @@ TEST(Elementwise, AddCapAndScale) {
 
   Tensor q({8, 1, 1});
   for (int i = 0; i < 8; ++i) q.data<float>()[i] = 1.0f;
-  const std::vector<Segment> segments = {{0, 5}, {5, 3}};
-  scale_queries(q, {.beta = 0.5, .original_max = 2}, segments);
+  const std::vector<Sequence> sequences = {{0, 5}, {5, 3}};
+  scale_queries(q, {.beta = 0.5, .original_max = 2}, sequences);
   for (int i = 0; i < 8; ++i) {
     const int position = i < 5 ? i : i - 5;
     EXPECT_FLOAT_EQ(q.data<float>()[i],
@@ -95,7 +95,7 @@ TEST(Elementwise, AddCapAndScale) {
 TEST(Embedding, TakesRowsAndScales) {
   const auto table = rounded(random_tensor({6, 4}, 7), DType::bf16);
   const std::vector<std::int32_t> ids = {5, 0, 5};
-  const Tensor y({3, 4});
+  Tensor y({3, 4});
   embed(ids, {table, 1.0f}, 2.0f, y);
   for (int row = 0; row < 3; ++row)
     for (int i = 0; i < 4; ++i)

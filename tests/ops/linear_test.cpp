@@ -25,7 +25,7 @@ TEST(Linear, MatchesThePlainProductForEveryType) {
     const auto weight = to_float32(stored);
     const auto bias = random_tensor({out}, 3);
     const Linear layer{{stored, 0.5f}, {bias.data<float>(), bias.data<float>() + out}};
-    const Tensor y({rows, out});
+    Tensor y({rows, out});
     linear(x, layer, y);
     double worst = 0.0;
     for (std::int64_t row = 0; row < rows; ++row)
@@ -44,10 +44,10 @@ TEST(Linear, MatchesThePlainProductForEveryType) {
 TEST(Linear, ARowDoesNotDependOnTheRowsBesideIt) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);
-  const Tensor whole({513, 700});
+  Tensor whole({513, 700});
   linear(x, WeightMatrix{weight, 1.0f}, whole);
   for (const auto& [begin, end] : {std::pair{0, 1}, {5, 6}, {100, 117}, {200, 457}, {511, 513}}) {
-    const Tensor part({end - begin, 700});
+    Tensor part({end - begin, 700});
     linear(x.view().rows(begin, end), WeightMatrix{weight, 1.0f}, part);
     EXPECT_EQ(std::memcmp(part.view().bytes(), whole.view().rows(begin, end).bytes(),
                           part.view().size_bytes()),

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "core/convert.h"
-#include "core/tensor.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope {
 

@@ -20,13 +20,13 @@ RopeConfig rope(std::int64_t dim) {
 
 // The rotation written as the complex product it is, in float64; both pairings, part of the head.
 TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
-  const std::vector<Segment> segments = {{0, 40}, {40, 9}};
+  const std::vector<Sequence> sequences = {{0, 40}, {40, 9}};
   for (const bool interleaved : {false, true})
     for (const std::int64_t dim : {8, 6}) {
       const auto config = rope(dim);
       const auto before = random_tensor({49, 3, 8}, 1);
       const auto x = rounded(before, DType::f32);
-      apply_rotary(rotary_table(config, segments), interleaved, x);
+      apply_rotary(rotary_table(config, sequences), interleaved, x);
       const auto inverse = rope_frequencies(config, 40).inverse;
       for (std::int64_t row = 0; row < 49; ++row)
         for (std::int64_t head = 0; head < 3; ++head) {
@@ -48,8 +48,8 @@ TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
 }
 
 TEST(Rotary, ProductsDependOnTheDistanceAlone) {
-  const std::vector<Segment> segments = {{0, 200}};
-  const auto table = rotary_table(rope(16), segments);
+  const std::vector<Sequence> sequences = {{0, 200}};
+  const auto table = rotary_table(rope(16), sequences);
   Tensor x({200, 1, 16});
   const auto vector = random_tensor({16}, 5);
   for (std::int64_t row = 0; row < 200; ++row)

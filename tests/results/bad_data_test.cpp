@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "core/json.h"
-#include "core/mapped_file.h"
-#include "core/output_file.h"
-#include "dataset/head_id.h"
-#include "dataset/head_reader.h"
-#include "dataset/head_writer.h"
+#include "captures/head_id.h"
+#include "captures/head_reader.h"
+#include "captures/head_writer.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
 #include "results/planted_capture.h"
 #include "temporary_folder.h"
 

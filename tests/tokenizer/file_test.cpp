@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.h"
-#include "core/output_file.h"
 #include "error_message.h"
+#include "io/json.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 #include "tokenizer/data_files.h"
 #include "tokenizer/tokenizer_file.h"

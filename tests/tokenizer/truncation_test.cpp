@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/output_file.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
+#include "io/output_file.h"
 #include "temporary_folder.h"
 #include "tokenizer/data_files.h"
 #include "tokenizer/sample_text.h"

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "model/family.h"
+#include "model/rope_reader.h"
 
 namespace qkscope {
 namespace {

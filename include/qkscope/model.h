@@ -1,0 +1,147 @@
+// What a model is: its configuration and weights as data, and Model, a checkpoint that is ready to
+// run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qkscope/tensor.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+// Rotary position embedding, as a configuration gives it.
+enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope };
+
+struct RopeConfig {
+  RopeType type = RopeType::standard;
+  double theta = 10000.0;
+  std::int64_t dim = 0;            // rotated part of the head, even
+  std::int64_t max_positions = 0;  // max_position_embeddings
+  double factor = 1.0;
+  std::int64_t original_max = 0;           // original_max_position_embeddings
+  double beta_fast = 32.0;                 // yarn
+  double beta_slow = 1.0;                  // yarn
+  double mscale = 0.0;                     // yarn; 0: not given
+  double mscale_all_dim = 0.0;             // yarn; 0: not given
+  bool truncate = true;                    // yarn
+  std::optional<double> attention_factor;  // yarn, longrope
+  double low_freq_factor = 1.0;            // llama3
+  double high_freq_factor = 4.0;           // llama3
+  std::vector<double> short_factor;        // longrope, dim / 2
+  std::vector<double> long_factor;         // longrope, dim / 2
+};
+
+QKSCOPE_API std::string rope_type_name(RopeType type);  // "default", "yarn", ...
+
+struct RopeFrequencies {
+  std::vector<float> inverse;     // (dim / 2), radians per position
+  float attention_factor = 1.0f;  // multiplies cos and sin
+};
+
+// The frequencies for a sequence of `length` tokens; only dynamic and longrope depend on it.
+// float32 arithmetic in the order transformers uses.
+QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
+
+enum class Activation { silu, gelu_tanh, gelu };
+
+struct LayerConfig {
+  bool cross_attention = false;  // mllama: needs an image, skipped for text
+  std::int64_t window = 0;       // keys a query sees, itself included; 0: all before it
+  int rope = 0;                  // index into ModelConfig::ropes; -1: no position embedding (NoPE)
+};
+
+// Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
+// original_max)).
+struct QueryScaling {
+  double beta = 0.0;
+  std::int64_t original_max = 0;
+};
+
+// Where a family keeps its norms and gate under other names than Llama. Empty: not there.
+struct TensorNames {
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string post_attention_norm;  // on the attention's output, before it is added
+  std::string post_mlp_norm;        // on the MLP's output, before it is added
+  bool fused_gate_up = false;       // mlp.gate_up_proj: gate rows, then up rows
+};
+
+struct ModelConfig {
+  std::string family;    // model_type of the language model: "smollm3"
+  bool wrapped = false;  // a multimodal checkpoint whose language model is used
+  std::int64_t n_layers = 0;
+  std::int64_t d_model = 0;
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_head = 0;
+  std::int64_t d_mlp = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t embedding_rows = 0;  // vocab_size, or more where the family has extra rows
+  std::int64_t max_positions = 0;
+  std::vector<LayerConfig> layers;  // (n_layers)
+
+  double norm_eps = 1e-6;
+  bool norm_adds_one = false;  // RMSNorm multiplies by 1 + weight
+  bool qk_norm = false;        // RMSNorm over d_head on q and k before RoPE
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  Activation activation = Activation::silu;
+  double embedding_scale = 1.0;
+  double attention_scale = 0.0;  // multiplies q.k
+  double logit_softcap = 0.0;    // 0: none
+
+  std::vector<RopeConfig> ropes;
+  bool rope_interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2)
+  std::optional<QueryScaling> query_scaling;
+
+  bool tied = false;  // the output embedding is the input embedding when the file has no lm_head
+  bool fp8 = false;   // weights may be E4M3 with a scale each
+  std::string stored_dtype;  // torch_dtype or dtype, "" when the file does not say
+  TensorNames names;
+
+  std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
+  const RopeConfig* rope(std::int64_t layer) const {
+    const int index = layers[static_cast<std::size_t>(layer)].rope;
+    return index < 0 ? nullptr : &ropes[static_cast<std::size_t>(index)];
+  }
+};
+
+// The weights of a model as views into its checkpoint, in the checkpoint's own element type.
+struct WeightMatrix {
+  ConstTensorView values;  // (out, in)
+  float scale = 1.0f;      // multiplies every value; not 1 for FP8 only
+};
+
+struct Linear {
+  WeightMatrix weight;
+  std::vector<float> bias;  // (out) or empty
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm;           // (d_model)
+  Linear q;                                // (n_heads * d_head, d_model)
+  Linear k;                                // (n_kv_heads * d_head, d_model)
+  Linear v;                                // (n_kv_heads * d_head, d_model)
+  std::vector<float> q_norm;               // (d_head) or empty
+  std::vector<float> k_norm;               // (d_head) or empty
+  Linear o;                                // (d_model, n_heads * d_head)
+  std::vector<float> post_attention_norm;  // (d_model) or empty
+  std::vector<float> mlp_norm;             // (d_model)
+  Linear gate;                             // (d_mlp, d_model)
+  Linear up;                               // (d_mlp, d_model)
+  Linear down;                             // (d_model, d_mlp)
+  std::vector<float> post_mlp_norm;        // (d_model) or empty
+};
+
+struct ModelWeights {
+  WeightMatrix embedding;            // (embedding_rows, d_model)
+  std::vector<LayerWeights> layers;  // (n_layers); empty fields on cross-attention layers
+  std::vector<float> final_norm;     // (d_model)
+  WeightMatrix head;                 // (vocab_size, d_model)
+};
+
+}  // namespace qkscope

@@ -1,0 +1,164 @@
+#include "analysis/kernels/query_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "analysis/kernels/rotated_lines.h"
+#include "analysis/rotation.h"
+#include "numerics/correlation.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// The sign of the mean over buckets of the keys' mean in each bucket; 0 counts as +.
+std::vector<double> key_signs(const CentredRows& keys) {
+  const auto dim = static_cast<std::size_t>(keys.dim());
+  struct Sum {
+    std::vector<double> total;
+    double count = 0;
+  };
+  std::map<std::int32_t, Sum> sums;
+  const float* x = keys.source.vectors.data();
+  for (std::int64_t i = 0; i < keys.size(); ++i, x += dim) {
+    Sum& sum = sums[keys.source.bucket[static_cast<std::size_t>(i)]];
+    sum.total.resize(dim);
+    sum.count += 1;
+    double* const total = sum.total.data();
+    for (std::size_t j = 0; j < dim; ++j) total[j] += x[j];
+  }
+  std::vector<double> mean(dim);
+  for (const auto& [bucket, sum] : sums)
+    for (std::size_t j = 0; j < dim; ++j)
+      mean[j] += sum.total[j] / sum.count / static_cast<double>(sums.size());
+  for (double& value : mean) value = value < 0 ? -1 : 1;
+  return mean;
+}
+
+void regress_dimensions(const CentredRows& queries, QueryModel& model,
+                        std::vector<double>& oriented_beta) {
+  const double tt = queries.position_scatter;
+  for (std::size_t j = 0; j < model.sign.size(); ++j) {
+    const double xt = queries.cross_scatter[j];
+    const double xx = queries.scatter.data[j * model.sign.size() + j];
+    oriented_beta.push_back(tt > 0 ? model.sign[j] * xt / tt : 0);
+    model.r_squared.push_back(tt > 0 && xx > 0 ? xt * xt / (xx * tt) : 0);
+    model.r_squared_mean += model.r_squared.back() / static_cast<double>(model.sign.size());
+  }
+  model.beta_norm = norm(oriented_beta);
+}
+
+// y = log2(position + 1) on the first rotated coordinate.
+void predict_position(const CentredRows& queries, std::span<const double> drift,
+                      std::span<const double> time, QueryModel& model) {
+  model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
+  const auto n = static_cast<double>(queries.size());
+  std::vector<double> y;
+  for (const double t : time) y.push_back(std::log2(t + queries.position_mean + 1));
+  const double mean = sum(y) / n;
+  double baseline = 0;
+  for (double& value : y) {
+    value -= mean;
+    baseline += std::fabs(value) / n;
+  }
+  const double yy = dot(y, y);
+  const double ss = dot(drift, drift);
+  const double sy = dot(drift, y);
+  if (!(yy > 0)) return;
+  model.mae_baseline = baseline;
+  if (!(model.beta_norm > 0) || !(ss > 0)) return;
+  model.scalar_r_squared = sy * sy / (ss * yy);
+  model.mae_projection = 0;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    model.mae_projection += std::fabs(y[i] - sy / ss * drift[i]) / n;
+}
+
+// The line through each rotated coordinate, from the moments.
+void refit(const CentredRows& queries, QueryModel& model) {
+  const auto mean = rotate(queries.mean, model);
+  model.beta = rotate(queries.cross_scatter, model);
+  for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
+  for (std::size_t j = 0; j < mean.size(); ++j)
+    model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
+}
+
+void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryModel& model) {
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  for (const auto& span : lines.buckets()) {
+    const auto count = span.end - span.begin;
+    QueryBucket bucket{span.bucket, static_cast<std::int64_t>(count), span.position, {}, {}};
+    bucket.mean.resize(dim);
+    if (count >= 2) bucket.variance.resize(dim);
+    model.buckets.push_back(std::move(bucket));
+  }
+}
+
+// Mean and variance of one coordinate in every bucket; `mean`: of all queries.
+void describe_buckets(std::span<const double> line, const RotatedLines& lines, std::size_t j,
+                      double mean, QueryModel& model) {
+  for (std::size_t b = 0; b < model.buckets.size(); ++b) {
+    const auto& span = lines.buckets()[b];
+    const auto values = line.subspan(span.begin, span.end - span.begin);
+    const auto count = static_cast<double>(values.size());
+    QueryBucket& bucket = model.buckets[b];
+    const double own = sum(values) / count;
+    bucket.mean[j] = mean + own;
+    if (!bucket.variance.empty())
+      bucket.variance[j] = std::max(kVarianceFloor, squares_around(values, own) / (count - 1));
+  }
+}
+
+// Everything that needs the rows themselves, coordinate by coordinate.
+void describe_coordinates(const CentredRows& queries, QueryModel& model) {
+  RotatedLines lines(queries, model);
+  start_buckets(queries, lines, model);
+  const auto mean = rotate(queries.mean, model);
+  const auto n = static_cast<double>(queries.size());
+  for (std::size_t j = 0; j < mean.size(); ++j) {
+    const auto i = static_cast<std::int64_t>(j) % RotatedLines::kLines;
+    if (i == 0) lines.take(static_cast<std::int64_t>(j));
+    const auto line = lines.line(i);
+    if (j == 0) predict_position(queries, line, lines.time(), model);
+    describe_buckets(line, lines, j, mean[j], model);
+    for (std::size_t row = 0; row < line.size(); ++row)
+      line[row] -= model.beta[j] * lines.time()[row];
+    model.residual_variance.push_back(std::max(kVarianceFloor, dot(line, line) / (n - 1)));
+    model.normality.push_back(normality_of(line));
+  }
+}
+
+}  // namespace
+
+void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out) {
+  copy_centred(rows, i, i + 1, out);
+  for (std::size_t j = 0; j < model.sign.size(); ++j) out[j] *= model.sign[j];
+  reflect({out, model.sign.size()}, model.reflection);
+}
+
+std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
+  std::vector<double> rotated(model.sign);
+  for (std::size_t j = 0; j < x.size(); ++j) rotated[j] *= x[j];
+  reflect(rotated, model.reflection);
+  return rotated;
+}
+
+QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
+  QueryModel model;
+  model.sign = key_signs(keys);
+  std::vector<double> direction;
+  regress_dimensions(queries, model, direction);
+  if (model.beta_norm > 0) {
+    for (double& x : direction) x /= model.beta_norm;
+    std::vector<double> first_axis(direction.size());
+    first_axis.front() = 1;
+    model.reflection = householder_between(first_axis, direction);
+  }
+  refit(queries, model);
+  describe_coordinates(queries, model);
+  return model;
+}
+
+}  // namespace qkscope

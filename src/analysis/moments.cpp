@@ -1,0 +1,103 @@
+#include "analysis/moments.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+void centre_positions(CentredRows& rows) {
+  double sum = 0;
+  for (const auto t : rows.source.position) sum += t;
+  rows.position_mean = sum / static_cast<double>(rows.size());
+  for (const auto t : rows.source.position) {
+    const double d = t - rows.position_mean;
+    rows.position_scatter += d * d;
+  }
+}
+
+std::vector<double> mean_of(const Rows& rows) {
+  const auto dim = static_cast<std::size_t>(rows.dim);
+  std::vector<double> mean(dim);
+  const float* x = rows.vectors.data();
+  for (std::int64_t i = 0; i < rows.size(); ++i, x += dim)
+    for (std::size_t j = 0; j < dim; ++j) mean[j] += x[j];
+  for (double& m : mean) m /= static_cast<double>(rows.size());
+  return mean;
+}
+
+}  // namespace
+
+CentredRows centre(const Rows& source) {
+  const auto dim = static_cast<std::size_t>(source.dim);
+  const auto count = source.size();
+  QKSCOPE_ASSERT(count > 0 && source.vectors.size() == dim * source.position.size());
+  CentredRows rows{source, mean_of(source),         Matrix(source.dim, source.dim), 0,
+                   0,      std::vector<double>(dim)};
+  centre_positions(rows);
+  constexpr std::int64_t kBlock = 256;  // rows that stay in the second cache
+  std::vector<double> block(static_cast<std::size_t>(kBlock) * dim);
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const auto end = std::min(begin + kBlock, count);
+    copy_centred(rows, begin, end, block.data());
+    add_gram(block.data(), end - begin, rows.scatter);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double t = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
+      const double* const x = block.data() + static_cast<std::size_t>(i - begin) * dim;
+      for (std::size_t j = 0; j < dim; ++j) rows.cross_scatter[j] += t * x[j];
+    }
+  }
+  fill_lower_triangle(rows.scatter);
+  return rows;
+}
+
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  const double* const mean = rows.mean.data();
+  const float* x = rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim;
+  for (std::int64_t i = begin; i < end; ++i, x += dim, out += dim)
+    for (std::size_t j = 0; j < dim; ++j) out[j] = x[j] - mean[j];
+}
+
+double CentredProjection::operator()(std::int64_t i) const {
+  const auto dim = static_cast<std::size_t>(rows_.dim());
+  const float* const x = rows_.source.vectors.data() + static_cast<std::size_t>(i) * dim;
+  // Eight running sums, so that the additions do not wait for one another.
+  double part[8] = {};
+  std::size_t j = 0;
+  for (; j + 8 <= dim; j += 8)
+    for (std::size_t lane = 0; lane < 8; ++lane) part[lane] += direction_[j + lane] * x[j + lane];
+  double total = -of_mean_;
+  for (; j < dim; ++j) total += direction_[j] * x[j];
+  for (const double value : part) total += value;
+  return total;
+}
+
+PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
+  QKSCOPE_ASSERT(queries.dim() == keys.dim());
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk);  // weight of the distance between the two means
+  const double apart = queries.position_mean - keys.position_mean;
+  PooledMoments pooled;
+  pooled.count = queries.size() + keys.size();
+  pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
+  pooled.position_scatter =
+      queries.position_scatter + keys.position_scatter + between * apart * apart;
+  pooled.scatter = queries.scatter;
+  for (std::size_t j = 0; j < dim; ++j) {
+    pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
+    pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
+    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
+                                   between * pooled.delta[j] * apart);
+  }
+  for (std::size_t i = 0; i < dim; ++i)
+    for (std::size_t j = 0; j < dim; ++j)
+      pooled.scatter.data[i * dim + j] +=
+          keys.scatter.data[i * dim + j] + between * pooled.delta[i] * pooled.delta[j];
+  return pooled;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,70 @@
+// Sampled rows of one head as the analyses take them, and the same rows in float64 with their first
+// and second moments.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "numerics/matrix.h"
+
+namespace qkscope {
+
+// Borrows; all spans have the same number of rows.
+struct Rows {
+  int dim = 0;
+  std::span<const float> vectors;            // (rows, dim)
+  std::span<const std::int32_t> position;    // (rows)
+  std::span<const std::int32_t> example_id;  // (rows)
+  std::span<const std::int32_t> bucket;      // (rows)
+
+  std::int64_t size() const { return std::ssize(position); }
+};
+
+// Rows of one kind (queries or keys), centred on their own mean: sums over both kinds then only
+// add, nothing cancels.
+struct CentredRows {
+  Rows source;
+  std::vector<double> mean;  // (dim)
+  Matrix scatter;            // (dim, dim): sum of centred centred^T
+  double position_mean = 0;
+  double position_scatter = 0;        // sum of (position - mean)^2
+  std::vector<double> cross_scatter;  // (dim): sum of centred * (position - mean)
+
+  std::int64_t size() const { return source.size(); }
+  int dim() const { return source.dim; }
+};
+
+CentredRows centre(const Rows& rows);
+
+// vectors - mean of rows [begin, end) to `out` (end - begin, dim). Rows are kept in float32 and
+// widened a block at a time: half the memory traffic, and nothing is lost.
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
+
+// (vectors - mean) . direction of row i.
+class CentredProjection {
+ public:
+  CentredProjection(const CentredRows& rows, std::span<const double> direction)
+      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
+  double operator()(std::int64_t i) const;
+
+ private:
+  const CentredRows& rows_;
+  std::span<const double> direction_;
+  double of_mean_;
+};
+
+// Moments of queries and keys together.
+struct PooledMoments {
+  std::int64_t count = 0;
+  std::vector<double> mean;   // (dim)
+  std::vector<double> delta;  // (dim): mean of the queries - mean of the keys
+  Matrix scatter;             // (dim, dim)
+  double position_mean = 0;
+  double position_scatter = 0;
+  std::vector<double> cross_scatter;  // (dim)
+};
+
+PooledMoments pool(const CentredRows& queries, const CentredRows& keys);
+
+}  // namespace qkscope

@@ -1,0 +1,160 @@
+#include "capture/capture_config.h"
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "yaml/yaml_section.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kAnyInteger = INT64_MIN;
+
+DatasetConfig read_dataset(YamlSection section) {
+  DatasetConfig dataset;
+  dataset.path = section.required_text("path");
+  dataset.name = section.text("name");
+  dataset.split = section.text("split").value_or(dataset.split);
+  dataset.text_column = section.text("text_column").value_or(dataset.text_column);
+  dataset.id_column = section.text("id_column");
+  dataset.max_samples = section.integer("max_samples", 1);
+  section.boolean("streaming");  // reading always streams
+  section.finish();
+  return dataset;
+}
+
+std::optional<DType> read_dtype(YamlSection& section, const std::string& key) {
+  const auto name = section.text(key);
+  if (!name) return {};
+  const auto dtype = compute_dtype_from_name(*name);
+  if (!dtype) section.expected(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
+  return dtype;
+}
+
+bool is_device(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return true;
+  if (!text.starts_with("cuda:") || text.size() == 5 || text.size() > 8) return false;
+  return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+ModelSource read_model(YamlSection section) {
+  ModelSource model;
+  model.name = section.required_text("name");
+  model.revision = section.text("revision");
+  model.dtype = read_dtype(section, "dtype").value_or(model.dtype);
+  model.device_map = section.text("device_map").value_or(model.device_map);
+  if (!is_device(model.device_map))
+    section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
+  if (section.boolean("trust_remote_code").value_or(false))
+    log::warn("model.trust_remote_code: no code from a checkpoint is ever run; ignored");
+  section.text("attn_implementation");  // says how another program attended
+  model.config_overrides = section.map("config_overrides");
+  section.finish();
+  return model;
+}
+
+TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model) {
+  TokenizerConfig tokenizer;
+  tokenizer.name = section.text("name").value_or(model.name);
+  tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
+  section.accept({"padding"});  // sequences are never padded
+  if (section.text("padding_side").value_or("right") != "right")
+    section.expected("padding_side",
+                     "right: sequences are never padded, positions count from the first token");
+  section.finish();
+  return tokenizer;
+}
+
+InferenceConfig read_inference(YamlSection section) {
+  InferenceConfig inference;
+  inference.batch_size = section.integer("batch_size", 1).value_or(inference.batch_size);
+  inference.autocast_dtype = read_dtype(section, "autocast_dtype");
+  inference.debug_logging = section.boolean("debug_logging").value_or(false);
+  inference.debug_log_every_n_batches = section.integer("debug_log_every_n_batches", 1).value_or(1);
+  section.retire({"distributed", "backend", "mps_cleanup_every_batches"});
+  section.finish();
+  return inference;
+}
+
+void read_sampler(YamlSection section, SamplerOptions& sampler) {
+  const auto type = section.text("type").value_or("log_uniform");
+  const auto types = {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all};
+  const auto found = std::find_if(types.begin(), types.end(), [&](SamplerType candidate) {
+    return sampler_type_name(candidate) == type;
+  });
+  if (found == types.end()) section.expected("type", "log_uniform, uniform or all");
+  sampler.type = *found;
+  sampler.base_rate = section.positive_number("base_rate").value_or(sampler.base_rate);
+  section.finish();
+}
+
+HeadFilter read_heads(YamlSection& section) {
+  HeadFilter filter;
+  filter.layers = section.integers("layers");
+  filter.heads = section.integers("heads");
+  filter.full_attention_only = section.boolean("full_attention_only").value_or(false);
+  if (!section.has("head_sampling")) return filter;
+  auto sampling = section.section("head_sampling");
+  const auto count = sampling.integer("count", 1);
+  if (!count) sampling.expected("count", "the number of query heads to draw");
+  filter.sampling = HeadSampling{*count, sampling.integer("seed", kAnyInteger).value_or(0)};
+  sampling.finish();
+  return filter;
+}
+
+CaptureSettings read_capture(YamlSection section) {
+  CaptureSettings capture;
+  capture.queries = section.boolean("capture_queries").value_or(true);
+  capture.keys = section.boolean("capture_keys").value_or(true);
+  if (!capture.queries && !capture.keys)
+    section.expected("capture_queries", "true, or capture_keys true: one of them is captured");
+  capture.heads = read_heads(section);
+  read_sampler(section.section("sampler"), capture.sampler);
+  capture.sampler.min_bucket_size =
+      section.integer("min_bucket_size", 1).value_or(capture.sampler.min_bucket_size);
+  capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
+  capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
+  capture.token_strings = section.boolean("capture_token_strings").value_or(false);
+  section.finish();
+  return capture;
+}
+
+OutputConfig read_output(YamlSection section) {
+  OutputConfig output;
+  output.data_root = section.text("data_root").value_or(output.data_root);
+  if (output.data_root.empty()) section.expected("data_root", "a folder");
+  section.text("readme_path");  // the card is always data_root/README.md
+  output.hf_repo_id = section.text("hf_repo_id");
+  output.hf_branch = section.text("hf_branch");
+  output.private_repo = section.boolean("private").value_or(false);
+  output.write_batch_size =
+      section.integer("write_batch_size", 1).value_or(output.write_batch_size);
+  section.finish();
+  return output;
+}
+
+}  // namespace
+
+CaptureConfig read_capture_config(const std::string& file,
+                                  const std::vector<std::string>& overrides) {
+  auto document = load_yaml(file);
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+CaptureConfig read_capture_config(const YamlDocument& document) {
+  YamlSection root(document, document.root, "");
+  CaptureConfig config;
+  config.dataset = read_dataset(root.section("dataset"));
+  config.model = read_model(root.section("model"));
+  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model);
+  config.inference = read_inference(root.section("inference"));
+  config.capture = read_capture(root.section("capture"));
+  config.output = read_output(root.section("output"));
+  root.finish();
+  return config;
+}
+
+}  // namespace qkscope

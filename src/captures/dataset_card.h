@@ -1,0 +1,26 @@
+// The texts that go with a capture: the dataset card and the state file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "captures/manifest.h"
+
+namespace qkscope {
+
+using BucketCounts = std::map<std::int32_t, std::int64_t>;  // rows of all heads, by bucket
+
+struct CaptureSummary {
+  std::int64_t examples = 0;
+  BucketCounts buckets;
+};
+
+// README.md as the Hub takes it: one configuration per head file in its front matter.
+std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary);
+
+// _saver_state.json: model_name, model_metadata and bucket_counts as the Python prototype wrote
+// them, the configuration that tells a finished run from another, and where it is to be published.
+Json saver_state(const Manifest& manifest, const CaptureSummary& summary);
+
+}  // namespace qkscope

@@ -1,0 +1,255 @@
+#include "captures/head_reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+
+#include <arrow/io/file.h>
+#include <arrow/util/key_value_metadata.h>
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
+#include "captures/head_checks.h"
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
+
+// Parquet's own messages are for programmers: put the file before them.
+template <typename Body>
+auto with_file_named(const std::string& path, const Body& body) {
+  try {
+    return body();
+  } catch (const parquet::ParquetException& error) {
+    bad_input("{}: not a readable Parquet file: {}", path, error.what());
+  } catch (const std::bad_alloc&) {
+    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
+  } catch (const std::length_error&) {
+    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
+  }
+}
+
+std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) bad_input("{}: there is no such file", path);
+  return parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/true);
+}
+
+Metadata metadata_of(const parquet::FileMetaData& file) {
+  Metadata metadata;
+  const auto& pairs = file.key_value_metadata();
+  for (std::int64_t i = 0; pairs && i < pairs->size(); ++i)
+    if (pairs->key(i) != "ARROW:schema") metadata[pairs->key(i)] = pairs->value(i);
+  return metadata;
+}
+
+// The leaf column under a top-level name, -1 where there is none.
+int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
+  for (int i = 0; i < schema.num_columns(); ++i)
+    if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
+  return -1;
+}
+
+// One file being read: knows its path for messages.
+class Reading {
+ public:
+  Reading(const std::string& path, parquet::ParquetFileReader& file)
+      : path_(path), file_(file), schema_(*file.metadata()->schema()) {}
+
+  HeadRows rows() {
+    HeadRows rows;
+    const int vector = required("vector", parquet::Type::FLOAT);
+    rows.bucket = int_column(required("bucket", parquet::Type::INT32));
+    rows.example_id = int_column(required("example_id", parquet::Type::INT32));
+    rows.position = int_column(required("position", parquet::Type::INT32));
+    read_vectors(vector, rows);
+    read_window(rows);
+    for (std::size_t i = 0; i < rows.position.size(); ++i)
+      if (rows.position[i] < 0)
+        bad_input("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
+    return rows;
+  }
+
+ private:
+  std::int64_t row_count() const { return file_.metadata()->num_rows(); }
+
+  int required(const std::string& name, parquet::Type::type type) const {
+    const int leaf = leaf_of(schema_, name);
+    if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
+    const auto found = schema_.Column(leaf)->physical_type();
+    if (found != type)
+      bad_input("{}: column '{}' is {}; expected {}", path_, name, parquet::TypeToString(found),
+                parquet::TypeToString(type));
+    return leaf;
+  }
+
+  // Calls row_group(reader, rows) for the column in each row group.
+  template <typename Type, typename Body>
+  void each_group(int leaf, const Body& body) {
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto column = file_.RowGroup(group)->Column(leaf);
+      body(static_cast<parquet::TypedColumnReader<Type>&>(*column),
+           file_.metadata()->RowGroup(group)->num_rows());
+    }
+  }
+
+  // Values of a flat column; `defined` receives 1 or 0 per row when nulls are allowed.
+  std::vector<std::int32_t> int_column(int leaf, std::vector<std::int16_t>* defined = nullptr) {
+    std::vector<std::int32_t> all;
+    all.reserve(static_cast<std::size_t>(row_count()));
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    each_group<parquet::Int32Type>(leaf, [&](auto& reader, std::int64_t rows) {
+      std::vector<std::int16_t> levels(static_cast<std::size_t>(rows), max_level);
+      std::vector<std::int32_t> values(static_cast<std::size_t>(rows));
+      std::int64_t done = 0;
+      std::int64_t stored = 0;
+      while (done < rows && reader.HasNext()) {
+        std::int64_t read = 0;
+        done += reader.ReadBatch(rows - done, levels.data() + done, nullptr, values.data() + stored,
+                                 &read);
+        stored += read;
+      }
+      if (done != rows) cut_short(leaf, done, rows);
+      if (defined == nullptr && stored != rows) null_in(leaf, all.size(), levels, max_level);
+      all.insert(all.end(), values.begin(), values.begin() + stored);
+      if (defined == nullptr) return;
+      for (const auto level : levels) defined->push_back(level == max_level ? 1 : 0);
+    });
+    return all;
+  }
+
+  [[noreturn]] void cut_short(int leaf, std::int64_t found, std::int64_t expected) const {
+    bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
+              schema_.Column(leaf)->path()->ToDotVector().front(), found, expected);
+  }
+
+  [[noreturn]] void null_in(int leaf, std::size_t first_row,
+                            const std::vector<std::int16_t>& levels, std::int16_t max_level) const {
+    std::size_t row = 0;
+    while (row < levels.size() && levels[row] == max_level) ++row;
+    bad_input("{}: row {}: '{}' is null; expected a number", path_, first_row + row,
+              schema_.Column(leaf)->path()->ToDotVector().front());
+  }
+
+  void read_vectors(int leaf, HeadRows& rows);
+  [[noreturn]] void null_in_vector(std::int64_t first_row,
+                                   const std::vector<std::int16_t>& definition,
+                                   const std::vector<std::int16_t>& repetition,
+                                   std::int16_t max_level) const;
+  void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
+                     HeadRows& rows) const;
+  void read_window(HeadRows& rows);
+
+  const std::string& path_;
+  parquet::ParquetFileReader& file_;
+  const parquet::SchemaDescriptor& schema_;
+};
+
+void Reading::read_vectors(int leaf, HeadRows& rows) {
+  const auto max_level = schema_.Column(leaf)->max_definition_level();
+  if (schema_.Column(leaf)->max_repetition_level() != 1)
+    bad_input("{}: column 'vector' is not a list of float32", path_);
+  std::int64_t first_row = 0;
+  int group = 0;
+  each_group<parquet::FloatType>(leaf, [&](auto& reader, std::int64_t group_rows) {
+    const auto expected = file_.metadata()->RowGroup(group++)->ColumnChunk(leaf)->num_values();
+    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+    const auto start = rows.vectors.size();
+    rows.vectors.resize(start + static_cast<std::size_t>(expected));
+    std::int64_t done = 0;
+    std::int64_t stored = 0;
+    while (done < expected && reader.HasNext()) {
+      std::int64_t read = 0;
+      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                               rows.vectors.data() + start + stored, &read);
+      stored += read;
+    }
+    if (done != expected) cut_short(leaf, done, expected);
+    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
+    check_lengths(repetition, first_row, rows);
+    first_row += group_rows;
+  });
+  if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+    bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+              rows.vectors.size(), rows.position.size(), rows.head_dim);
+}
+
+void Reading::null_in_vector(std::int64_t first_row, const std::vector<std::int16_t>& definition,
+                             const std::vector<std::int16_t>& repetition,
+                             std::int16_t max_level) const {
+  std::int64_t row = first_row - 1;
+  std::size_t i = 0;
+  for (; i < definition.size() && definition[i] == max_level; ++i)
+    row += repetition[i] == 0 ? 1 : 0;
+  if (i < definition.size() && repetition[i] == 0) ++row;
+  bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
+}
+
+// A new row begins where the repetition level is 0; all rows must be equally long.
+void Reading::check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
+                            HeadRows& rows) const {
+  const auto count = repetition.size();
+  if (rows.head_dim == 0 && count > 0) {
+    std::size_t length = 1;
+    while (length < count && repetition[length] != 0) ++length;
+    rows.head_dim = static_cast<int>(length);
+  }
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  std::int64_t row = first_row;
+  for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
+    const auto end = std::min(begin + dim, count);
+    int starts = 0;  // of other rows inside this one
+    for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
+    if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
+    std::size_t length = 1;
+    while (begin + length < count && repetition[begin + length] != 0) ++length;
+    bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row, length,
+              rows.head_dim);
+  }
+}
+
+void Reading::read_window(HeadRows& rows) {
+  const int leaf = leaf_of(schema_, "sliding_window");
+  if (leaf < 0) return;
+  // A column of nulls may carry any type; only numbers need to be read.
+  if (schema_.Column(leaf)->physical_type() != parquet::Type::INT32) return;
+  std::vector<std::int16_t> defined;
+  const auto windows = int_column(leaf, &defined);
+  if (windows.empty()) return;
+  rows.sliding_window = windows.front();
+  std::size_t next = 0;
+  for (std::size_t row = 0; row < defined.size(); ++row) {
+    if (defined[row] == 0)
+      bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
+                path_, row, windows.front());
+    if (windows[next++] != windows.front())
+      bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
+                path_, row, windows[next - 1], windows.front());
+  }
+  if (windows.front() < 1)
+    bad_input("{}: 'sliding_window' is {}; expected 1 or more", path_, windows.front());
+}
+
+}  // namespace
+
+HeadFile read_head_file(const std::string& path) {
+  HeadFile file = with_file_named(path, [&] {
+    const auto reader = open(path);
+    return HeadFile{Reading(path, *reader).rows(), metadata_of(*reader->metadata())};
+  });
+  check_finite(file.rows, path);
+  check_distinct(file.rows, path);
+  return file;
+}
+
+Metadata read_head_metadata(const std::string& path) {
+  return with_file_named(path, [&] { return metadata_of(*open(path)->metadata()); });
+}
+
+}  // namespace qkscope

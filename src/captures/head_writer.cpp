@@ -1,0 +1,175 @@
+#include "captures/head_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <fmt/format.h>
+#include <parquet/arrow/writer.h>
+#include <parquet/properties.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "io/arrow_error.h"
+
+namespace qkscope {
+namespace {
+
+std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
+  const auto element = arrow::field("element", arrow::float32());
+  arrow::FieldVector fields = {
+      arrow::field("bucket", arrow::int32()), arrow::field("example_id", arrow::int32()),
+      arrow::field("position", arrow::int32()),
+      arrow::field("vector", arrow::fixed_size_list(element, options.head_dim)),
+      arrow::field("sliding_window", arrow::int32())};
+  if (options.token_strings) fields.push_back(arrow::field("token_str", arrow::utf8()));
+  const auto metadata = std::make_shared<arrow::KeyValueMetadata>();
+  for (const auto& [key, value] : options.metadata) metadata->Append(key, value);
+  return arrow::schema(fields, metadata);
+}
+
+// Vectors have no repeated values worth a dictionary; their bytes compress better plane by plane.
+std::shared_ptr<parquet::WriterProperties> writer_properties(std::int64_t row_group_size) {
+  return parquet::WriterProperties::Builder()
+      .compression(parquet::Compression::ZSTD)
+      ->disable_dictionary("vector.list.element")
+      ->encoding("vector.list.element", parquet::Encoding::BYTE_STREAM_SPLIT)
+      ->disable_statistics("vector.list.element")
+      ->max_row_group_length(row_group_size)
+      ->build();
+}
+
+// Borrows the values.
+std::shared_ptr<arrow::Array> int_array(const std::vector<std::int32_t>& values) {
+  return std::make_shared<arrow::Int32Array>(static_cast<std::int64_t>(values.size()),
+                                             arrow::Buffer::Wrap(values));
+}
+
+template <typename T>
+void append_part(std::vector<T>& to, std::span<const T> from, std::size_t begin,
+                 std::size_t count) {
+  const auto part = from.subspan(begin, count);
+  to.insert(to.end(), part.begin(), part.end());
+}
+
+}  // namespace
+
+struct HeadWriter::State {
+  std::string path;
+  std::string temporary;
+  HeadWriterOptions options;
+  std::shared_ptr<arrow::Schema> schema;
+  std::shared_ptr<arrow::io::FileOutputStream> stream;
+  std::unique_ptr<parquet::arrow::FileWriter> writer;
+  HeadRows pending;  // less than one row group
+
+  void check(const arrow::Status& status) const {
+    check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
+  }
+
+  std::shared_ptr<arrow::Array> token_strings() const;
+  void flush();
+};
+
+HeadRowsView view(const HeadRows& rows) {
+  return {rows.bucket,  rows.example_id,     rows.position,
+          rows.vectors, rows.sliding_window, rows.token_str};
+}
+
+std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
+  arrow::StringBuilder builder;
+  check(builder.AppendValues(pending.token_str));
+  return builder.Finish().ValueOrDie();
+}
+
+// Row groups are cut by row count alone, so the bytes do not depend on how rows were appended.
+void HeadWriter::State::flush() {
+  const auto count = pending.size();
+  if (count == 0) return;
+  const auto values = std::make_shared<arrow::FloatArray>(count * options.head_dim,
+                                                          arrow::Buffer::Wrap(pending.vectors));
+  const auto vectors = std::make_shared<arrow::FixedSizeListArray>(
+      schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
+  const std::vector<std::int32_t> same(pending.position.size(), pending.sliding_window.value_or(0));
+  const auto windows = pending.sliding_window
+                           ? int_array(same)
+                           : arrow::MakeArrayOfNull(arrow::int32(), count).ValueOrDie();
+  arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
+                                int_array(pending.position), vectors, windows};
+  if (options.token_strings) columns.push_back(token_strings());
+  check(writer->WriteTable(*arrow::Table::Make(schema, columns, count), options.row_group_size));
+  pending.bucket.clear();
+  pending.example_id.clear();
+  pending.position.clear();
+  pending.vectors.clear();
+  pending.token_str.clear();
+}
+
+HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
+    : state_(std::make_unique<State>()) {
+  QKSCOPE_ASSERT(options.head_dim > 0 && options.row_group_size > 0);
+  state_->path = path;
+  state_->temporary = path + ".partial";
+  state_->options = std::move(options);
+  state_->schema = head_schema(state_->options);
+  state_->stream = take_arrow(arrow::io::FileOutputStream::Open(state_->temporary),
+                              fmt::format("writing {}", path), ErrorKind::failure);
+  const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
+  state_->writer =
+      take_arrow(parquet::arrow::FileWriter::Open(
+                     *state_->schema, arrow::default_memory_pool(), state_->stream,
+                     writer_properties(state_->options.row_group_size), arrow_properties),
+                 fmt::format("writing {}", path), ErrorKind::failure);
+}
+
+HeadWriter::~HeadWriter() {
+  if (!state_->writer) return;
+  state_->writer.reset();
+  (void)state_->stream->Close();
+  ::unlink(state_->temporary.c_str());
+}
+
+void HeadWriter::append(const HeadRowsView& rows) {
+  const auto count = rows.position.size();
+  QKSCOPE_ASSERT(rows.bucket.size() == count && rows.example_id.size() == count &&
+                 rows.vectors.size() == count * static_cast<std::size_t>(state_->options.head_dim));
+  QKSCOPE_ASSERT(!state_->options.token_strings || rows.token_str.size() == count);
+  auto& pending = state_->pending;
+  pending.sliding_window = rows.sliding_window;
+  const auto row_group = static_cast<std::size_t>(state_->options.row_group_size);
+  const auto width = static_cast<std::size_t>(state_->options.head_dim);
+  for (std::size_t begin = 0; begin < count;) {
+    const auto taken = std::min(row_group - pending.position.size(), count - begin);
+    append_part(pending.bucket, rows.bucket, begin, taken);
+    append_part(pending.example_id, rows.example_id, begin, taken);
+    append_part(pending.position, rows.position, begin, taken);
+    append_part(pending.vectors, rows.vectors, begin * width, taken * width);
+    if (state_->options.token_strings) append_part(pending.token_str, rows.token_str, begin, taken);
+    begin += taken;
+    if (pending.position.size() == row_group) state_->flush();
+  }
+}
+
+void HeadWriter::finish() {
+  state_->flush();
+  state_->check(state_->writer->Close());
+  state_->check(state_->stream->Close());
+  if (std::rename(state_->temporary.c_str(), state_->path.c_str()) != 0)
+    system_error("rename", state_->temporary, errno);
+  state_->writer.reset();
+}
+
+void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  HeadWriterOptions options;
+  options.head_dim = rows.head_dim;
+  options.token_strings = !rows.token_str.empty();
+  options.metadata = metadata;
+  HeadWriter writer(path, std::move(options));
+  writer.append(view(rows));
+  writer.finish();
+}
+
+}  // namespace qkscope

@@ -1,0 +1,51 @@
+// Writes one head file of a capture, rows as they come. The file appears under its name at
+// finish().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "qkscope/captures.h"
+
+namespace qkscope {
+
+struct HeadWriterOptions {
+  int head_dim = 0;
+  bool token_strings = false;          // adds the column token_str
+  std::int64_t row_group_size = 4096;  // rows
+  Metadata metadata;                   // see captures/metadata_keys.h
+};
+
+// Rows of one call: all spans have the same number of rows.
+struct HeadRowsView {
+  std::span<const std::int32_t> bucket;        // (rows)
+  std::span<const std::int32_t> example_id;    // (rows)
+  std::span<const std::int32_t> position;      // (rows)
+  std::span<const float> vectors;              // (rows, head_dim)
+  std::optional<std::int32_t> sliding_window;  // the same in every call
+  std::span<const std::string> token_str;      // (rows) when the writer asks for it, else empty
+};
+
+HeadRowsView view(const HeadRows& rows);
+
+class HeadWriter {
+ public:
+  HeadWriter(const std::string& path, HeadWriterOptions options);
+  ~HeadWriter();  // without finish() nothing stays behind
+  HeadWriter(const HeadWriter&) = delete;
+  HeadWriter& operator=(const HeadWriter&) = delete;
+
+  void append(const HeadRowsView& rows);
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A whole file at once; makes the folder it lies in.
+void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata);
+
+}  // namespace qkscope

@@ -1,0 +1,109 @@
+// A segment: the captured rows of some consecutive examples of a run, in one file that is whole or
+// not there. Blocks are written as the forward pass makes them; an index at the end finds them.
+//
+//   magic | blocks | index (groups, examples) | example table | trailer
+//   block: int32 positions (rows), token strings if kept, float32 vectors (heads, rows, head_dim)
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/output_file.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+struct ExampleRecord {
+  std::int64_t row = 0;  // in the dataset
+  std::int64_t key = 0;  // the full 64 bits that seed the sampler
+  std::string source_id;
+  std::int32_t tokens = 0;
+  bool truncated = false;
+};
+
+// Where the rows of one example and group lie.
+struct BlockEntry {
+  std::uint64_t offset = 0;
+  std::int64_t example_row = 0;  // in the dataset
+  std::uint32_t rows = 0;
+  std::uint32_t string_bytes = 0;
+  std::int32_t example_id = 0;  // the low 32 bits of the key
+  std::uint32_t unused = 0;     // fills the entry to a multiple of eight bytes
+};
+
+class SegmentWriter {
+ public:
+  SegmentWriter(const std::string& path, std::size_t groups);
+
+  // Announces the next example; its blocks may come in any order after this. Returns its number.
+  std::size_t add_example(const ExampleRecord& example);
+  // A block: positions (rows), their token strings (rows) where they are kept, and the vectors of
+  // the group's heads (rows, heads, head_dim).
+  void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
+                 std::span<const std::string_view> token_strings, ConstTensorView vectors);
+
+  // Writes the index and makes the file appear.
+  void commit();
+
+  std::size_t examples() const { return examples_.size(); }
+  std::uint64_t bytes() const { return file_.written() + filled_; }
+  std::int64_t rows() const { return rows_; }  // of all heads of a group counted once
+
+ private:
+  void append(const void* data, std::size_t bytes);
+  template <typename T>
+  void append_value(const T& value);
+  void append_string(std::string_view text);
+  void write_buffer();
+
+  OutputFile file_;
+  std::size_t groups_;
+  std::vector<ExampleRecord> examples_;
+  std::vector<BlockEntry> index_;  // (examples, groups); transposed on disk
+  std::vector<std::byte> buffer_;  // what goes to the file in one piece
+  std::size_t filled_ = 0;         // bytes of the buffer
+  std::int64_t rows_ = 0;
+};
+
+// One block of one head, as it is read back.
+struct HeadBlock {
+  std::int32_t example_id = 0;
+  std::vector<std::int32_t> positions;     // (rows)
+  std::vector<std::string> token_strings;  // (rows) or empty
+  std::vector<float> vectors;              // (rows, head_dim)
+};
+
+class SegmentReader {
+ public:
+  // Refuses a file that is not a whole segment of this many groups.
+  SegmentReader(const std::string& path, std::size_t groups);
+  ~SegmentReader();
+  SegmentReader(SegmentReader&& other) noexcept;
+  SegmentReader& operator=(SegmentReader&&) = delete;
+  SegmentReader(const SegmentReader&) = delete;
+  SegmentReader& operator=(const SegmentReader&) = delete;
+
+  std::size_t examples() const { return examples_; }
+  std::vector<ExampleRecord> example_table() const;
+  std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
+  // The rows of the group's `head`-th head.
+  void read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,
+            HeadBlock& block) const;
+
+ private:
+  void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
+  [[noreturn]] void damaged() const;
+
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t size_ = 0;
+  std::size_t groups_;
+  std::size_t examples_ = 0;
+  std::uint64_t index_offset_ = 0;
+  std::uint64_t table_offset_ = 0;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,117 @@
+// What a device does in the forward pass: the steps of the one layer loop (forward/forward.cpp), on
+// activations that live in the backend.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "device/batch.h"
+#include "device/selection.h"
+#include "model/loaded_checkpoint.h"
+#include "qkscope/tensor.h"
+
+namespace qkscope {
+
+enum class Buffer : std::uint8_t {
+  residual,    // (rows, d_model)
+  normalized,  // (rows, d_model)
+  q,           // (rows, n_heads, d_head)
+  k,           // (rows, n_kv_heads, d_head)
+  v,           // (rows, n_kv_heads, d_head)
+  z,           // (rows, n_heads, d_head)
+  update,      // (rows, d_model) what attention or MLP adds
+  gate,        // (MLP rows, d_mlp)
+  up,          // (MLP rows, d_mlp)
+  logits,      // (rows, vocab_size)
+};
+
+enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
+
+// What becomes of an update: added to the residual, added and kept to be looked at, or only kept
+// until add_update().
+enum class Addition : std::uint8_t { at_once, shown, held };
+
+// Scores and patterns of chosen queries, float32 on the host.
+struct RowScores {
+  std::span<const std::int64_t> rows;  // of the batch
+  TensorView scores;                   // (n_heads, rows, longest sequence) or empty
+  TensorView pattern;                  // (n_heads, rows, longest sequence) or empty
+  bool edited = false;                 // someone will write into them
+};
+
+class Backend {
+ public:
+  explicit Backend(const LoadedCheckpoint& model) : model_(model) {}
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  const LoadedCheckpoint& model() const { return model_; }
+  const ModelConfig& config() const { return model_.config; }
+
+  // The batch must outlive the pass. What an earlier pass left unfinished is dropped.
+  virtual void begin(const Batch& batch) = 0;
+  virtual void embed() = 0;
+  // The steps up to the next call use the weights of this layer.
+  virtual void begin_layer(std::int64_t layer) = 0;
+  virtual void normalize(Norm norm) = 0;  // normalized, of the residual
+  virtual void project_qkv(bool values) = 0;
+  virtual void normalize_heads() = 0;  // q and k
+  virtual void rotate() = 0;           // RoPE and query scaling, where the layer has them
+  virtual void attend() = 0;           // z
+  virtual void project_output(Addition addition) = 0;
+  virtual void add_update() = 0;
+
+  // The MLP goes in chunks of at most this many rows: [begin, begin + count) of those that run.
+  virtual std::int64_t mlp_rows() const = 0;
+  virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
+  virtual void gate(std::int64_t count) = 0;
+  virtual void project_down(std::int64_t begin, std::int64_t count, Addition addition) = 0;
+
+  virtual void project_logits() = 0;
+
+  // From here on only these rows of the batch (ascending) go on: the residual and q are theirs
+  // alone, and attention sees the keys and values of all.
+  virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
+  virtual std::int64_t running_rows() const = 0;
+
+  // Hands the chosen part of a buffer, float32 on the host, to `show`: now or later, in the order
+  // of the calls, and before finish() returns. `selection` must stay as it is until then.
+  using Show = std::function<void(ConstTensorView)>;
+  virtual void read(Buffer buffer, const Selection& selection, Show show) = 0;
+  // The pass goes on with what the tensor holds when `change` returns.
+  virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
+
+  // The same for someone who keeps it on the device: a copy that is complete when this returns, and
+  // the way back for one of a whole buffer.
+  virtual ActivationCopy copy(Buffer buffer, const Selection& selection) = 0;
+  virtual void put(Buffer buffer, const ActivationCopy& values) = 0;
+
+  virtual void score_rows(const RowScores& out) = 0;
+  // After someone wrote into the scores: their pattern. A row that was left alone keeps its bits.
+  virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
+  // After attend(): z of the rows that someone wrote into.
+  virtual void attend_edited_rows(const RowScores& edited) = 0;
+
+  virtual void finish() = 0;
+
+ private:
+  const LoadedCheckpoint& model_;
+};
+
+struct BackendOptions {
+  Device device;
+  DType dtype = DType::bf16;       // of weights and activations on CUDA; the CPU has float32
+  std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
+  std::int64_t longest_batch = 0;  // rows; 0: not known. Weights stream where they do not fit
+                                   // beside the activations of such a batch
+  bool stream_weights = false;     // also where they would fit
+};
+
+// Keeps a reference to the model.
+std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
+                                      const BackendOptions& options = {});
+
+}  // namespace qkscope

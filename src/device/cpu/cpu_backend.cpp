@@ -1,0 +1,255 @@
+#include "device/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "device/memory_plan.h"
+#include "ops/attention_rows.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/gated_activation.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+
+namespace qkscope {
+namespace {
+
+TensorView as_matrix(Tensor& heads) {
+  return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
+}
+
+// tensor = tensor[rows]
+void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
+  Shape shape = tensor.shape();
+  const auto bytes = tensor.view().size_bytes() / static_cast<std::size_t>(shape[0]);
+  shape[0] = static_cast<std::int64_t>(rows.size());
+  Tensor taken(shape);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(taken.view().bytes() + i * bytes,
+                tensor.view().bytes() + static_cast<std::size_t>(rows[i]) * bytes, bytes);
+  tensor = std::move(taken);
+}
+
+}  // namespace
+
+void CpuBackend::begin(const Batch& batch) {
+  batch_ = &batch;
+  kept_.clear();
+  tables_.clear();
+  for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
+}
+
+void CpuBackend::embed() {
+  residual_ = Tensor({batch_->rows(), config().d_model});
+  qkscope::embed(batch_->ids, model().weights.embedding,
+                 static_cast<float>(config().embedding_scale), residual_);
+  allocate();
+}
+
+void CpuBackend::allocate() {
+  const auto rows = running_rows();
+  const auto& c = config();
+  normalized_ = Tensor({rows, c.d_model});
+  update_ = Tensor({rows, c.d_model});
+  q_ = Tensor({rows, c.n_heads, c.d_head});
+  k_ = Tensor({rows, c.n_kv_heads, c.d_head});
+  v_ = Tensor({rows, c.n_kv_heads, c.d_head});
+  z_ = Tensor({rows, c.n_heads, c.d_head});
+}
+
+void CpuBackend::begin_layer(std::int64_t layer) {
+  layer_ = layer;
+  weights_ = &model().weights.layers[static_cast<std::size_t>(layer)];
+  if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
+}
+
+void CpuBackend::normalize(Norm norm) {
+  const auto& weight = norm == Norm::before_attention ? weights_->input_norm
+                       : norm == Norm::before_mlp     ? weights_->mlp_norm
+                                                      : model().weights.final_norm;
+  rms_norm(residual_, weight, config().norm_eps, normalized_);
+}
+
+void CpuBackend::project_qkv(bool values) {
+  linear(normalized_, weights_->q, as_matrix(q_));
+  linear(normalized_, weights_->k, as_matrix(k_));
+  if (values) linear(normalized_, weights_->v, as_matrix(v_));
+}
+
+void CpuBackend::normalize_heads() {
+  rms_norm(q_, weights_->q_norm, config().norm_eps, q_);
+  rms_norm(k_, weights_->k_norm, config().norm_eps, k_);
+}
+
+void CpuBackend::rotate() {
+  const int rope = config().layers[static_cast<std::size_t>(layer_)].rope;
+  if (rope >= 0) {
+    const auto& table = tables_[static_cast<std::size_t>(rope)];
+    apply_rotary(table, config().rope_interleaved, q_);
+    apply_rotary(table, config().rope_interleaved, k_);
+  }
+  if (config().query_scaling) scale_queries(q_, *config().query_scaling, batch_->sequences, kept_);
+}
+
+AttentionInput CpuBackend::attention_input() const {
+  return {.q = q_,
+          .k = k_,
+          .v = v_,
+          .sequences = batch_->sequences,
+          .queries = kept_,
+          .scale = static_cast<float>(config().attention_scale),
+          .window = config().layers[static_cast<std::size_t>(layer_)].window};
+}
+
+void CpuBackend::attend() {
+  attention(attention_input(), z_);
+}
+
+void CpuBackend::project_output(Addition addition) {
+  linear(as_matrix(z_), weights_->o, update_);
+  add_rows(0, running_rows(), weights_->post_attention_norm, addition);
+}
+
+void CpuBackend::add_update() {
+  add_to(residual_, update_);
+}
+
+std::int64_t CpuBackend::mlp_rows() const {
+  return kCpuMlpRows;
+}
+
+void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
+  if (gate_.empty() || gate_.dim(0) < count) {
+    gate_ = Tensor({count, config().d_mlp});
+    up_ = Tensor({count, config().d_mlp});
+  }
+  mlp_rows_shown_ = count;
+  const auto x = normalized_.view().rows(begin, begin + count);
+  linear(x, weights_->gate, tensor(Buffer::gate));
+  linear(x, weights_->up, tensor(Buffer::up));
+}
+
+void CpuBackend::gate(std::int64_t count) {
+  QKSCOPE_ASSERT(count == mlp_rows_shown_);
+  gated_activation(config().activation, tensor(Buffer::gate), tensor(Buffer::up),
+                   tensor(Buffer::gate));
+}
+
+void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
+  linear(tensor(Buffer::gate), weights_->down, update_.view().rows(begin, begin + count));
+  add_rows(begin, count, weights_->post_mlp_norm, addition);
+}
+
+void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
+                          Addition addition) {
+  const auto update = update_.view().rows(begin, begin + count);
+  if (!post_norm.empty()) rms_norm(update, post_norm, config().norm_eps, update);
+  if (addition != Addition::held) add_to(residual_.view().rows(begin, begin + count), update);
+}
+
+void CpuBackend::project_logits() {
+  logits_ = Tensor({running_rows(), config().vocab_size});
+  linear(normalized_, model().weights.head, logits_);
+  if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
+}
+
+void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
+  QKSCOPE_ASSERT(kept_.empty());
+  kept_.assign(rows.begin(), rows.end());
+  take_rows(residual_, rows);
+  take_rows(q_, rows);
+  for (auto& table : tables_) {
+    take_rows(table.cos, rows);
+    take_rows(table.sin, rows);
+  }
+  normalized_ = Tensor(residual_.shape());
+  update_ = Tensor(residual_.shape());
+  z_ = Tensor(q_.shape());
+}
+
+TensorView CpuBackend::tensor(Buffer buffer) {
+  switch (buffer) {
+    case Buffer::residual:
+      return residual_;
+    case Buffer::normalized:
+      return normalized_;
+    case Buffer::q:
+      return q_;
+    case Buffer::k:
+      return k_;
+    case Buffer::v:
+      return v_;
+    case Buffer::z:
+      return z_;
+    case Buffer::update:
+      return update_;
+    case Buffer::gate:
+      return gate_.view().rows(0, mlp_rows_shown_);
+    case Buffer::up:
+      return up_.view().rows(0, mlp_rows_shown_);
+    case Buffer::logits:
+      break;
+  }
+  return logits_;
+}
+
+Tensor CpuBackend::chosen_part(ConstTensorView whole, const Selection& selection) const {
+  Shape shape = whole.shape();
+  shape[0] = static_cast<std::int64_t>(selection.rows.size());
+  const bool by_head = !selection.heads.empty();
+  if (by_head) shape[1] = static_cast<std::int64_t>(selection.heads.size());
+  Tensor part(shape);
+  // Without a selection of heads a row is one piece.
+  const auto pieces = by_head ? shape[1] : 1;
+  const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
+  float* out = part.data<float>();
+  for (const auto row : selection.rows) {
+    const float* from = whole.data<float>() + running_row(kept_, row) * whole.stride(0);
+    for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
+      std::memcpy(out,
+                  from + (by_head ? selection.heads[static_cast<std::size_t>(piece)] * width : 0),
+                  static_cast<std::size_t>(width) * sizeof(float));
+  }
+  return part;
+}
+
+void CpuBackend::read(Buffer buffer, const Selection& selection, Show show) {
+  if (selection.rows.empty())
+    show(tensor(buffer));
+  else
+    show(chosen_part(tensor(buffer), selection));
+}
+
+void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& change) {
+  change(tensor(buffer));
+}
+
+ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
+  auto held = std::make_shared<Tensor>();
+  read(buffer, selection, [&](ConstTensorView shown) {
+    *held = Tensor(shown.shape());
+    std::memcpy(held->view().bytes(), shown.bytes(), shown.size_bytes());
+  });
+  return {held, held->view()};
+}
+
+void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
+  const auto whole = tensor(buffer);
+  QKSCOPE_ASSERT(values.view.shape() == whole.shape());
+  std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
+}
+
+void CpuBackend::score_rows(const RowScores& out) {
+  attention_rows(attention_input(), out.rows, out.scores, out.pattern);
+}
+
+void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
+  qkscope::pattern_of_edited_scores(attention_input(), edited.rows, edited.scores, edited.pattern);
+}
+
+void CpuBackend::attend_edited_rows(const RowScores& edited) {
+  qkscope::attend_edited_rows(attention_input(), edited.rows, edited.scores, edited.pattern, z_);
+}
+
+}  // namespace qkscope

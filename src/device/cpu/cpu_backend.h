@@ -1,0 +1,69 @@
+// The forward pass on the CPU: float32 activations, weights in their stored type.
+#pragma once
+
+#include <vector>
+
+#include "device/backend.h"
+#include "ops/attention.h"
+#include "ops/rotary.h"
+
+namespace qkscope {
+
+class CpuBackend : public Backend {
+ public:
+  using Backend::Backend;
+
+  void begin(const Batch& batch) override;
+  void embed() override;
+  void begin_layer(std::int64_t layer) override;
+  void normalize(Norm norm) override;
+  void project_qkv(bool values) override;
+  void normalize_heads() override;
+  void rotate() override;
+  void attend() override;
+  void project_output(Addition addition) override;
+  void add_update() override;
+  std::int64_t mlp_rows() const override;
+  void project_gate_up(std::int64_t begin, std::int64_t count) override;
+  void gate(std::int64_t count) override;
+  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override;
+  void project_logits() override;
+  void keep_rows(std::span<const std::int64_t> rows) override;
+  std::int64_t running_rows() const override { return residual_.dim(0); }
+  void read(Buffer buffer, const Selection& selection, Show show) override;
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override;
+  ActivationCopy copy(Buffer buffer, const Selection& selection) override;
+  void put(Buffer buffer, const ActivationCopy& values) override;
+  void score_rows(const RowScores& out) override;
+  void pattern_of_edited_scores(const RowScores& edited) override;
+  void attend_edited_rows(const RowScores& edited) override;
+  void finish() override {}
+
+ private:
+  void allocate();
+  AttentionInput attention_input() const;
+  void add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
+                Addition addition);
+  TensorView tensor(Buffer buffer);
+  Tensor chosen_part(ConstTensorView whole, const Selection& selection) const;
+
+  const Batch* batch_ = nullptr;
+  std::int64_t layer_ = 0;
+  const LayerWeights* weights_ = nullptr;
+  std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
+
+  Tensor residual_;                  // (rows, d_model)
+  Tensor normalized_;                // (rows, d_model)
+  Tensor update_;                    // (rows, d_model)
+  Tensor q_;                         // (rows, n_heads, d_head)
+  Tensor k_;                         // (rows, n_kv_heads, d_head)
+  Tensor v_;                         // (rows, n_kv_heads, d_head)
+  Tensor z_;                         // (rows, n_heads, d_head)
+  Tensor gate_;                      // (MLP rows, d_mlp)
+  Tensor up_;                        // (MLP rows, d_mlp)
+  Tensor logits_;                    // (rows, vocab_size)
+  std::int64_t mlp_rows_shown_ = 0;  // of gate_ and up_, in the chunk at hand
+  std::vector<RotaryTable> tables_;  // one per rope of the model, for the rows that run
+};
+
+}  // namespace qkscope

@@ -1,0 +1,213 @@
+#include "device/cuda/activation_copies.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/cuda/compare.h"
+#include "device/cuda/row_kernels.h"
+#include "device/cuda/status.h"
+
+namespace qkscope::cuda {
+namespace {
+
+// More than this is not held for what is under way: the oldest is waited for first.
+constexpr std::int64_t kMostUnderWay = std::int64_t{512} << 20;
+constexpr std::size_t kMostSights = 16;
+constexpr std::int64_t kPiece = std::int64_t{64} << 20;
+constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+
+Shape shape_of(const DeviceView& view, std::int64_t rows, std::int64_t heads) {
+  return view.by_head ? Shape{rows, heads, view.width} : Shape{rows, heads * view.width};
+}
+
+std::size_t bytes_of(std::int64_t floats) {
+  return static_cast<std::size_t>(floats * kFloat);
+}
+
+// Rows of an activation that move at a time where all of it does.
+std::int64_t rows_of_piece(const DeviceView& view) {
+  return std::max<std::int64_t>(1, kPiece / kFloat / (view.heads * view.width));
+}
+
+}  // namespace
+
+std::unique_ptr<ActivationCopies::Sight> ActivationCopies::idle_sight() {
+  if (idle_.empty()) return std::make_unique<Sight>();
+  auto sight = std::move(idle_.back());
+  idle_.pop_back();
+  return sight;
+}
+
+std::int64_t ActivationCopies::bytes_under_way() const {
+  std::int64_t bytes = 0;
+  for (const auto& sight : under_way_) bytes += sight->shape.count() * kFloat;
+  return bytes;
+}
+
+void ActivationCopies::gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
+                                     std::span<const std::int32_t> heads, Numbers& numbers,
+                                     float* to) {
+  const auto bytes = (rows.size() + heads.size()) * sizeof(std::int32_t);
+  auto* on_host = static_cast<std::int32_t*>(
+      numbers.host.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+  std::copy(rows.begin(), rows.end(), on_host);
+  std::copy(heads.begin(), heads.end(), on_host + rows.size());
+  const auto* at = static_cast<const std::int32_t*>(
+      numbers.device.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+  if (bytes > 0)
+    check(cudaMemcpyAsync(numbers.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
+          "copy row numbers to the card");
+  gather({.x = view.data,
+          .row_stride = view.row_stride,
+          .rows = rows.empty() ? nullptr : at,
+          .heads = heads.empty() ? nullptr : at + rows.size(),
+          .y = to,
+          .row_count = rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size()),
+          .head_count = heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()),
+          .width = view.width,
+          .dtype = view.dtype},
+         compute_);
+}
+
+std::shared_ptr<void> ActivationCopies::copy(const DeviceView& view,
+                                             std::span<const std::int32_t> rows,
+                                             std::span<const std::int32_t> heads, Shape& shape) {
+  shape = shape_of(view, rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size()),
+                   heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()));
+  auto memory = std::make_shared<DeviceBlock>();
+  auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
+  gather_chosen(view, rows, heads, numbers_, to);
+  check(cudaStreamSynchronize(compute_), "copy an activation");
+  return {memory, to};
+}
+
+bool ActivationCopies::put(const float* values, const DeviceView& view) {
+  // Whoever wrote the values did so on a stream of its own.
+  check(cudaDeviceSynchronize(), "wait for an edited activation");
+  if (holds(values, view)) return false;
+  put_back(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
+           compute_);
+  check(cudaStreamSynchronize(compute_), "take an edited activation");
+  return true;
+}
+
+bool ActivationCopies::holds(const float* values, const DeviceView& view) {
+  const auto row = view.heads * view.width;
+  const auto step = rows_of_piece(view);
+  for (std::int64_t begin = 0; begin < view.rows; begin += step) {
+    const auto count = std::min(step, view.rows - begin);
+    if (!same_bytes(gather_piece(view, begin, count), values + begin * row, count * row * kFloat,
+                    compute_))
+      return false;
+  }
+  return true;
+}
+
+void ActivationCopies::look(const DeviceView& view, std::span<const std::int32_t> rows,
+                            std::span<const std::int32_t> heads, Show show) {
+  const auto row_count = rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size());
+  const auto head_count = heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size());
+  const auto count = row_count * head_count * view.width;
+  if (rows.empty() && heads.empty() && count * kFloat > kMostUnderWay) {
+    show_all();
+    show(fetch(view));
+    return;
+  }
+  show_arrived();
+  while (!under_way_.empty() &&
+         (under_way_.size() >= kMostSights || bytes_under_way() + count * kFloat > kMostUnderWay))
+    show_first();
+
+  auto sight = idle_sight();
+  auto* gathered =
+      static_cast<float*>(sight->gathered.reserve_roomy(count * kFloat, "captured rows"));
+  auto* host = sight->host.reserve_roomy(count * kFloat, "captured rows");
+  gather_chosen(view, rows, heads, sight->numbers, gathered);
+  sight->is_gathered.record(compute_);
+  sight->is_gathered.hold_back(copies_);
+  check(cudaMemcpyAsync(host, gathered, bytes_of(count), cudaMemcpyDeviceToHost, copies_),
+        "copy captured rows to the host");
+  sight->arrived.record(copies_);
+  sight->shape = shape_of(view, row_count, head_count);
+  sight->show = std::move(show);
+  under_way_.push_back(std::move(sight));
+}
+
+void ActivationCopies::show_first() {
+  auto sight = std::move(under_way_.front());
+  under_way_.pop_front();
+  sight->arrived.wait();
+  const auto show = std::move(sight->show);
+  const ConstTensorView view(static_cast<const std::byte*>(sight->host.data()), DType::f32,
+                             sight->shape);
+  show(view);
+  idle_.push_back(std::move(sight));
+}
+
+void ActivationCopies::show_arrived() {
+  while (!under_way_.empty() && under_way_.front()->arrived.done()) show_first();
+}
+
+void ActivationCopies::show_all() {
+  while (!under_way_.empty()) show_first();
+}
+
+void ActivationCopies::forget() {
+  for (auto& sight : under_way_) {
+    sight->arrived.wait();
+    sight->show = nullptr;
+    idle_.push_back(std::move(sight));
+  }
+  under_way_.clear();
+}
+
+const float* ActivationCopies::gather_piece(const DeviceView& view, std::int64_t begin,
+                                            std::int64_t count) {
+  const auto row = view.heads * view.width;
+  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
+  auto* piece = static_cast<float*>(piece_.reserve(count * row * kFloat, "an activation"));
+  gather({.x = static_cast<std::byte*>(view.data) + begin * view.row_stride * element,
+          .row_stride = view.row_stride,
+          .y = piece,
+          .row_count = count,
+          .head_count = view.heads,
+          .width = view.width,
+          .dtype = view.dtype},
+         compute_);
+  return piece;
+}
+
+Tensor ActivationCopies::fetch(const DeviceView& view) {
+  Tensor whole(shape_of(view, view.rows, view.heads));
+  const auto row = view.heads * view.width;
+  const auto step = std::min(rows_of_piece(view), view.rows);
+  auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
+  for (std::int64_t begin = 0; begin < view.rows; begin += step) {
+    const auto count = std::min(step, view.rows - begin);
+    const auto* piece = gather_piece(view, begin, count);
+    check(cudaMemcpyAsync(host, piece, bytes_of(count * row), cudaMemcpyDeviceToHost, compute_),
+          "copy an activation to the host");
+    check(cudaStreamSynchronize(compute_), "wait for an activation");
+    std::memcpy(whole.data<float>() + begin * row, host, bytes_of(count * row));
+  }
+  return whole;
+}
+
+void ActivationCopies::put(const Tensor& values, const DeviceView& view) {
+  const auto row = view.heads * view.width;
+  const auto step = std::min(rows_of_piece(view), view.rows);
+  auto* piece = static_cast<float*>(piece_.reserve(step * row * kFloat, "an activation"));
+  auto* host = host_piece_.reserve(step * row * kFloat, "an activation");
+  const auto element = static_cast<std::int64_t>(dtype_size(view.dtype));
+  for (std::int64_t begin = 0; begin < view.rows; begin += step) {
+    const auto count = std::min(step, view.rows - begin);
+    std::memcpy(host, values.data<float>() + begin * row, bytes_of(count * row));
+    check(cudaMemcpyAsync(piece, host, bytes_of(count * row), cudaMemcpyHostToDevice, compute_),
+          "copy an edited activation to the card");
+    put_back(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element, count,
+             row, view.row_stride, view.dtype, compute_);
+    check(cudaStreamSynchronize(compute_), "wait for an edited activation");
+  }
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,10 @@
+#include "device/cuda/attention_16bit.cuh"
+#include "device/cuda/attention_variants.h"
+
+namespace qkscope::cuda {
+
+void attention_bf16(const AttentionArguments& arguments, cudaStream_t stream) {
+  attention_16bit<__nv_bfloat16>(arguments, stream);
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,431 @@
+#include "device/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "device/cuda/activation_copies.h"
+#include "device/cuda/activations.h"
+#include "device/cuda/attention_kernel.h"
+#include "device/cuda/budget.h"
+#include "device/cuda/device_weights.h"
+#include "device/cuda/fused_attention.h"
+#include "device/cuda/gate.h"
+#include "device/cuda/heads.h"
+#include "device/cuda/norm.h"
+#include "device/cuda/pass_rows.h"
+#include "device/cuda/products.h"
+#include "device/cuda/row_kernels.h"
+#include "device/cuda/status.h"
+#include "device/cuda/viewed_scores.h"
+#include "device/memory_plan.h"
+
+namespace qkscope {
+namespace cuda {
+namespace {
+
+int use_card(int card) {
+  check(cudaSetDevice(card), "use the card");
+  return card;
+}
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(const LoadedCheckpoint& model, const BackendOptions& options)
+      : Backend(model),
+        dtype_(options.dtype),
+        card_(use_card(options.device.index)),
+        budget_(model.config, options),
+        products_(dtype_, stream_),
+        attention_(model.config, dtype_, card_, stream_),
+        weights_(model, dtype_, card_, budget_.streams()),
+        rows_(model.config, dtype_, stream_),
+        copies_(stream_),
+        a_(model.config, dtype_) {}
+
+  void begin(const Batch& batch) override {
+    check(cudaSetDevice(card_), "use the card");
+    copies_.forget();
+    pending_ = {};
+    held_.reset();
+    batch_ = &batch;
+    budget_.check_rows(batch.rows());
+    rows_.begin(batch);
+    attention_.begin(batch.sequences);
+    a_.begin(batch.rows());
+  }
+
+  void embed() override {
+    cuda::embed({.table = weights_.embedding(),
+                 .ids = rows_.ids(),
+                 .y = a_.residual(),
+                 .count = batch_->rows(),
+                 .n = config().d_model,
+                 .scale = static_cast<float>(config().embedding_scale),
+                 .dtype = dtype_},
+                stream_);
+  }
+
+  void begin_layer(std::int64_t layer) override {
+    layer_ = &weights_.layer(layer, stream_);
+    layer_config_ = config().layers[static_cast<std::size_t>(layer)];
+  }
+
+  void normalize(Norm which) override {
+    norm({.x = a_.residual(),
+          .weight = which == Norm::before_attention ? layer_->input_norm
+                    : which == Norm::before_mlp     ? layer_->mlp_norm
+                                                    : weights_.final_norm(),
+          .y = a_.normalized(),
+          .rows = running_rows(),
+          .n = config().d_model,
+          .eps = static_cast<float>(config().norm_eps),
+          .dtype = dtype_},
+         stream_);
+  }
+
+  void project_qkv(bool values) override {
+    a_.begin_projection();
+    products_.multiply({.x = a_.normalized(),
+                        .x_stride = config().d_model,
+                        .weight = layer_->qkv.weight,
+                        .bias = layer_->qkv.bias,
+                        .y = a_.qkv(),
+                        .y_stride = a_.qkv_width(),
+                        .rows = running_rows(),
+                        .in = config().d_model,
+                        .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
+  }
+
+  // Norm and rotation wait until someone looks or attention needs them: then they are one pass.
+  void normalize_heads() override { pending_.norm = true; }
+  void rotate() override { pending_.rotation = true; }
+
+  void attend() override {
+    finish_pending();
+    const bool fused =
+        !rows_.narrowed() &&
+        attention_.attend(
+            {.q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window});
+    if (!fused) attend_with_own_kernel();
+  }
+
+  void project_output(Addition addition) override {
+    add_product({.x = a_.z(),
+                 .x_stride = a_.q_width(),
+                 .weight = layer_->o.weight,
+                 .bias = layer_->o.bias,
+                 .rows = running_rows(),
+                 .in = a_.q_width(),
+                 .out = config().d_model},
+                0, layer_->post_attention_norm, addition);
+  }
+
+  // An update that nobody changed is added as if nobody had looked.
+  void add_update() override {
+    if (held_ && !held_->changed && held_->straight)
+      add_straight(held_->product, 0);
+    else
+      add_rows(0, running_rows(), nullptr, true);
+    held_.reset();
+  }
+
+  std::int64_t mlp_rows() const override { return kCudaMlpRows; }
+
+  void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    products_.multiply({.x = a_.normalized(begin),
+                        .x_stride = config().d_model,
+                        .weight = layer_->gate_up.weight,
+                        .bias = layer_->gate_up.bias,
+                        .y = a_.begin_mlp(count),
+                        .y_stride = 2 * config().d_mlp,
+                        .rows = count,
+                        .in = config().d_model,
+                        .out = 2 * config().d_mlp});
+  }
+
+  void gate(std::int64_t count) override {
+    cuda::gate({.activation = config().activation,
+                .gate_up = a_.gate_up(),
+                .y = a_.begin_gate(),
+                .rows = count,
+                .n = config().d_mlp,
+                .dtype = dtype_},
+               stream_);
+  }
+
+  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+    add_product({.x = a_.gated(),
+                 .x_stride = config().d_mlp,
+                 .weight = layer_->down.weight,
+                 .bias = layer_->down.bias,
+                 .rows = count,
+                 .in = config().d_mlp,
+                 .out = config().d_model},
+                begin, layer_->post_mlp_norm, addition);
+  }
+
+  void project_logits() override {
+    const auto rows = running_rows();
+    void* logits = a_.begin_logits(rows);
+    products_.multiply({.x = a_.normalized(),
+                        .x_stride = config().d_model,
+                        .weight = weights_.head(),
+                        .y = logits,
+                        .y_stride = config().vocab_size,
+                        .rows = rows,
+                        .in = config().d_model,
+                        .out = config().vocab_size});
+    if (config().logit_softcap > 0.0)
+      soft_cap(logits, rows * config().vocab_size, static_cast<float>(config().logit_softcap),
+               dtype_, stream_);
+  }
+
+  void keep_rows(std::span<const std::int64_t> rows) override {
+    finish_pending();
+    rows_.keep(rows);
+    const auto count = running_rows();
+    const void* residual = a_.residual();
+    a_.begin_kept(count);
+    take_rows({.x = residual,
+               .row_stride = config().d_model,
+               .rows = rows_.kept(),
+               .y = a_.residual(),
+               .count = count,
+               .n = config().d_model,
+               .dtype = dtype_},
+              stream_);
+    take_rows({.x = a_.qkv(),
+               .row_stride = a_.qkv_width(),
+               .rows = rows_.kept(),
+               .y = a_.queries(),
+               .count = count,
+               .n = a_.q_width(),
+               .dtype = dtype_},
+              stream_);
+  }
+
+  std::int64_t running_rows() const override { return rows_.count(); }
+
+  void read(Buffer buffer, const Selection& selection, Show show) override {
+    finish_pending_of(buffer);
+    const auto [rows, heads] = numbers_of(selection);
+    copies_.look(view(buffer), rows, heads, std::move(show));
+  }
+
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+    finish_pending_of(buffer);
+    copies_.show_all();
+    const auto whole = view(buffer);
+    const auto before = copies_.fetch(whole);
+    const Tensor values(before.shape());
+    std::memcpy(values.view().bytes(), before.view().bytes(), before.view().size_bytes());
+    change(values);
+    if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
+      return;
+    copies_.put(values, whole);
+    if (buffer == Buffer::update && held_) held_->changed = true;
+  }
+
+  ActivationCopy copy(Buffer buffer, const Selection& selection) override {
+    finish_pending_of(buffer);
+    const auto [rows, heads] = numbers_of(selection);
+    Shape shape;
+    auto memory = copies_.copy(view(buffer), rows, heads, shape);
+    const TensorView held(static_cast<std::byte*>(memory.get()), DType::f32, shape,
+                          {Device::Kind::cuda, card_});
+    return {std::move(memory), held};
+  }
+
+  void put(Buffer buffer, const ActivationCopy& values) override {
+    const bool changed = copies_.put(values.view.data<float>(), view(buffer));
+    if (changed && buffer == Buffer::update && held_) held_->changed = true;
+  }
+
+  void score_rows(const RowScores& out) override {
+    finish_pending();
+    copies_.show_all();
+    if (!out.edited) return view_scores(out, score_source(), rows_, stream_);
+    edited_.emplace(fetch_attention());
+    edited_->score_rows(out);
+  }
+
+  void pattern_of_edited_scores(const RowScores& edited) override {
+    edited_->pattern_of_edited_scores(edited);
+  }
+
+  void attend_edited_rows(const RowScores& edited) override {
+    const auto z = view(Buffer::z);
+    const auto values = copies_.fetch(z);
+    edited_->attend_edited_rows(edited, values);
+    copies_.put(values, z);
+    edited_.reset();
+  }
+
+  void finish() override {
+    copies_.show_all();
+    check(cudaStreamSynchronize(stream_), "finish the forward pass");
+  }
+
+ private:
+  float scale() const { return static_cast<float>(config().attention_scale); }
+  DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
+
+  struct Numbers {
+    std::vector<std::int32_t> rows;
+    std::vector<std::int32_t> heads;
+  };
+  Numbers numbers_of(const Selection& selection) const {
+    Numbers numbers;
+    for (const auto row : selection.rows) numbers.rows.push_back(rows_.number_of(row));
+    numbers.heads.assign(selection.heads.begin(), selection.heads.end());
+    return numbers;
+  }
+
+  void finish_pending() {
+    const bool scales = pending_.rotation && config().query_scaling.has_value();
+    const bool rotates = pending_.rotation && layer_config_.rope >= 0;
+    if (pending_.norm || rotates || scales)
+      finish_heads({.q = a_.qkv(),
+                    .k = a_.k(),
+                    .row_stride = a_.qkv_width(),
+                    .rows = running_rows(),
+                    .n_heads = config().n_heads,
+                    .n_kv_heads = config().n_kv_heads,
+                    .d_head = config().d_head,
+                    .q_norm = pending_.norm ? layer_->q_norm : nullptr,
+                    .k_norm = pending_.norm ? layer_->k_norm : nullptr,
+                    .eps = static_cast<float>(config().norm_eps),
+                    .rotary = rows_.rotary(layer_config_.rope),
+                    .rotate = rotates,
+                    .interleaved = config().rope_interleaved,
+                    .query_scale = scales ? rows_.query_scale() : nullptr,
+                    .dtype = dtype_},
+                   stream_);
+    pending_ = {};
+  }
+
+  void finish_pending_of(Buffer buffer) {
+    if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
+  }
+
+  void attend_with_own_kernel() {
+    const auto keys = rows_.keys(layer_config_.window);
+    attention({.q = a_.queries(),
+               .k = a_.k(),
+               .v = a_.v(),
+               .z = a_.z(),
+               .q_stride = a_.query_stride(),
+               .k_stride = a_.qkv_width(),
+               .v_stride = a_.qkv_width(),
+               .z_stride = a_.q_width(),
+               .first_key = keys.first,
+               .last_key = keys.last,
+               .sequence_begin = keys.begin,
+               .queries = running_rows(),
+               .n_heads = config().n_heads,
+               .n_kv_heads = config().n_kv_heads,
+               .d_head = config().d_head,
+               .scale = scale(),
+               .dtype = dtype_},
+              stream_);
+  }
+
+  // The residual's rows [begin, begin + rows) get the product on top. Where the update itself is
+  // looked at, it is computed once more for that, so that looking changes nothing.
+  void add_product(Product product, std::int64_t begin, const float* post_norm, Addition addition) {
+    product.y_stride = config().d_model;
+    if (post_norm != nullptr || addition != Addition::at_once) {
+      a_.reserve_update(running_rows());
+      product.y = a_.update(begin);
+      products_.multiply(product);
+    }
+    if (addition == Addition::held) {
+      held_ = Held{.product = product, .straight = post_norm == nullptr};
+      if (post_norm != nullptr) add_rows(begin, product.rows, post_norm, false);
+    } else if (post_norm != nullptr) {
+      add_rows(begin, product.rows, post_norm, true);
+    } else {
+      add_straight(product, begin);
+    }
+  }
+
+  void add_straight(Product product, std::int64_t begin) {
+    product.y = a_.residual(begin);
+    product.accumulate = true;
+    products_.multiply(product);
+  }
+
+  void add_rows(std::int64_t begin, std::int64_t count, const float* post_norm, bool add) {
+    void* update = a_.update(begin);
+    norm({.x = update,
+          .weight = post_norm,
+          .y = post_norm != nullptr ? update : nullptr,
+          .residual = add ? a_.residual(begin) : nullptr,
+          .rows = count,
+          .n = config().d_model,
+          .eps = static_cast<float>(config().norm_eps),
+          .dtype = dtype_},
+         stream_);
+  }
+
+  ScoreSource score_source() const {
+    return {.q = a_.qkv(),
+            .k = a_.k(),
+            .row_stride = a_.qkv_width(),
+            .n_heads = config().n_heads,
+            .n_kv_heads = config().n_kv_heads,
+            .d_head = config().d_head,
+            .scale = scale(),
+            .window = layer_config_.window,
+            .dtype = dtype_};
+  }
+
+  EditedScores fetch_attention() {
+    return {.q = copies_.fetch(view(Buffer::q)),
+            .k = copies_.fetch(view(Buffer::k)),
+            .v = copies_.fetch(view(Buffer::v)),
+            .sequences = batch_->sequences,
+            .scale = scale(),
+            .window = layer_config_.window};
+  }
+
+  // An update that waits for add_update().
+  struct Held {
+    Product product;  // that gave it, of all rows
+    bool straight = false;
+    bool changed = false;
+  };
+  struct Pending {
+    bool norm = false;
+    bool rotation = false;
+  };
+
+  DType dtype_;
+  int card_;
+  Budget budget_;
+  Stream stream_;
+  Products products_;
+  FusedAttention attention_;
+  DeviceWeights weights_;
+  PassRows rows_;
+  ActivationCopies copies_;
+  Activations a_;
+
+  const Batch* batch_ = nullptr;
+  const DeviceLayer* layer_ = nullptr;
+  LayerConfig layer_config_;
+  Pending pending_;
+  std::optional<Held> held_;
+  std::optional<EditedScores> edited_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::unique_ptr<Backend> make_cuda_backend(const LoadedCheckpoint& model,
+                                           const BackendOptions& options) {
+  return std::make_unique<cuda::CudaBackend>(model, options);
+}
+
+}  // namespace qkscope

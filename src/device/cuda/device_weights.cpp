@@ -1,0 +1,212 @@
+#include "device/cuda/device_weights.h"
+
+#include "core/error.h"
+#include "device/cuda/status.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+constexpr std::size_t kStreamedSlots = 2;
+
+// Hands out the parts of a layer's memory one after another; without memory it only counts.
+class Parts {
+ public:
+  Parts(const ModelConfig& model, DType dtype, void* base)
+      : element_(static_cast<std::int64_t>(dtype_size(dtype))),
+        base_(static_cast<std::byte*>(base)) {
+    const auto q = model.n_heads * model.d_head;
+    const auto kv = model.n_kv_heads * model.d_head;
+    layer_.qkv = linear(q + 2 * kv, model.d_model, model.qkv_bias);
+    layer_.o = linear(model.d_model, q, model.output_bias);
+    layer_.gate_up = linear(2 * model.d_mlp, model.d_model, model.mlp_bias);
+    layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
+    layer_.input_norm = norm(model.d_model);
+    layer_.mlp_norm = norm(model.d_model);
+    if (model.qk_norm) {
+      layer_.q_norm = norm(model.d_head);
+      layer_.k_norm = norm(model.d_head);
+    }
+    if (!model.names.post_attention_norm.empty()) layer_.post_attention_norm = norm(model.d_model);
+    if (!model.names.post_mlp_norm.empty()) layer_.post_mlp_norm = norm(model.d_model);
+  }
+
+  const DeviceLayer& layer() const { return layer_; }
+  std::int64_t bytes() const { return used_; }
+
+ private:
+  void* take(std::int64_t bytes) {
+    void* part = base_ + used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return part;
+  }
+  DeviceLinear linear(std::int64_t out, std::int64_t in, bool bias) {
+    DeviceLinear parts;
+    parts.weight = take(out * in * element_);
+    if (bias) parts.bias = take(out * element_);
+    return parts;
+  }
+  const float* norm(std::int64_t n) {
+    return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
+  }
+
+  std::int64_t element_;
+  std::byte* base_;
+  std::int64_t used_ = 0;
+  DeviceLayer layer_;
+};
+
+// Matrices with the same rows under each other, and their biases.
+void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> parts,
+                    const DeviceLinear& to, DType dtype) {
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+  auto* weight = static_cast<std::byte*>(const_cast<void*>(to.weight));
+  auto* bias = static_cast<std::byte*>(const_cast<void*>(to.bias));
+  for (const auto* part : parts) {
+    uploader.matrix(part->weight, weight);
+    weight += part->weight.values.size() * element;
+    if (part->bias.empty()) continue;
+    uploader.vector(part->bias, bias);
+    bias += static_cast<std::int64_t>(part->bias.size()) * element;
+  }
+}
+
+void upload_norm(Uploader& uploader, const std::vector<float>& from, const float* to) {
+  if (to != nullptr) uploader.floats(from, const_cast<float*>(to));
+}
+
+}  // namespace
+
+DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, DType dtype, int card, bool streamed)
+    : model_(model),
+      dtype_(dtype),
+      card_(card),
+      streamed_(streamed),
+      uploader_(dtype, copies_),
+      slots_(streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto& weights = model.weights;
+  uploader_.matrix(weights.embedding,
+                   embedding_.reserve(weights.embedding.values.size() * element, "embeddings"));
+  uploader_.floats(weights.final_norm,
+                   static_cast<float*>(final_norm_.reserve(
+                       model.config.d_model * static_cast<std::int64_t>(sizeof(float)), "norms")));
+  const auto bytes = Parts(model.config, dtype, nullptr).bytes();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!streamed && model.config.layers[i].cross_attention) continue;
+    auto& slot = slots_[i];
+    slot.layer = Parts(model.config, dtype, slot.memory.reserve(bytes, "weights")).layer();
+    if (!streamed) upload(static_cast<std::int64_t>(i), slot);
+  }
+  uploader_.wait();
+  if (!streamed) return;
+  next_ = after(-1);
+  thread_ = std::thread([this] { stream_layers(); });
+}
+
+DeviceWeights::~DeviceWeights() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
+  const auto& from = model_.weights.layers[static_cast<std::size_t>(layer)];
+  const auto& to = slot.layer;
+  upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, dtype_);
+  upload_stacked(uploader_, {&from.o}, to.o, dtype_);
+  upload_stacked(uploader_, {&from.gate, &from.up}, to.gate_up, dtype_);
+  upload_stacked(uploader_, {&from.down}, to.down, dtype_);
+  upload_norm(uploader_, from.input_norm, to.input_norm);
+  upload_norm(uploader_, from.q_norm, to.q_norm);
+  upload_norm(uploader_, from.k_norm, to.k_norm);
+  upload_norm(uploader_, from.post_attention_norm, to.post_attention_norm);
+  upload_norm(uploader_, from.mlp_norm, to.mlp_norm);
+  upload_norm(uploader_, from.post_mlp_norm, to.post_mlp_norm);
+  slot.arrived.record(copies_);
+}
+
+const void* DeviceWeights::head() {
+  const auto& weights = model_.weights;
+  if (weights.head.values.bytes() == weights.embedding.values.bytes()) return embedding();
+  if (head_.data() == nullptr) {
+    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    // Streaming has the uploader to itself.
+    Uploader uploader(dtype_, copies_);
+    uploader.matrix(weights.head,
+                    head_.reserve(weights.head.values.size() * element, "the output embedding"));
+    uploader.wait();
+  }
+  return head_.data();
+}
+
+std::int64_t DeviceWeights::after(std::int64_t layer) const {
+  const auto count = model_.config.n_layers;
+  do layer = (layer + 1) % count;
+  while (model_.config.layers[static_cast<std::size_t>(layer)].cross_attention);
+  return layer;
+}
+
+const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
+  if (!streamed_) return slots_[static_cast<std::size_t>(layer)].layer;
+  std::unique_lock lock(mutex_);
+  const auto holder = [&]() -> Slot* {
+    for (auto& slot : slots_)
+      if (slot.holds == layer) return &slot;
+    return nullptr;
+  };
+  for (auto& slot : slots_) {
+    if (!slot.in_use || slot.holds == layer) continue;
+    slot.left.record(stream);
+    slot.in_use = false;
+    slot.holds = -1;
+  }
+  if (holder() == nullptr && next_ != layer) {  // a pass that ended early: begin again
+    for (auto& slot : slots_) slot.holds = -1;
+    next_ = layer;
+  }
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return failed_ || holder() != nullptr; });
+  if (failed_) std::rethrow_exception(failed_);
+  auto& slot = *holder();
+  slot.in_use = true;
+  slot.arrived.hold_back(stream);
+  return slot.layer;
+}
+
+// Fills one slot after another. A layer counts as there once its copies are on the stream.
+void DeviceWeights::stream_layers() {
+  try {
+    check(cudaSetDevice(card_), "use the card");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      Slot* free = nullptr;
+      changed_.wait(lock, [&] {
+        for (auto& slot : slots_)
+          if (slot.holds < 0) free = &slot;
+        return stopping_ || free != nullptr;
+      });
+      if (stopping_) return;
+      const auto layer = next_;
+      lock.unlock();
+      free->left.hold_back(copies_);
+      upload(layer, *free);
+      lock.lock();
+      if (next_ == layer) {  // nobody asked to begin elsewhere meanwhile
+        free->holds = layer;
+        next_ = after(layer);
+      }
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failed_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,87 @@
+// The weights on the card: all of them, or two layers at a time that come as they are needed.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/cuda/device_memory.h"
+#include "device/cuda/uploader.h"
+#include "model/loaded_checkpoint.h"
+
+namespace qkscope::cuda {
+
+struct DeviceLinear {
+  const void* weight = nullptr;  // (out, in)
+  const void* bias = nullptr;    // (out) or null
+};
+
+// q, k and v are one matrix, and so are gate and up.
+struct DeviceLayer {
+  DeviceLinear qkv;                            // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  DeviceLinear o;                              // (d_model, n_heads d_head)
+  DeviceLinear gate_up;                        // (2 d_mlp, d_model)
+  DeviceLinear down;                           // (d_model, d_mlp)
+  const float* input_norm = nullptr;           // (d_model)
+  const float* q_norm = nullptr;               // (d_head) or null
+  const float* k_norm = nullptr;               // (d_head) or null
+  const float* post_attention_norm = nullptr;  // (d_model) or null
+  const float* mlp_norm = nullptr;             // (d_model)
+  const float* post_mlp_norm = nullptr;        // (d_model) or null
+};
+
+class DeviceWeights {
+ public:
+  DeviceWeights(const LoadedCheckpoint& model, DType dtype, int card, bool streamed);
+  ~DeviceWeights();
+  DeviceWeights(const DeviceWeights&) = delete;
+  DeviceWeights& operator=(const DeviceWeights&) = delete;
+
+  bool streamed() const { return streamed_; }
+
+  // For work on `stream` from now on; what used the layer asked for before must have been given to
+  // the same stream.
+  const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
+
+  const void* embedding() const { return embedding_.data(); }
+  const float* final_norm() const { return final_norm_.as<float>(); }
+  const void* head();  // comes when it is asked for the first time
+
+ private:
+  struct Slot {
+    DeviceBlock memory;
+    DeviceLayer layer;
+    std::int64_t holds = -1;  // layer that is there or on its way
+    Event arrived;
+    Event left;  // the work that used it before is done
+    bool in_use = false;
+  };
+
+  void upload(std::int64_t layer, Slot& slot);
+  std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
+  void stream_layers();
+
+  const LoadedCheckpoint& model_;
+  DType dtype_;
+  int card_;
+  bool streamed_;
+  Stream copies_;
+  Uploader uploader_;
+  DeviceBlock embedding_;
+  DeviceBlock head_;
+  DeviceBlock final_norm_;
+  std::vector<Slot> slots_;
+
+  // Streaming: the thread fills free slots with the layers that come next.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t next_ = 0;  // layer that is filled in next
+  bool stopping_ = false;
+  std::exception_ptr failed_;
+  std::thread thread_;
+};
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,102 @@
+#include "device/cuda/elements.cuh"
+#include "device/cuda/gate.h"
+#include "device/cuda/status.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kSteps = 2;
+
+template <typename T, Activation activation>
+__device__ float activate(float x) {
+  if constexpr (activation == Activation::silu) {
+    // The fast exponential is off by some 1e-7 of the result, far below what 16 bits hold.
+    const float e = sizeof(T) == 4 ? expf(-x) : __expf(-x);
+    return x / (1.0f + e);
+  } else if constexpr (activation == Activation::gelu_tanh) {
+    const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return 0.5f * x * (1.0f + tanhf(inner));
+  } else {
+    return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+  }
+}
+
+// A block takes a part of one row, a thread kSteps packs of it.
+template <typename T, int V, Activation activation>
+__global__ void gate_kernel(const T* gate_up, T* y, int packs) {
+  using Values = Pack<T, V>;
+  const std::int64_t row = blockIdx.x;
+  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * 2 * packs;
+  auto* to = reinterpret_cast<Values*>(y) + row * packs;
+  const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
+  Values g[kSteps];
+  Values u[kSteps];
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+    g[j] = from[at];
+    u[j] = from[packs + at];
+  }
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      g[j].values[i] = from_float<T>(activate<T, activation>(to_float(g[j].values[i])) *
+                                     to_float(u[j].values[i]));
+    to[at] = g[j];
+  }
+}
+
+template <typename T>
+__global__ void soft_cap_kernel(T* x, std::int64_t count, float cap) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) x[i] = from_float<T>(cap * tanhf(to_float(x[i]) / cap));
+}
+
+template <typename T, Activation activation>
+void launch(const GateArguments& a, cudaStream_t stream) {
+  const auto run = [&]<int V>() {
+    const auto packs = static_cast<int>(a.n / V);
+    constexpr int kPerBlock = kThreads * kSteps;
+    const dim3 blocks(static_cast<unsigned>(a.rows),
+                      static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
+    gate_kernel<T, V, activation><<<blocks, kThreads, 0, stream>>>(static_cast<const T*>(a.gate_up),
+                                                                   static_cast<T*>(a.y), packs);
+  };
+  if (a.n % kPack<T> == 0)
+    run.template operator()<kPack<T>>();
+  else
+    run.template operator()<1>();
+}
+
+}  // namespace
+
+void gate(const GateArguments& a, cudaStream_t stream) {
+  if (a.rows == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.activation == Activation::silu)
+      launch<T, Activation::silu>(a, stream);
+    else if (a.activation == Activation::gelu_tanh)
+      launch<T, Activation::gelu_tanh>(a, stream);
+    else
+      launch<T, Activation::gelu>(a, stream);
+  });
+  check_launch("apply the MLP's gate");
+}
+
+void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    soft_cap_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, cap);
+  });
+  check_launch("cap the logits");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,96 @@
+#include "device/cuda/elements.cuh"
+#include "device/cuda/norm.h"
+#include "device/cuda/status.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+__device__ float block_sum(float x) {
+  __shared__ float sums[kMostThreads / 32];
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.0f;
+  for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) total += sums[warp];
+  return total;
+}
+
+// One block per row; a thread holds up to kPacks packs of V values.
+template <typename T, int V, int kPacks>
+__global__ void norm_kernel(NormArguments a) {
+  using Values = Pack<T, V>;
+  const int packs = static_cast<int>(a.n) / V;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * packs;
+  const auto* x = static_cast<const Values*>(a.x) + row;
+  float held[kPacks][V];
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (at >= packs) continue;
+    const Values values = x[at];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      held[j][i] = to_float(values.values[i]);
+      squares += held[j][i] * held[j][i];
+    }
+  }
+  float scale = 1.0f;
+  if (a.weight != nullptr) scale = rsqrtf(block_sum(squares) / static_cast<float>(a.n) + a.eps);
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const int at = static_cast<int>(threadIdx.x + j * blockDim.x);
+    if (at >= packs) continue;
+    Values out;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float weight = a.weight == nullptr ? 1.0f : a.weight[at * V + i];
+      out.values[i] = from_float<T>(held[j][i] * scale * weight);
+    }
+    if (a.y != nullptr) (static_cast<Values*>(a.y) + row)[at] = out;
+    if (a.residual == nullptr) continue;
+    auto* residual = static_cast<Values*>(a.residual) + row;
+    Values sum = residual[at];
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      sum.values[i] = from_float<T>(to_float(sum.values[i]) + to_float(out.values[i]));
+    residual[at] = sum;
+  }
+}
+
+int threads_for(int packs, int per_thread) {
+  const int threads = (packs + per_thread - 1) / per_thread;
+  return (threads + 31) / 32 * 32;
+}
+
+template <typename T, int V>
+void launch(const NormArguments& a, cudaStream_t stream) {
+  const int packs = static_cast<int>(a.n) / V;
+  const auto blocks = static_cast<unsigned>(a.rows);
+  if (packs <= 256)
+    norm_kernel<T, V, 1><<<blocks, threads_for(packs, 1), 0, stream>>>(a);
+  else if (packs <= 512)
+    norm_kernel<T, V, 2><<<blocks, threads_for(packs, 2), 0, stream>>>(a);
+  else if (packs <= 1024)
+    norm_kernel<T, V, 4><<<blocks, threads_for(packs, 4), 0, stream>>>(a);
+  else
+    norm_kernel<T, V, 16><<<blocks, threads_for(packs, 16), 0, stream>>>(a);
+}
+
+}  // namespace
+
+void norm(const NormArguments& a, cudaStream_t stream) {
+  if (a.rows == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.n % kPack<T> == 0)
+      launch<T, kPack<T>>(a, stream);
+    else
+      launch<T, 1>(a, stream);
+  });
+  check_launch("normalise activations");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,85 @@
+#include "device/memory_plan.h"
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "device/device.h"
+#include "model/tensors.h"
+
+namespace qkscope {
+namespace {
+
+// WeightMatrix products and the copies of what is looked at.
+constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
+// Of the free memory, left alone: this much, or this share where it is more.
+constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
+constexpr std::int64_t kReservedShare = 32;
+
+std::int64_t rotary_elements(const ModelConfig& model) {
+  std::int64_t per_row = 0;
+  for (const auto& rope : model.ropes) per_row += rope.dim;
+  return per_row;
+}
+
+std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
+  const auto heads = 2 * model.n_heads * model.d_head + 2 * model.n_kv_heads * model.d_head;
+  const auto floats = rows * (3 * model.d_model + heads + rotary_elements(model)) +
+                      2 * std::min(rows, kCpuMlpRows) * model.d_mlp;
+  return floats * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto q_width = model.n_heads * model.d_head;
+  const auto kv_width = model.n_kv_heads * model.d_head;
+  const bool keeps_updates =
+      !model.names.post_attention_norm.empty() || !model.names.post_mlp_norm.empty();
+  const auto per_row = model.d_model + std::max(model.d_model, q_width) + q_width + 2 * kv_width +
+                       rotary_elements(model) + (keeps_updates ? model.d_model : 0);
+  const auto elements = rows * per_row + 3 * std::min(rows, kCudaMlpRows) * model.d_mlp;
+  const auto row_numbers = rows * std::int64_t{6} * 4;
+  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
+}
+
+}  // namespace
+
+std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
+                              const BackendOptions& options) {
+  return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
+                                                  : on_cuda(model, rows, options.dtype);
+}
+
+std::int64_t usable_memory(const BackendOptions& options) {
+  const auto free = free_memory(options.device);
+  const auto usable =
+      std::max<std::int64_t>(0, free - std::max(kLeastReserve, free / kReservedShare));
+  return options.device_memory > 0 ? std::min(options.device_memory, usable) : usable;
+}
+
+std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
+                             std::int64_t wanted, std::int64_t room) {
+  std::int64_t fit = 0;
+  for (std::int64_t too_many = wanted + 1; too_many - fit > 1;) {
+    const auto middle = fit + (too_many - fit) / 2;
+    (activation_bytes(model, middle, options) <= room ? fit : too_many) = middle;
+  }
+  return fit;
+}
+
+std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
+  std::int64_t count = 0;
+  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+  return count * static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  const auto embedding =
+      model.embedding_rows * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  const auto all = device_weight_bytes(model, dtype);
+  return embedding +
+         (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,35 @@
+// Which part of the network has to run for what was asked.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "forward/hooks.h"
+
+namespace qkscope {
+
+class PassPlan {
+ public:
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows);
+
+  bool empty() const { return wanted_.empty(); }
+  // Nothing at or after this point is wanted any more.
+  bool ends_before(HookPoint point) const;
+
+  // Before the attention of this layer (-1: before the first layer) all rows but these stop: what
+  // comes after is looked at in no other.
+  bool narrows_in(std::int64_t layer) const { return !last_rows_.empty() && layer == narrowing_; }
+  const std::vector<std::int64_t>& last_rows() const { return last_rows_; }
+
+ private:
+  std::int64_t depth(HookPoint point) const;  // layers in order, then what follows them
+  std::int64_t narrowing_layer(const ModelConfig& model) const;
+  void find_last_rows(const Observer& observer, std::int64_t rows);
+
+  std::int64_t n_layers_;
+  std::vector<HookPoint> wanted_;  // in the order in which they fire
+  std::int64_t narrowing_ = -1;
+  std::vector<std::int64_t> last_rows_;  // ascending; empty: all rows run to the end
+};
+
+}  // namespace qkscope

@@ -1,0 +1,93 @@
+#include "model/model_config.h"
+
+#include <array>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "model/family.h"
+
+namespace qkscope {
+namespace {
+
+// Multimodal checkpoints: the language model is described in text_config.
+struct Wrapper {
+  std::string_view model_type;
+  std::string_view text_model_type;  // where text_config does not say its own
+};
+constexpr std::array kWrappers = {
+    Wrapper{"mistral3", "mistral"},
+    Wrapper{"mllama", "mllama_text_model"},
+    Wrapper{"gemma3", "gemma3_text"},
+};
+
+const Wrapper* find_wrapper(const std::string& model_type) {
+  for (const auto& wrapper : kWrappers)
+    if (wrapper.model_type == model_type) return &wrapper;
+  return nullptr;
+}
+
+const Family& find_family(const std::string& model_type, const std::string& where) {
+  std::vector<std::string> known;
+  for (const auto& family : families()) {
+    if (family.model_type == model_type) return family;
+    known.emplace_back(family.model_type);
+  }
+  for (const auto& wrapper : kWrappers) known.emplace_back(wrapper.model_type);
+  bad_input("{}: model_type '{}' is not supported; supported are {}", where, model_type,
+            fmt::join(known, ", "));
+}
+
+// Only FP8 with one scale per tensor can be undone without code from elsewhere.
+bool read_quantization(const ConfigReader& config) {
+  if (!config.has("quantization_config")) return false;
+  const auto quantization = config.section("quantization_config");
+  const auto method = quantization.word("quant_method", "unknown");
+  if (method != "fp8" || quantization.has("weight_block_size"))
+    bad_input(
+        "{}: quantization '{}'{} is not supported; supported are unquantized checkpoints and "
+        "fp8 with one scale per tensor. Use the unquantized checkpoint of this model",
+        config.where(), method,
+        quantization.has("weight_block_size") ? " with weight_block_size" : "");
+  return true;
+}
+
+void check_sizes(const ModelConfig& model, const ConfigReader& config) {
+  if (model.n_heads % model.n_kv_heads != 0)
+    bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(), model.n_heads,
+              model.n_kv_heads);
+  if (static_cast<std::int64_t>(model.layers.size()) != model.n_layers)
+    bad_input("{}: {} layers are described, num_hidden_layers is {}", config.where(),
+              model.layers.size(), model.n_layers);
+  for (const auto& rope : model.ropes)
+    if (rope.dim <= 0 || rope.dim % 2 != 0 || rope.dim > model.d_head)
+      bad_input("{}: RoPE turns {} of {} head dimensions; expected an even number, at most all",
+                config.where(), rope.dim, model.d_head);
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const Json& json, const std::string& where) {
+  const ConfigReader top(json, where);
+  if (!top.has("model_type"))
+    bad_input("{}: 'model_type' is missing, so the family is not known", where);
+  std::string model_type = top.word("model_type", "");
+  const Wrapper* wrapper = find_wrapper(model_type);
+  const ConfigReader text = wrapper ? top.section("text_config") : top;
+  if (wrapper) model_type = text.word("model_type", std::string(wrapper->text_model_type));
+
+  ModelConfig model;
+  model.family = model_type;
+  model.wrapped = wrapper != nullptr;
+  find_family(model_type, where).read(model, text);
+  if (wrapper && !text.has("tie_word_embeddings"))
+    model.tied = top.flag("tie_word_embeddings", model.tied);
+  model.fp8 = read_quantization(top);
+  model.stored_dtype =
+      text.word("dtype", text.word("torch_dtype", top.word("dtype", top.word("torch_dtype", ""))));
+  check_sizes(model, text);
+  return model;
+}
+
+}  // namespace qkscope

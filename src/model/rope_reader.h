@@ -1,0 +1,13 @@
+// Rotary position embedding as config.json spells it.
+#pragma once
+
+#include "model/config_reader.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+
+// What a rope_scaling or rope_parameters object adds to theta, dim and max_positions. Accepts
+// rope_type and the older type, and a rope_theta inside the object.
+RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters);
+
+}  // namespace qkscope

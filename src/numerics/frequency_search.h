@@ -1,0 +1,61 @@
+// Finds the frequency at which something turns with position: over a whole band, with a grid fine
+// enough that no peak falls between its points, then exactly.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "numerics/position_order.h"
+#include "numerics/spectrum.h"
+
+namespace qkscope {
+
+struct FrequencyBand {
+  double low = 0;  // radians per token, 0 <= low < high <= pi
+  double high = 1;
+};
+
+struct RotationPeak {
+  double omega = 0;     // radians per token, in the band
+  double strength = 0;  // |mean(exp(i (angle - omega t)))|
+  bool reversed =
+      false;  // the angle falls with position: the plane's second axis points the other way
+};
+
+struct SinusoidFit {
+  double omega = 0;
+  double r_squared = 0;
+};
+
+// For one set of positions; reused for many signals over it. Not to be shared between threads.
+class FrequencySearch {
+ public:
+  FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band);
+
+  const PositionOrder& order() const { return order_; }
+
+  // The strongest rotation of unit vectors in each of the first `planes` of four planes, in either
+  // direction. Rows are in order().
+  std::array<RotationPeak, 4> strongest_rotations(std::span<const FourValues> units,
+                                                  int planes = 4);
+
+  // Least squares of c + a cos(omega t) + b sin(omega t): the frequency with the highest R^2. A
+  // wave is looked for from an eighth of a turn over the whole span upwards: a slower one cannot be
+  // told from a parabola. Values are in the order of the positions given.
+  SinusoidFit best_sinusoid(std::span<const double> values);
+
+ private:
+  // Half grid points, of either sign, that may be next to the strongest rotation of each plane.
+  std::array<std::vector<std::int64_t>, 4> high_points() const;
+  RotationPeak strongest_of(std::span<const std::int64_t> points, std::span<const FourValues> units,
+                            int plane) const;
+  RotationPeak refine_rotation(double omega, std::span<const FourValues> units, int plane) const;
+
+  PositionOrder order_;
+  FrequencyBand band_;
+  Spectrum spectrum_;
+};
+
+}  // namespace qkscope

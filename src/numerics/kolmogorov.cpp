@@ -1,0 +1,158 @@
+#include "numerics/kolmogorov.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "numerics/matrix.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kPi = std::numbers::pi;
+
+// ln(n!) - ln(n^n e^-n sqrt(2 pi n)): what Stirling's formula leaves out.
+double stirling_rest(double n) {
+  if (n < 16) return std::lgamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * kPi);
+  const double square = 1 / (n * n);
+  return (1.0 / 12 -
+          square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square / 1188)))) /
+         n;
+}
+
+// Term j of the one-sided sum, x / (x + j/n) C(n, j) (x + j/n)^j (1 - x - j/n)^(n - j), as a
+// binomial probability in the form that keeps its digits for large n.
+double one_sided_term(double n, double x, double j) {
+  const double shift = n * x;
+  if (j == 0) return std::exp(n * std::log1p(-x));
+  const double rest = n - j;
+  if (rest - shift <= 0) return 0;
+  const double deviance =
+      shift - j * std::log1p(shift / j) - rest * std::log1p(-shift / rest) - shift;
+  const double stirling = stirling_rest(n) - stirling_rest(j) - stirling_rest(rest);
+  return shift / (shift + j) * std::exp(stirling - deviance) * std::sqrt(n / (2 * kPi * j * rest));
+}
+
+// P(D_n+ >= x). The terms are a smooth hill, about n / (4 sqrt(n) x) wide: once it is many terms
+// wide, every s-th term times s is the same sum (its trapezoidal error is exp(-2 pi^2
+// (width/s)^2)).
+double one_sided_p(std::int64_t count, double x) {
+  const auto n = static_cast<double>(count);
+  const double last = std::floor(n * (1 - x));
+  const double width = std::sqrt(n) / (8 * x);
+  const bool ends_vanish = n * x > 2 * n * x * x + 60 && x < 0.25;
+  const double step = ends_vanish ? std::max(1.0, std::floor(width / 8)) : 1.0;
+  double sum = 0;
+  for (double j = 0; j <= last; j += step) sum += one_sided_term(n, x, j);
+  return step * sum;
+}
+
+// Durbin's matrix by Marsaglia, Tsang and Wang: P(D_n < d) is an entry of the n-th power of a
+// banded matrix of order 2 ceil(n d) - 1.
+double durbin_cdf(std::int64_t n, double d) {
+  const double nd = static_cast<double>(n) * d;
+  const auto k = static_cast<std::int64_t>(std::ceil(nd));
+  const double h = static_cast<double>(k) - nd;
+  const std::int64_t m = 2 * k - 1;
+  Matrix step(m, m);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < m; ++j) step(i, j) = i - j + 1 < 0 ? 0 : 1;
+  for (std::int64_t i = 0; i < m; ++i) {
+    step(i, 0) -= std::pow(h, static_cast<double>(i + 1));
+    step(m - 1, i) -= std::pow(h, static_cast<double>(m - i));
+  }
+  if (2 * h - 1 > 0) step(m - 1, 0) += std::pow(2 * h - 1, static_cast<double>(m));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < m; ++j)
+      for (std::int64_t g = 1; g <= i - j + 1; ++g) step(i, j) /= static_cast<double>(g);
+  // power = step^n with its binary exponent kept apart.
+  Matrix power(m, m);
+  for (std::int64_t i = 0; i < m; ++i) power(i, i) = 1;
+  int power_exponent = 0;
+  int step_exponent = 0;
+  constexpr int kShift = 400;
+  for (std::int64_t bits = n; bits > 0; bits /= 2) {
+    if (bits % 2 == 1) {
+      power = multiply(power, step);
+      power_exponent += step_exponent;
+      if (power(k - 1, k - 1) > std::ldexp(1.0, kShift)) {
+        for (double& value : power.data) value = std::ldexp(value, -kShift);
+        power_exponent += kShift;
+      }
+    }
+    step = multiply(step, step);
+    step_exponent *= 2;
+    if (step(k - 1, k - 1) > std::ldexp(1.0, kShift)) {
+      for (double& value : step.data) value = std::ldexp(value, -kShift);
+      step_exponent += kShift;
+    }
+  }
+  double p = power(k - 1, k - 1);
+  for (std::int64_t i = 1; i <= n; ++i) {
+    p *= static_cast<double>(i) / static_cast<double>(n);
+    if (p < std::ldexp(1.0, -kShift)) {
+      p = std::ldexp(p, kShift);
+      power_exponent -= kShift;
+    }
+  }
+  return std::ldexp(p, power_exponent);
+}
+
+// Pelz and Good: P(sqrt(n) D_n <= z) to the order n^(-3/2), in the form that converges for small z.
+double pelz_good_cdf(double n, double d) {
+  const double z = std::sqrt(n) * d;
+  const double z2 = z * z;
+  const double z4 = z2 * z2;
+  const double z6 = z4 * z2;
+  const double pi2 = kPi * kPi;
+  if (pi2 / (8 * z2) > 700) return 0;
+  double k0 = 0;
+  double k1 = 0;
+  double k2 = 0;
+  double k3 = 0;
+  const int terms = static_cast<int>(std::ceil(16 * z / kPi)) + 1;
+  for (int k = terms; k >= 1; --k) {
+    const double u = pi2 * (k - 0.5) * (k - 0.5);
+    const double e = std::exp(-u / (2 * z2));
+    k0 += e;
+    k1 += (u - z2) * e;
+    k2 += (6 * z6 + 2 * z4 + (2 * z4 - 5 * z2) * u + (1 - 2 * z2) * u * u) * e;
+    k3 += (-30 * z6 - 90 * z6 * z2 + (135 * z4 - 96 * z6) * u + (212 * z4 - 60 * z2) * u * u +
+           (5 - 30 * z2) * u * u * u) *
+          e;
+  }
+  double even2 = 0;
+  double even3 = 0;
+  for (int k = terms; k >= 1; --k) {
+    const double u = pi2 * k * k;
+    const double e = std::exp(-u / (2 * z2));
+    even2 += u * e;
+    even3 += (3 * u * z2 - u * u) * e;
+  }
+  const double root = std::sqrt(2 * kPi);
+  return root *
+         (k0 / z + k1 / (6 * z4) / std::sqrt(n) + (k2 / (72 * z6 * z) - even2 / (36 * z2 * z)) / n +
+          (k3 / (6480 * z6 * z4) + even3 / (216 * z6)) / (n * std::sqrt(n)));
+}
+
+}  // namespace
+
+double kolmogorov_p(std::int64_t count, double d) {
+  const auto n = static_cast<double>(count);
+  const double nd = n * d;
+  if (d >= 1) return 0;
+  if (nd <= 0.5) return 1;
+  if (nd <= 1)  // every point in its own cell: n! (2d - 1/n)^n
+    return 1 -
+           std::exp(stirling_rest(n) + 0.5 * std::log(2 * kPi * n) - n + n * std::log(2 * nd - 1));
+  if (nd >= n - 1) return 2 * std::exp(n * std::log1p(-d));
+  const double ndd = nd * d;
+  if (ndd >= 370) return 0;
+  const bool upper_tail = d >= 0.5 || ndd >= (count <= 140 ? 4.0 : 2.2);
+  if (upper_tail) return std::min(1.0, 2 * one_sided_p(count, d));
+  if (count <= 140 || (count <= 100000 && nd * std::sqrt(d) <= 1.4))
+    return std::clamp(1 - durbin_cdf(count, d), 0.0, 1.0);
+  return std::clamp(1 - pelz_good_cdf(n, d), 0.0, 1.0);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,31 @@
+// Several sequences run together one after another in the rows of the same tensors.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace qkscope {
+
+struct Sequence {
+  std::int64_t begin = 0;   // first row
+  std::int64_t length = 0;  // rows; row begin + p holds position p
+};
+
+// Queries may be some of the rows only, ascending; an empty list means all rows.
+inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
+  return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
+}
+
+// The queries [first, end) that lie in the sequence.
+inline std::pair<std::int64_t, std::int64_t> queries_of(const Sequence& sequence,
+                                                        std::span<const std::int64_t> queries) {
+  if (queries.empty()) return {sequence.begin, sequence.begin + sequence.length};
+  const auto at = [&](std::int64_t row) {
+    return std::lower_bound(queries.begin(), queries.end(), row) - queries.begin();
+  };
+  return {at(sequence.begin), at(sequence.begin + sequence.length)};
+}
+
+}  // namespace qkscope

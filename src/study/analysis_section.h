@@ -1,0 +1,11 @@
+// The section `analysis` of a sweep: the options of `qkscope analyze` under the same names.
+#pragma once
+
+#include "results/analyze.h"
+#include "yaml/yaml_section.h"
+
+namespace qkscope {
+
+AnalyzeOptions read_analysis(YamlSection section);
+
+}  // namespace qkscope

@@ -1,0 +1,139 @@
+#include "study/sweep_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/folder.h"
+#include "study/analysis_section.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestName = 100;
+
+// Names become folders: no separators, nothing hidden, nothing a shell takes apart.
+bool is_safe_name(const std::string& name) {
+  constexpr auto allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
+         name.front() != '-' && name.find_first_not_of(allowed) == std::string::npos;
+}
+
+std::string required_name(YamlSection& section, const std::string& key) {
+  const auto name = section.required_text(key);
+  if (!is_safe_name(name))
+    section.expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
+  return name;
+}
+
+// A path in a file means what it means beside that file.
+std::string beside(const std::string& file, const std::string& path) {
+  return (fs::path(file).parent_path() / path).lexically_normal().string();
+}
+
+// Leaves of nested maps one by one, so that what stands beside them in the base stays.
+void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::string& path,
+                     const std::string& file) {
+  for (const auto& entry : node) {
+    const auto name = entry.first.as<std::string>("");
+    const auto key = path.empty() ? name : path + "." + name;
+    if (entry.second.IsMap() && entry.second.size() > 0)
+      apply_overrides(document, entry.second, key, file);
+    else
+      override_value(document, key, entry.second,
+                     fmt::format("{}:{}:", file, entry.first.Mark().line + 1));
+  }
+}
+
+void move_into(const std::string& folder, std::string& path) {
+  if (folder.empty() || fs::path(path).is_absolute()) return;
+  const auto there = (fs::path(folder) / path).lexically_normal().string();
+  if (path_exists(there)) path = there;
+}
+
+class SweepReader {
+ public:
+  explicit SweepReader(const SweepSource& source)
+      : source_(source), document_(load_yaml(source.file)) {}
+
+  SweepConfig read() {
+    YamlSection root(document_, document_.root, "");
+    SweepConfig config;
+    config.name = required_name(root, "name");
+    base_ = root.node("base");
+    if (!base_.IsNull() && !base_.IsMap() && !base_.IsScalar())
+      root.expected("base", "a capture configuration, or the path of one");
+    data_folder_ = source_.data_folder;
+    if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
+      data_folder_ = beside(source_.file, *folder);
+    config.analysis = read_analysis(root.section("analysis"));
+    auto runs = root.sections("runs");
+    if (runs.empty()) root.expected("runs", "a list of at least one run");
+    root.finish();
+    for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
+    std::stable_sort(config.runs.begin(), config.runs.end(),
+                     [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    return config;
+  }
+
+ private:
+  SweepRun read_run(YamlSection& section, std::int64_t index) {
+    SweepRun run;
+    run.label = required_name(section, "label");
+    if (!labels_.insert(run.label).second)
+      section.expected("label", "another name: an earlier run has this one");
+    run.phase = section.text("phase").value_or("");
+    run.order = section.integer("order", INT64_MIN).value_or(index);
+    const auto own = section.text("config");
+    const auto overrides = section.node("overrides");
+    if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
+    section.finish();
+    try {
+      run.capture = read_capture(own, overrides);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
+    }
+    return run;
+  }
+
+  CaptureConfig read_capture(const std::optional<std::string>& own, const YAML::Node& overrides) {
+    auto document = base_document(own);
+    apply_overrides(document, overrides, "", source_.file);
+    override_values(document, source_.overrides);
+    for (const auto& [key, origin] : document.overridden)
+      if (key == "output.data_root")
+        bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
+    auto capture = read_capture_config(document);
+    move_into(data_folder_, capture.dataset.path);
+    move_into(data_folder_, capture.model.name);
+    move_into(data_folder_, capture.tokenizer.name);
+    return capture;
+  }
+
+  // Read anew for each run: overrides change it.
+  YamlDocument base_document(const std::optional<std::string>& own) const {
+    if (own) return load_yaml(beside(source_.file, *own));
+    if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
+    auto document = load_yaml(source_.file);
+    document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
+    return document;
+  }
+
+  const SweepSource& source_;
+  YamlDocument document_;
+  YAML::Node base_;
+  std::string data_folder_;
+  std::set<std::string> labels_;
+};
+
+}  // namespace
+
+SweepConfig read_sweep(const SweepSource& source) {
+  return SweepReader(source).read();
+}
+
+}  // namespace qkscope

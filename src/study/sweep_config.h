@@ -1,0 +1,37 @@
+// A sweep: the same capture and analysis over a list of checkpoints, read from one YAML file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "capture/capture_config.h"
+#include "results/analyze.h"
+
+namespace qkscope {
+
+struct SweepRun {
+  std::string label;  // also the name of its folders
+  std::string phase;  // of the training, "" where there is none
+  std::int64_t order = 0;
+  CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
+};
+
+struct SweepConfig {
+  std::string name;
+  std::vector<SweepRun> runs;  // by order
+  AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
+};
+
+struct SweepSource {
+  std::string file;
+  std::vector<std::string> overrides;  // KEY=VALUE for the capture configuration of every run
+  // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
+  // from there; "": the file's own data_folder, where it has one.
+  std::string data_folder;
+};
+
+// Bad input names the file, the line and what was expected.
+SweepConfig read_sweep(const SweepSource& source);
+
+}  // namespace qkscope

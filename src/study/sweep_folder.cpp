@@ -1,0 +1,176 @@
+#include "study/sweep_folder.h"
+
+#include <filesystem>
+
+#include "captures/data_root.h"
+#include "core/error.h"
+#include "io/folder.h"
+#include "io/output_file.h"
+#include "qkscope/version.h"
+#include "results/write_results.h"
+
+namespace qkscope {
+namespace {
+
+std::string failure_file(const std::string& results) {
+  return results + "/failure.json";
+}
+
+// A file that cannot be read says nothing: the stage is done again.
+Json load_or_null(const std::string& path) {
+  if (!path_exists(path)) return {};
+  try {
+    return load_json(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+RunEntry entry_from(const Json& json, const std::string& file) {
+  try {
+    RunEntry entry;
+    entry.label = json.at("label");
+    entry.phase = json.at("phase");
+    entry.order = json.at("order");
+    const std::string state = json.at("state");
+    entry.state = state == "done"     ? RunState::done
+                  : state == "failed" ? RunState::failed
+                                      : RunState::pending;
+    entry.error = json.value("error", "");
+    entry.config = json.value("config", Json());
+    return entry;
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a list of runs as a sweep writes it: {}", file, error.what());
+  }
+}
+
+}  // namespace
+
+std::string to_string(RunState state) {
+  switch (state) {
+    case RunState::done:
+      return "done";
+    case RunState::failed:
+      return "failed";
+    case RunState::pending:
+      break;
+  }
+  return "pending";
+}
+
+SweepFolder SweepFolder::of(const std::string& results, const SweepConfig& config) {
+  return SweepFolder(results + "/" + config.name);
+}
+
+void SweepFolder::make() const {
+  for (const auto* folder : {"/captures", "/runs", "/.locks"}) make_folders(path_ + folder);
+}
+
+FileLock SweepFolder::lock_run(const std::string& label) const {
+  return {path_ + "/.locks/" + label + ".run", FileLock::Mode::exclusive, FileLock::Wait::no};
+}
+
+FileLock SweepFolder::lock_tables() const {
+  return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
+}
+
+AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
+  AnalyzeOptions options = config.analysis;
+  options.data_root = capture(run.label);
+  options.label = run.label;
+  return options;
+}
+
+bool SweepFolder::captured(const SweepRun& run) const {
+  return DataRoot(capture(run.label)).holds(effective_config(run.capture));
+}
+
+bool SweepFolder::analysed(const AnalyzeOptions& options) const {
+  const Json summary = load_or_null(results(options.label) + "/summary.json");
+  const Json wanted = {{"model", options.label},
+                       {"capture_hash", capture_hash(options.data_root)},
+                       {"options", options_json(options)},
+                       {"versions", {{"qkscope", version_string()}}}};
+  try {
+    for (const auto& [key, value] : wanted.items())
+      if (summary.at(key) != value) return false;
+    return summary.at("counts").at("failed") == 0;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const {
+  try {
+    return captured(run) && analysed(analysis(config, run));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
+  make_folders(results(label));
+  write_file(failure_file(results(label)), Json{{"error", error.what()}}.dump(2) + "\n");
+}
+
+void SweepFolder::forget_failure(const std::string& label) const {
+  std::filesystem::remove(failure_file(results(label)));
+}
+
+std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
+  std::vector<RunEntry> all;
+  for (const auto& run : config.runs) {
+    RunEntry entry{.label = run.label,
+                   .phase = run.phase,
+                   .order = run.order,
+                   .error = "",
+                   .config = effective_config(run.capture)};
+    const Json failed = load_or_null(failure_file(results(run.label)));
+    if (failed.is_object()) {
+      entry.state = RunState::failed;
+      entry.error = failed.value("error", "");
+    } else if (finished(config, run)) {
+      entry.state = RunState::done;
+    }
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+void SweepFolder::write_runs(const SweepConfig& config) const {
+  Json runs = Json::array();
+  for (const auto& entry : entries(config)) {
+    Json run = {{"label", entry.label},
+                {"phase", entry.phase},
+                {"order", entry.order},
+                {"state", to_string(entry.state)},
+                {"results", "runs/" + entry.label},
+                {"capture", "captures/" + entry.label},
+                {"config", entry.config}};
+    if (!entry.error.empty()) run["error"] = entry.error;
+    runs.push_back(std::move(run));
+  }
+  write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(2) + "\n");
+}
+
+SweepIndex read_sweep_index(const SweepFolder& folder) {
+  const auto file = folder.runs_file();
+  if (!path_exists(file))
+    bad_input("{}: there is no runs.json; expected the folder of a sweep (RESULTS/NAME)",
+              folder.path());
+  const Json json = load_json(file);
+  if (!json.is_object() || !json.value("runs", Json()).is_array())
+    bad_input("{}: expected an object with a list of runs", file);
+  SweepIndex index;
+  index.name = json.value("name", "");
+  for (const auto& run : json["runs"]) index.runs.push_back(entry_from(run, file));
+  return index;
+}
+
+void remove_strays(const std::string& folder) {
+  if (!is_folder(folder)) return;
+  for (const auto& name : names_in(folder))
+    if (name.ends_with(".tmp")) std::filesystem::remove(folder + "/" + name);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,80 @@
+// The folder of a sweep, and how far its runs are: both are read off the disk, so that processes
+// which share a sweep need no other memory of it.
+//
+//   RESULTS/NAME/captures/LABEL/...        one capture each
+//   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
+//   RESULTS/NAME/runs.json                 the list of runs
+//   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
+//   RESULTS/NAME/.locks/...
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "io/file_lock.h"
+#include "io/json.h"
+#include "study/sweep_config.h"
+
+namespace qkscope {
+
+enum class RunState { pending, done, failed };
+std::string to_string(RunState state);
+
+// One run as runs.json tells it.
+struct RunEntry {
+  std::string label;
+  std::string phase;
+  std::int64_t order = 0;
+  RunState state = RunState::pending;
+  std::string error;  // of a failed one
+  Json config;        // the effective configuration of its capture
+};
+
+class SweepFolder {
+ public:
+  explicit SweepFolder(std::string path) : path_(std::move(path)) {}
+  static SweepFolder of(const std::string& results, const SweepConfig& config);
+
+  const std::string& path() const { return path_; }
+  std::string capture(const std::string& label) const { return path_ + "/captures/" + label; }
+  std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
+  std::string runs_file() const { return path_ + "/runs.json"; }
+
+  void make() const;
+  // Not held when another process is at this run.
+  FileLock lock_run(const std::string& label) const;
+  // For the files of the whole sweep; waits for its turn.
+  FileLock lock_tables() const;
+
+  // The options of a run's analysis.
+  AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
+  // A damaged state file is bad input.
+  bool captured(const SweepRun& run) const;
+  // With these options, this program, and of the capture that is there now.
+  bool analysed(const AnalyzeOptions& options) const;
+  // Both; what is damaged is not finished.
+  bool finished(const SweepConfig& config, const SweepRun& run) const;
+
+  void keep_failure(const std::string& label, const Error& error) const;
+  void forget_failure(const std::string& label) const;
+
+  // What the disk says about each run of the sweep.
+  std::vector<RunEntry> entries(const SweepConfig& config) const;
+  void write_runs(const SweepConfig& config) const;
+
+ private:
+  std::string path_;
+};
+
+// runs.json of a sweep's folder.
+struct SweepIndex {
+  std::string name;
+  std::vector<RunEntry> runs;
+};
+SweepIndex read_sweep_index(const SweepFolder& folder);
+
+// Removes what a killed process left half written there.
+void remove_strays(const std::string& folder);
+
+}  // namespace qkscope

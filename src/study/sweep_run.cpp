@@ -1,0 +1,213 @@
+#include "study/sweep_run.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include <fmt/ranges.h>
+
+#include "capture/capture_run.h"
+#include "captures/data_root.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/progress.h"
+#include "core/text.h"
+#include "results/write_results.h"
+#include "study/combine.h"
+#include "study/sweep_inputs.h"
+
+namespace qkscope {
+namespace {
+
+using Outcome = RunReport::Outcome;
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+void check_label(const std::string& label, const std::vector<std::string>& labels,
+                 const std::string& sweep) {
+  if (contains(labels, label)) return;
+  const auto near = nearest(label, labels);
+  bad_input("--only {}: the sweep {} has no such run; {}", in_quotes(label), sweep,
+            near.empty() ? fmt::format("there are {}", fmt::join(labels, ", "))
+                         : fmt::format("did you mean {}?", near));
+}
+
+class Sweep {
+ public:
+  Sweep(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options)
+      : config_(config),
+        folder_(folder),
+        options_(options),
+        runs_(chosen_runs(config, options)),
+        counting_(options.compact || options.jobs > 1),
+        inputs_(runs_, {.quiet = options.quiet || counting_, .stop = options.stop}, options.evict),
+        progress_({.what = config.name,
+                   .unit = "runs",
+                   .total = std::ssize(runs_),
+                   .quiet = options.quiet || !counting_}) {}
+
+  std::vector<RunReport> run() {
+    folder_.make();
+    write_index();
+    reports_.resize(runs_.size());
+    const auto workers =
+        std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
+    {
+      std::vector<std::jthread> threads;  // the runs meet in the thread pool, which they share
+      for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { work(); });
+      work();
+    }
+    if (broken_) std::rethrow_exception(broken_);
+    progress_.finish();
+    const auto lock = folder_.lock_tables();
+    folder_.write_runs(config_);
+    combine_tables(folder_, config_);
+    return std::move(reports_);
+  }
+
+ private:
+  // What a run throws is its failure; what else is thrown ends the sweep.
+  void work() {
+    try {
+      for (std::size_t i = next_++; i < runs_.size(); i = next_++) take(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      broken_ = std::current_exception();
+      next_ = runs_.size();
+    }
+  }
+
+  void take(std::size_t i) {
+    auto& report = reports_[i];
+    report.label = runs_[i]->label;
+    if (stopped()) return;
+    announce(i);
+    try {
+      report.outcome = run_one(i);
+    } catch (const Error& error) {
+      fail(report, error);
+    } catch (const std::exception& error) {
+      fail(report, Error(ErrorKind::failure, error.what()));
+    }
+    finish_one(report);
+  }
+
+  Outcome run_one(std::size_t i) {
+    const auto& run = *runs_[i];
+    const auto lock = folder_.lock_run(run.label);
+    if (!lock.held()) return Outcome::elsewhere;
+    folder_.forget_failure(run.label);
+    const auto analysis = analysis_of(run);
+    const bool captured = folder_.captured(run);
+    if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
+    if (!captured && !capture(i)) return Outcome::interrupted;
+    inputs_.release(i);
+    if (captured && folder_.analysed(analysis)) return Outcome::already_done;
+    if (stopped()) return Outcome::interrupted;
+    const double started = steady_seconds();
+    const auto results = folder_.results(run.label);
+    const auto analysed = analyze_capture(analysis);
+    std::filesystem::remove_all(results);  // with tables that other options gave
+    write_results(results, analysed, analysis, started);
+    report_failed_heads(analysed, results);
+    return Outcome::done;
+  }
+
+  // False when it was stopped.
+  bool capture(std::size_t i) {
+    const auto& run = *runs_[i];
+    inputs_.fetch(i);
+    if (options_.jobs == 1) fetch_for_next(i);
+    CaptureConfig config = run.capture;
+    config.output.data_root = folder_.capture(run.label);
+    const bool anew = options_.overwrite &&
+                      !DataRoot(config.output.data_root).continues(effective_config(config));
+    const auto result = run_capture(
+        make_plan(config),
+        {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  // The download for the next run goes on while this one computes.
+  void fetch_for_next(std::size_t i) {
+    for (std::size_t next = i + 1; next < runs_.size(); ++next)
+      if (!folder_.captured(*runs_[next])) return inputs_.fetch_ahead(next);
+  }
+
+  AnalyzeOptions analysis_of(const SweepRun& run) const {
+    auto analysis = folder_.analysis(config_, run);
+    analysis.quiet = inner_quiet();
+    return analysis;
+  }
+
+  void announce(std::size_t i) {
+    const auto& label = runs_[i]->label;
+    if (!counting_) return log::info("{} ({} of {})", label, i + 1, runs_.size());
+    const std::lock_guard lock(mutex_);
+    progress_.update(finished_, "at " + label);
+  }
+
+  void fail(RunReport& report, const Error& error) const {
+    report.outcome = Outcome::failed;
+    report.error = error.what();
+    report.error_kind = error.kind();
+    folder_.keep_failure(report.label, error);
+  }
+
+  void finish_one(const RunReport& report) {
+    const std::lock_guard lock(mutex_);
+    if (report.outcome == Outcome::failed) log::error("{}: {}", report.label, report.error);
+    if (report.outcome == Outcome::elsewhere)
+      log::warn("{}: another process is at this run; left to it", report.label);
+    write_index();
+    progress_.update(++finished_);
+  }
+
+  void write_index() const {
+    const auto lock = folder_.lock_tables();
+    folder_.write_runs(config_);
+  }
+
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool inner_quiet() const { return options_.quiet || counting_; }
+
+  const SweepConfig& config_;
+  const SweepFolder& folder_;
+  const SweepOptions& options_;
+  std::vector<const SweepRun*> runs_;
+  bool counting_;
+  SweepInputs inputs_;
+  Progress progress_;
+  std::vector<RunReport> reports_;
+  std::atomic<std::size_t> next_{0};
+  std::mutex mutex_;
+  std::int64_t finished_ = 0;
+  std::exception_ptr broken_;
+};
+
+}  // namespace
+
+std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepOptions& options) {
+  std::vector<std::string> labels;
+  for (const auto& run : config.runs) labels.push_back(run.label);
+  for (const auto& label : options.only) check_label(label, labels, config.name);
+  std::vector<const SweepRun*> chosen;
+  std::int64_t index = 0;
+  for (const auto& run : config.runs) {
+    const bool in_shard = index++ % options.shard.count == options.shard.index;
+    if (in_shard && (options.only.empty() || contains(options.only, run.label)))
+      chosen.push_back(&run);
+  }
+  return chosen;
+}
+
+std::vector<RunReport> run_sweep(const SweepConfig& config, const SweepFolder& folder,
+                                 const SweepOptions& options) {
+  return Sweep(config, folder, options).run();
+}
+
+}  // namespace qkscope

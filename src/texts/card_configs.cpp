@@ -1,0 +1,97 @@
+#include "texts/card_configs.h"
+
+#include <span>
+
+#include <yaml-cpp/yaml.h>
+
+#include "core/log.h"
+#include "core/text.h"
+
+namespace qkscope {
+namespace {
+
+// What stands between the first two lines "---".
+std::string front_matter(std::string_view card) {
+  if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
+  const auto begin = card.find('\n') + 1;
+  const auto end = card.find("\n---", begin - 1);
+  return end == std::string_view::npos ? "" : std::string(card.substr(begin, end - begin + 1));
+}
+
+// One pattern or a list of them.
+std::vector<std::string> patterns(const YAML::Node& node) {
+  if (node.IsScalar()) return {node.Scalar()};
+  std::vector<std::string> list;
+  if (node.IsSequence())
+    for (const auto& item : node)
+      if (item.IsScalar()) list.push_back(item.Scalar());
+  return list;
+}
+
+void add(const std::string& split, const YAML::Node& node, CardConfig& config) {
+  auto& files = config.files[split];
+  for (auto& pattern : patterns(node)) files.push_back(std::move(pattern));
+}
+
+// "data.csv", a list of such, a list of {split, path}, or a map from split to patterns.
+void read_data_files(const YAML::Node& node, CardConfig& config) {
+  if (node.IsScalar()) add("train", node, config);
+  if (node.IsMap())
+    for (const auto& entry : node) add(entry.first.as<std::string>(), entry.second, config);
+  if (!node.IsSequence()) return;
+  for (const auto& item : node) {
+    if (item.IsScalar()) add("train", item, config);
+    if (item.IsMap() && item["path"])
+      add(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config);
+  }
+}
+
+CardConfig read_config(const YAML::Node& node) {
+  CardConfig config;
+  if (node["config_name"]) config.name = node["config_name"].as<std::string>();
+  if (node["default"]) config.is_default = node["default"].as<bool>();
+  if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
+  while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
+  if (node["data_files"]) read_data_files(node["data_files"], config);
+  return config;
+}
+
+bool parts_match(std::span<const std::string> pattern, std::span<const std::string> path) {
+  if (pattern.empty()) return path.empty();
+  if (pattern.front() != "**")
+    return !path.empty() && glob_match(pattern.front(), path.front()) &&
+           parts_match(pattern.subspan(1), path.subspan(1));
+  for (std::size_t skipped = 0; skipped <= path.size(); ++skipped)
+    if (parts_match(pattern.subspan(1), path.subspan(skipped))) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where) {
+  std::vector<CardConfig> configs;
+  const auto text = front_matter(card);
+  if (text.empty()) return configs;
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
+    for (const auto& node : root["configs"])
+      if (node.IsMap()) configs.push_back(read_config(node));
+  } catch (const YAML::Exception& error) {
+    log::warn(
+        "{}: the front matter of the card is not understood (line {}: {}); files are chosen "
+        "by their names",
+        where, error.mark.line + 2, error.msg);
+    return {};
+  }
+  return configs;
+}
+
+bool path_matches(std::string_view pattern, std::string_view path) {
+  if (pattern.starts_with("./")) pattern.remove_prefix(2);
+  const auto pattern_parts = split(pattern, '/');
+  const auto path_parts = split(path, '/');
+  return parts_match(pattern_parts, path_parts);
+}
+
+}  // namespace qkscope

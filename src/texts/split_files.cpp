@@ -1,0 +1,156 @@
+#include "texts/split_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "texts/card_configs.h"
+
+namespace qkscope {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+std::string_view name_of(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+bool is_data(std::string_view path) {
+  return std::any_of(kDataEndings.begin(), kDataEndings.end(),
+                     [&](std::string_view ending) { return path.ends_with(ending); });
+}
+
+// "train.parquet", "train-00000-of-00002.parquet", "train_0.jsonl", but not "training.csv".
+bool belongs_to(std::string_view path, const std::string& split) {
+  const auto name = name_of(path);
+  return name.starts_with(split) && name.size() > split.size() &&
+         std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
+}
+
+// "data" and "train" → "data/train/"; "" stays "".
+std::string folder(const std::string& base, const std::string& name) {
+  return base + name + "/";
+}
+
+// Data files right in the folder ("" or "a/b/"), in order.
+Paths files_in(const Paths& paths, const std::string& folder) {
+  Paths files;
+  for (const auto& path : paths)
+    if (path.starts_with(folder) && path.find('/', folder.size()) == std::string::npos &&
+        is_data(path) && !name_of(path).starts_with('.'))
+      files.push_back(path);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Paths of_split(Paths files, const std::string& split) {
+  std::erase_if(files, [&](const std::string& path) { return !belongs_to(path, split); });
+  return files;
+}
+
+// The files of the first kind that has any.
+Paths of_one_kind(const Paths& files, const std::string& where) {
+  Paths chosen;
+  for (const auto ending : kDataEndings) {
+    std::copy_if(files.begin(), files.end(), std::back_inserter(chosen),
+                 [&](const std::string& path) { return path.ends_with(ending); });
+    if (!chosen.empty()) break;
+  }
+  if (chosen.size() < files.size())
+    log::warn("{}: reading the {} files of the kind of {}, not the {} others", where, chosen.size(),
+              chosen.front(), files.size() - chosen.size());
+  return chosen;
+}
+
+[[noreturn]] void no_files(const Paths& paths, const std::string& split, const std::string& where) {
+  constexpr int kMost = 10;
+  std::string there;
+  int listed = 0;
+  for (const auto& path : paths)
+    if (is_data(path) && listed++ < kMost) there += (there.empty() ? "" : ", ") + path;
+  bad_input("{}: no data files for the split '{}'. {}", where, split,
+            there.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
+                          : "The data files in it: " + there);
+}
+
+Paths by_name(const Paths& paths, const std::string& base, const std::string& split,
+              const std::string& where) {
+  for (const auto& place : {folder(base, "data"), base})
+    if (const auto files = of_split(files_in(paths, place), split); !files.empty())
+      return of_one_kind(files, where);
+  for (const auto& place : {folder(folder(base, "data"), split), folder(base, split)})
+    if (const auto files = files_in(paths, place); !files.empty()) return of_one_kind(files, where);
+  // Files whose names say nothing of splits are the train split.
+  const auto files = files_in(paths, base);
+  const bool named = std::any_of(files.begin(), files.end(), [](const std::string& path) {
+    return belongs_to(path, "test") || belongs_to(path, "validation");
+  });
+  if (files.empty() || named || split != "train") no_files(paths, split, where);
+  return of_one_kind(files, where);
+}
+
+Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
+              const std::string& where) {
+  const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
+  if (config.files.empty()) return by_name(paths, base, options.split, where);
+  const auto patterns = config.files.find(options.split);
+  if (patterns == config.files.end()) {
+    Paths splits;
+    for (const auto& [split, ignored] : config.files) splits.push_back(split);
+    bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
+              config.name, options.split, fmt::join(splits, ", "));
+  }
+  std::set<std::string> chosen;
+  for (const auto& pattern : patterns->second)
+    for (const auto& path : paths)
+      if (path_matches(base + pattern, path)) chosen.insert(path);
+  const Paths files(chosen.begin(), chosen.end());
+  if (std::none_of(files.begin(), files.end(), is_data)) no_files(paths, options.split, where);
+  return of_one_kind(files, where);
+}
+
+// The configuration that is meant: by its name, else the default one, else the only one.
+const CardConfig* find_config(const std::vector<CardConfig>& configs,
+                              const std::optional<std::string>& name) {
+  if (configs.size() == 1 && !name) return &configs.front();
+  const auto found = std::find_if(configs.begin(), configs.end(), [&](const CardConfig& config) {
+    return name ? config.name == *name : config.is_default || config.name == "default";
+  });
+  return found == configs.end() ? nullptr : &*found;
+}
+
+Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
+  const auto& name = *options.name;
+  for (const auto& base : {folder("", name), folder("data/", name)})
+    if (std::any_of(paths.begin(), paths.end(),
+                    [&](const std::string& path) { return path.starts_with(base); }))
+      return by_name(paths, base, options.split, where);
+  std::set<std::string> folders;
+  for (const auto& path : paths)
+    if (const auto slash = path.find('/'); slash != std::string::npos)
+      folders.insert(path.substr(0, slash));
+  bad_input("{}: there is no configuration '{}'; the folders in it: {}", where, name,
+            folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
+}
+
+}  // namespace
+
+std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
+                                            const std::string& card, const CorpusOptions& options,
+                                            const std::string& where) {
+  const auto configs = read_card_configs(card, where);
+  if (const auto* config = find_config(configs, options.name))
+    return by_card(paths, *config, options, where);
+  if (options.name) return in_named_folder(paths, options, where);
+  if (configs.empty()) return by_name(paths, "", options.split, where);
+  Paths names;
+  for (const auto& config : configs) names.push_back(config.name);
+  bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
+            fmt::join(names, ", "));
+}
+
+}  // namespace qkscope

@@ -1,0 +1,189 @@
+// Head files as other programs may write them.
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <parquet/arrow/writer.h>
+
+#include "captures/capture_index.h"
+#include "captures/head_reader.h"
+#include "captures/head_writer.h"
+#include "captures/metadata_keys.h"
+#include "captures/rope_info.h"
+#include "core/error.h"
+#include "io/output_file.h"
+#include "tables/table.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::shared_ptr<arrow::Array> ints(const std::vector<std::int32_t>& values) {
+  arrow::Int32Builder builder;
+  EXPECT_TRUE(builder.AppendValues(values).ok());
+  return builder.Finish().ValueOrDie();
+}
+
+// A list column with rows of the given lengths; a negative length is a null row.
+std::shared_ptr<arrow::Array> lists(const std::vector<int>& lengths) {
+  arrow::ListBuilder builder(arrow::default_memory_pool(), std::make_shared<arrow::FloatBuilder>());
+  auto& values = static_cast<arrow::FloatBuilder&>(*builder.value_builder());
+  for (const int length : lengths) {
+    EXPECT_TRUE((length < 0 ? builder.AppendNull() : builder.Append()).ok());
+    for (int j = 0; j < length; ++j) EXPECT_TRUE(values.Append(static_cast<float>(j)).ok());
+  }
+  return builder.Finish().ValueOrDie();
+}
+
+struct Columns {
+  std::shared_ptr<arrow::Array> bucket = ints({0, 0, 1});
+  std::shared_ptr<arrow::Array> example_id = ints({1, 1, 1});
+  std::shared_ptr<arrow::Array> position = ints({4, 5, 9});
+  std::shared_ptr<arrow::Array> vector = lists({2, 2, 2});
+  std::shared_ptr<arrow::Array> window = arrow::MakeArrayOfNull(arrow::int32(), 3).ValueOrDie();
+};
+
+std::string write(const TemporaryFolder& folder, const Columns& columns) {
+  const auto field = [](const char* name, const auto& array) {
+    return arrow::field(name, array->type());
+  };
+  const auto schema =
+      arrow::schema({field("bucket", columns.bucket), field("example_id", columns.example_id),
+                     field("position", columns.position), field("vector", columns.vector),
+                     field("sliding_window", columns.window)});
+  const auto table = arrow::Table::Make(schema, {columns.bucket, columns.example_id,
+                                                 columns.position, columns.vector, columns.window});
+  const std::string path = folder.file("data.parquet");
+  const auto stream = arrow::io::FileOutputStream::Open(path).ValueOrDie();
+  EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream, 2).ok());
+  EXPECT_TRUE(stream->Close().ok());
+  return path;
+}
+
+std::string complaint(const std::string& path) {
+  try {
+    read_head_file(path);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  ADD_FAILURE() << "read without complaint";
+  return {};
+}
+
+TEST(ForeignFile, PlainListsAndDictionariesAreRead) {
+  const TemporaryFolder folder;
+  const HeadFile file = read_head_file(write(folder, {}));
+  EXPECT_EQ(file.rows.head_dim, 2);
+  EXPECT_EQ(file.rows.vectors, (std::vector<float>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(file.rows.position, (std::vector<std::int32_t>{4, 5, 9}));
+  EXPECT_FALSE(file.rows.sliding_window);
+  EXPECT_TRUE(file.metadata.empty());
+}
+
+TEST(ForeignFile, MixedVectorLengthsNameTheRow) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({2, 2, 3})})),
+              AllOf(HasSubstr("row 2"), HasSubstr("3 numbers")));
+}
+
+TEST(ForeignFile, NullsNameTheRow) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({2, -1, 2})})),
+              AllOf(HasSubstr("row 1"), HasSubstr("'vector'")));
+  arrow::Int32Builder builder;
+  ASSERT_TRUE(builder.Append(3).ok() && builder.Append(4).ok() && builder.AppendNull().ok());
+  EXPECT_THAT(complaint(write(folder, {.position = builder.Finish().ValueOrDie()})),
+              AllOf(HasSubstr("row 2"), HasSubstr("'position' is null")));
+}
+
+TEST(ForeignFile, MixedWindowsNameTheRow) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.window = ints({512, 512, 1024})})),
+              AllOf(HasSubstr("row 2"), HasSubstr("1024"), HasSubstr("512")));
+  arrow::Int32Builder builder;
+  ASSERT_TRUE(builder.Append(512).ok() && builder.AppendNull().ok() && builder.Append(512).ok());
+  EXPECT_THAT(complaint(write(folder, {.window = builder.Finish().ValueOrDie()})),
+              AllOf(HasSubstr("row 1"), HasSubstr("null")));
+}
+
+TEST(ForeignFile, WrongTypesAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.vector = ints({1, 2, 3})})),
+              HasSubstr("'vector' is INT32"));
+  EXPECT_THAT(complaint(write(folder, {.position = ints({1, -2, 3})})),
+              HasSubstr("position is -2"));
+}
+
+void write_heads(const TemporaryFolder& folder, const std::vector<HeadId>& ids,
+                 const Metadata& metadata) {
+  HeadRows rows;
+  rows.head_dim = 1;
+  rows.bucket = rows.example_id = rows.position = {0};
+  rows.vectors = {1};
+  for (const auto& id : ids) write_head_file(head_file_path(folder.path(), id), rows, metadata);
+}
+
+TEST(CaptureIndex, FindsTheKeyHeadOfAQueryHead) {
+  const TemporaryFolder folder;
+  const HeadId query{0, 6, HeadKind::query};
+  write_heads(folder, {query, {0, 1, HeadKind::key}}, {});
+  CaptureIndex index = index_capture(folder.path());
+  EXPECT_EQ(index.queries, std::vector<HeadId>{query});
+  EXPECT_EQ(key_head_of(index, query, HeadCounts{8, 2}), 1);
+  try {
+    key_head_of(index, query, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--q-heads"));
+  }
+  EXPECT_THROW(key_head_of(index, query, HeadCounts{7, 2}), Error);
+  EXPECT_THROW(key_head_of(index, query, HeadCounts{4, 2}), Error);
+  write_file(folder.file("_saver_state.json"),
+             R"({"model_name": "m", "model_metadata": {"head_sampling_num_query_heads": 16,
+                 "head_sampling_num_key_heads": 8}})");
+  index = index_capture(folder.path());
+  EXPECT_EQ(index.model, "m");
+  EXPECT_EQ(key_head_of(index, query, {}), 3);
+  write_heads(folder, {query}, {{metadata::kKeyHead, "5"}});
+  EXPECT_EQ(key_head_of(index, query, HeadCounts{8, 2}), 5);
+}
+
+TEST(CaptureIndex, AFolderWithoutHeadsIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(index_capture(folder.path()), Error);
+  EXPECT_THROW(index_capture(folder.file("none")), Error);
+}
+
+TEST(RopeInfo, ReadsWhatTheMetadataSays) {
+  EXPECT_EQ(rope_info({}, "f").use, RopeUse::unknown);
+  EXPECT_EQ(rope_info({{metadata::kRope, "none"}}, "f").use, RopeUse::nope);
+  const auto plain = rope_info({{metadata::kRope, R"({"theta": 100.0, "dim": 4})"}}, "f");
+  EXPECT_EQ(plain.use, RopeUse::rope);
+  EXPECT_EQ(plain.inv_freq, (std::vector<double>{1, 0.1}));
+  const auto listed =
+      rope_info({{metadata::kRope, "{}"}, {metadata::kRopeInvFreq, "[0.25, 0.5]"}}, "f");
+  EXPECT_EQ(listed.inv_freq, (std::vector<double>{0.5, 0.25}));
+  EXPECT_THROW(rope_info({{metadata::kRope, "{"}}, "f"), Error);
+  EXPECT_THROW(rope_info({{metadata::kRope, "{}"}, {metadata::kRopeInvFreq, "[0]"}}, "f"), Error);
+}
+
+TEST(Table, WritesFullPrecisionQuotesAndEmptyForNan) {
+  Table table;
+  table.column("n", Table::Type::integer)
+      .column("x", Table::Type::real)
+      .column("s", Table::Type::text)
+      .column("b", Table::Type::boolean);
+  table.add({std::int64_t{1}, 0.1, "a \"b\", c", std::int64_t{1}});
+  table.add({std::int64_t{-2}, std::numeric_limits<double>::quiet_NaN(), "plain", std::int64_t{0}});
+  table.add({std::int64_t{3}, 1.0 / 3, "", std::int64_t{0}});
+  EXPECT_EQ(
+      table.to_csv(),
+      "n,x,s,b\n1,0.1,\"a \"\"b\"\", c\",true\n-2,,plain,false\n3,0.3333333333333333,,false\n");
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,120 @@
+// What the tests of the attention kernels feed them: fused q, k, v rows of packed documents, and
+// the keys each chosen query sees.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device_buffer.h"
+
+namespace qkscope {
+
+// Queries of packed documents, causal, and with `window` > 0 only the last `window` keys.
+struct Mask {
+  std::string name;
+  std::vector<std::int32_t> documents;  // lengths
+  std::int32_t window = 0;
+  std::int32_t every = 1;  // query rows taken: every so many, from the first
+  bool sequences = true;   // whether the kernel hears where documents begin
+  std::int64_t gap = 8;    // elements between the rows of q, k, v and of z
+};
+
+struct Ranges {
+  std::vector<std::int32_t> rows, first, last, sequence;  // (queries)
+};
+
+inline Ranges ranges_of(const Mask& mask) {
+  Ranges ranges;
+  std::int32_t begin = 0;
+  for (const auto length : mask.documents) {
+    for (auto row = begin; row < begin + length; ++row) {
+      if (row % mask.every != 0) continue;
+      ranges.rows.push_back(row);
+      ranges.first.push_back(mask.window > 0 ? std::max(begin, row - mask.window + 1) : begin);
+      ranges.last.push_back(row);
+      ranges.sequence.push_back(begin);
+    }
+    begin += length;
+  }
+  return ranges;
+}
+
+struct HeadShape {
+  std::int64_t n_heads, n_kv_heads, d_head;
+  std::int64_t width() const { return (n_heads + 2 * n_kv_heads) * d_head; }  // of a fused row
+};
+
+// Normal values, as the type holds them; the same on host and device.
+struct FusedRows {
+  FusedRows(std::int64_t rows, const HeadShape& shape, std::int64_t gap, DType type)
+      : heads(shape),
+        dtype(type),
+        stride(shape.width() + gap),
+        values(random(rows * stride, type)),
+        device(encoded(values, type)) {}
+
+  static std::vector<float> random(std::int64_t count, DType dtype) {
+    static const auto pool = [] {
+      std::mt19937 generator(7);
+      std::normal_distribution<float> normal;
+      std::vector<float> numbers(1 << 20);
+      for (auto& number : numbers) number = normal(generator);
+      return numbers;
+    }();
+    std::vector<float> drawn(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < drawn.size(); ++i)
+      drawn[i] = pool[(i * 3 + i / 77777) % pool.size()];
+    return decoded(encoded(drawn, dtype), dtype);
+  }
+
+  const float* q(std::int64_t row, std::int64_t head) const {
+    return values.data() + row * stride + head * heads.d_head;
+  }
+  const float* k(std::int64_t row, std::int64_t head) const {
+    return q(row, heads.n_heads + kv(head));
+  }
+  const float* v(std::int64_t row, std::int64_t head) const {
+    return q(row, heads.n_heads + heads.n_kv_heads + kv(head));
+  }
+  const void* on_device(const float* value) const {
+    return device.get<std::byte>() +
+           (value - values.data()) * static_cast<std::int64_t>(dtype_size(dtype));
+  }
+  // Peaked but not one-hot: scores have a standard deviation of 2.
+  float scale() const { return 2.0f / std::sqrt(static_cast<float>(heads.d_head)); }
+
+  HeadShape heads;
+  DType dtype;
+  std::int64_t stride;
+  std::vector<float> values;  // (rows, stride)
+  DeviceBuffer device;        // the same
+
+ private:
+  std::int64_t kv(std::int64_t head) const { return head / (heads.n_heads / heads.n_kv_heads); }
+};
+
+// Softmax weights of one query over rows [first, last] of k, in float64.
+inline std::vector<double> plain_weights(const FusedRows& rows, std::int32_t row, std::int64_t head,
+                                         std::int32_t first, std::int32_t last,
+                                         std::vector<double>& scores) {
+  scores.clear();
+  const float* q = rows.q(row, head);
+  for (auto key = first; key <= last; ++key) {
+    const float* k = rows.k(key, head);
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < rows.heads.d_head; ++i) sum += static_cast<double>(q[i]) * k[i];
+    scores.push_back(sum * rows.scale());
+  }
+  const double maximum = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> weights;
+  double total = 0.0;
+  for (const double score : scores) total += weights.emplace_back(std::exp(score - maximum));
+  for (auto& weight : weights) weight /= total;
+  return weights;
+}
+
+}  // namespace qkscope

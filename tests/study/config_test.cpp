@@ -1,0 +1,185 @@
+// The sweep file: how runs come out of base, own configurations and overrides, and what is said
+// about mistakes.
+#include <gmock/gmock.h>
+
+#include "capture/capture_fixture.h"
+#include "core/error.h"
+#include "io/folder.h"
+#include "study/sweep_config.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kHead[] =
+    "name: s\n"
+    "base:\n"
+    "  dataset: {path: d.jsonl}\n"
+    "  model: {name: m, config_overrides: {rope_scaling: {factor: 2.0, kind: a}}}\n";
+
+class SweepFile : public testing::Test {
+ protected:
+  SweepConfig read(const std::string& text, const std::vector<std::string>& overrides = {},
+                   const std::string& data_folder = "") {
+    write_text(path(), text);
+    return read_sweep({path(), overrides, data_folder});
+  }
+  std::string path() const { return folder_.file("sweep.yaml"); }
+
+  std::string complaint(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    try {
+      read(text, overrides);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      const std::string said = error.what();
+      const auto at = said.find(folder_.path() + "/");
+      return at == std::string::npos
+                 ? said
+                 : said.substr(0, at) + said.substr(at + folder_.path().size() + 1);
+    }
+    return "accepted";
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
+  const auto sweep = read(std::string(kHead) +
+                              "analysis: {components: 4, query_model: linear, seed: 7}\n"
+                              "runs:\n"
+                              "  - {label: late, order: 9, phase: p2}\n"
+                              "  - label: early\n"
+                              "    overrides:\n"
+                              "      tokenizer.max_length: 64\n"
+                              "      model: {config_overrides: {rope_scaling: {factor: 8.0}}}\n",
+                          {"dataset.max_samples=5"});
+  EXPECT_EQ(sweep.name, "s");
+  EXPECT_EQ(sweep.analysis.pca_options.components, 4);
+  EXPECT_EQ(sweep.analysis.plasticity_options.profile_model,
+            PlasticityOptions::QueryModelKind::linear);
+  EXPECT_EQ(sweep.analysis.plasticity_options.seed, 7u);
+  ASSERT_EQ(sweep.runs.size(), 2u);
+  const auto& early = sweep.runs[0];
+  EXPECT_EQ(early.label, "early");
+  EXPECT_EQ(early.phase, "");
+  EXPECT_EQ(early.order, 1);
+  EXPECT_EQ(early.capture.tokenizer.max_length, 64);
+  EXPECT_EQ(early.capture.model.config_overrides,
+            (Json{{"rope_scaling", {{"factor", 8.0}, {"kind", "a"}}}}));
+  const auto& late = sweep.runs[1];
+  EXPECT_EQ(late.order, 9);
+  EXPECT_EQ(late.capture.tokenizer.max_length, 4096);
+  EXPECT_EQ(late.capture.model.config_overrides["rope_scaling"]["factor"], 2.0);
+  EXPECT_EQ(late.capture.dataset.max_samples, 5);
+}
+
+TEST_F(SweepFile, ConfigurationsOfTheirOwnLieBesideTheSweep) {
+  write_text(folder_.file("a.yaml"), "dataset: {path: d}\nmodel: {name: a}\n");
+  write_text(folder_.file("b.yaml"), "dataset: {path: d}\nmodel: {name: b}\n");
+  const auto sweep =
+      read("name: s\nbase: a.yaml\nruns:\n  - {label: one}\n  - {label: two, config: b.yaml}\n");
+  EXPECT_EQ(sweep.runs[0].capture.model.name, "a");
+  EXPECT_EQ(sweep.runs[1].capture.model.name, "b");
+}
+
+TEST_F(SweepFile, PathsAreLookedUpInTheDataFolderFirst) {
+  make_folders(folder_.file("data/m"));
+  write_text(folder_.file("data/d.jsonl"), "");
+  const std::string text = std::string(kHead) + "data_folder: data\nruns: [{label: a}]\n";
+  const auto sweep = read(text);
+  EXPECT_EQ(sweep.runs[0].capture.model.name, folder_.file("data/m"));
+  EXPECT_EQ(sweep.runs[0].capture.tokenizer.name, folder_.file("data/m"));
+  EXPECT_EQ(sweep.runs[0].capture.dataset.path, folder_.file("data/d.jsonl"));
+  make_folders(folder_.file("other"));
+  EXPECT_EQ(read(text, {}, folder_.file("other")).runs[0].capture.model.name, "m");
+}
+
+TEST_F(SweepFile, MistakesAreNamedWithTheirLine) {
+  const std::string head = kHead;
+  EXPECT_EQ(complaint(head + "run: []\nruns: [{label: a}]\n"),
+            "sweep.yaml:5: run: there is no such key; did you mean runs?");
+  EXPECT_THAT(complaint(head), HasSubstr("runs is missing: expected a list of at least one run"));
+  EXPECT_THAT(complaint(head + "runs: []\n"), HasSubstr("expected a list of at least one run"));
+  EXPECT_EQ(complaint(head + "runs: {label: a}\n"),
+            "sweep.yaml:5: runs: found a map, expected a list");
+  EXPECT_EQ(complaint(head + "runs:\n  - text\n"),
+            "sweep.yaml:6: runs[0]: found \"text\", expected a map");
+  EXPECT_EQ(complaint(head + "runs:\n  - {label: a, fase: x}\n"),
+            "sweep.yaml:6: runs[0].fase: there is no such key; did you mean runs[0].phase?");
+  EXPECT_THAT(complaint(head + "runs:\n  - {phase: x}\n"), HasSubstr("runs[0].label is missing"));
+  EXPECT_EQ(complaint(head + "runs:\n  - {label: a}\n  - {label: a}\n"),
+            "sweep.yaml:7: runs[1].label: found \"a\", expected another name: an earlier run has "
+            "this one");
+  EXPECT_THAT(complaint("name: s\nruns: [{label: a}]\n"),
+              HasSubstr("run a: sweep.yaml: dataset.path is missing"));
+  EXPECT_THAT(complaint("- a\n"), HasSubstr("expected a map of keys and values"));
+  EXPECT_THAT(complaint("name: [\n"), HasSubstr("not YAML"));
+  EXPECT_THAT(complaint(head + "base: x\nruns: [{label: a}]\n"),
+              HasSubstr("the key is there twice"));
+}
+
+TEST_F(SweepFile, NamesMustBeSafeFolderNames) {
+  for (const std::string name : {"../up", "a/b", ".hidden", "-x", "a b", "''", "\"a\\n\""})
+    EXPECT_THAT(complaint(std::string(kHead) + "runs: [{label: " + name + "}]\n"),
+                HasSubstr("runs[0].label"))
+        << name;
+  EXPECT_THAT(complaint("name: a/b\nruns: [{label: a}]\n"), HasSubstr("a name for a folder"));
+  EXPECT_THAT(complaint("name: " + std::string(101, 'x') + "\nruns: [{label: a}]\n"),
+              HasSubstr("a name for a folder"));
+}
+
+TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
+  const std::string head = kHead;
+  EXPECT_EQ(complaint(head + "runs:\n  - {label: a, overrides: {capture.layer: [1]}}\n"),
+            "run a: sweep.yaml:6: capture.layer: there is no such key; did you mean "
+            "capture.layers?");
+  EXPECT_EQ(complaint(head + "runs:\n  - label: a\n    overrides:\n      tokenizer:\n"
+                             "        max_length: no\n"),
+            "run a: sweep.yaml:9: tokenizer.max_length: found \"no\", expected a whole number from "
+            "1 on");
+  EXPECT_EQ(complaint(head + "  tokenizers: {}\nruns: [{label: a}]\n"),
+            "run a: sweep.yaml:5: tokenizers: there is no such key; did you mean tokenizer?");
+  EXPECT_EQ(complaint(head + "runs: [{label: a}]\n", {"capture.seed=1"}),
+            "run a: --set capture.seed: there is no such key; known are capture_keys, "
+            "capture_pre_rope, capture_queries, capture_token_strings, full_attention_only, "
+            "head_sampling, heads, layers, max_rows_per_batch, min_bucket_size, sampler");
+  EXPECT_EQ(complaint(head + "runs:\n  - {label: a, overrides: {output.data_root: x}}\n"),
+            "run a: sweep.yaml:6: output.data_root: a sweep chooses the folders of its captures; "
+            "leave it out");
+  EXPECT_THAT(complaint(head + "runs:\n  - {label: a, config: none.yaml}\n"),
+              HasSubstr("none.yaml"));
+}
+
+TEST_F(SweepFile, AnalysisOptionsAreChecked) {
+  const auto with = [&](const std::string& analysis) {
+    return complaint(std::string(kHead) + "analysis: {" + analysis + "}\nruns: [{label: a}]\n");
+  };
+  EXPECT_EQ(with("component: 3"),
+            "sweep.yaml:5: analysis.component: there is no such key; did you mean "
+            "analysis.components?");
+  EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 on"));
+  EXPECT_THAT(with("components: 5000000000"), HasSubstr("at most 2147483647"));
+  EXPECT_THAT(with("high: 1.5"), HasSubstr("at most 1"));
+  EXPECT_THAT(with("separation: median"), HasSubstr("mean or eigen"));
+  EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
+              HasSubstr("one of them is run"));
+}
+
+TEST_F(SweepFile, TheShippedSweepsAreWhole) {
+  const std::string configs = QKSCOPE_SOURCE_DIR "/configs/";
+  const auto training = read_sweep({configs + "sweeps/smollm3-training.yaml", {}, ""});
+  ASSERT_EQ(training.runs.size(), 10u);
+  for (const auto& run : training.runs)
+    EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
+  EXPECT_EQ(training.runs.front().capture.model.revision, "stage1-step-40000");
+  EXPECT_EQ(training.runs.back().capture.tokenizer.max_length, 65536);
+  EXPECT_EQ(read_sweep({configs + "sweeps/cross-model.yaml", {}, ""}).runs.size(), 13u);
+  const auto demo = read_sweep({configs + "demo/sweep.yaml", {}, ""});
+  ASSERT_EQ(demo.runs.size(), 10u);
+  for (const auto& run : demo.runs)
+    EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,56 @@
+// `qkscope demo` with stand-ins for its data: the shipped sweep file over tiny checkpoints.
+#include <gmock/gmock.h>
+
+#include "capture/capture_fixture.h"
+#include "io/folder.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Demo : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_folders(folder_.file("data/demo/checkpoints"));
+    make_folders(folder_.file("data/configs/demo"));
+    write_documents(folder_.file("data/demo/corpus.jsonl"), 24, 20);
+    fs::copy_file(QKSCOPE_SOURCE_DIR "/configs/demo/sweep.yaml",
+                  folder_.file("data/configs/demo/sweep.yaml"));
+    for (const auto* label : {"S1-40", "S1-1200", "S1-2400", "S1-3440", "S2-4200", "S3-4720",
+                              "LC1-240", "LC1-1200", "LC2-240", "LC2-1200"})
+      fs::create_directory_symlink(tiny_checkpoint(),
+                                   folder_.file("data/demo/checkpoints/") + label);
+  }
+
+  Outcome run(const std::string& command) const {
+    return run_program("cd " + folder_.path() + "; export QKSCOPE_DATA=data; " + command);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Demo, RunsTheShippedSweepAndPrintsItsTable) {
+  const auto outcome = run("qkscope demo");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("10 runs in"));
+  EXPECT_THAT(outcome.out, HasSubstr("All layers (16 heads)"));
+  EXPECT_THAT(outcome.out, HasSubstr("Layers with RoPE (12 heads)"));
+  EXPECT_THAT(outcome.out, HasSubstr("\nLC2-1200 "));
+  EXPECT_THAT(outcome.out, HasSubstr("results in results/demo\n"));
+  const auto compared = run("qkscope compare results/demo");
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  EXPECT_THAT(compared.err, HasSubstr("matched by order"));
+  EXPECT_THAT(compared.out, HasSubstr("S1-40K              S1-40 "));
+}
+
+TEST_F(Demo, SaysWhereItLookedForItsData) {
+  fs::remove_all(folder_.file("data"));
+  const auto outcome = run("qkscope demo");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("looked in data/demo"));
+}
+
+}  // namespace
+}  // namespace qkscope
