@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 
+#include "qkscope/text.h"
+
 namespace qkscope {
 
 class Progress {
@@ -42,8 +44,5 @@ class Progress {
   std::string shown_;
   bool finished_ = false;
 };
-
-// "42 s", "3 min 10 s", "2 h 05 min".
-std::string format_duration(double seconds);
 
 }  // namespace qkscope
