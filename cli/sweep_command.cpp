@@ -10,7 +10,7 @@
 #include "cli/draw_sweep.h"
 #include "cli/stop_signal.h"
 #include "core/log.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "results/write_results.h"
 
 namespace qkscope::cli {

@@ -15,7 +15,7 @@
 #include "cli/stop_signal.h"
 #include "core/dtype.h"
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
 

@@ -9,7 +9,7 @@
 #include "cli/common_options.h"
 #include "cli/shard.h"
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "hub/fetch.h"

@@ -1,4 +1,3 @@
-// device/selection.h
 #include "device_array.h"
 
 #include <nanobind/ndarray.h>
@@ -6,8 +5,7 @@
 
 #include "arrays.h"
 #include "bind.h"
-#include "core/error.h"
-#include "device/device.h"
+#include "error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -4,7 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "device/selection.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::python {
 

@@ -8,6 +8,7 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "device/backend.h"
+#include "engine/watched_observer.h"
 #include "forward/forward.h"
 #include "hub/fetch.h"
 #include "io/json.h"
