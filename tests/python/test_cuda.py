@@ -1,6 +1,6 @@
-"""Models on an NVIDIA card. Runs with pytest and by itself: python3 tests/python/test_cuda.py
+"""Models on an NVIDIA GPU. Runs with pytest and by itself: python3 tests/python/test_cuda.py
 
-Without a card everything is skipped with the reason; without torch what needs torch. DEVICE chooses the card.
+Without a GPU everything is skipped with the reason; without torch what needs torch. DEVICE chooses the GPU.
 """
 
 import os
@@ -27,7 +27,7 @@ FAMILIES = ("llama_gqa", "llama_bias", "mistral_window", "ministral3", "qwen2", 
 DEVICE = os.environ.get("DEVICE", "cuda")
 TYPES = ("float32", "bfloat16", "float16")
 
-# Sums of the same float32 products in another order; the project's bound for a card.
+# Sums of the same float32 products in another order; the project's bound for a GPU.
 TOLERANCE = 1e-3
 
 
@@ -48,7 +48,7 @@ def some_ids(model, length, seed=0):
 
 
 def host(array):
-    """A NumPy copy of what is on the card."""
+    """A NumPy copy of what is on the GPU."""
     if isinstance(array, np.ndarray):
         return array
     return array.cpu().numpy() if hasattr(array, "cpu") else array.numpy()
@@ -85,7 +85,7 @@ class Load(CardTest):
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
 
     def test_a_card_that_is_not_there(self):
-        with self.assertRaisesRegex(qkscope.Error, "no such card"):
+        with self.assertRaisesRegex(qkscope.Error, "no such GPU"):
             qkscope.load(DEMO, device="cuda:99")
 
     @needs_torch
@@ -107,84 +107,84 @@ class Values(CardTest):
         for family in FAMILIES:
             with self.subTest(family):
                 folder = ROOT / "tests/golden" / family
-                cpu, card = qkscope.load(folder, device="cpu"), on_card(folder, dtype="float32")
+                cpu, GPU = qkscope.load(folder, device="cpu"), on_card(folder, dtype="float32")
                 for ids in (some_ids(cpu, 33), np.stack([some_ids(cpu, 20), some_ids(cpu, 20, 1)])):
                     expected = cpu.run_with_cache(ids)
-                    cache = card.run_with_cache(ids)
+                    cache = GPU.run_with_cache(ids)
                     self.assertEqual(list(cache), list(expected))
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
 
     def test_folded_norms(self):
-        cpu, card = qkscope.load(DEMO, device="cpu", fold_norms=True), on_card(dtype="float32", fold_norms=True)
+        cpu, GPU = qkscope.load(DEMO, device="cpu", fold_norms=True), on_card(dtype="float32", fold_norms=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
-        self.assert_close(card.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
-        self.assert_close(card(ids), cpu(ids))
+        self.assert_close(GPU.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
+        self.assert_close(GPU(ids), cpu(ids))
 
     def test_chosen_positions(self):
         for dtype in TYPES:
             with self.subTest(dtype):
-                card = on_card(dtype=dtype)
-                ids = np.stack([some_ids(card, 30), some_ids(card, 30, 1)])
+                GPU = on_card(dtype=dtype)
+                ids = np.stack([some_ids(GPU, 30), some_ids(GPU, 30, 1)])
                 names = ["blocks.0.*", "blocks.3.attn.hook_pattern", "hook_embed"]
-                whole = card.run_with_cache(ids, names)
-                for name, array in card.run_with_cache(ids, names, positions=[4, -1, 2]).items():
+                whole = GPU.run_with_cache(ids, names)
+                for name, array in GPU.run_with_cache(ids, names, positions=[4, -1, 2]).items():
                     axis = 2 if name.endswith(("pattern", "scores")) else 1
                     expected = np.take(host(whole[name]), [4, 29, 2], axis)
                     # After the rows are chosen other kernels may run: equal up to the type's rounding.
                     self.assert_close(array, expected, name, 1e-3 if dtype == "float32" else 0.1)
 
     def test_logits_of_chosen_positions(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 30)
-        self.assert_close(card(ids, positions=[2, -1]), host(card(ids))[[2, 29]])
+        GPU = on_card(dtype="float32")
+        ids = some_ids(GPU, 30)
+        self.assert_close(GPU(ids, positions=[2, -1]), host(GPU(ids))[[2, 29]])
 
     @needs_torch
     def test_tokens_on_any_device(self):
-        card = on_card()
-        ids = some_ids(card, 12)
-        expected = card(ids)
-        self.assert_same_bits(card(torch.tensor(ids)), expected)
-        self.assert_same_bits(card(torch.tensor(ids, device=DEVICE)), expected)
-        self.assertEqual(card.to_string(torch.tensor(ids, device=DEVICE)), card.to_string(ids))
+        GPU = on_card()
+        ids = some_ids(GPU, 12)
+        expected = GPU(ids)
+        self.assert_same_bits(GPU(torch.tensor(ids)), expected)
+        self.assert_same_bits(GPU(torch.tensor(ids, device=DEVICE)), expected)
+        self.assertEqual(GPU.to_string(torch.tensor(ids, device=DEVICE)), GPU.to_string(ids))
 
 
 @needs_torch
 class Tensors(CardTest):
     def test_activations_are_float32_tensors_on_the_card(self):
-        card = on_card(dtype="bfloat16")
-        cache = card.run_with_cache(some_ids(card, 9))
+        GPU = on_card(dtype="bfloat16")
+        cache = GPU.run_with_cache(some_ids(GPU, 9))
         for name, array in cache.items():
             if name.endswith(("pattern", "scores")):
                 self.assertIsInstance(array, np.ndarray)
             else:
-                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(card.device)), name)
+                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(GPU.device)), name)
                 self.assertTrue(array.is_contiguous())
 
     def test_dlpack_shares_the_memory(self):
-        card = on_card()
-        ids = np.array([some_ids(card, 9)], np.int32)
-        array = card._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        GPU = on_card()
+        ids = np.array([some_ids(GPU, 9)], np.int32)
+        array = GPU._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         self.assertEqual(array.__dlpack_device__()[0], 2)
-        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, card.cfg.d_model))
+        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, GPU.cfg.d_model))
         self.assertEqual(shown.data_ptr(), again.data_ptr())
         shown.fill_(7)
         self.assertTrue((array.numpy() == 7).all())
         array.assign(np.full(array.shape, 5, np.float32))  # from the host
         self.assertTrue(bool((again == 5).all()))
-        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # from the card
+        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # from the GPU
         del array
         self.assertTrue(bool((again == 3).all()))
 
     def test_a_hook_edits_the_memory_it_was_given(self):
-        card = on_card(dtype="float32")
+        GPU = on_card(dtype="float32")
         places = []
 
         def look(residual):
             places.append(residual.data_ptr())
             residual += 1
 
-        card.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
+        GPU.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
         self.assertEqual(len(set(places)), 1)
 
     def test_cupy_takes_them(self):
@@ -192,13 +192,13 @@ class Tensors(CardTest):
             import cupy
         except ImportError:
             self.skipTest("cupy is not installed")
-        card = on_card(dtype="float32")
-        ids = np.array([some_ids(card, 9)], np.int32)
-        array = card._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        GPU = on_card(dtype="float32")
+        ids = np.array([some_ids(GPU, 9)], np.int32)
+        array = GPU._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         shown = cupy.from_dlpack(array)
         self.assertEqual(shown.data.ptr, torch.from_dlpack(array).data_ptr())
-        edited = card.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
-        self.assert_same_bits(edited, card.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
+        edited = GPU.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
+        self.assert_same_bits(edited, GPU.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
 
 
 @needs_torch
@@ -217,18 +217,18 @@ class Hooks(CardTest):
 
         for family in ("llama_gqa", "gemma3_text", "qwen3", "smollm3_list"):
             for dtype in TYPES:
-                card = on_card(ROOT / "tests/golden" / family, dtype=dtype)
-                for ids in (some_ids(card, 33), np.stack([some_ids(card, 33), some_ids(card, 33, 1)])):
-                    plain = card(ids)
+                GPU = on_card(ROOT / "tests/golden" / family, dtype=dtype)
+                for ids in (some_ids(GPU, 33), np.stack([some_ids(GPU, 33), some_ids(GPU, 33, 1)])):
+                    plain = GPU(ids)
                     for function in (lambda a: None, lambda a: a, rewrite, copied, from_host):
                         with self.subTest(f"{family} {dtype} {function.__name__}"):
-                            self.assert_same_bits(card.run_with_hooks(ids, [(everything, function)]), plain)
+                            self.assert_same_bits(GPU.run_with_hooks(ids, [(everything, function)]), plain)
 
     def test_edits_have_the_cpus_effect(self):
-        cpu, card = qkscope.load(DEMO, device="cpu"), on_card(dtype="float32")
+        cpu, GPU = qkscope.load(DEMO, device="cpu"), on_card(dtype="float32")
         ids, other = some_ids(cpu, 40), some_ids(cpu, 40, 1)
         names = ["blocks.4.hook_resid_pre", "blocks.*.attn.hook_pattern"]
-        plain = host(card(ids))
+        plain = host(GPU(ids))
 
         def edits(model):
             cache = model.run_with_cache(other, names)
@@ -255,25 +255,25 @@ class Hooks(CardTest):
                 "hidden": [("blocks.0.attn.hook_attn_scores", hide)],
             }
 
-        for (kind, ours), theirs in zip(edits(card).items(), edits(cpu).values()):
+        for (kind, ours), theirs in zip(edits(GPU).items(), edits(cpu).values()):
             with self.subTest(kind):
                 where = [20] if kind == "hidden" else None
-                logits = card.run_with_hooks(ids, ours, positions=where)
+                logits = GPU.run_with_hooks(ids, ours, positions=where)
                 self.assert_close(logits, cpu.run_with_hooks(ids, theirs, positions=where), kind)
                 self.assertGreater(np.abs(host(logits) - plain).max(), 1e-2, kind)
 
     def test_an_answer_may_lie_anywhere(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 20)
-        zero = torch.zeros(20, card.cfg.d_model)
-        expected = card.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
-        strided = torch.zeros(card.cfg.d_model, 20, device=DEVICE).T
+        GPU = on_card(dtype="float32")
+        ids = some_ids(GPU, 20)
+        zero = torch.zeros(20, GPU.cfg.d_model)
+        expected = GPU.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
+        strided = torch.zeros(GPU.cfg.d_model, 20, device=DEVICE).T
         for answer in (zero, zero.to(DEVICE), zero.numpy(), strided, zero.clone().requires_grad_()):
-            edited = card.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
+            edited = GPU.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
             self.assert_same_bits(edited, expected)
 
     def test_a_wrong_answer_says_which(self):
-        card = on_card()
+        GPU = on_card()
         for function, message in (
             (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
             (lambda z: z.double(), "blocks.2.attn.hook_z.*float64, expected float32"),
@@ -281,37 +281,37 @@ class Hooks(CardTest):
             (lambda z: "z", "expected float32"),
         ):
             with self.assertRaisesRegex(qkscope.Error, message):
-                card.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
+                GPU.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
     def test_an_exception_leaves_the_model_usable(self):
         def broken_hook(activation, hook):
             raise KeyError("mine")
 
-        card = on_card()
-        before = card([1, 2, 3])
+        GPU = on_card()
+        before = GPU([1, 2, 3])
         for name in ("hook_embed", "blocks.4.hook_attn_out", "blocks.4.mlp.hook_post", "blocks.0.attn.hook_pattern"):
             try:
-                card.run_with_hooks([1, 2, 3], [(name, broken_hook)])
+                GPU.run_with_hooks([1, 2, 3], [(name, broken_hook)])
                 self.fail("the exception did not arrive")
             except KeyError as error:
                 self.assertIn("broken_hook", "".join(traceback.format_tb(error.__traceback__)))
-            self.assert_same_bits(card([1, 2, 3]), before)
+            self.assert_same_bits(GPU([1, 2, 3]), before)
 
     def test_a_hook_that_runs_its_model_is_told(self):
-        card = on_card()
-        before = card([1, 2])
+        GPU = on_card()
+        before = GPU([1, 2])
         with self.assertRaisesRegex(qkscope.Error, "one pass at a time"):
-            card.run_with_hooks([1, 2], [("hook_embed", lambda a: card([1, 2]))])
-        self.assert_same_bits(card([1, 2]), before)
+            GPU.run_with_hooks([1, 2], [("hook_embed", lambda a: GPU([1, 2]))])
+        self.assert_same_bits(GPU([1, 2]), before)
 
     def test_threads_wait_for_each_other(self):
-        card = on_card()
-        ids = [some_ids(card, 200, seed) for seed in range(4)]
-        alone = [card(sequence) for sequence in ids]
+        GPU = on_card()
+        ids = [some_ids(GPU, 200, seed) for seed in range(4)]
+        alone = [GPU(sequence) for sequence in ids]
         together = [None] * 4
 
         def work(i):
-            together[i] = card.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
+            together[i] = GPU.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
         for thread in threads:
@@ -325,18 +325,18 @@ class Hooks(CardTest):
 @needs_torch
 class Memory(CardTest):
     def test_a_hundred_calls_do_not_grow(self):
-        card = on_card()
-        ids = some_ids(card, 2000)
+        GPU = on_card()
+        ids = some_ids(GPU, 2000)
 
         def run():
-            cache = card.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
-            card.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
+            cache = GPU.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
+            GPU.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
             return sum(array.nbytes for array in cache.values())
 
         def free():
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            return torch.cuda.mem_get_info(card.device)[0]
+            return torch.cuda.mem_get_info(GPU.device)[0]
 
         for _ in range(3):
             size = run()
@@ -344,15 +344,15 @@ class Memory(CardTest):
         for _ in range(100):
             run()
         grown = before - free()
-        print(f"100 caches of {size / 2**20:.0f} MiB: {grown / 2**20:+.1f} MiB on the card")
+        print(f"100 caches of {size / 2**20:.0f} MiB: {grown / 2**20:+.1f} MiB on the GPU")
         self.assertLess(grown, size)  # a leak would be a hundred times that
 
     def test_a_tensor_outlives_its_model(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 10)
-        logits = card(ids)
+        GPU = on_card(dtype="float32")
+        ids = some_ids(GPU, 10)
+        logits = GPU(ids)
         expected = host(logits).copy()
-        del card
+        del GPU
         self.assert_same_bits(logits, expected)
 
 
