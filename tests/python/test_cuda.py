@@ -39,7 +39,7 @@ def needs_torch(test):
     return unittest.skipIf(torch is None, "torch is not installed")(test)
 
 
-def on_card(folder=DEMO, **options):
+def on_gpu(folder=DEMO, **options):
     return qkscope.load(folder, device=DEVICE, **options)
 
 
@@ -79,9 +79,9 @@ class Load(CardTest):
         golden = ROOT / "tests/golden"
         stored = {"llama_gqa": "bfloat16", "qwen2": "float16", "llama_mha": "float32", "mistral3_fp8": "bfloat16"}
         for name, dtype in stored.items():
-            self.assertEqual(on_card(golden / name).dtype, dtype, name)
-        self.assertEqual(on_card(dtype="float16").dtype, "float16")
-        self.assertTrue(on_card().device.startswith("cuda:"))
+            self.assertEqual(on_gpu(golden / name).dtype, dtype, name)
+        self.assertEqual(on_gpu(dtype="float16").dtype, "float16")
+        self.assertTrue(on_gpu().device.startswith("cuda:"))
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
 
     def test_a_card_that_is_not_there(self):
@@ -107,66 +107,66 @@ class Values(CardTest):
         for family in FAMILIES:
             with self.subTest(family):
                 folder = ROOT / "tests/golden" / family
-                cpu, GPU = qkscope.load(folder, device="cpu"), on_card(folder, dtype="float32")
+                cpu, gpu = qkscope.load(folder, device="cpu"), on_gpu(folder, dtype="float32")
                 for ids in (some_ids(cpu, 33), np.stack([some_ids(cpu, 20), some_ids(cpu, 20, 1)])):
                     expected = cpu.run_with_cache(ids)
-                    cache = GPU.run_with_cache(ids)
+                    cache = gpu.run_with_cache(ids)
                     self.assertEqual(list(cache), list(expected))
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
 
     def test_folded_norms(self):
-        cpu, GPU = qkscope.load(DEMO, device="cpu", fold_norms=True), on_card(dtype="float32", fold_norms=True)
+        cpu, gpu = qkscope.load(DEMO, device="cpu", fold_norms=True), on_gpu(dtype="float32", fold_norms=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
-        self.assert_close(GPU.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
-        self.assert_close(GPU(ids), cpu(ids))
+        self.assert_close(gpu.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
+        self.assert_close(gpu(ids), cpu(ids))
 
     def test_chosen_positions(self):
         for dtype in TYPES:
             with self.subTest(dtype):
-                GPU = on_card(dtype=dtype)
-                ids = np.stack([some_ids(GPU, 30), some_ids(GPU, 30, 1)])
+                gpu = on_gpu(dtype=dtype)
+                ids = np.stack([some_ids(gpu, 30), some_ids(gpu, 30, 1)])
                 names = ["blocks.0.*", "blocks.3.attn.hook_pattern", "hook_embed"]
-                whole = GPU.run_with_cache(ids, names)
-                for name, array in GPU.run_with_cache(ids, names, positions=[4, -1, 2]).items():
+                whole = gpu.run_with_cache(ids, names)
+                for name, array in gpu.run_with_cache(ids, names, positions=[4, -1, 2]).items():
                     axis = 2 if name.endswith(("pattern", "scores")) else 1
                     expected = np.take(host(whole[name]), [4, 29, 2], axis)
                     # After the rows are chosen other kernels may run: equal up to the type's rounding.
                     self.assert_close(array, expected, name, 1e-3 if dtype == "float32" else 0.1)
 
     def test_logits_of_chosen_positions(self):
-        GPU = on_card(dtype="float32")
-        ids = some_ids(GPU, 30)
-        self.assert_close(GPU(ids, positions=[2, -1]), host(GPU(ids))[[2, 29]])
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 30)
+        self.assert_close(gpu(ids, positions=[2, -1]), host(gpu(ids))[[2, 29]])
 
     @needs_torch
     def test_tokens_on_any_device(self):
-        GPU = on_card()
-        ids = some_ids(GPU, 12)
-        expected = GPU(ids)
-        self.assert_same_bits(GPU(torch.tensor(ids)), expected)
-        self.assert_same_bits(GPU(torch.tensor(ids, device=DEVICE)), expected)
-        self.assertEqual(GPU.to_string(torch.tensor(ids, device=DEVICE)), GPU.to_string(ids))
+        gpu = on_gpu()
+        ids = some_ids(gpu, 12)
+        expected = gpu(ids)
+        self.assert_same_bits(gpu(torch.tensor(ids)), expected)
+        self.assert_same_bits(gpu(torch.tensor(ids, device=DEVICE)), expected)
+        self.assertEqual(gpu.to_string(torch.tensor(ids, device=DEVICE)), gpu.to_string(ids))
 
 
 @needs_torch
 class Tensors(CardTest):
     def test_activations_are_float32_tensors_on_the_card(self):
-        GPU = on_card(dtype="bfloat16")
-        cache = GPU.run_with_cache(some_ids(GPU, 9))
+        gpu = on_gpu(dtype="bfloat16")
+        cache = gpu.run_with_cache(some_ids(gpu, 9))
         for name, array in cache.items():
             if name.endswith(("pattern", "scores")):
                 self.assertIsInstance(array, np.ndarray)
             else:
-                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(GPU.device)), name)
+                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(gpu.device)), name)
                 self.assertTrue(array.is_contiguous())
 
     def test_dlpack_shares_the_memory(self):
-        GPU = on_card()
-        ids = np.array([some_ids(GPU, 9)], np.int32)
-        array = GPU._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        gpu = on_gpu()
+        ids = np.array([some_ids(gpu, 9)], np.int32)
+        array = gpu._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         self.assertEqual(array.__dlpack_device__()[0], 2)
-        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, GPU.cfg.d_model))
+        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, gpu.cfg.d_model))
         self.assertEqual(shown.data_ptr(), again.data_ptr())
         shown.fill_(7)
         self.assertTrue((array.numpy() == 7).all())
@@ -177,14 +177,14 @@ class Tensors(CardTest):
         self.assertTrue(bool((again == 3).all()))
 
     def test_a_hook_edits_the_memory_it_was_given(self):
-        GPU = on_card(dtype="float32")
+        gpu = on_gpu(dtype="float32")
         places = []
 
         def look(residual):
             places.append(residual.data_ptr())
             residual += 1
 
-        GPU.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
+        gpu.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
         self.assertEqual(len(set(places)), 1)
 
     def test_cupy_takes_them(self):
@@ -192,13 +192,13 @@ class Tensors(CardTest):
             import cupy
         except ImportError:
             self.skipTest("cupy is not installed")
-        GPU = on_card(dtype="float32")
-        ids = np.array([some_ids(GPU, 9)], np.int32)
-        array = GPU._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        gpu = on_gpu(dtype="float32")
+        ids = np.array([some_ids(gpu, 9)], np.int32)
+        array = gpu._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         shown = cupy.from_dlpack(array)
         self.assertEqual(shown.data.ptr, torch.from_dlpack(array).data_ptr())
-        edited = GPU.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
-        self.assert_same_bits(edited, GPU.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
+        edited = gpu.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
+        self.assert_same_bits(edited, gpu.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
 
 
 @needs_torch
@@ -217,18 +217,18 @@ class Hooks(CardTest):
 
         for family in ("llama_gqa", "gemma3_text", "qwen3", "smollm3_list"):
             for dtype in TYPES:
-                GPU = on_card(ROOT / "tests/golden" / family, dtype=dtype)
-                for ids in (some_ids(GPU, 33), np.stack([some_ids(GPU, 33), some_ids(GPU, 33, 1)])):
-                    plain = GPU(ids)
+                gpu = on_gpu(ROOT / "tests/golden" / family, dtype=dtype)
+                for ids in (some_ids(gpu, 33), np.stack([some_ids(gpu, 33), some_ids(gpu, 33, 1)])):
+                    plain = gpu(ids)
                     for function in (lambda a: None, lambda a: a, rewrite, copied, from_host):
                         with self.subTest(f"{family} {dtype} {function.__name__}"):
-                            self.assert_same_bits(GPU.run_with_hooks(ids, [(everything, function)]), plain)
+                            self.assert_same_bits(gpu.run_with_hooks(ids, [(everything, function)]), plain)
 
     def test_edits_have_the_cpus_effect(self):
-        cpu, GPU = qkscope.load(DEMO, device="cpu"), on_card(dtype="float32")
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         ids, other = some_ids(cpu, 40), some_ids(cpu, 40, 1)
         names = ["blocks.4.hook_resid_pre", "blocks.*.attn.hook_pattern"]
-        plain = host(GPU(ids))
+        plain = host(gpu(ids))
 
         def edits(model):
             cache = model.run_with_cache(other, names)
@@ -255,25 +255,25 @@ class Hooks(CardTest):
                 "hidden": [("blocks.0.attn.hook_attn_scores", hide)],
             }
 
-        for (kind, ours), theirs in zip(edits(GPU).items(), edits(cpu).values()):
+        for (kind, ours), theirs in zip(edits(gpu).items(), edits(cpu).values()):
             with self.subTest(kind):
                 where = [20] if kind == "hidden" else None
-                logits = GPU.run_with_hooks(ids, ours, positions=where)
+                logits = gpu.run_with_hooks(ids, ours, positions=where)
                 self.assert_close(logits, cpu.run_with_hooks(ids, theirs, positions=where), kind)
                 self.assertGreater(np.abs(host(logits) - plain).max(), 1e-2, kind)
 
     def test_an_answer_may_lie_anywhere(self):
-        GPU = on_card(dtype="float32")
-        ids = some_ids(GPU, 20)
-        zero = torch.zeros(20, GPU.cfg.d_model)
-        expected = GPU.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
-        strided = torch.zeros(GPU.cfg.d_model, 20, device=DEVICE).T
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 20)
+        zero = torch.zeros(20, gpu.cfg.d_model)
+        expected = gpu.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
+        strided = torch.zeros(gpu.cfg.d_model, 20, device=DEVICE).T
         for answer in (zero, zero.to(DEVICE), zero.numpy(), strided, zero.clone().requires_grad_()):
-            edited = GPU.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
+            edited = gpu.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
             self.assert_same_bits(edited, expected)
 
     def test_a_wrong_answer_says_which(self):
-        GPU = on_card()
+        gpu = on_gpu()
         for function, message in (
             (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
             (lambda z: z.double(), "blocks.2.attn.hook_z.*float64, expected float32"),
@@ -281,37 +281,37 @@ class Hooks(CardTest):
             (lambda z: "z", "expected float32"),
         ):
             with self.assertRaisesRegex(qkscope.Error, message):
-                GPU.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
+                gpu.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
     def test_an_exception_leaves_the_model_usable(self):
         def broken_hook(activation, hook):
             raise KeyError("mine")
 
-        GPU = on_card()
-        before = GPU([1, 2, 3])
+        gpu = on_gpu()
+        before = gpu([1, 2, 3])
         for name in ("hook_embed", "blocks.4.hook_attn_out", "blocks.4.mlp.hook_post", "blocks.0.attn.hook_pattern"):
             try:
-                GPU.run_with_hooks([1, 2, 3], [(name, broken_hook)])
+                gpu.run_with_hooks([1, 2, 3], [(name, broken_hook)])
                 self.fail("the exception did not arrive")
             except KeyError as error:
                 self.assertIn("broken_hook", "".join(traceback.format_tb(error.__traceback__)))
-            self.assert_same_bits(GPU([1, 2, 3]), before)
+            self.assert_same_bits(gpu([1, 2, 3]), before)
 
     def test_a_hook_that_runs_its_model_is_told(self):
-        GPU = on_card()
-        before = GPU([1, 2])
+        gpu = on_gpu()
+        before = gpu([1, 2])
         with self.assertRaisesRegex(qkscope.Error, "one pass at a time"):
-            GPU.run_with_hooks([1, 2], [("hook_embed", lambda a: GPU([1, 2]))])
-        self.assert_same_bits(GPU([1, 2]), before)
+            gpu.run_with_hooks([1, 2], [("hook_embed", lambda a: gpu([1, 2]))])
+        self.assert_same_bits(gpu([1, 2]), before)
 
     def test_threads_wait_for_each_other(self):
-        GPU = on_card()
-        ids = [some_ids(GPU, 200, seed) for seed in range(4)]
-        alone = [GPU(sequence) for sequence in ids]
+        gpu = on_gpu()
+        ids = [some_ids(gpu, 200, seed) for seed in range(4)]
+        alone = [gpu(sequence) for sequence in ids]
         together = [None] * 4
 
         def work(i):
-            together[i] = GPU.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
+            together[i] = gpu.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
         for thread in threads:
@@ -325,18 +325,18 @@ class Hooks(CardTest):
 @needs_torch
 class Memory(CardTest):
     def test_a_hundred_calls_do_not_grow(self):
-        GPU = on_card()
-        ids = some_ids(GPU, 2000)
+        gpu = on_gpu()
+        ids = some_ids(gpu, 2000)
 
         def run():
-            cache = GPU.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
-            GPU.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
+            cache = gpu.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
+            gpu.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
             return sum(array.nbytes for array in cache.values())
 
         def free():
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            return torch.cuda.mem_get_info(GPU.device)[0]
+            return torch.cuda.mem_get_info(gpu.device)[0]
 
         for _ in range(3):
             size = run()
@@ -348,9 +348,9 @@ class Memory(CardTest):
         self.assertLess(grown, size)  # a leak would be a hundred times that
 
     def test_a_tensor_outlives_its_model(self):
-        GPU = on_card(dtype="float32")
-        ids = some_ids(GPU, 10)
-        logits = GPU(ids)
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 10)
+        logits = gpu(ids)
         expected = host(logits).copy()
         del GPU
         self.assert_same_bits(logits, expected)
