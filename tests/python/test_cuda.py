@@ -352,7 +352,7 @@ class Memory(CardTest):
         ids = some_ids(gpu, 10)
         logits = gpu(ids)
         expected = host(logits).copy()
-        del GPU
+        del gpu
         self.assert_same_bits(logits, expected)
 
 
