@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "device/backend.h"
+#include "io/json.h"
 #include "model/loaded_checkpoint.h"
 
 namespace qkscope::cli {

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/safetensors_writer.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/model_options.h"
@@ -12,6 +11,7 @@
 #include "core/text.h"
 #include "forward/collector.h"
 #include "forward/forward.h"
+#include "qkscope/model.h"
 #include "qkscope/version.h"
 
 namespace qkscope::cli {

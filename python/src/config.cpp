@@ -1,4 +1,4 @@
-// model/model_config.h and model/rope.h
+// The configuration of qkscope/model.h
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,7 +6,7 @@
 #include "arrays.h"
 #include "bind.h"
 #include "core/error.h"
-#include "model/model_config.h"
+#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

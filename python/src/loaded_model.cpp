@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "forward/forward.h"
 #include "io/json.h"
-#include "model/fold_norms.h"
+#include "model/loaded_checkpoint.h"
 
 namespace qkscope::python {
 namespace {

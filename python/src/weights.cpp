@@ -1,6 +1,4 @@
-// model/weights.h
-#include "model/weights.h"
-
+// The weights of qkscope/model.h
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,6 +6,7 @@
 #include "bind.h"
 #include "core/convert.h"
 #include "core/error.h"
+#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {
@@ -68,10 +70,39 @@ void check_shards(const std::string& folder, const std::set<std::string>& shards
 
 }  // namespace
 
+Json load_config(const std::string& folder) {
+  if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
+  if (!is_folder(folder))
+    bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
+              folder);
+  const auto path = join(folder, "config.json");
+  if (!path_exists(path))
+    bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
+  Json config = load_json(path);
+  if (!config.is_object())
+    bad_input("{}: found a JSON {}, expected a map of the model's settings", path,
+              config.type_name());
+  return config;
+}
+
+Json merge_overrides(Json config, const Json& overrides) {
+  if (!config.is_object() || !overrides.is_object()) return overrides;
+  for (const auto& [key, value] : overrides.items()) {
+    Json& target = config[key];
+    target = merge_overrides(std::move(target), value);
+  }
+  return config;
+}
+
+Checkpoint::Checkpoint() = default;
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  checkpoint.config_ = load_config(folder);
+  checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
   if (path_exists(join(folder, kSingleFile)))
     checkpoint.open_single(kSingleFile);
   else if (path_exists(join(folder, kWeightIndexFile)))

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
@@ -25,11 +26,12 @@ class Checkpoint {
   // Weights: model.safetensors, or else the shards of model.safetensors.index.json. Other files
   // (consolidated.safetensors) are not looked at.
   static Checkpoint open(const std::string& folder);
-  Checkpoint(Checkpoint&&) noexcept = default;
-  Checkpoint& operator=(Checkpoint&&) noexcept = default;
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
 
   const std::string& folder() const { return folder_; }
-  const Json& config() const { return config_; }  // config.json as it is on disk
+  const Json& config() const { return *config_; }  // config.json as it is on disk
 
   // A name that a file's metadata declares as another name of a tensor counts like a tensor.
   bool has(const std::string& name) const { return tensors_.contains(name); }
@@ -45,7 +47,7 @@ class Checkpoint {
     std::string stored;  // the tensor's name in that file; differs for an alias
   };
 
-  Checkpoint() = default;
+  Checkpoint();
   void open_single(const std::string& file);
   void open_shards();
   std::size_t add_file(const std::string& file);
@@ -54,7 +56,7 @@ class Checkpoint {
   const Place& place(const std::string& name) const;
 
   std::string folder_;
-  Json config_;
+  std::unique_ptr<const Json> config_;
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Place> tensors_;

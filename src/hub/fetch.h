@@ -4,7 +4,7 @@
 #include <atomic>
 #include <string>
 
-#include "checkpoint/hub_id.h"
+#include "checkpoint/hub_cache.h"
 #include "texts/corpus.h"
 
 namespace qkscope {

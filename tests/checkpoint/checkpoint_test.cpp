@@ -6,9 +6,10 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/safetensors_bytes.h"
-#include "checkpoint/safetensors_writer.h"
 #include "error_message.h"
+#include "io/json.h"
 #include "io/output_file.h"
+#include "qkscope/model.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

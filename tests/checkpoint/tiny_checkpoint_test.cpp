@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 #include "python.h"

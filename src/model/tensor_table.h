@@ -1,12 +1,11 @@
-// The table of tensors a model consists of: names and shapes, before any weight is read.
+// The table of tensors that a model consists of: names and shapes, before any weight is read.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "model/model_config.h"
+#include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
@@ -32,7 +31,5 @@ TensorPrefix find_prefix(const HasTensor& has, const std::string& where);
 // model's prefix is left over. Needs no weights. Returns the prefix.
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where);
-
-std::int64_t parameter_count(const ModelConfig& model);  // a tied output embedding counts once
 
 }  // namespace qkscope

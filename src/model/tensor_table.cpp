@@ -1,11 +1,13 @@
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string_view>
 
 #include <fmt/ranges.h>
 
+#include "core/edge.h"
 #include "core/error.h"
 
 namespace qkscope {
@@ -151,9 +153,11 @@ TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string
 }
 
 std::int64_t parameter_count(const ModelConfig& model) {
-  std::int64_t count = model.tied ? 0 : model.vocab_size * model.d_model;
-  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
-  return count;
+  return at_edge([&] {
+    std::int64_t count = model.tied ? 0 : model.vocab_size * model.d_model;
+    for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+    return count;
+  });
 }
 
 }  // namespace qkscope
