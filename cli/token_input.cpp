@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {

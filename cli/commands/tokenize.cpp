@@ -15,7 +15,7 @@
 #include "hub/fetch.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {

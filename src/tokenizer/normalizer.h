@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "tokenizer/aligned_text.h"
 
 namespace qkscope {
