@@ -5,7 +5,7 @@
 #include <string>
 
 #include "checkpoint/hub_cache.h"
-#include "texts/corpus.h"
+#include "qkscope/texts.h"
 
 namespace qkscope {
 
