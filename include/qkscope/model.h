@@ -126,20 +126,20 @@ QKSCOPE_API std::int64_t parameter_count(const ModelConfig& model);
 QKSCOPE_API std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows);
 
 // A tensor as a checkpoint stores it.
-struct StoredTensor {
+struct TensorInfo {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype;  // as the file spells it: "BF16"
-  std::string file;   // within the checkpoint's folder
+  std::string stored_dtype;  // as the file spells it: "BF16"
+  std::string file;          // within the checkpoint's folder
 };
 
 // What a checkpoint's folder holds.
 struct CheckpointInfo {
   ModelConfig config;
   bool has_weights = false;
-  std::vector<StoredTensor> tensors;  // sorted by name; empty without weights
-  std::uint64_t bytes = 0;            // of all tensors, each counted once; 0 without weights
-  std::int64_t indexed_tensors = 0;   // without weights: tensors that the index of shards names
+  std::vector<TensorInfo> tensors;   // sorted by name; empty without weights
+  std::uint64_t bytes = 0;           // of all tensors, each counted once; 0 without weights
+  std::int64_t indexed_tensors = 0;  // without weights: tensors that the index of shards names
 };
 
 // Looks at a checkpoint without running it. Weights, or the names in the index of shards where

@@ -142,19 +142,21 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
-  tensors_.emplace(
-      name, Place{{entry.dtype, entry.shape, file_names_[file], entry.stored_dtype}, file, name});
+  tensors_.emplace(name,
+                   Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
   bytes_ += entry.end - entry.begin;
 }
 
 // Writers drop a tensor that shares its memory with another and note in the metadata
-// "dropped name": "kept name". Any other metadata names no tensor and is passed by.
+// "dropped name": "kept name". Any other metadata names no tensor and is ignored.
 void Checkpoint::add_aliases() {
   for (const auto& file : files_) {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
-      if (target != tensors_.end() && target->second.stored == stored)
-        tensors_.emplace(alias, target->second);
+      if (target == tensors_.end() || target->second.stored != stored) continue;
+      Place place = target->second;
+      place.info.name = alias;
+      tensors_.emplace(alias, std::move(place));
     }
   }
 }

@@ -9,16 +9,10 @@
 
 #include "checkpoint/safetensors.h"
 #include "io/json_fwd.h"
+#include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
-
-struct TensorInfo {
-  DType dtype;  // u8 where we have no such type: tensor() refuses it then
-  std::vector<std::int64_t> shape;
-  std::string file;          // within the checkpoint's folder
-  std::string stored_dtype;  // as the file spells it
-};
 
 // Move-only. Tensors borrow from the mapped files and live as long as this object.
 class Checkpoint {
@@ -44,7 +38,7 @@ class Checkpoint {
   struct Place {
     TensorInfo info;
     std::size_t file;    // in files_
-    std::string stored;  // the tensor's name in that file; differs for an alias
+    std::string stored;  // the tensor's name in that file; differs from info.name for an alias
   };
 
   Checkpoint();

@@ -24,10 +24,7 @@ void inspect_weights(const std::string& folder, CheckpointInfo& info) {
   bind_weights(info.config, checkpoint);  // names, shapes and types fit the configuration
   info.has_weights = true;
   info.bytes = checkpoint.bytes();
-  for (const auto& name : checkpoint.names()) {
-    const auto& tensor = checkpoint.info(name);
-    info.tensors.push_back({name, tensor.shape, tensor.stored_dtype, tensor.file});
-  }
+  for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
 }
 
 void inspect_index(const std::string& folder, CheckpointInfo& info) {

@@ -41,7 +41,7 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Only FP8 with one scale per tensor can be undone without code from elsewhere.
+// Of the quantized formats only FP8 with one scale per tensor is supported.
 bool read_quantization(const ConfigReader& config) {
   if (!config.has("quantization_config")) return false;
   const auto quantization = config.section("quantization_config");
