@@ -38,7 +38,7 @@ bool belongs_to(std::string_view path, const std::string& split) {
          std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
 }
 
-// "data" and "train" → "data/train/"; "" stays "".
+// "data/" and "train" → "data/train/".
 std::string folder(const std::string& base, const std::string& name) {
   return base + name + "/";
 }

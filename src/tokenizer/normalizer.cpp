@@ -89,8 +89,8 @@ class Replace : public Normalizer {
     rewrite.finish();
   }
 
-  // Certain only where it is plain: a space becomes the usual mark, or what is replaced and what
-  // comes in its place has nothing to do with either.
+  // Known in the simple cases only: a space becomes U+2581, or one character that is neither of
+  // them is replaced by others that are neither.
   CutSpace cut_space() const override {
     constexpr char32_t kMark = 0x2581;
     if (literal_ == " ") {
