@@ -14,8 +14,8 @@
 #include "core/thread_pool.h"
 #include "hub/fetch.h"
 #include "io/json.h"
-#include "texts/corpus.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/texts.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {

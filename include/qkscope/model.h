@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,6 +112,41 @@ struct ModelConfig {
   }
 };
 
+// The configuration of a checkpoint: a folder in Hugging Face layout with a config.json. Weights
+// are neither needed nor looked at.
+QKSCOPE_API ModelConfig read_model_config(const std::string& folder,
+                                          Version headers = kHeaderVersion);
+
+// Numbers that the language model is made of. A tied output embedding counts once; the image part
+// of a multimodal checkpoint does not count.
+QKSCOPE_API std::int64_t parameter_count(const ModelConfig& model);
+
+// Bytes of activations that a batch of this many rows (tokens) needs on the CPU, on top of the
+// weights.
+QKSCOPE_API std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows);
+
+// A tensor as a checkpoint stores it.
+struct TensorInfo {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string stored_dtype;  // as the file spells it: "BF16"
+  std::string file;          // within the checkpoint's folder
+};
+
+// What a checkpoint's folder holds.
+struct CheckpointInfo {
+  ModelConfig config;
+  bool has_weights = false;
+  std::vector<TensorInfo> tensors;   // sorted by name; empty without weights
+  std::uint64_t bytes = 0;           // of all tensors, each counted once; 0 without weights
+  std::int64_t indexed_tensors = 0;  // without weights: tensors that the index of shards names
+};
+
+// Looks at a checkpoint without running it. Weights, or the names in the index of shards where
+// there is nothing else, must be those that the configuration asks for.
+QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder,
+                                              Version headers = kHeaderVersion);
+
 // The weights of a model as views into its checkpoint, in the checkpoint's own element type.
 struct WeightMatrix {
   ConstTensorView values;  // (out, in)
@@ -143,5 +180,16 @@ struct ModelWeights {
   std::vector<float> final_norm;     // (d_model)
   WeightMatrix head;                 // (vocab_size, d_model)
 };
+
+// A tensor to write, under a name.
+struct NamedTensor {
+  std::string name;
+  ConstTensorView tensor;  // contiguous, in host memory
+};
+
+// Writes a safetensors file, which appears whole or not at all. Tensors lie in the given order; the
+// data section starts at a multiple of 64 bytes. Names must differ; metadata is any text by key.
+QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace qkscope

@@ -4,7 +4,7 @@
 
 #include "core/dtype.h"
 #include "device/device.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
 namespace qkscope {
 namespace {

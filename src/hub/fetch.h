@@ -4,8 +4,8 @@
 #include <atomic>
 #include <string>
 
-#include "checkpoint/hub_id.h"
-#include "texts/corpus.h"
+#include "checkpoint/hub_cache.h"
+#include "qkscope/texts.h"
 
 namespace qkscope {
 

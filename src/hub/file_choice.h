@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "texts/corpus.h"
+#include "qkscope/texts.h"
 
 namespace qkscope {
 

@@ -7,7 +7,7 @@
 
 #include "core/dtype.h"
 #include "device/cuda/device_memory.h"
-#include "model/weights.h"
+#include "model/loaded_checkpoint.h"
 
 namespace qkscope::cuda {
 

@@ -1,4 +1,4 @@
-// A tokenizer.json at work: text to ids, the same ids as the Hugging Face library gives, and back.
+// Tokenizers: text to token ids and back, with the same ids as the Hugging Face library gives.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,27 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/post_processor.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 
-struct TokenizerFile;
+// Where a token came from: characters (not bytes) [begin, end) of the text.
+struct TokenOffset {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
 
-class Tokenizer {
+  bool operator==(const TokenOffset&) const = default;
+};
+
+class QKSCOPE_API Tokenizer {
  public:
   // A tokenizer.json, or a folder that holds one; the tokenizer_config.json beside it says whether
-  // bos and eos are added and which side is cut.
-  static Tokenizer load(const std::string& folder_or_file);
-  explicit Tokenizer(TokenizerFile file);
+  // bos and eos are added and which side of a long text is cut.
+  static Tokenizer load(const std::string& folder_or_file, Version headers = kHeaderVersion);
+  // From the text of a tokenizer.json, without a tokenizer_config.json. `name` stands for the file
+  // in messages.
+  static Tokenizer from_json(std::string_view json, const std::string& name = "tokenizer.json",
+                             Version headers = kHeaderVersion);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -32,7 +41,7 @@ class Tokenizer {
   struct Encoding {
     std::vector<std::int32_t> ids;
     bool truncated = false;            // there were more ids than max_length
-    std::vector<TokenOffset> offsets;  // in characters, one per id when asked for
+    std::vector<TokenOffset> offsets;  // one per id when asked for
   };
 
   // Can be called from many threads at once; a long text is itself spread over the threads. With
@@ -50,6 +59,8 @@ class Tokenizer {
 
  private:
   struct State;
+  explicit Tokenizer(std::unique_ptr<State> state);
+
   std::unique_ptr<State> state_;
 };
 

@@ -1,4 +1,4 @@
-#include "tokenizer/model_file.h"
+#include "tokenizer/bpe_file.h"
 
 #include "core/error.h"
 #include "io/json.h"
@@ -6,9 +6,10 @@
 namespace qkscope {
 namespace {
 
-class ModelReader {
+class BpeFileReader {
  public:
-  ModelReader(JsonCursor& cursor, std::string where) : cursor_(cursor), where_(std::move(where)) {}
+  BpeFileReader(JsonCursor& cursor, std::string where)
+      : cursor_(cursor), where_(std::move(where)) {}
 
   BpeFile read() {
     cursor_.enter('{');
@@ -156,8 +157,8 @@ class ModelReader {
 
 }  // namespace
 
-BpeFile read_model(JsonCursor& cursor, const std::string& where) {
-  return ModelReader(cursor, where).read();
+BpeFile read_bpe_file(JsonCursor& cursor, const std::string& where) {
+  return BpeFileReader(cursor, where).read();
 }
 
 }  // namespace qkscope

@@ -1,5 +1,5 @@
 // Text datasets, read front to back as they come: Parquet, JSON Lines, JSON, CSV, plain text, and
-// folders of such files.
+// folders of such files, like the snapshot of a dataset of the Hugging Face Hub.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "qkscope/version.h"
 
 namespace qkscope {
 
@@ -22,21 +24,27 @@ struct CorpusOptions {
   bool replace_invalid = false;  // bytes that are not UTF-8 become U+FFFD instead of an error
 };
 
+// One text of a dataset.
 struct Document {
   std::int64_t row = 0;          // in the whole dataset, from 0, skipped rows counted
-  std::int64_t example_key = 0;  // see texts/example_key.h; the row where there is no id column
+  std::int64_t example_key = 0;  // seeds the sampling of this text: an integer id itself, the hash
+                                 // of any other id, or the row where there is no id column
   std::string source_id;         // the id as the dataset writes it
   std::string text;              // valid UTF-8, not empty
 };
 
 struct CorpusColumn {
   std::string name;
-  std::string type;
+  std::string type;  // as the file names it: "string", "int64"
 };
 
-class Corpus {
+// A dataset that is being read.
+class QKSCOPE_API Corpus {
  public:
-  virtual ~Corpus() = default;
+  Corpus() = default;
+  virtual ~Corpus();
+  Corpus(const Corpus&) = delete;
+  Corpus& operator=(const Corpus&) = delete;
 
   // The next document, false after the last. A dataset that ends without one is bad input, and so
   // is a broken row; the message says the file and the row.
@@ -50,11 +58,13 @@ class Corpus {
   };
   virtual const Counts& counts() const = 0;
 
+  // In the order they are read.
   virtual const std::vector<std::string>& files() const = 0;
   // Of the first file.
   virtual const std::vector<CorpusColumn>& columns() const = 0;
 };
 
-std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
+QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options,
+                                                Version headers = kHeaderVersion);
 
 }  // namespace qkscope

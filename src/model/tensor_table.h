@@ -1,12 +1,10 @@
-// The table of tensors a model consists of: names and shapes, before any weight is read.
+// The table of tensors that a model consists of: names and shapes, before any weight is read.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "model/model_config.h"
+#include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
@@ -19,20 +17,15 @@ struct TensorSpec {
 // Everything below the prefix, in the order of the forward pass. Cross-attention layers have none.
 std::vector<TensorSpec> tensor_table(const ModelConfig& model);
 
-// Where a checkpoint keeps the language model. Found by looking for its tensors under every
-// spelling that published checkpoints use.
+// Where a checkpoint keeps the language model.
 struct TensorPrefix {
   std::string backbone;  // "model.", "language_model.model.", ...
   std::string head;      // full name of the output embedding, "" when the file has none
 };
-using HasTensor = std::function<bool(const std::string&)>;
-TensorPrefix find_prefix(const HasTensor& has, const std::string& where);
 
 // Checks that every tensor the model needs is among `names`, and that no tensor under the language
 // model's prefix is left over. Needs no weights. Returns the prefix.
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where);
-
-std::int64_t parameter_count(const ModelConfig& model);  // a tied output embedding counts once
 
 }  // namespace qkscope

@@ -1,11 +1,13 @@
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string_view>
 
 #include <fmt/ranges.h>
 
+#include "core/edge.h"
 #include "core/error.h"
 
 namespace qkscope {
@@ -85,6 +87,21 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   bad_input("{}: {} {}{}; {}", where, what, fmt::join(shown, ", "), more, advice);
 }
 
+// Looks for the tensors under every spelling that published checkpoints use.
+TensorPrefix find_prefix(const std::set<std::string>& present, const std::string& where) {
+  TensorPrefix prefix;
+  for (const auto* head : kHeads)
+    if (present.contains(head)) prefix.head = head;
+  for (const auto* backbone : kBackbones) {
+    prefix.backbone = backbone;
+    if (present.contains(prefix.backbone + kEmbedding) ||
+        present.contains(prefix.backbone + "norm.weight"))
+      return prefix;
+  }
+  bad_input("{}: found no language model: neither {} nor norm.weight under any of the prefixes {}",
+            where, kEmbedding, fmt::join(kBackbones, ", "));
+}
+
 void check_missing(const ModelConfig& model, const std::set<std::string>& present,
                    const TensorPrefix& prefix, const std::string& where) {
   std::vector<std::string> missing;
@@ -128,32 +145,21 @@ std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
   return table;
 }
 
-TensorPrefix find_prefix(const HasTensor& has, const std::string& where) {
-  TensorPrefix prefix;
-  for (const auto* head : kHeads)
-    if (has(head)) prefix.head = head;
-  for (const auto* backbone : kBackbones) {
-    prefix.backbone = backbone;
-    if (has(prefix.backbone + kEmbedding) || has(prefix.backbone + "norm.weight")) return prefix;
-  }
-  bad_input("{}: found no language model: neither {} nor norm.weight under any of the prefixes {}",
-            where, kEmbedding, fmt::join(kBackbones, ", "));
-}
-
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
-  const auto prefix =
-      find_prefix([&](const std::string& name) { return present.contains(name); }, where);
+  const auto prefix = find_prefix(present, where);
   check_missing(model, present, prefix, where);
   check_surplus(model, present, prefix, where);
   return prefix;
 }
 
 std::int64_t parameter_count(const ModelConfig& model) {
-  std::int64_t count = model.tied ? 0 : model.vocab_size * model.d_model;
-  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
-  return count;
+  return at_edge([&] {
+    std::int64_t count = model.tied ? 0 : model.vocab_size * model.d_model;
+    for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+    return count;
+  });
 }
 
 }  // namespace qkscope
