@@ -192,4 +192,49 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
+struct Batch;    // qkscope/forward.h
+class Observer;  // qkscope/forward.h
+
+struct ModelOptions {
+  std::string revision;            // branch, tag or commit of a Hub model; "": main
+  std::string device = "auto";     // auto, cpu, cuda or cuda:N
+  std::string dtype;               // on CUDA: float32, float16 or bfloat16; "": the checkpoint's own
+  std::string config_overrides;    // a JSON object merged into config.json; "": none
+  std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
+  std::int64_t longest_batch = 0;  // rows, where known: weights stream on CUDA where they do not fit
+                                   // beside the activations of such a batch
+  bool fold_norms = false;         // moves norm weights into the matrices behind them
+  bool quiet = false;              // no progress while a Hub model is downloaded
+};
+
+// A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the
+// files; views into them live as long as the model.
+class QKSCOPE_API Model {
+ public:
+  // A folder in Hugging Face layout, or the id of a model on the Hub, which is downloaded into the
+  // Hub's cache where it is not there yet.
+  static Model load(const std::string& folder_or_id, const ModelOptions& options = {},
+                    Version headers = kHeaderVersion);
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  const ModelConfig& config() const;
+  const ModelWeights& weights() const;
+  const std::string& folder() const;  // for Tokenizer::load
+  Device device() const;
+  DType dtype() const;  // of weights and activations on CUDA; the CPU computes in float32
+
+  // One forward pass; the observer sees and edits what it wants. Stops after the last wanted stage,
+  // and runs the end of the network only for the rows that are wanted. Sequences of a batch do not
+  // see each other; on the CPU each gives bit for bit what it gives alone. Threads may run one model
+  // at the same time; on CUDA one waits for the other. What the observer throws comes out as it is.
+  void run(const Batch& batch, Observer& observer) const;
+
+ private:
+  struct State;
+  explicit Model(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace qkscope
