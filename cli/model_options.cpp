@@ -31,7 +31,7 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
   command.add_option("--device-memory", device_memory,
-                     "The most to take of a card's memory, as in 8GiB (default: what is free)");
+                     "The most to take of a GPU's memory, as in 8GiB (default: what is free)");
   command
       .add_option("--config-override", overrides,
                   "KEY=VALUE merged into config.json; dots reach into maps; repeatable")

@@ -10,8 +10,8 @@
 #include "cli/model_options.h"
 #include "cli/token_input.h"
 #include "core/text.h"
-#include "forward/collector.h"
 #include "forward/forward.h"
+#include "qkscope/forward.h"
 #include "qkscope/version.h"
 
 namespace qkscope::cli {

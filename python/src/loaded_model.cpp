@@ -2,7 +2,6 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
-#include "device/device.h"
 #include "forward/forward.h"
 #include "io/json.h"
 #include "model/fold_norms.h"
@@ -50,7 +49,7 @@ class Running {
 LoadedModel::LoadedModel(const std::string& folder, const LoadOptions& options)
     : model_(load(folder, options)),
       options_(backend_options(model_, options)),
-      holds_(options_.device.kind == Device::Kind::cuda) {
+      keeps_on_device_(options_.device.kind == Device::Kind::cuda) {
   if (options_.device.kind == Device::Kind::cuda) backend_ = make_backend(model_, options_);
 }
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "device/backend.h"
-#include "forward/hooks.h"
 #include "model/loaded_checkpoint.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::python {
 
@@ -28,8 +28,8 @@ class LoadedModel {
   const BackendOptions& options() const { return options_; }
 
   // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
-  bool holds() const { return holds_; }
-  void set_holds(bool holds) { holds_ = holds; }
+  bool keeps_on_device() const { return keeps_on_device_; }
+  void set_keeps_on_device(bool keeps) { keeps_on_device_ = keeps; }
 
   // Threads may run one model at the same time; on CUDA one waits for the other. Without the GIL.
   void run(const Batch& batch, Observer& observer);
@@ -37,7 +37,7 @@ class LoadedModel {
  private:
   LoadedCheckpoint model_;
   BackendOptions options_;
-  bool holds_;
+  bool keeps_on_device_;
   // On CUDA, where weights and buffers are there once. On the CPU each pass makes its own.
   std::unique_ptr<Backend> backend_;
   std::mutex one_pass_;

@@ -7,11 +7,11 @@
 
 #include "arrays.h"
 #include "bind.h"
-#include "device/device.h"
 #include "device_array.h"
 #include "hook_runner.h"
 #include "hub/fetch.h"
 #include "loaded_model.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -72,13 +72,13 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
   const auto add_kept = [&](Collector& collector) {
     for (auto& [point, activation] : collector.kept()) add(point, to_array(std::move(activation)));
   };
-  if (!model.holds()) {
+  if (!model.keeps_on_device()) {
     auto collector = collect<InterruptibleCollector>(model, tokens, names, rows);
     add_kept(collector);
     return arrays;
   }
-  auto collector = collect<HoldingCollector>(model, tokens, names, rows);
-  for (const auto& [point, activation] : collector.held()) add(point, DeviceArray{activation});
+  auto collector = collect<DeviceCollector>(model, tokens, names, rows);
+  for (const auto& [point, activation] : collector.copies()) add(point, DeviceArray{activation});
   add_kept(collector);
   return arrays;
 }
@@ -87,7 +87,7 @@ void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string
          const Rows& score_rows, const nb::callable& call) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model().config, names);
-  HookRunner runner(points, score_rows, call, model.holds());
+  HookRunner runner(points, score_rows, call, model.keeps_on_device());
   const nb::gil_scoped_release other_threads_may_run;
   check_run(model.model(), batch, points, score_rows);
   model.run(batch, runner);
@@ -109,7 +109,8 @@ void bind_model(nb::module_& module) {
           "weights", [](const LoadedModel& m) -> const auto& { return m.model().weights; })
       .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.options().device); })
       .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.options().dtype); })
-      .def_prop_rw("holds", &LoadedModel::holds, &LoadedModel::set_holds,
+      .def_prop_rw("keeps_on_device", &LoadedModel::keeps_on_device,
+                   &LoadedModel::set_keeps_on_device,
                    "Activations are given as DeviceArray, where they were computed, and not as "
                    "NumPy arrays; true on CUDA.")
       .def("hook_names",

@@ -85,13 +85,13 @@ class Load(CardTest):
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
 
     def test_a_card_that_is_not_there(self):
-        with self.assertRaisesRegex(qkscope.Error, "no such card"):
+        with self.assertRaisesRegex(qkscope.Error, "no such GPU"):
             qkscope.load(DEMO, device="cuda:99")
 
     @needs_torch
     def test_torch_may_come_first_or_last(self):
         """Both bring CUDA's libraries; whoever comes first decides which are used."""
-        ours = f"import qkscope; m = qkscope.load({str(DEMO)!r}, device={DEVICE!r}); m._engine.holds = False; m([1, 2])"
+        ours = f"import qkscope; m = qkscope.load({str(DEMO)!r}, device={DEVICE!r}); m._engine.keeps_on_device = False; m([1, 2])"
         theirs = f"import torch; a = torch.ones(64, 64, device={DEVICE!r}); assert float((a @ a)[0, 0]) == 64"
         for script in (f"{ours}\n{theirs}\n{ours}", f"{theirs}\n{ours}"):
             done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
