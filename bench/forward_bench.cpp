@@ -158,9 +158,9 @@ class BatchTimes {
 
   void report(const std::string& text, const Batch& batch, const Series& series, double first) {
     const auto seconds = median(series.runs);
-    const bool on_card = device_.kind == Device::Kind::cuda;
-    const auto used = on_card ? free_ - free_memory(device_)
-                              : weight_bytes_ + activation_bytes(model_->config, batch.rows());
+    const bool on_gpu = device_.kind == Device::Kind::cuda;
+    const auto used = on_gpu ? free_ - free_memory(device_)
+                             : weight_bytes_ + activation_bytes(model_->config, batch.rows());
     print({{"engine", "qkscope"},
            {"device", device_name(device_)},
            {"batch", text},

@@ -10,7 +10,7 @@ namespace qkscope::python {
 
 // Copies share the memory.
 struct DeviceArray {
-  ActivationCopy held;
+  ActivationCopy copy;
 };
 
 }  // namespace qkscope::python

@@ -1,4 +1,4 @@
-#include "ops/attention_rows.h"
+#include "ops/score_rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -69,8 +69,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// The scores and pattern that a row had before anyone wrote into it, and the pattern that follows
-// from its scores as they are now.
+// The scores and pattern of a row before it was edited, and the pattern that follows from the edit.
 class EditedRow {
  public:
   EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
@@ -118,8 +117,8 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
 
 }  // namespace
 
-void attention_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
-                    TensorView scores, TensorView pattern) {
+void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
+                TensorView pattern) {
   const auto keys = static_cast<std::size_t>((scores.empty() ? pattern : scores).dim(2));
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;

@@ -1,5 +1,9 @@
-// The power function behind RoPE's frequencies.
+// RoPE's frequencies (rope_frequencies in qkscope/model.h) and the power function behind them.
+// rope_frequencies.cpp computes them; the power function is in power_sleef.cpp or, without SLEEF,
+// in power_rounded.cpp.
 #pragma once
+
+#include "qkscope/model.h"
 
 namespace qkscope {
 

@@ -1,4 +1,4 @@
-#include "device/cuda/status.h"
+#include "device/cuda/cuda_error.h"
 
 #include "core/error.h"
 

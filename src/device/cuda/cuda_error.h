@@ -1,4 +1,4 @@
-// CUDA's errors become ours at one place.
+// The one place where CUDA's errors become ours.
 #pragma once
 
 #include <cuda_runtime.h>
