@@ -184,9 +184,4 @@ QKSCOPE_API std::string why_no_cuda();
 // returns.
 QKSCOPE_API void copy_values(TensorView to, ConstTensorView from);
 
-// The number of CPU threads that the library uses, the calling one included. 0 means one per core
-// that this process may run on. Not to be called while something runs.
-QKSCOPE_API void set_thread_count(int count);
-QKSCOPE_API int thread_count();
-
 }  // namespace qkscope
