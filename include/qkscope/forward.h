@@ -84,7 +84,7 @@ struct QKSCOPE_API Batch {
 // Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.
 struct Selection {
   std::span<const std::int64_t> rows;   // of the batch, ascending; empty: all
-  std::span<const std::int64_t> heads;  // of q, k, v or z, ascending; empty: all
+  std::span<const std::int64_t> heads;  // of q, k, v or z, ascending, with rows; empty: all
 };
 
 // An activation that was copied for the observer, float32, in the memory of the device that
