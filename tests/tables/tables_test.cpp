@@ -1,4 +1,4 @@
-#include "tables/table_reader.h"
+#include "qkscope/tables.h"
 
 #include <cmath>
 #include <limits>
