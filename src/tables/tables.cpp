@@ -35,6 +35,26 @@ std::size_t length(const Table::Column& column) {
   return column.texts.size();
 }
 
+void check_cells(const std::vector<Table::Column>& columns, const std::vector<Table::Cell>& cells) {
+  if (cells.size() != columns.size())
+    bad_input("table: a row has {} cells; expected {}, one per column", cells.size(),
+              columns.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const bool text = std::holds_alternative<std::string>(cells[i]);
+    const bool real = std::holds_alternative<double>(cells[i]);
+    const auto type = columns[i].type;
+    const bool fits = type == Table::Type::text   ? text
+                      : type == Table::Type::real ? !text
+                                                  : !text && !real;
+    if (!fits)
+      bad_input("table: a cell of column '{}' is {}, which the column does not hold",
+                columns[i].name,
+                text   ? "text"
+                : real ? "a real number"
+                       : "an integer");
+  }
+}
+
 // ---- Writing.
 
 void append_quoted(std::string& out, const std::string& text) {
@@ -228,7 +248,9 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   at_edge([&] {
     if (!columns_.empty()) rows_ = static_cast<std::int64_t>(length(columns_.front()));
     for (const auto& column : columns_)
-      QKSCOPE_ASSERT(static_cast<std::int64_t>(length(column)) == rows_);
+      if (static_cast<std::int64_t>(length(column)) != rows_)
+        bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
+                  length(column), columns_.front().name, rows_);
   });
 }
 
@@ -240,7 +262,9 @@ const Table::Column* Table::find(std::string_view name) const {
 
 Table& Table::column(std::string name, Type type) {
   at_edge([&] {
-    QKSCOPE_ASSERT(rows_ == 0);
+    if (rows_ > 0)
+      bad_input("table: column '{}' is declared after {} rows; expected before the first", name,
+                rows_);
     columns_.push_back({std::move(name), type, {}, {}, {}});
   });
   return *this;
@@ -248,7 +272,7 @@ Table& Table::column(std::string name, Type type) {
 
 void Table::add(std::vector<Cell> cells) {
   at_edge([&] {
-    QKSCOPE_ASSERT(cells.size() == columns_.size());
+    check_cells(columns_, cells);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       Column& column = columns_[i];
       switch (column.type) {
