@@ -1,6 +1,7 @@
 #include "cli/sweep_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
 
@@ -11,7 +12,6 @@
 #include "cli/stop_signal.h"
 #include "core/log.h"
 #include "qkscope/log.h"
-#include "results/write_results.h"
 
 namespace qkscope::cli {
 namespace {
@@ -116,7 +116,7 @@ void print_overview(const std::vector<OverviewRow>& rows) {
 }
 
 void run_sweep_command(const SweepCommand& command) {
-  const double started = steady_seconds();
+  const auto started = std::chrono::steady_clock::now();
   const auto reports = run_sweep(command.config, command.folder, command.options);
   const bool quiet = command.options.quiet;
   if (!labels_with(reports, Outcome::interrupted).empty()) {
@@ -124,7 +124,8 @@ void run_sweep_command(const SweepCommand& command) {
     return end_by_stop_signal();
   }
   if (!quiet) {
-    print_counts(reports, steady_seconds() - started);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
+    print_counts(reports, taken.count());
     print_overview(read_overview(command.folder, command.folder.entries(command.config)));
     fmt::print("\nresults in {}\n", command.folder.path());
   }

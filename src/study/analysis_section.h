@@ -1,7 +1,7 @@
 // The section `analysis` of a sweep: the options of `qkscope analyze` under the same names.
 #pragma once
 
-#include "results/analyze.h"
+#include "qkscope/analysis.h"
 #include "yaml/yaml_section.h"
 
 namespace qkscope {

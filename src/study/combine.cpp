@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
+#include "qkscope/tables.h"
 #include "study/overview.h"
-#include "tables/table_reader.h"
 
 namespace qkscope {
 namespace {

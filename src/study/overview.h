@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "qkscope/tables.h"
 #include "study/sweep_folder.h"
-#include "tables/table.h"
 
 namespace qkscope {
 

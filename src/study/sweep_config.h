@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "capture/capture_config.h"
-#include "results/analyze.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope {
 

@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "qkscope/log.h"
 #include "core/text.h"
-#include "results/write_results.h"
+#include "qkscope/analysis.h"
 #include "study/combine.h"
 #include "study/sweep_inputs.h"
 
@@ -108,11 +108,10 @@ class Sweep {
     inputs_.release(i);
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (stopped()) return Outcome::interrupted;
-    const double started = steady_seconds();
     const auto results = folder_.results(run.label);
     const auto analysed = analyze_capture(analysis);
     std::filesystem::remove_all(results);  // with tables that other options gave
-    write_results(results, analysed, analysis, started);
+    write_results(results, analysed, analysis);
     report_failed_heads(analysed, results);
     return Outcome::done;
   }

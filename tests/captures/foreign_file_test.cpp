@@ -12,7 +12,7 @@
 #include "captures/rope_info.h"
 #include "core/error.h"
 #include "io/output_file.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -14,7 +14,7 @@
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
-#include "results/planted_capture.h"
+#include "qkscope/analysis.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -1,4 +1,4 @@
-// What the report's page shows of heads and runs, as JSON with packed numbers.
+// What the report's page shows of heads, as JSON with packed numbers.
 #pragma once
 
 #include <string>
@@ -20,8 +20,5 @@ struct ReportHeads {
 };
 
 ReportHeads report_heads(const Results& results);
-
-// Runs with what is known of them: entries of runs.json where there is one, and summary.json.
-Json report_runs(const Results& results);
 
 }  // namespace qkscope

@@ -1,9 +1,20 @@
-#include "analysis/kernels/bucket_range.h"
+#include "analysis/kernels/bucket_ranges.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
+#include "core/error.h"
+
 namespace qkscope {
+
+BucketRanges::BucketRanges(const BucketLayout& layout) {
+  QKSCOPE_ASSERT(layout.size > 0);
+  if (layout.kind == BucketLayout::Kind::equal)
+    size_ = layout.size;
+  else
+    first_bucket_ = std::bit_width(static_cast<std::uint64_t>(layout.size - 1));
+}
 
 BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
   std::int64_t smallest = 1;

@@ -1,18 +1,20 @@
-// Which positions a bucket number stands for, found from the rows themselves.
+// Which positions a bucket number stands for.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <utility>
 
 #include "analysis/moments.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope {
 
 class BucketRanges {
  public:
-  // Equal buckets where floor(position / size) explains every row, else buckets that double
-  // (floor(log2(position + 1))).
+  // As the capture's sampler laid them out.
+  explicit BucketRanges(const BucketLayout& layout);
+  // Guessed, where nothing says it: equal buckets where floor(position / size) explains every row,
+  // else buckets that double (floor(log2(position + 1))).
   BucketRanges(const Rows& queries, const Rows& keys);
 
   // Positions [first, second) of the bucket.

@@ -1,4 +1,4 @@
-#include "figures/draw.h"
+#include "qkscope/figures.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,12 +8,13 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include "core/edge.h"
 #include "core/error.h"
 #include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
-#include "figures/figure.h"
 #include "figures/gnuplot.h"
+#include "figures/registry.h"
 #include "figures/report.h"
 #include "io/folder.h"
 #include "io/output_file.h"
@@ -25,20 +26,21 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kFormats = {"svg", "png", "pdf"};
 
-// A folder to draw in, beside the finished files so that they can be renamed; gone at the end.
-class Workshop {
+// A temporary folder to draw in, inside the output folder so that finished files can be renamed
+// into it; removed at the end.
+class DrawingFolder {
  public:
-  explicit Workshop(const std::string& out) {
+  explicit DrawingFolder(const std::string& out) {
     std::string name = out + "/.drawing-XXXXXX";
     if (!::mkdtemp(name.data())) system_error("make a folder in", out, errno);
     path_ = name;
   }
-  ~Workshop() {
+  ~DrawingFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
+  DrawingFolder(const DrawingFolder&) = delete;
+  DrawingFolder& operator=(const DrawingFolder&) = delete;
 
   const std::string& path() const { return path_; }
 
@@ -52,8 +54,7 @@ void check(const DrawOptions& options) {
     if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end())
       bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
   if (options.only.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& kind : figure_kinds()) names.emplace_back(kind.name);
+  const auto names = figure_names();
   if (std::find(names.begin(), names.end(), options.only) != names.end()) return;
   const auto guess = nearest(options.only, names);
   bad_input("--only: '{}' is not a figure{}; there are {}", options.only,
@@ -79,8 +80,8 @@ std::string caption_file(const std::string& name, const Figure& figure) {
                      figure.title, figure.caption, name, name);
 }
 
-void draw(const std::string& folder, const std::string& name, const Figure& figure,
-          const std::vector<std::string>& formats) {
+void draw_one(const std::string& folder, const std::string& name, const Figure& figure,
+              const std::vector<std::string>& formats) {
   figure.data.write_csv(folder + "/" + name + ".csv");
   write_file(folder + "/" + name + ".gp", gnuplot_script(name, figure, formats));
   write_file(folder + "/" + name + ".txt", caption_file(name, figure));
@@ -99,9 +100,7 @@ void move_finished(const std::string& from, const std::string& to, const std::st
   }
 }
 
-}  // namespace
-
-Drawn draw_figures(const DrawOptions& options) {
+Drawn draw(const DrawOptions& options) {
   check(options);
   const Results results(options.results);
   Drawn drawn;
@@ -119,7 +118,7 @@ Drawn draw_figures(const DrawOptions& options) {
   }
   if (!figures.empty()) require_gnuplot();
   make_folders(options.out);
-  const Workshop workshop(options.out);
+  const DrawingFolder drawing(options.out);
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = options.quiet});
   std::mutex mutex;
@@ -129,23 +128,40 @@ Drawn draw_figures(const DrawOptions& options) {
   if (report) formats.insert(formats.end(), {"svg", "png"});  // it shows them, asked for or not
   parallel_for(std::ssize(figures), [&](std::int64_t i) {
     const auto& [name, figure] = figures[static_cast<std::size_t>(i)];
-    draw(workshop.path(), name, figure, formats);
+    draw_one(drawing.path(), name, figure, formats);
     const std::lock_guard lock(mutex);
     progress.update(++done);
   });
   progress.finish();
   if (report) {
     drawn.report = options.out + "/report.html";
-    write_file(drawn.report, report_page({results, figures, drawn.left_out, workshop.path()}));
+    write_file(drawn.report, report_page({results, figures, drawn.left_out, drawing.path()}));
   }
   for (const auto& [name, figure] : figures) {
     // The script that stays draws what the user asked for.
     if (report)
-      write_file(workshop.path() + "/" + name + ".gp",
+      write_file(drawing.path() + "/" + name + ".gp",
                  gnuplot_script(name, figure, options.formats));
-    move_finished(workshop.path(), options.out, name, options.formats);
+    move_finished(drawing.path(), options.out, name, options.formats);
   }
   return drawn;
+}
+
+}  // namespace
+
+Drawn draw_figures(const DrawOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return draw(options);
+  });
+}
+
+std::vector<std::string> figure_names() {
+  return at_edge([] {
+    std::vector<std::string> names;
+    for (const auto& kind : figure_kinds()) names.emplace_back(kind.name);
+    return names;
+  });
 }
 
 }  // namespace qkscope

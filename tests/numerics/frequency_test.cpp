@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "analysis/kernels/bucket_range.h"
 #include "numerics/fft.h"
 #include "numerics/frequency_search.h"
 #include "numerics/phase_table.h"
 #include "numerics/random.h"
+#include "numerics/spectrum.h"
 #include "numerics/step_maximum.h"
-#include "planted_rows.h"
+#include "sanitized.h"
 
 namespace qkscope {
 namespace {
@@ -48,6 +48,34 @@ TEST(PhaseTable, AgreesWithTheLibrary) {
   for (const std::int64_t t : {0, 1, 255, 256, 1000, 65535, 131071}) {
     EXPECT_NEAR(phase[t].real(), std::cos(0.7312345 * static_cast<double>(t)), 2e-11);
     EXPECT_NEAR(phase[t].imag(), -std::sin(0.7312345 * static_cast<double>(t)), 2e-11);
+  }
+}
+
+// Up to the highest frequency asked for the grid holds the sums, to what the kernel promises.
+TEST(Spectrum, AgreesWithTheSums) {
+  for (const double highest : {0.3, 1.0, 2.0, 3.1}) {
+    Random random(7);
+    std::vector<std::int32_t> offsets;
+    std::vector<FourValues> values(500);
+    for (auto& value : values) {
+      offsets.push_back(static_cast<std::int32_t>(random.below(3000)));
+      for (int lane = 0; lane < 4; ++lane) {
+        value.re[lane] = random.normal();
+        value.im[lane] = random.normal();
+      }
+    }
+    Spectrum spectrum(offsets, 3000, highest);
+    spectrum.compute(values);
+    const double size = std::sqrt(2.0 * static_cast<double>(values.size()));  // of a typical sum
+    const auto last = static_cast<std::int64_t>(highest / spectrum.step());
+    for (std::int64_t k = -last; k <= last; k += 37) {
+      std::complex<double> sum;
+      const double omega = static_cast<double>(k) * spectrum.step();
+      for (std::size_t i = 0; i < values.size(); ++i)
+        sum += std::complex<double>(values[i].re[1], values[i].im[1]) *
+               std::polar(1.0, -omega * (offsets[i] - spectrum.origin()));
+      EXPECT_LT(std::abs(spectrum.at(k, 1) - sum), 5e-3 * size) << highest << " " << k;
+    }
   }
 }
 
@@ -155,22 +183,6 @@ TEST(BestSplit, AgreesWithTryingEveryThreshold) {
       }
     EXPECT_NEAR(best_split(upper, lower), best, 1e-12) << round;
   }
-}
-
-TEST(BucketRanges, AreFoundFromTheRows) {
-  const auto head = plant(small_head(1), 1);
-  const BucketRanges uniform(head.query_rows.rows(), head.key_rows.rows());
-  EXPECT_EQ(uniform.range(3), (std::pair<std::int64_t, std::int64_t>{384, 512}));
-  EXPECT_TRUE(uniform.reaches(3, 2, 128));
-  EXPECT_FALSE(uniform.reaches(3, 1, 128));
-  EXPECT_TRUE(uniform.reaches(3, 1, 130));
-  SampledRows doubling = head.query_rows;
-  for (std::size_t i = 0; i < doubling.position.size(); ++i)
-    doubling.bucket[i] =
-        std::max(4, static_cast<int>(std::log2(static_cast<double>(doubling.position[i]) + 1)));
-  const BucketRanges log(doubling.rows(), doubling.rows());
-  EXPECT_EQ(log.range(4), (std::pair<std::int64_t, std::int64_t>{0, 31}));
-  EXPECT_EQ(log.range(6), (std::pair<std::int64_t, std::int64_t>{63, 127}));
 }
 
 }  // namespace

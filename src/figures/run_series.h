@@ -1,14 +1,33 @@
-// The CSV of figures over runs: one row per run with summaries of measures over its heads.
+// Measures over runs: the columns of a figure's CSV, one row per run, and how they are plotted.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "figures/panels.h"
 #include "figures/results.h"
-#include "figures/series.h"
 
 namespace qkscope {
 
+// A measure over runs. Middle and ends of its band are made of columns of the CSV ("$2 - $3").
+struct Series {
+  std::string title;  // gnuplot markup
+  std::string colour;
+  int point_type;
+  std::string middle;
+  std::string low;
+  std::string high;
+};
+
+// Line with points and a band; a single run gets whiskers instead. `x` is column 1. Values are
+// multiplied by `scale`.
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale = 1);
+// Points with whiskers, side by side, nothing between the runs.
+std::string plot_whiskers(const std::vector<Series>& series, double scale = 1);
+
+std::vector<KeyEntry> key_of(const std::vector<Series>& series);
+
+// The CSV of a figure over runs: one row per run with summaries of measures over its heads.
 class RunTable {
  public:
   explicit RunTable(const Results& results) : results_(results) {}

@@ -1,4 +1,4 @@
-#include "tables/table_reader.h"
+#include "qkscope/tables.h"
 
 #include <cmath>
 #include <limits>
@@ -63,6 +63,29 @@ TEST(TableReader, SaysWhatIsWrong) {
   EXPECT_THAT(complaint(path, {"y"}), HasSubstr("there is no column 'y'"));
   write_file(path, "PAR1 and no more");
   EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: not a readable Parquet file"));
+}
+
+TEST(Table, RefusesRowsThatDoNotFit) {
+  Table table;
+  table.column("n", Table::Type::integer).column("x", Table::Type::real);
+  table.add({std::int64_t{1}, std::int64_t{2}});  // an integer is a real number
+  const auto message = [](const auto& body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { table.add({std::int64_t{1}}); }), HasSubstr("1 cells; expected 2"));
+  EXPECT_THAT(message([&] { table.add({1.5, 1.5}); }), HasSubstr("column 'n' is a real number"));
+  EXPECT_THAT(message([&] {
+                table.add({std::int64_t{1}, std::string("a")});
+              }),
+              HasSubstr("column 'x' is text"));
+  EXPECT_THAT(message([&] { table.column("late", Table::Type::text); }),
+              HasSubstr("'late' is declared after 1 rows"));
+  EXPECT_EQ(table.rows(), 1);
 }
 
 }  // namespace
