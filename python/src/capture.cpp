@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "hook_runner.h"
-#include "yaml/yaml_section.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -5,7 +5,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "yaml/yaml_section.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "results/analyze.h"
-#include "yaml/yaml_section.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope {
 
