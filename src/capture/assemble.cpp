@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "capture/part_cursor.h"
-#include "capture/position_sampler.h"
+#include "captures/buckets.h"
 #include "captures/dataset_card.h"
-#include "captures/examples_writer.h"
+#include "captures/examples.h"
 #include "captures/head_writer.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -49,7 +49,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
                            .token_strings = manifest.token_strings,
                            .row_group_size = manifest.row_group_size,
                            .metadata = manifest.file_metadata(group, head)});
-  const PositionSampler sampler(manifest.sampler);
+  const Buckets bucket(manifest.sampler);
   std::vector<BlockCursor> cursors;
   for (const auto& part : parts) cursors.emplace_back(part, job.group);
   BucketCounts counts;
@@ -59,7 +59,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
     if (block.positions.empty()) continue;
     std::vector<std::int32_t> buckets;
     for (const auto position : block.positions) {
-      buckets.push_back(sampler.bucket(position));
+      buckets.push_back(bucket.of(position));
       ++counts[buckets.back()];
     }
     const std::vector<std::int32_t> ids(buckets.size(), block.example_id);
@@ -75,17 +75,13 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
 }
 
 std::int64_t write_examples(const std::string& folder, const std::vector<Journal>& parts) {
-  ExamplesWriter writer(folder + "/examples.parquet", parts.front().manifest().row_group_size);
+  ExamplesWriter writer(folder + "/" + layout::kExamplesFile,
+                        parts.front().manifest().row_group_size);
   std::vector<ExampleCursor> cursors;
   for (const auto& part : parts) cursors.emplace_back(part);
   std::int64_t count = 0;
   while (auto* cursor = first_in_dataset(cursors)) {
-    const auto example = cursor->take();
-    writer.append({.example_id = static_cast<std::int32_t>(static_cast<std::uint64_t>(example.key)),
-                   .example_key = example.key,
-                   .source_id = example.source_id,
-                   .tokens = example.tokens,
-                   .truncated = example.truncated});
+    writer.append(cursor->take());
     ++count;
   }
   writer.finish();
@@ -130,7 +126,7 @@ void move_file(const fs::path& from, const fs::path& to) {
 void publish(const DataRoot& root) {
   const fs::path from = root.final_folder();
   const fs::path to = root.path();
-  const auto state = fs::path(root.state_file()).filename();
+  const fs::path state = layout::kStateFile;
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(from))
     if (entry.is_regular_file() && entry.path().filename() != state)
@@ -154,8 +150,8 @@ void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quie
   CaptureSummary summary;
   summary.buckets = write_heads(folder, parts, quiet);
   summary.examples = write_examples(folder, parts);
-  write_file(folder + "/README.md", dataset_card(manifest, summary));
-  write_file(folder + "/_saver_state.json", saver_state(manifest, summary).dump(2) + "\n");
+  write_file(folder + "/" + layout::kCardFile, dataset_card(manifest, summary));
+  write_file(folder + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
   publish(root);
   root.remove_parts();
 }

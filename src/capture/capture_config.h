@@ -8,7 +8,7 @@
 
 #include "capture/head_selection.h"
 #include "capture/position_sampler.h"
-#include "captures/identity.h"
+#include "captures/manifest.h"
 #include "core/dtype.h"
 #include "io/json.h"
 

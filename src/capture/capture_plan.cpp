@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "captures/metadata_keys.h"
+#include "captures/metadata.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"

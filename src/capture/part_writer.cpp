@@ -1,6 +1,7 @@
 #include "capture/part_writer.h"
 
 #include "capture/capture_observer.h"
+#include "captures/layout.h"
 #include "forward/forward.h"
 
 namespace qkscope {
@@ -50,7 +51,7 @@ std::int64_t PartWriter::run(const PreparedBatch& prepared, std::size_t first) {
 }
 
 void PartWriter::open_segment() {
-  open_ = {.segment = Journal::segment_name(segments_++)};
+  open_ = {.segment = segment_name(segments_++)};
   segment_ = std::make_unique<SegmentWriter>(journal_.segment_path(open_.segment),
                                              plan_.manifest.groups.size());
   opened_ = Clock::now();

@@ -9,8 +9,7 @@
 
 #include <malloc.h>
 
-#include "captures/head_reader.h"
-#include "captures/metadata_keys.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/progress.h"

@@ -9,9 +9,8 @@
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
-#include "captures/capture_index.h"
-#include "captures/rope_info.h"
 #include "core/error.h"
+#include "qkscope/captures.h"
 #include "results/scatter.h"
 
 namespace qkscope {

@@ -6,7 +6,7 @@
 
 #include "analysis/pca.h"
 #include "analysis/rotation.h"
-#include "captures/head_id.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 

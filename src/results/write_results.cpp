@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "captures/layout.h"
 #include "core/blake2b.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
@@ -175,7 +176,7 @@ Json options_json(const AnalyzeOptions& options) {
 }
 
 std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/_saver_state.json";
+  const auto file = data_root + "/" + layout::kStateFile;
   return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
 }
 
