@@ -1,19 +1,19 @@
 #include "capture/assemble.h"
 
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "capture/part_cursor.h"
 #include "captures/buckets.h"
 #include "captures/dataset_card.h"
 #include "captures/examples.h"
 #include "captures/head_writer.h"
+#include "captures/segment.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/thread_pool.h"
@@ -24,6 +24,97 @@ namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The blocks of one group, over the segments of one part; one segment is open at a time.
+class BlockCursor {
+ public:
+  BlockCursor(const Journal& journal, std::size_t group);
+
+  bool done() const { return !segment_; }
+  std::int64_t example_row() const { return index_[at_].example_row; }
+  // The rows of the group's `head`-th head; then the next example.
+  void take(std::size_t head, HeadBlock& block);
+
+ private:
+  void open_next();
+
+  const Journal* journal_;
+  std::size_t group_;
+  std::size_t next_segment_ = 0;
+  std::optional<SegmentReader> segment_;
+  std::vector<BlockEntry> index_;
+  std::size_t at_ = 0;
+};
+
+BlockCursor::BlockCursor(const Journal& journal, std::size_t group)
+    : journal_(&journal), group_(group) {
+  open_next();
+}
+
+void BlockCursor::open_next() {
+  segment_.reset();
+  at_ = 0;
+  const auto& entries = journal_->entries();
+  while (!segment_ && next_segment_ < entries.size()) {
+    segment_.emplace(journal_->segment_path(entries[next_segment_++].segment),
+                     journal_->manifest().groups.size());
+    index_ = segment_->index(group_);
+    if (index_.empty()) segment_.reset();
+  }
+}
+
+void BlockCursor::take(std::size_t head, HeadBlock& block) {
+  segment_->read(index_[at_], head, journal_->manifest().head_dim, block);
+  if (++at_ == index_.size()) open_next();
+}
+
+// The example tables of one part.
+class ExampleCursor {
+ public:
+  explicit ExampleCursor(const Journal& journal);
+
+  bool done() const { return at_ == table_.size(); }
+  std::int64_t example_row() const { return table_[at_].row; }
+  ExampleRecord take();
+
+ private:
+  void open_next();
+
+  const Journal* journal_;
+  std::size_t next_segment_ = 0;
+  std::vector<ExampleRecord> table_;
+  std::size_t at_ = 0;
+};
+
+ExampleCursor::ExampleCursor(const Journal& journal) : journal_(&journal) {
+  open_next();
+}
+
+void ExampleCursor::open_next() {
+  table_.clear();
+  at_ = 0;
+  const auto& entries = journal_->entries();
+  while (table_.empty() && next_segment_ < entries.size())
+    table_ = SegmentReader(journal_->segment_path(entries[next_segment_++].segment),
+                           journal_->manifest().groups.size())
+                 .example_table();
+}
+
+ExampleRecord ExampleCursor::take() {
+  auto record = std::move(table_[at_]);
+  if (++at_ == table_.size()) open_next();
+  return record;
+}
+
+// The cursor whose example comes first in the dataset; null when all are done.
+template <typename Cursor>
+Cursor* first_in_dataset(std::vector<Cursor>& cursors) {
+  Cursor* first = nullptr;
+  for (auto& cursor : cursors)
+    if (!cursor.done() && (first == nullptr || cursor.example_row() < first->example_row()))
+      first = &cursor;
+  return first;
+}
 
 struct HeadJob {
   std::size_t group;
