@@ -17,6 +17,8 @@
 #include "captures/metadata_keys.h"
 #include "captures/rope_info.h"
 #include "core/edge.h"
+#include <malloc.h>
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "qkscope/log.h"

@@ -9,11 +9,15 @@
 #include "captures/metadata_keys.h"
 #include "captures/rope_info.h"
 #include "core/edge.h"
+#include "captures/layout.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
 #include "io/output_file.h"
 #include "qkscope/analysis.h"
+#include "qkscope/captures.h"
+#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {
@@ -63,6 +67,10 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
                      {metadata::kDtype, options.head.round_to_bf16 ? "bfloat16" : "float32"},
                      {metadata::kDevice, "cpu"},
                      {metadata::kVersion, version_string()}};
+  put_sampler(result, {.type = SamplerType::uniform,
+                       .base_rate = options.head.rows_per_bucket,
+                       .min_bucket_size = options.head.bucket_size,
+                       .max_rows = {}});
   if (id.kind == HeadKind::query)
     result[metadata::kKeyHead] =
         std::to_string(id.head / (options.query_heads / options.key_heads));
@@ -132,8 +140,8 @@ void write_planted_capture(const PlantedCaptureOptions& options, Version headers
                         {metadata::kStateModelMetadata,
                          {{metadata::kStateQueryHeads, options.query_heads},
                           {metadata::kStateKeyHeads, options.key_heads}}},
-                        {"bucket_counts", Json::object()}};
-    write_file(options.data_root + "/_saver_state.json", state.dump(2) + "\n");
+                        {metadata::kStateBucketCounts, Json::object()}};
+    write_file(options.data_root + "/" + layout::kStateFile, state.dump(2) + "\n");
   });
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "captures/rope_info.h"
+#include "captures/layout.h"
 #include "core/blake2b.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -179,7 +180,7 @@ Json options_json(const AnalyzeOptions& options) {
 }
 
 std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/_saver_state.json";
+  const auto file = data_root + "/" + layout::kStateFile;
   return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
 }
 

@@ -3,6 +3,8 @@
 
 #include "qkscope/analysis.h"
 #include "yaml/yaml_section.h"
+#include "results/analyze.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope {
 

@@ -1,10 +1,10 @@
 #include "study/sweep_inputs.h"
 
-#include "capture/capture_inputs.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "hub/cache_list.h"
+#include "qkscope/capture.h"
 
 namespace qkscope {
 

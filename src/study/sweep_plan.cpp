@@ -1,6 +1,6 @@
 #include "study/sweep_plan.h"
 
-#include "capture/capture_inputs.h"
+#include "hub/fetch.h"
 
 namespace qkscope {
 namespace {

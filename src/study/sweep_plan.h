@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/dry_run.h"
+#include "qkscope/capture.h"
 #include "study/sweep_run.h"
 
 namespace qkscope {

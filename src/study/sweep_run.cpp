@@ -8,13 +8,15 @@
 
 #include <fmt/ranges.h>
 
-#include "capture/capture_run.h"
+#include "capture/capture_config.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "qkscope/log.h"
 #include "core/text.h"
 #include "qkscope/analysis.h"
+#include "qkscope/capture.h"
+#include "results/write_results.h"
 #include "study/combine.h"
 #include "study/sweep_inputs.h"
 

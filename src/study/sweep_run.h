@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "capture/example_source.h"
 #include "core/error.h"
+#include "qkscope/captures.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
 

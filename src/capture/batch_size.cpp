@@ -1,4 +1,4 @@
-#include "capture/capture_memory.h"
+#include "capture/batch_size.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "captures/examples_writer.h"
+#include "captures/examples.h"
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
@@ -58,13 +58,13 @@ ExamplesWriter::ExamplesWriter(const std::string& path, std::int64_t row_group_s
 
 ExamplesWriter::~ExamplesWriter() = default;
 
-void ExamplesWriter::append(const ExampleRow& row) {
+void ExamplesWriter::append(const ExampleRecord& example) {
   auto& s = *state_;
-  s.check(s.ids.Append(row.example_id));
-  s.check(s.keys.Append(row.example_key));
-  s.check(s.sources.Append(row.source_id));
-  s.check(s.tokens.Append(row.tokens));
-  s.check(s.truncated.Append(row.truncated));
+  s.check(s.ids.Append(example_id(example.key)));
+  s.check(s.keys.Append(example.key));
+  s.check(s.sources.Append(example.source_id));
+  s.check(s.tokens.Append(example.tokens));
+  s.check(s.truncated.Append(example.truncated));
   if (s.ids.length() == s.row_group_size) s.flush();
 }
 

@@ -1,5 +1,5 @@
-// What is planned for a card with little memory, without a card.
-#include "capture/capture_memory.h"
+// What is planned for a GPU with little memory, without a GPU.
+#include "capture/batch_size.h"
 
 #include <gmock/gmock.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr BackendOptions kCard{.device = {Device::Kind::cuda, 0}, .dtype = DType::bf16};
+constexpr BackendOptions kGpu{.device = {Device::Kind::cuda, 0}, .dtype = DType::bf16};
 constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
 class MemoryPlanning : public testing::Test {
@@ -31,19 +31,19 @@ class MemoryPlanning : public testing::Test {
   }
 
   MemoryPlan plan(const BatchNeeds& needs, std::int64_t available) const {
-    return plan_memory(model_, kCard, needs, available);
+    return plan_memory(model_, kGpu, needs, available);
   }
 
   ModelConfig model_;
   std::int64_t weights_ = 0;
 };
 
-TEST_F(MemoryPlanning, APlentifulCardHoldsTheWeightsAndAFullBatch) {
+TEST_F(MemoryPlanning, APlentifulGpuHoldsTheWeightsAndAFullBatch) {
   const auto found = plan({.documents = 1, .max_length = 4096}, kPlenty);
   EXPECT_FALSE(found.streams());
   EXPECT_EQ(found.weights, weights_);
   EXPECT_EQ(found.batch_tokens, kBatchTokens);
-  EXPECT_EQ(found.activations, activation_bytes(model_, kBatchTokens, kCard));
+  EXPECT_EQ(found.activations, activation_bytes(model_, kBatchTokens, kGpu));
   EXPECT_EQ(plan({.documents = 1, .max_length = 131072}, kPlenty).batch_tokens, 131072);
   EXPECT_EQ(plan({.documents = 4, .max_length = 16384}, kPlenty).batch_tokens, 65536);
   EXPECT_EQ(plan({.documents = 1, .max_length = 64, .tokens = 1000}, kPlenty).batch_tokens, 1000);
@@ -51,7 +51,7 @@ TEST_F(MemoryPlanning, APlentifulCardHoldsTheWeightsAndAFullBatch) {
 }
 
 TEST_F(MemoryPlanning, BatchesShrinkBeforeWeightsStream) {
-  const auto room = activation_bytes(model_, 10'000, kCard);
+  const auto room = activation_bytes(model_, 10'000, kGpu);
   const auto found = plan({.documents = 1, .max_length = 4096}, weights_ + room);
   EXPECT_FALSE(found.streams());
   EXPECT_EQ(found.batch_tokens, 10'000);
@@ -60,7 +60,7 @@ TEST_F(MemoryPlanning, BatchesShrinkBeforeWeightsStream) {
 
 TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
   const auto available =
-      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kCard);
+      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kGpu);
   const auto found = plan({.documents = 1, .max_length = 20'000}, available);
   EXPECT_TRUE(found.streams());
   EXPECT_EQ(found.weights, weights_);
@@ -70,7 +70,7 @@ TEST_F(MemoryPlanning, WeightsStreamWhereTheyDoNotFitBesideADocument) {
 
 TEST_F(MemoryPlanning, WhatDoesNotFitIsRefusedWithWhatWould) {
   const auto available =
-      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kCard);
+      streamed_weight_bytes(model_, DType::bf16) + activation_bytes(model_, 20'000, kGpu);
   const auto message =
       bad_input_message([&] { plan({.documents = 2, .max_length = 90'000}, available); });
   EXPECT_THAT(message, HasSubstr("device cuda:0: 2 documents of 90,000 tokens need"));

@@ -1,5 +1,5 @@
-// One map of a YAML configuration, read key by key: every complaint names the place, and a key that
-// nobody asked for is an error.
+// Configurations in YAML: a document with its overrides, read map by map and key by key. Every
+// complaint names the file, line and key, and a key that nobody asked for is an error.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace qkscope {
 struct YamlDocument {
   std::string file;
   YAML::Node root;
-  std::map<std::string, std::string>
-      overridden;  // dotted keys from elsewhere: "--set" or "x.yaml:3:"
+  // Dotted keys whose value is not the file's, with where it came from: "--set" or "x.yaml:3:".
+  std::map<std::string, std::string> overridden;
 
   // "run.yaml:12: capture.layers" or "--set capture.layers".
   std::string where(const std::string& key, const YAML::Node& node) const;
@@ -39,6 +39,7 @@ void override_values(YamlDocument& document, const std::vector<std::string>& opt
 // null, numbers, booleans, strings, lists and maps as YAML understands plain scalars.
 Json yaml_to_json(const YAML::Node& node);
 
+// One map of the document.
 class YamlSection {
  public:
   // `path` is the dotted name, empty for the whole document. A missing or null map reads as empty.

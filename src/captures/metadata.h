@@ -1,8 +1,15 @@
-// Names of the key-value metadata in every head file. Whoever writes a capture and whoever reads
-// one take them from here; docs/capture-format.md says what each holds.
+// The key-value metadata of every head file: its names, and what can be read from it. Whoever
+// writes a capture and whoever reads one take the names from here; docs/capture-format.md says what
+// each holds.
 #pragma once
 
-namespace qkscope::metadata {
+#include <vector>
+
+#include "qkscope/captures.h"
+
+namespace qkscope {
+
+namespace metadata {
 
 inline constexpr char kModel[] = "model";
 inline constexpr char kRevision[] = "revision";
@@ -14,6 +21,9 @@ inline constexpr char kKeyHead[] = "k_head";  // on q files: the key head this h
 inline constexpr char kRope[] = "rope";       // a JSON object {type, theta, dim, ...}, or "none"
 inline constexpr char kRopeInvFreq[] = "rope_inv_freq";  // a JSON list, radians per token
 inline constexpr char kStage[] = "stage";                // "pre_rope" or "post_rope"
+inline constexpr char kSampler[] = "sampler";            // "log_uniform", "uniform" or "all"
+inline constexpr char kBaseRate[] = "base_rate";
+inline constexpr char kMinBucketSize[] = "min_bucket_size";
 inline constexpr char kDtype[] = "dtype";
 inline constexpr char kDevice[] = "device";
 inline constexpr char kVersion[] = "version";
@@ -21,10 +31,23 @@ inline constexpr char kConfigHash[] = "config_hash";
 
 inline constexpr char kRopeNone[] = "none";
 
-// In _saver_state.json under "model_metadata".
+// In the state file.
 inline constexpr char kStateModelName[] = "model_name";
 inline constexpr char kStateModelMetadata[] = "model_metadata";
+inline constexpr char kStateBucketCounts[] = "bucket_counts";
+inline constexpr char kStateConfiguration[] = "configuration";
+inline constexpr char kStateConfigurationHash[] = "configuration_hash";
+inline constexpr char kStatePublish[] = "publish";
+// And under "model_metadata".
 inline constexpr char kStateQueryHeads[] = "head_sampling_num_query_heads";
 inline constexpr char kStateKeyHeads[] = "head_sampling_num_key_heads";
 
-}  // namespace qkscope::metadata
+}  // namespace metadata
+
+// Sets the keys that sampler_options() reads.
+void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
+
+// theta^(-2i/dim) for i in [0, dim/2): what plain RoPE turns by per token.
+std::vector<double> plain_inv_freq(double theta, int dim);
+
+}  // namespace qkscope

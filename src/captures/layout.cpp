@@ -1,8 +1,10 @@
-#include "captures/head_id.h"
+#include "captures/layout.h"
 
 #include <charconv>
 
 #include <fmt/format.h>
+
+#include "core/edge.h"
 
 namespace qkscope {
 namespace {
@@ -42,7 +44,29 @@ std::optional<HeadId> parse_folder_name(std::string_view name) {
 }
 
 std::string head_file_path(const std::string& data_root, const HeadId& id) {
-  return data_root + "/" + folder_name(id) + "/data.parquet";
+  return at_edge([&] { return data_root + "/" + folder_name(id) + "/" + layout::kHeadFile; });
+}
+
+bool is_capture_file(std::string_view path) {
+  const auto slash = path.find('/');
+  if (slash == std::string_view::npos)
+    return path == layout::kCardFile || path == layout::kStateFile || path == layout::kExamplesFile;
+  return parse_folder_name(path.substr(0, slash)) && path.substr(slash + 1) == layout::kHeadFile;
+}
+
+std::string part_name(const Shard& shard) {
+  return fmt::format("{:05}-of-{:05}", shard.index, shard.count);
+}
+
+std::optional<Shard> parse_part_name(const std::string& name) {
+  if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
+  const auto digits = name.substr(0, 5) + name.substr(9);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return {};
+  return Shard{std::stoll(name.substr(0, 5)), std::stoll(name.substr(9))};
+}
+
+std::string segment_name(std::size_t number) {
+  return fmt::format("{:08}{}", number, layout::kSegmentSuffix);
 }
 
 }  // namespace qkscope
