@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/device.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 
 namespace qkscope::cli {
 namespace {

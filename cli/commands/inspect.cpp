@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/memory_plan.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 #include "model/loaded_checkpoint.h"
 #include "model/tensors.h"
 

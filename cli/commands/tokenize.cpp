@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "tokenizer/tokenizer.h"

@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "device_array.h"
 #include "hook_runner.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 #include "loaded_model.h"
 
 namespace qkscope::python {

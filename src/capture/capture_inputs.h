@@ -2,7 +2,7 @@
 #pragma once
 
 #include "capture/capture_config.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 
 namespace qkscope {
 

@@ -22,10 +22,6 @@ std::string hub_cache_folder();
 std::string cached_repository(RepositoryKind kind, const std::string& id);
 
 // The repository whose folder has this name; nothing for any other name.
-struct RepositoryName {
-  RepositoryKind kind = RepositoryKind::model;
-  std::string id;
-};
 std::optional<RepositoryName> repository_of_folder(const std::string& folder_name);
 
 // Branches and tags that were downloaded, and the commit each stands for.

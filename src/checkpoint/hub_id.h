@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace qkscope {
+#include "qkscope/hub.h"
 
-enum class RepositoryKind { model, dataset };
+namespace qkscope {
 
 // "name" or "org/name" by the rules of the Hub, and nothing that could leave a folder.
 bool is_repository_id(const std::string& id);

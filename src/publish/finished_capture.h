@@ -20,7 +20,8 @@ struct FinishedCapture {
 // run, or when another program made it; the message says which.
 FinishedCapture check_finished_capture(const std::string& data_root);
 
-// Whether a path is one that captures have: a head's file, the card, the state, the examples.
+// Whether a path is one that captures have: a head's file, the dataset card, the state, the
+// examples.
 bool is_capture_file(const std::string& path);
 
 }  // namespace qkscope
