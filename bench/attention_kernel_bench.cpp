@@ -12,7 +12,7 @@
 #include "core/convert.h"
 #include "core/error.h"
 #include "device/cuda/attention_kernel.h"
-#include "device/cuda/status.h"
+#include "device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {

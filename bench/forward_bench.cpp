@@ -1,6 +1,6 @@
 // Times the forward pass on a checkpoint and prints one JSON line per length or batch.
 // --tokens: the whole network, logits included, on the CPU, as bench/forward_peer.py does in
-// PyTorch. --batch: what a capture run needs of it, on the CPU or a card, for bench/cuda_table.py.
+// PyTorch. --batch: what a capture run needs of it, on the CPU or a GPU, for bench/cuda_table.py.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -136,7 +136,7 @@ class BatchTimes {
     start_seconds_ = seconds_since(start);
   }
 
-  // On and off take turns, so that both find the card equally warm.
+  // On and off take turns, so that both find the GPU equally warm.
   void time(const std::string& text) {
     const auto batch = random_batch(parse_size(text), model_->config.vocab_size);
     auto series = make_series(model_->config, batch, options_.capture);
@@ -158,9 +158,9 @@ class BatchTimes {
 
   void report(const std::string& text, const Batch& batch, const Series& series, double first) {
     const auto seconds = median(series.runs);
-    const bool on_card = device_.kind == Device::Kind::cuda;
-    const auto used = on_card ? free_ - free_memory(device_)
-                              : weight_bytes_ + activation_bytes(model_->config, batch.rows());
+    const bool on_gpu = device_.kind == Device::Kind::cuda;
+    const auto used = on_gpu ? free_ - free_memory(device_)
+                             : weight_bytes_ + activation_bytes(model_->config, batch.rows());
     print({{"engine", "qkscope"},
            {"device", device_name(device_)},
            {"batch", text},
@@ -213,13 +213,13 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--device", options.device, "Of the batches: auto, cpu, cuda or cuda:N")
       ->capture_default_str();
-  app.add_option("--dtype", options.dtype, "On a card: float32, float16 or bfloat16")
+  app.add_option("--dtype", options.dtype, "On a GPU: float32, float16 or bfloat16")
       ->capture_default_str();
   app.add_option("--capture", options.capture, "Sample q and k: on, off, or both in turns")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
   app.add_option("--device-memory", options.device_memory,
-                 "What may be taken of a card (8GiB); weights that do not fit stream")
+                 "What may be taken of a GPU (8GiB); weights that do not fit stream")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--threads", options.threads, "Threads (default: one per core)");
   app.add_option("--repeats", options.repeats, "Timed runs after one that warms up")

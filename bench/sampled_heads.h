@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include "device/batch.h"
-#include "forward/hooks.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

@@ -9,7 +9,7 @@
 
 #include "core/thread_pool.h"
 #include "io/mapped_file.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include "cli/common_options.h"
 
 #include "cli/logging.h"
-#include "core/thread_pool.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::cli {
 

@@ -1,11 +1,10 @@
 #include "cli/logging.h"
 
 #include <cstdio>
+#include <memory>
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
-
-#include "qkscope/log.h"
 
 namespace qkscope::cli {
 namespace {
@@ -36,18 +35,27 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::err;
 }
 
+spdlog::logger& logger() {
+  static const auto one = [] {
+    auto made = std::make_shared<spdlog::logger>(
+        "qkscope", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made->set_pattern("%^%l%$: %v");
+    return made;
+  }();
+  return *one;
+}
+
 }  // namespace
 
+void say(LogLevel level, const std::string& message) {
+  logger().log(spdlog_level(level), message);
+}
+
 void set_up_logging(Verbosity verbosity) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "qkscope", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  logger->set_pattern("%^%l%$: %v");
-  logger->set_level(spdlog::level::trace);
+  const auto least = least_level(verbosity);
+  logger().set_level(spdlog_level(least));
   set_log_callback(
-      [logger](LogLevel level, std::string_view message) {
-        logger->log(spdlog_level(level), message);
-      },
-      least_level(verbosity));
+      [](LogLevel level, std::string_view message) { say(level, std::string(message)); }, least);
   set_progress_output(verbosity == Verbosity::quiet ? nullptr : stderr);
 }
 

@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/program.h"
-#include "core/text.h"
+#include "qkscope/text.h"
 #include "qkscope/version.h"
 
 namespace {

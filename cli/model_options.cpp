@@ -1,17 +1,17 @@
 #include "cli/model_options.h"
 
-#include "core/dtype.h"
-#include "core/error.h"
-#include "core/log.h"
-#include "core/text.h"
-#include "device/device.h"
+#include "cli/error.h"
+#include "cli/json.h"
+#include "cli/logging.h"
+#include "qkscope/forward.h"
 #include "qkscope/hub.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {
 
-// "rope_scaling.factor=4.0" → {"rope_scaling": {"factor": 4.0}}
-Json override_from(const std::string& text) {
+// Puts "rope_scaling.factor=4.0" into {"rope_scaling": {"factor": 4.0}}.
+void add_override(Json& merged, const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
     bad_input("--config-override: found '{}', expected KEY=VALUE (rope_scaling.factor=4.0)", text);
@@ -19,47 +19,42 @@ Json override_from(const std::string& text) {
   if (value.is_discarded()) value = text.substr(equals + 1);
   const auto keys = split(text.substr(0, equals), '.');
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) value = Json{{*key, value}};
-  return value;
+  merged.update(value, true);
 }
 
 }  // namespace
 
-void ModelOptions::add_to(CLI::App& command) {
+void ModelArguments::add_to(CLI::App& command) {
   command.add_option("--model", name, "Checkpoint folder, or a model id of the Hugging Face Hub")
       ->required();
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--dtype", dtype, "float32, float16 or bfloat16")->capture_default_str();
   command.add_option("--device-memory", device_memory,
-                     "The most to take of a card's memory, as in 8GiB (default: what is free)");
+                     "The most to take of a GPU's memory, as in 8GiB (default: what is free)");
   command
       .add_option("--config-override", overrides,
                   "KEY=VALUE merged into config.json; dots reach into maps; repeatable")
       ->allow_extra_args(false);
 }
 
-std::string ModelOptions::resolve(bool quiet) const {
-  const auto options = backend_options();
-  if (options.device.kind == Device::Kind::cpu && options.dtype != DType::f32)
-    log::warn("--dtype {}: the CPU computes in float32", dtype);
+std::string ModelArguments::fetch(bool quiet) const {
+  const auto wanted = parse_compute_dtype(dtype, "--dtype");
+  if (choose_device(device).kind == Device::Kind::cpu && wanted != DType::f32)
+    warn("--dtype {}: the CPU computes in float32", dtype);
   return fetch_checkpoint(name, revision, {.quiet = quiet});
 }
 
-BackendOptions ModelOptions::backend_options() const {
-  BackendOptions options{.device = choose_device(device),
-                         .dtype = parse_compute_dtype(dtype, "--dtype")};
+Model ModelArguments::load(const std::string& folder, std::int64_t longest_batch) const {
+  ModelOptions options;
+  options.device = device;
+  options.dtype = dtype;
+  options.longest_batch = longest_batch;
   if (!device_memory.empty()) options.device_memory = parse_bytes(device_memory, "--device-memory");
-  return options;
-}
-
-Json ModelOptions::config_overrides() const {
   Json merged = Json::object();
-  for (const auto& text : overrides) merged = merge_overrides(merged, override_from(text));
-  return merged;
-}
-
-LoadedCheckpoint ModelOptions::load(const std::string& folder) const {
-  return load_model(folder, config_overrides());
+  for (const auto& text : overrides) add_override(merged, text);
+  options.config_overrides = merged.dump();
+  return Model::load(folder, options);
 }
 
 }  // namespace qkscope::cli

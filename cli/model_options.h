@@ -6,12 +6,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "device/backend.h"
-#include "model/loaded_checkpoint.h"
+#include "qkscope/model.h"
 
 namespace qkscope::cli {
 
-struct ModelOptions {
+struct ModelArguments {
   std::string name;      // folder or model id
   std::string revision;  // "" is main
   std::string device = "auto";
@@ -21,10 +20,9 @@ struct ModelOptions {
 
   void add_to(CLI::App& command);
   // The folder on disk; what is missing of a model id is downloaded.
-  std::string resolve(bool quiet) const;
-  BackendOptions backend_options() const;
-  Json config_overrides() const;
-  LoadedCheckpoint load(const std::string& folder) const;
+  std::string fetch(bool quiet) const;
+  // The model of that folder, for batches of at most so many tokens.
+  Model load(const std::string& folder, std::int64_t longest_batch) const;
 };
 
 }  // namespace qkscope::cli

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/logging.h"
-#include "core/error.h"
+#include "qkscope/error.h"
 
 namespace qkscope::cli {
 

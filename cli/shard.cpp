@@ -1,7 +1,7 @@
 #include "cli/shard.h"
 
-#include "core/error.h"
-#include "core/text.h"
+#include "cli/error.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/draw_sweep.h"
 #include "cli/stop_signal.h"
 #include "core/log.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 
 namespace qkscope::cli {
 namespace {

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/text.h"
-#include "io/json.h"
-#include "io/mapped_file.h"
-#include "tokenizer/tokenizer.h"
+#include "cli/error.h"
+#include "cli/json.h"
+#include "qkscope/text.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {
 
 std::vector<std::int32_t> ids_from_json(const std::string& path) {
-  const Json json = load_json(path);
+  const Json json = parse_json(read_text_file(path), path);
   const Json& list = json.is_object() && json.contains("ids") ? json["ids"] : json;
   if (!list.is_array())
     bad_input("{}: expected a list of token ids or an object with \"ids\"", path);
@@ -52,7 +51,7 @@ void TokenInput::add_to(CLI::App& command) {
 std::vector<std::int32_t> TokenInput::read(const std::string& folder) const {
   if (!token_ids.empty()) return read_token_ids(token_ids);
   const auto tokenizer = Tokenizer::load(folder);
-  const auto content = text_file.empty() ? text : std::string(MappedFile(text_file).text());
+  const auto content = text_file.empty() ? text : read_text_file(text_file);
   return tokenizer.encode(content, {.add_special_tokens = !no_special}).ids;
 }
 

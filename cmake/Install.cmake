@@ -1,17 +1,33 @@
-# `cmake --install build --prefix PREFIX`: the programs, their configurations, published numbers and
-# the demo's data, where src/io/data_folder.cpp looks for them. The demo's data may be missing from a
-# checkout.
-include(GNUInstallDirs)
+# `cmake --install build --prefix PREFIX`: the library with its headers and CMake package, the programs,
+# their configurations and the data they come with, where src/io/data_folder.cpp looks for it. The demo's
+# data may be missing from a checkout.
+include(CMakePackageConfigHelpers)
 set(data ${CMAKE_INSTALL_DATADIR}/qkscope)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/qkscope)
+
 install(TARGETS qkscope sniff-qk)
+install(TARGETS qkscope_shared EXPORT qkscopeTargets)
+install(DIRECTORY include/qkscope DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_BINARY_DIR}/include/qkscope/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/qkscope)
+install(EXPORT qkscopeTargets NAMESPACE qkscope:: DESTINATION ${package})
+configure_package_config_file(cmake/qkscopeConfig.cmake.in ${PROJECT_BINARY_DIR}/qkscopeConfig.cmake
+                              INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/qkscopeConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/qkscopeConfig.cmake ${PROJECT_BINARY_DIR}/qkscopeConfigVersion.cmake
+        DESTINATION ${package})
 install(DIRECTORY configs DESTINATION ${data})
 install(DIRECTORY share/demo DESTINATION ${data} OPTIONAL)
 install(DIRECTORY share/published DESTINATION ${data})
-set(rpath ${QKSCOPE_CUDA_LIBRARIES})
-if(PYARROW_ARROW)  # Arrow of the Python environment goes along: the installation stands alone
-  set(libraries ${CMAKE_INSTALL_LIBDIR}/qkscope)
-  install(FILES ${PYARROW_ARROW} ${PYARROW_PARQUET} DESTINATION ${libraries})
-  file(RELATIVE_PATH from_programs /${CMAKE_INSTALL_BINDIR} /${libraries})
-  list(PREPEND rpath "$ORIGIN/${from_programs}")
+
+# Arrow of the Python environment goes along: the installation stands alone.
+set(library_rpath ${QKSCOPE_CUDA_LIBRARIES})
+if(PYARROW_ARROW)
+  install(FILES ${PYARROW_ARROW} ${PYARROW_PARQUET} DESTINATION ${CMAKE_INSTALL_LIBDIR}/qkscope)
+  list(PREPEND library_rpath "$ORIGIN/qkscope")
 endif()
-set_target_properties(qkscope sniff-qk PROPERTIES INSTALL_RPATH "${rpath}")
+set_target_properties(qkscope_shared PROPERTIES INSTALL_RPATH "${library_rpath}")
+file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(qkscope sniff-qk PROPERTIES
+  INSTALL_RPATH "$ORIGIN/${to_library};$ORIGIN/${to_library}/qkscope;${QKSCOPE_CUDA_LIBRARIES}")

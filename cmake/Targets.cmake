@@ -1,4 +1,5 @@
 # One library per folder, one test program per folder: the arrows between folders are the DEPENDS here.
+# The archives of all folders together are the shared library that programs use (src/CMakeLists.txt).
 
 # qkscope_library(NAME SOURCES a.cpp ... [DEPENDS core ...] [LINK external ...])
 function(qkscope_library name)
@@ -9,6 +10,7 @@ function(qkscope_library name)
   target_link_libraries(qkscope_${name} PRIVATE qkscope_compiler)
   list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
   target_link_libraries(qkscope_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY QKSCOPE_ROOMS qkscope_${name})
 endfunction()
 
 # qkscope_test(NAME SOURCES a_test.cpp ... [DEPENDS core ...] [LINK external ...])

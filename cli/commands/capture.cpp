@@ -15,7 +15,7 @@
 #include "cli/stop_signal.h"
 #include "core/dtype.h"
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
 
@@ -177,7 +177,7 @@ void set_up_capture(CLI::App& command) {
   command.add_option("--dtype", options->dtype,
                      "On CUDA: float32, float16 or bfloat16 (default: the file's)");
   command.add_option("--device-memory", options->device_memory,
-                     "The most to take of a card's memory, as in 8GiB (default: what is free); "
+                     "The most to take of a GPU's memory, as in 8GiB (default: what is free); "
                      "weights that do not fit stream");
   command
       .add_option("--batch-tokens", options->batch_tokens,

@@ -9,13 +9,13 @@
 #include "cli/common_options.h"
 #include "cli/shard.h"
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
 #include "qkscope/hub.h"
-#include "texts/corpus.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/texts.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {

@@ -12,9 +12,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/memory_plan.h"
+#include "io/json.h"
 #include "qkscope/hub.h"
 #include "model/loaded_checkpoint.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
 namespace qkscope::cli {
 namespace {
@@ -153,7 +154,7 @@ void run(const InspectOptions& options) {
   options.common.apply();
   const auto folder = fetch_checkpoint(options.name, options.revision,
                                        {.weights = false, .quiet = options.common.quiet});
-  const auto model = read_model_config(load_config(folder), folder + "/config.json");
+  const auto model = parse_model_config(load_config(folder), folder + "/config.json");
   const auto length =
       options.length > 0 ? options.length : std::min<std::int64_t>(model.max_positions, 4096);
   const auto activations = static_cast<std::uint64_t>(activation_bytes(model, length));

@@ -1,3 +1,5 @@
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -8,14 +10,12 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/error.h"
-#include "core/text.h"
-#include "core/thread_pool.h"
-#include "core/utf8.h"
+#include "cli/error.h"
+#include "cli/json.h"
+#include "qkscope/forward.h"
 #include "qkscope/hub.h"
-#include "io/json.h"
-#include "io/mapped_file.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/text.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {
 namespace {
@@ -31,9 +31,9 @@ struct Options {
 };
 
 std::string checked_utf8(std::string text, const Options& options, const std::string& where) {
-  const auto at = utf8::find_invalid(text);
+  const auto at = find_invalid_utf8(text);
   if (at == std::string::npos) return text;
-  if (options.errors == "replace") return utf8::replace_invalid(text);
+  if (options.errors == "replace") return replace_invalid_utf8(text);
   bad_input("{}: not UTF-8 at byte {}; '--errors replace' puts U+FFFD in such places", where, at);
 }
 
@@ -104,7 +104,7 @@ void print_decoded(const Tokenizer& tokenizer, const std::string& text, const st
 std::string answer(const Tokenizer& tokenizer, const std::string& line, const std::string& where,
                    const Options& options) {
   const bool replace = options.errors == "replace";
-  const Json object = parse_json(replace ? utf8::replace_invalid(line) : line, where);
+  const Json object = parse_json(replace ? replace_invalid_utf8(line) : line, where);
   const char* const key = options.decode ? "ids" : "text";
   if (!object.is_object() || !object.contains(key)) {
     bad_input("{}: expected an object with \"{}\"", where, key);
@@ -123,7 +123,7 @@ std::string answer(const Tokenizer& tokenizer, const std::string& line, const st
 void run_jsonl(const Tokenizer& tokenizer, const Options& options) {
   constexpr std::size_t kBlock = 256;
   std::ifstream file(options.jsonl, std::ios::binary);
-  if (!file) system_error("open", options.jsonl, errno);
+  if (!file) bad_input("{}: cannot open: {}", options.jsonl, std::strerror(errno));
   std::vector<std::string> lines, answers;
   std::int64_t done = 0;
   for (bool more = true; more;) {
@@ -151,7 +151,7 @@ void run(const Options& options) {
   std::string text = options.text, where = "--text";
   if (!options.text_file.empty()) {
     where = options.text_file;
-    text = MappedFile(options.text_file).text();
+    text = read_text_file(options.text_file);
   } else if (!options.has_text) {
     where = "standard input";
     text.assign(std::istreambuf_iterator<char>(std::cin), {});

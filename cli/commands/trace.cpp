@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/safetensors_writer.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/model_options.h"
 #include "cli/token_input.h"
-#include "core/text.h"
-#include "forward/collector.h"
-#include "forward/forward.h"
+#include "qkscope/forward.h"
+#include "qkscope/model.h"
+#include "qkscope/text.h"
 #include "qkscope/version.h"
 
 namespace qkscope::cli {
@@ -19,7 +18,7 @@ namespace {
 
 struct TraceOptions {
   CommonOptions common;
-  ModelOptions model;
+  ModelArguments model;
   std::string hooks;
   std::string out;
   TokenInput input;
@@ -46,21 +45,17 @@ void print_table(const std::vector<NamedTensor>& tensors) {
 
 void run(const TraceOptions& options) {
   options.common.apply();
-  const auto folder = options.model.resolve(options.common.quiet);
-  const auto model = options.model.load(folder);
-  const auto points = match_hooks(model.config, split(options.hooks, ','));
+  const auto folder = options.model.fetch(options.common.quiet);
   Batch batch;
   batch.add(options.input.read(folder));
-  check_batch(batch, model.config);
+  const auto model = options.model.load(folder, batch.rows());
+  const auto points = match_hooks(model.config(), split(options.hooks, ','));
   const auto positions = read_positions(options.positions, batch.rows());
-  check_score_size(model.config, points,
+  check_score_size(model.config(), points,
                    positions.empty() ? batch.rows() : static_cast<std::int64_t>(positions.size()),
                    batch.rows(), "--positions");
   Collector collector(points, positions);
-  auto how = options.model.backend_options();
-  how.longest_batch = batch.rows();
-  const auto backend = make_backend(model, how);
-  forward(*backend, batch, collector);
+  model.run(batch, collector);
   std::vector<NamedTensor> tensors;
   for (const auto& [point, activation] : collector.kept())
     tensors.push_back({hook_name(point), activation});

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,6 +112,41 @@ struct ModelConfig {
   }
 };
 
+// The configuration of a checkpoint: a folder in Hugging Face layout with a config.json. Weights
+// are neither needed nor looked at.
+QKSCOPE_API ModelConfig read_model_config(const std::string& folder,
+                                          Version headers = kHeaderVersion);
+
+// Numbers that the language model is made of. A tied output embedding counts once; the image part
+// of a multimodal checkpoint does not count.
+QKSCOPE_API std::int64_t parameter_count(const ModelConfig& model);
+
+// Bytes of activations that a batch of this many rows (tokens) needs on the CPU, on top of the
+// weights.
+QKSCOPE_API std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows);
+
+// A tensor as a checkpoint stores it.
+struct TensorInfo {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string stored_dtype;  // as the file spells it: "BF16"
+  std::string file;          // within the checkpoint's folder
+};
+
+// What a checkpoint's folder holds.
+struct CheckpointInfo {
+  ModelConfig config;
+  bool has_weights = false;
+  std::vector<TensorInfo> tensors;   // sorted by name; empty without weights
+  std::uint64_t bytes = 0;           // of all tensors, each counted once; 0 without weights
+  std::int64_t indexed_tensors = 0;  // without weights: tensors that the index of shards names
+};
+
+// Looks at a checkpoint without running it. Weights, or the names in the index of shards where
+// there is nothing else, must be those that the configuration asks for.
+QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder,
+                                              Version headers = kHeaderVersion);
+
 // The weights of a model as views into its checkpoint, in the checkpoint's own element type.
 struct WeightMatrix {
   ConstTensorView values;  // (out, in)
@@ -142,6 +179,62 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;  // (n_layers); empty fields on cross-attention layers
   std::vector<float> final_norm;     // (d_model)
   WeightMatrix head;                 // (vocab_size, d_model)
+};
+
+// A tensor to write, under a name.
+struct NamedTensor {
+  std::string name;
+  ConstTensorView tensor;  // contiguous, in host memory
+};
+
+// Writes a safetensors file, which appears whole or not at all. Tensors lie in the given order; the
+// data section starts at a multiple of 64 bytes. Names must differ; metadata is any text by key.
+QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                                   const std::map<std::string, std::string>& metadata = {});
+
+struct Batch;    // qkscope/forward.h
+class Observer;  // qkscope/forward.h
+
+struct ModelOptions {
+  std::string revision;            // branch, tag or commit of a Hub model; "": main
+  std::string device = "auto";     // auto, cpu, cuda or cuda:N
+  std::string dtype;               // on CUDA: float32, float16 or bfloat16; "": the checkpoint's own
+  std::string config_overrides;    // a JSON object merged into config.json; "": none
+  std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
+  std::int64_t longest_batch = 0;  // rows, where known: weights stream on CUDA where they do not fit
+                                   // beside the activations of such a batch
+  bool fold_norms = false;         // moves norm weights into the matrices behind them
+  bool quiet = false;              // no progress while a Hub model is downloaded
+};
+
+// A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the
+// files; views into them live as long as the model.
+class QKSCOPE_API Model {
+ public:
+  // A folder in Hugging Face layout, or the id of a model on the Hub, which is downloaded into the
+  // Hub's cache where it is not there yet.
+  static Model load(const std::string& folder_or_id, const ModelOptions& options = {},
+                    Version headers = kHeaderVersion);
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  const ModelConfig& config() const;
+  const ModelWeights& weights() const;
+  const std::string& folder() const;  // for Tokenizer::load
+  Device device() const;
+  DType dtype() const;  // of weights and activations on CUDA; the CPU computes in float32
+
+  // One forward pass; the observer sees and edits what it wants. Stops after the last wanted stage,
+  // and runs the end of the network only for the rows that are wanted. Sequences of a batch do not
+  // see each other; on the CPU each gives bit for bit what it gives alone. Threads may run one model
+  // at the same time; on CUDA one waits for the other. What the observer throws comes out as it is.
+  void run(const Batch& batch, Observer& observer) const;
+
+ private:
+  struct State;
+  explicit Model(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace qkscope

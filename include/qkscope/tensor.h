@@ -20,6 +20,9 @@ enum class DType : std::uint8_t { f32, f16, bf16, f8_e4m3, f64, i64, i32, i16, i
 QKSCOPE_API std::size_t dtype_size(DType dtype);       // bytes per element
 QKSCOPE_API std::string_view dtype_name(DType dtype);  // as people write it: "bfloat16"
 QKSCOPE_API bool is_floating(DType dtype);
+// float32, fp32, float16, fp16, bfloat16 or bf16; any other name is bad input that says what was
+// expected of `what`.
+QKSCOPE_API DType parse_compute_dtype(std::string_view name, std::string_view what);
 
 // The 16-bit types are carried as their bits; to_float32() widens whole tensors.
 struct Bf16 {

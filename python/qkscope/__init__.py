@@ -7,14 +7,17 @@
     cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
 
-Arrays are float32: NumPy on the CPU, torch tensors on a card. Hook points and their shapes: docs/hooks.md; this
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU. Hook points and their shapes: docs/hooks.md; this
 package: docs/python.md.
 """
+
+import logging
 
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, Rope, __version__, set_threads, threads,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, Rope, __version__, set_threads, show_progress,
+    threads,
 )
 from ._hooks import HookPoint
 from ._runs import analyze, capture, figures, merge
@@ -22,5 +25,8 @@ from .model import Model, load
 
 __all__ = [
     "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope",
-    "__version__", "analyze", "capture", "figures", "load", "merge", "set_threads", "threads",
+    "__version__", "analyze", "capture", "figures", "load", "merge", "set_threads",
+    "show_progress", "threads",
 ]
+
+logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging

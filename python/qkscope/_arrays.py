@@ -1,4 +1,4 @@
-"""Arrays of other libraries, on the host and on the card."""
+"""Arrays of other libraries, on the host and on the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 # What activations come as: NumPy on the CPU. On CUDA torch tensors, or DeviceArray where there is no torch that can
-# use the card; scores and patterns are NumPy there too.
+# use the GPU; scores and patterns are NumPy there too.
 Array = Union[np.ndarray, "torch.Tensor", DeviceArray]
 
 
@@ -37,7 +37,7 @@ def as_tensor(array: Any) -> Array:
 
 
 def on_host(values: Any) -> np.ndarray:
-    """As NumPy array, whatever card the values are on."""
+    """As NumPy array, whatever GPU the values are on."""
     if hasattr(values, "detach"):  # torch
         values = values.detach().cpu()
     elif isinstance(values, DeviceArray):

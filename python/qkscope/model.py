@@ -30,12 +30,12 @@ def load(
 ) -> Model:
     """A checkpoint folder, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
-    device: "auto" (a card where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
-    the card computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else
+    device: "auto" (a GPU where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
+    the GPU computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else
     float32. The CPU computes in float32. Activations are float32 arrays everywhere: NumPy on the CPU, torch tensors on
-    the card.
+    the GPU.
 
-    Weights stay in the mapped file, and a card gets a copy. fold_norms moves the weights of the norms before attention, MLP and output into
+    Weights stay in the mapped file, and a GPU gets a copy. fold_norms moves the weights of the norms before attention, MLP and output into
     the matrices after them: the model computes the same up to rounding, and `ln1.hook_normalized` shows the vector
     before those weights. config_overrides are merged into config.json.
     """
@@ -59,7 +59,7 @@ def _dtype_name(dtype: Any) -> str:
 class Model:
     """What load() gives. Arrays are float32; with tokens [batch, pos] each has a leading batch dimension.
 
-    On the CPU they are NumPy arrays. On CUDA they are torch tensors on the card, or where torch is missing DeviceArray,
+    On the CPU they are NumPy arrays. On CUDA they are torch tensors on the GPU, or where torch is missing DeviceArray,
     which other libraries take through DLPack; scores and patterns are NumPy arrays there too.
     """
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/error.h"
+#include "error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -13,7 +13,7 @@ A owning_array(Tensor tensor) {
   auto owned = std::make_unique<Tensor>(std::move(tensor));
   const nb::capsule owner(owned.get(),
                           [](void* memory) noexcept { delete static_cast<Tensor*>(memory); });
-  const Tensor& held = *owned.release();
+  Tensor& held = *owned.release();
   const auto sizes = sizes_of(held.shape());
   return {held.data<float>(), static_cast<std::size_t>(held.shape().rank()), sizes.data(), owner};
 }
@@ -36,7 +36,7 @@ ReadOnlyArray to_read_only_array(Tensor tensor) {
 }
 
 ReadOnlyArray view_of(ConstTensorView tensor, nb::handle owner) {
-  QKSCOPE_ASSERT(tensor.is_contiguous());
+  if (!tensor.is_contiguous()) failure("weights do not lie densely in the file");
   const auto sizes = sizes_of(tensor.shape());
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.rank()), sizes.data(), owner};
 }

@@ -1,12 +1,12 @@
-// model/model_config.h and model/rope.h
+// The configuration of qkscope/model.h
+#include <fmt/core.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
 #include "bind.h"
-#include "core/error.h"
-#include "model/model_config.h"
+#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -1,4 +1,3 @@
-// device/selection.h
 #include "device_array.h"
 
 #include <nanobind/ndarray.h>
@@ -6,8 +5,7 @@
 
 #include "arrays.h"
 #include "bind.h"
-#include "core/error.h"
-#include "device/device.h"
+#include "error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -29,7 +27,7 @@ Device device_of(const Values& values) {
     case nb::device::cuda_managed::value:
       return {Device::Kind::cuda, values.device_id()};
     default:
-      bad_input("array on device {} of DLPack: expected one on the host or on an NVIDIA card",
+      bad_input("array on device {} of DLPack: expected one on the host or on an NVIDIA GPU",
                 values.device_type());
   }
 }
@@ -95,7 +93,7 @@ std::string describe(const DeviceArray& array) {
 
 void bind_device_array(nb::module_& module) {
   nb::class_<DeviceArray>(module, "DeviceArray",
-                          "An activation on the card, float32. torch.from_dlpack, cupy.from_dlpack "
+                          "An activation on the GPU, float32. torch.from_dlpack, cupy.from_dlpack "
                           "and jax.dlpack.from_dlpack show it without a copy.")
       .def_prop_ro("shape", &shape_of)
       .def_prop_ro("dtype", [](const DeviceArray&) { return "float32"; })
@@ -105,7 +103,7 @@ void bind_device_array(nb::module_& module) {
       .def("numpy", &on_host, "A copy on the host.")
       .def("reshape", &reshape, "The same memory under another shape.")
       .def("assign", &assign, nb::arg("values"),
-           "Takes over the values of a float32 array of the same size, on the host or on a card.")
+           "Takes over the values of a float32 array of the same size, on the host or on a GPU.")
       .def("__dlpack__", &dlpack)
       .def("__dlpack_device__", &device_pair)
       .def("__repr__", &describe);

@@ -4,13 +4,13 @@
 
 #include <nanobind/nanobind.h>
 
-#include "device/selection.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::python {
 
 // Copies share the memory.
 struct DeviceArray {
-  ActivationCopy held;
+  ActivationCopy copy;
 };
 
 }  // namespace qkscope::python

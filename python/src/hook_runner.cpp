@@ -42,7 +42,7 @@ void HookRunner::edit(HookPoint point, TensorView activation) {
   std::memcpy(activation.bytes(), array.data(), activation.size_bytes());
 }
 
-bool HookRunner::hold(HookPoint point, const ActivationCopy& activation) {
+bool HookRunner::keep(HookPoint point, const ActivationCopy& activation) {
   const nb::gil_scoped_acquire python;
   call_(number_of(point), DeviceArray{activation});
   return edits(point);

@@ -6,8 +6,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "forward/collector.h"
-#include "forward/hooks.h"
+#include "qkscope/forward.h"
 
 namespace qkscope::python {
 
@@ -20,33 +19,33 @@ class InterruptibleCollector : public Collector {
   void begin_layer(std::int64_t) override { check_signals(); }
 };
 
-// Leaves what it keeps where the backend computes it; scores and patterns are on the host.
-class HoldingCollector : public InterruptibleCollector {
+// Keeps copies on the device that computes them; scores and patterns are on the host.
+class DeviceCollector : public InterruptibleCollector {
  public:
   using InterruptibleCollector::InterruptibleCollector;
-  bool holds() const override { return true; }
-  bool hold(HookPoint point, const ActivationCopy& activation) override {
-    held_.emplace_back(point, activation);
+  bool keeps_on_device() const override { return true; }
+  bool keep(HookPoint point, const ActivationCopy& activation) override {
+    copies_.emplace_back(point, activation);
     return false;
   }
-  const std::vector<std::pair<HookPoint, ActivationCopy>>& held() const { return held_; }
+  const std::vector<std::pair<HookPoint, ActivationCopy>>& copies() const { return copies_; }
 
  private:
-  std::vector<std::pair<HookPoint, ActivationCopy>> held_;
+  std::vector<std::pair<HookPoint, ActivationCopy>> copies_;
 };
 
 // Hands every point it wants to a Python function.
 class HookRunner : public Observer {
  public:
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
-  // when the call returns goes back into the pass. With `holds` it is a DeviceArray but for scores
+  // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for scores
   // and patterns, otherwise a NumPy array.
   HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
-             nanobind::callable call, bool holds)
+             nanobind::callable call, bool on_device)
       : points_(std::move(points)),
         score_rows_(std::move(score_rows)),
         call_(std::move(call)),
-        holds_(holds) {}
+        on_device_(on_device) {}
 
   void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < points_.size(); }
@@ -54,8 +53,8 @@ class HookRunner : public Observer {
   bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
   void see(HookPoint point, ConstTensorView activation) override;
   void edit(HookPoint point, TensorView activation) override;
-  bool holds() const override { return holds_; }
-  bool hold(HookPoint point, const ActivationCopy& activation) override;
+  bool keeps_on_device() const override { return on_device_; }
+  bool keep(HookPoint point, const ActivationCopy& activation) override;
   std::span<const std::int64_t> score_rows() const override { return score_rows_; }
 
  private:
@@ -64,7 +63,7 @@ class HookRunner : public Observer {
   std::vector<HookPoint> points_;
   std::vector<std::int64_t> score_rows_;
   nanobind::callable call_;
-  bool holds_;
+  bool on_device_;
 };
 
 }  // namespace qkscope::python

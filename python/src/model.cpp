@@ -1,21 +1,26 @@
-// loaded_model.h and forward/hooks.h
+// qkscope/model.h and qkscope/forward.h
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
 #include "bind.h"
-#include "device/device.h"
 #include "device_array.h"
 #include "hook_runner.h"
+#include "qkscope/forward.h"
 #include "qkscope/hub.h"
-#include "loaded_model.h"
+#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
+
+struct LoadedModel {
+  Model model;
+  // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
+  bool keeps_on_device;
+};
 
 // [sequence, position]
 using Tokens = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -35,19 +40,22 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
-void check_run(const LoadedCheckpoint& model, const Batch& batch,
-               const std::vector<HookPoint>& points, const Rows& rows) {
-  check_batch(batch, model.config);
+void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
+               const Rows& rows) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
-  check_score_size(model.config, points, queries, batch.longest(), "positions=");
+  check_score_size(model.config(), points, queries, batch.longest(), "positions=");
 }
 
-std::unique_ptr<LoadedModel> load(const std::string& folder, std::string overrides, bool fold,
-                                  std::string device, std::string dtype) {
-  return std::make_unique<LoadedModel>(folder, LoadOptions{.overrides = std::move(overrides),
-                                                           .fold_norms = fold,
-                                                           .device = std::move(device),
-                                                           .dtype = std::move(dtype)});
+LoadedModel load(const std::string& folder, const std::string& overrides, bool fold,
+                 const std::string& device, const std::string& dtype) {
+  ModelOptions options;
+  options.config_overrides = overrides;
+  options.fold_norms = fold;
+  options.device = device;
+  options.dtype = dtype;
+  auto model = Model::load(folder, options);
+  const bool on_gpu = model.device().kind == Device::Kind::cuda;
+  return {std::move(model), on_gpu};
 }
 
 // What a collector of this kind has after a pass.
@@ -55,11 +63,11 @@ template <typename Kind>
 Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
              const Rows& rows) {
   const auto batch = batch_of(tokens);
-  const auto points = match_hooks(model.model().config, names);
+  const auto points = match_hooks(model.model.config(), names);
   Kind collector(points, rows);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model(), batch, points, rows);
-  model.run(batch, collector);
+  check_run(model.model, batch, points, rows);
+  model.model.run(batch, collector);
   return collector;
 }
 
@@ -72,13 +80,13 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
   const auto add_kept = [&](Collector& collector) {
     for (auto& [point, activation] : collector.kept()) add(point, to_array(std::move(activation)));
   };
-  if (!model.holds()) {
+  if (!model.keeps_on_device) {
     auto collector = collect<InterruptibleCollector>(model, tokens, names, rows);
     add_kept(collector);
     return arrays;
   }
-  auto collector = collect<HoldingCollector>(model, tokens, names, rows);
-  for (const auto& [point, activation] : collector.held()) add(point, DeviceArray{activation});
+  auto collector = collect<DeviceCollector>(model, tokens, names, rows);
+  for (const auto& [point, activation] : collector.copies()) add(point, DeviceArray{activation});
   add_kept(collector);
   return arrays;
 }
@@ -86,11 +94,11 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
 void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
          const Rows& score_rows, const nb::callable& call) {
   const auto batch = batch_of(tokens);
-  const auto points = match_hooks(model.model().config, names);
-  HookRunner runner(points, score_rows, call, model.holds());
+  const auto points = match_hooks(model.model.config(), names);
+  HookRunner runner(points, score_rows, call, model.keeps_on_device);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model(), batch, points, score_rows);
-  model.run(batch, runner);
+  check_run(model.model, batch, points, score_rows);
+  model.model.run(batch, runner);
 }
 
 }  // namespace
@@ -104,20 +112,20 @@ void bind_model(nb::module_& module) {
       nb::arg("name"), nb::arg("revision"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<LoadedModel>(module, "Model")
       .def_prop_ro(
-          "config", [](const LoadedModel& m) -> const auto& { return m.model().config; })
+          "config", [](const LoadedModel& m) -> const auto& { return m.model.config(); })
       .def_prop_ro(
-          "weights", [](const LoadedModel& m) -> const auto& { return m.model().weights; })
-      .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.options().device); })
-      .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.options().dtype); })
-      .def_prop_rw("holds", &LoadedModel::holds, &LoadedModel::set_holds,
+          "weights", [](const LoadedModel& m) -> const auto& { return m.model.weights(); })
+      .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.model.device()); })
+      .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.model.dtype()); })
+      .def_rw("keeps_on_device", &LoadedModel::keeps_on_device,
                    "Activations are given as DeviceArray, where they were computed, and not as "
                    "NumPy arrays; true on CUDA.")
       .def("hook_names",
-           [](const LoadedModel& m) { return names_of(hook_points(m.model().config)); })
+           [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
       .def(
           "match_hooks",
           [](const LoadedModel& m, const std::vector<std::string>& patterns) {
-            return names_of(match_hooks(m.model().config, patterns));
+            return names_of(match_hooks(m.model.config(), patterns));
           },
           nb::arg("patterns"))
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),

@@ -1,15 +1,53 @@
 // qkscope._engine: the engine as Python sees it. The package around it is in python/qkscope.
+#include <cstdio>
+
 #include <nanobind/stl/string.h>
 
 #include "bind.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
+#include "qkscope/error.h"
+#include "qkscope/forward.h"
+#include "qkscope/log.h"
 #include "qkscope/version.h"
 
 namespace nb = nanobind;
 
+namespace qkscope::python {
+namespace {
+
+// Levels of Python's logging.
+int logging_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return 10;
+    case LogLevel::info:
+      return 20;
+    case LogLevel::warning:
+      return 30;
+    case LogLevel::error:
+      break;
+  }
+  return 40;
+}
+
+// What the library says goes to the logger "qkscope", until Python ends.
+void send_messages_to_logging() {
+  set_log_callback(
+      [](LogLevel level, std::string_view message) {
+        const nb::gil_scoped_acquire python;
+        nb::module_::import_("logging").attr("getLogger")("qkscope").attr("log")(
+            logging_level(level), "%s", nb::str(message.data(), message.size()));
+      },
+      LogLevel::debug);
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { set_log_callback({}); }));
+}
+
+}  // namespace
+}  // namespace qkscope::python
+
 NB_MODULE(_engine, module) {
   using namespace qkscope;
+  check_version();
+  python::send_messages_to_logging();
   module.attr("__version__") = version_string();
   nb::exception<Error> error(module, "Error");
   error.attr("__doc__") =
@@ -19,6 +57,9 @@ NB_MODULE(_engine, module) {
              nb::call_guard<nb::gil_scoped_release>(),
              "Threads for all computing from now on; 0: one per core.");
   module.def("threads", &thread_count, "Threads that computing uses.");
+  module.def(
+      "show_progress", [](bool on) { set_progress_output(on ? stderr : nullptr); },
+      nb::arg("on") = true, "Whether long operations show their progress on standard error.");
   python::bind_config(module);
   python::bind_weights(module);
   python::bind_device_array(module);

@@ -1,5 +1,4 @@
-// tokenizer/tokenizer.h
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

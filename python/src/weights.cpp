@@ -1,13 +1,12 @@
-// model/weights.h
-#include "model/weights.h"
+// Weights of qkscope/model.h
+#include "qkscope/model.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
 #include "bind.h"
-#include "core/convert.h"
-#include "core/error.h"
+#include "error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -15,7 +15,7 @@
 #include "captures/examples_writer.h"
 #include "captures/head_writer.h"
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
 #include "io/output_file.h"

@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "device/device.h"
 #include "device/memory_plan.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
 namespace qkscope {
 namespace {

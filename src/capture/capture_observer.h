@@ -7,7 +7,7 @@
 #include "capture/capture_plan.h"
 #include "capture/prepared_batch.h"
 #include "captures/segment.h"
-#include "forward/hooks.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

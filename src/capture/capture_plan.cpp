@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "device/memory_plan.h"
 #include "io/folder.h"
+#include "io/json.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -175,7 +176,7 @@ CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute
   auto json = load_config(plan.model_folder);
   if (!config.model.config_overrides.is_null())
     json = merge_overrides(std::move(json), config.model.config_overrides);
-  plan.model = read_model_config(json, plan.model_folder + "/config.json");
+  plan.model = parse_model_config(json, plan.model_folder + "/config.json");
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
   fill_manifest(plan, on_cuda(plan) && compute.deterministic);

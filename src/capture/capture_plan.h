@@ -12,8 +12,8 @@
 #include "capture/packing.h"
 #include "captures/manifest.h"
 #include "device/backend.h"
-#include "forward/hooks.h"
 #include "model/model_config.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

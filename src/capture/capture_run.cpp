@@ -12,7 +12,7 @@
 #include "captures/segment.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
 

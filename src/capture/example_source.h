@@ -9,8 +9,8 @@
 #include "capture/capture_plan.h"
 #include "captures/segment.h"
 #include "qkscope/captures.h"
-#include "texts/corpus.h"
-#include "tokenizer/tokenizer.h"
+#include "qkscope/texts.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope {
 

@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
+#include "io/json.h"
+#include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {
@@ -68,10 +70,39 @@ void check_shards(const std::string& folder, const std::set<std::string>& shards
 
 }  // namespace
 
+Json load_config(const std::string& folder) {
+  if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
+  if (!is_folder(folder))
+    bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
+              folder);
+  const auto path = join(folder, "config.json");
+  if (!path_exists(path))
+    bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
+  Json config = load_json(path);
+  if (!config.is_object())
+    bad_input("{}: found a JSON {}, expected a map of the model's settings", path,
+              config.type_name());
+  return config;
+}
+
+Json merge_overrides(Json config, const Json& overrides) {
+  if (!config.is_object() || !overrides.is_object()) return overrides;
+  for (const auto& [key, value] : overrides.items()) {
+    Json& target = config[key];
+    target = merge_overrides(std::move(target), value);
+  }
+  return config;
+}
+
+Checkpoint::Checkpoint() = default;
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  checkpoint.config_ = load_config(folder);
+  checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
   if (path_exists(join(folder, kSingleFile)))
     checkpoint.open_single(kSingleFile);
   else if (path_exists(join(folder, kWeightIndexFile)))
@@ -111,19 +142,21 @@ std::size_t Checkpoint::add_file(const std::string& file) {
 
 void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
-  tensors_.emplace(
-      name, Place{{entry.dtype, entry.shape, file_names_[file], entry.stored_dtype}, file, name});
+  tensors_.emplace(name,
+                   Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
   bytes_ += entry.end - entry.begin;
 }
 
 // Writers drop a tensor that shares its memory with another and note in the metadata
-// "dropped name": "kept name". Any other metadata names no tensor and is passed by.
+// "dropped name": "kept name". Any other metadata names no tensor and is ignored.
 void Checkpoint::add_aliases() {
   for (const auto& file : files_) {
     for (const auto& [alias, stored] : file.header().metadata) {
       const auto target = tensors_.find(stored);
-      if (target != tensors_.end() && target->second.stored == stored)
-        tensors_.emplace(alias, target->second);
+      if (target == tensors_.end() || target->second.stored != stored) continue;
+      Place place = target->second;
+      place.info.name = alias;
+      tensors_.emplace(alias, std::move(place));
     }
   }
 }

@@ -3,21 +3,16 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
+#include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
-
-struct TensorInfo {
-  DType dtype;  // u8 where we have no such type: tensor() refuses it then
-  std::vector<std::int64_t> shape;
-  std::string file;          // within the checkpoint's folder
-  std::string stored_dtype;  // as the file spells it
-};
 
 // Move-only. Tensors borrow from the mapped files and live as long as this object.
 class Checkpoint {
@@ -25,11 +20,12 @@ class Checkpoint {
   // Weights: model.safetensors, or else the shards of model.safetensors.index.json. Other files
   // (consolidated.safetensors) are not looked at.
   static Checkpoint open(const std::string& folder);
-  Checkpoint(Checkpoint&&) noexcept = default;
-  Checkpoint& operator=(Checkpoint&&) noexcept = default;
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
 
   const std::string& folder() const { return folder_; }
-  const Json& config() const { return config_; }  // config.json as it is on disk
+  const Json& config() const { return *config_; }  // config.json as it is on disk
 
   // A name that a file's metadata declares as another name of a tensor counts like a tensor.
   bool has(const std::string& name) const { return tensors_.contains(name); }
@@ -42,10 +38,10 @@ class Checkpoint {
   struct Place {
     TensorInfo info;
     std::size_t file;    // in files_
-    std::string stored;  // the tensor's name in that file; differs for an alias
+    std::string stored;  // the tensor's name in that file; differs from info.name for an alias
   };
 
-  Checkpoint() = default;
+  Checkpoint();
   void open_single(const std::string& file);
   void open_shards();
   std::size_t add_file(const std::string& file);
@@ -54,7 +50,7 @@ class Checkpoint {
   const Place& place(const std::string& name) const;
 
   std::string folder_;
-  Json config_;
+  std::unique_ptr<const Json> config_;
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Place> tensors_;

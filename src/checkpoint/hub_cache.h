@@ -1,14 +1,23 @@
-// Models and datasets that the Hugging Face tools have downloaded: found in their cache on disk, by
-// id.
+// Models and datasets that the Hugging Face tools have downloaded: the ids and revisions that the
+// Hub knows them by, and where they lie in the cache on disk.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
 
-#include "checkpoint/hub_id.h"
+#include "qkscope/hub.h"
 
 namespace qkscope {
+
+// "name" or "org/name" by the rules of the Hub, and nothing that could leave a folder.
+bool is_repository_id(const std::string& id);
+
+// A branch or tag may hold slashes ("refs/pr/3"), but no step out of a folder.
+bool is_revision(const std::string& revision);
+
+bool is_commit(const std::string& text);         // all 40 hexadecimal digits
+bool is_commit_prefix(const std::string& text);  // seven digits or more
 
 // HF_HOME, else XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface.
 std::string hugging_face_home();

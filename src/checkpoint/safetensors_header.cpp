@@ -1,3 +1,5 @@
+#include "checkpoint/safetensors_header.h"
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -8,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/safetensors.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"

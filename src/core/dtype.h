@@ -15,7 +15,5 @@ std::optional<DType> dtype_from_safetensors(std::string_view name);
 
 // float16, fp16, bfloat16, bf16, float32, fp32 as configurations and options spell them.
 std::optional<DType> compute_dtype_from_name(std::string_view name);
-// The same; any other name is bad input that says what was expected of `what`.
-DType parse_compute_dtype(std::string_view name, std::string_view what);
 
 }  // namespace qkscope

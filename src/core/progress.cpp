@@ -1,5 +1,3 @@
-#include "core/progress.h"
-
 #include <atomic>
 #include <cmath>
 
@@ -7,6 +5,7 @@
 #include <unistd.h>
 
 #include "qkscope/log.h"
+#include "qkscope/text.h"
 
 namespace qkscope {
 namespace {

@@ -12,6 +12,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "core/edge.h"
+
 namespace qkscope {
 namespace {
 
@@ -141,15 +143,17 @@ std::shared_ptr<Pool> pool() {
 }  // namespace
 
 void set_thread_count(int count) {
-  auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
-  auto& current = slot();
-  const std::lock_guard lock(current.mutex);
-  current.wanted = count;
-  current.pool.swap(replacement);
+  at_edge([&] {
+    auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
+    auto& current = slot();
+    const std::lock_guard lock(current.mutex);
+    current.wanted = count;
+    current.pool.swap(replacement);
+  });
 }
 
 int thread_count() {
-  return pool()->threads();
+  return at_edge([] { return pool()->threads(); });
 }
 
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <functional>
 
+#include "qkscope/version.h"
+
 namespace qkscope {
 
 // The number of threads parallel_for uses, the calling one included. 0 means one per core this
-// process may run on. Call before heavy work; not from inside a parallel_for.
-void set_thread_count(int count);
-int thread_count();
+// process may run on. Call before heavy work; not from inside a parallel_for. Users find both in
+// qkscope/forward.h.
+QKSCOPE_API void set_thread_count(int count);
+QKSCOPE_API int thread_count();
 
 // Calls body(i) for each i in [0, count), each exactly once, on all threads; returns when all are
 // done. Indices are handed out in ascending order as threads become free, so work whose result

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "qkscope/text.h"
+
 namespace qkscope::utf8 {
 namespace {
 
@@ -97,3 +99,11 @@ std::string replace_invalid(std::string_view text) {
 }
 
 }  // namespace qkscope::utf8
+
+std::size_t qkscope::find_invalid_utf8(std::string_view text) {
+  return utf8::find_invalid(text);
+}
+
+std::string qkscope::replace_invalid_utf8(std::string_view text) {
+  return utf8::replace_invalid(text);
+}

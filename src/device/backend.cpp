@@ -1,5 +1,9 @@
 #include "device/backend.h"
 
+#include <algorithm>
+
+#include "core/edge.h"
+#include "core/error.h"
 #include "device/cpu/cpu_backend.h"
 #include "device/cuda/cuda_backend.h"
 
@@ -9,6 +13,41 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
   if (options.device.kind == Device::Kind::cuda) return make_cuda_backend(model, options);
   return std::make_unique<CpuBackend>(model);
+}
+
+void Batch::add(std::span<const std::int32_t> sequence) {
+  at_edge([&] {
+    sequences.push_back({rows(), static_cast<std::int64_t>(sequence.size())});
+    ids.insert(ids.end(), sequence.begin(), sequence.end());
+  });
+}
+
+std::int64_t Batch::longest() const {
+  std::int64_t length = 0;
+  for (const auto& sequence : sequences) length = std::max(length, sequence.length);
+  return length;
+}
+
+void check_batch(const Batch& batch, const ModelConfig& model) {
+  for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
+    const auto& sequence = batch.sequences[s];
+    if (sequence.length == 0) bad_input("sequence {} has no tokens; at least one is needed", s);
+    for (std::int64_t p = 0; p < sequence.length; ++p) {
+      const auto id = batch.ids[static_cast<std::size_t>(sequence.begin + p)];
+      if (id < 0 || id >= model.embedding_rows)
+        bad_input(
+            "token id {} at position {} of sequence {} is outside the model's vocabulary: expected "
+            "0 to {}",
+            id, p, s, model.embedding_rows - 1);
+    }
+  }
+}
+
+std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
+  if (kept.empty()) return row;
+  const auto found = std::lower_bound(kept.begin(), kept.end(), row);
+  QKSCOPE_ASSERT(found != kept.end() && *found == row);
+  return found - kept.begin();
 }
 
 }  // namespace qkscope

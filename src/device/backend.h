@@ -7,9 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "device/batch.h"
-#include "device/selection.h"
 #include "model/loaded_checkpoint.h"
+#include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
@@ -29,16 +28,16 @@ enum class Buffer : std::uint8_t {
 
 enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
 
-// What becomes of an update: added to the residual, added and kept to be looked at, or only kept
-// until add_update().
-enum class Addition : std::uint8_t { at_once, shown, held };
+// When what attention or MLP computed is added to the residual: at once; at once, with the update
+// itself in Buffer::update to be shown; or by add_update(), after it was shown and edited.
+enum class Addition : std::uint8_t { at_once, shown, deferred };
 
 // Scores and patterns of chosen queries, float32 on the host.
 struct RowScores {
   std::span<const std::int64_t> rows;  // of the batch
   TensorView scores;                   // (n_heads, rows, longest sequence) or empty
   TensorView pattern;                  // (n_heads, rows, longest sequence) or empty
-  bool edited = false;                 // someone will write into them
+  bool edited = false;                 // the observer will write into them
 };
 
 class Backend {
@@ -84,15 +83,15 @@ class Backend {
   // The pass goes on with what the tensor holds when `change` returns.
   virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
 
-  // The same for someone who keeps it on the device: a copy that is complete when this returns, and
-  // the way back for one of a whole buffer.
+  // A copy of the chosen part in the device's memory, complete when this returns.
   virtual ActivationCopy copy(Buffer buffer, const Selection& selection) = 0;
+  // The pass goes on with these values of a whole buffer.
   virtual void put(Buffer buffer, const ActivationCopy& values) = 0;
 
   virtual void score_rows(const RowScores& out) = 0;
-  // After someone wrote into the scores: their pattern. A row that was left alone keeps its bits.
+  // After the scores were edited: their pattern. A row that was left alone keeps its bits.
   virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
-  // After attend(): z of the rows that someone wrote into.
+  // After attend(): z of the rows that were edited.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
 
   virtual void finish() = 0;
@@ -113,5 +112,11 @@ struct BackendOptions {
 // Keeps a reference to the model.
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options = {});
+
+// Every id must be a row of the embedding and every sequence must have a token.
+void check_batch(const Batch& batch, const ModelConfig& model);
+
+// Where row `row` of the batch lies among those that still run (ascending; empty: all run).
+std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row);
 
 }  // namespace qkscope

@@ -2,54 +2,78 @@
 
 #include <charconv>
 #include <cstring>
+#include <string_view>
 
+#include "core/edge.h"
 #include "core/error.h"
-#include "device/cuda/cuda_backend.h"
+#include "device/cuda/cuda_devices.h"
 
 namespace qkscope {
 namespace {
 
 // N of cuda:N, -1 where it is no number.
-int card_number(std::string_view text) {
+int gpu_number(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
-}  // namespace
-
-Device choose_device(const std::string& wanted) {
+Device device_of(const std::string& wanted) {
   if (wanted == "cpu") return {};
   if (wanted == "auto") {
-    const bool usable = cuda_device_count() > 0 && why_not_card(0).empty();
+    const bool usable = cuda::device_count() > 0 && cuda::why_unusable(0).empty();
     return usable ? Device{Device::Kind::cuda, 0} : Device{};
   }
   const bool numbered = wanted.starts_with("cuda:");
-  const int card = numbered ? card_number(std::string_view(wanted).substr(5)) : 0;
-  if ((!numbered && wanted != "cuda") || card < 0)
+  const int gpu = numbered ? gpu_number(std::string_view(wanted).substr(5)) : 0;
+  if ((!numbered && wanted != "cuda") || gpu < 0)
     bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
-  const int cards = cuda_device_count();
-  if (cards == 0) bad_input("device {}: {}; use cpu", wanted, why_no_cuda());
-  if (card >= cards)
-    bad_input("device {}: there is no such card; found {}, numbered from 0", wanted, cards);
-  if (const auto why = why_not_card(card); !why.empty())
+  const int gpus = cuda::device_count();
+  if (gpus == 0) bad_input("device {}: {}; use cpu", wanted, cuda::why_no_device());
+  if (gpu >= gpus)
+    bad_input("device {}: there is no such GPU; found {}, numbered from 0", wanted, gpus);
+  if (const auto why = cuda::why_unusable(gpu); !why.empty())
     bad_input("device {}: {}; use cpu", wanted, why);
-  return {Device::Kind::cuda, card};
+  return {Device::Kind::cuda, gpu};
+}
+
+bool on_host(Device device) {
+  return device.kind == Device::Kind::cpu;
+}
+
+}  // namespace
+
+Device choose_device(const std::string& wanted) {
+  return at_edge([&] { return device_of(wanted); });
 }
 
 std::string device_name(Device device) {
-  return device.kind == Device::Kind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+  return at_edge(
+      [&] { return on_host(device) ? std::string("cpu") : fmt::format("cuda:{}", device.index); });
+}
+
+int cuda_device_count() {
+  return at_edge([] { return cuda::device_count(); });
+}
+
+std::string why_no_cuda() {
+  return at_edge([] { return cuda::why_no_device(); });
+}
+
+std::int64_t free_memory(Device device) {
+  return on_host(device) ? 0 : cuda::free_memory(device.index);
 }
 
 void copy_values(TensorView to, ConstTensorView from) {
-  QKSCOPE_ASSERT(to.dtype() == from.dtype() && to.size() == from.size());
-  QKSCOPE_ASSERT(to.is_contiguous() && from.is_contiguous());
-  if (to.bytes() == from.bytes()) return;
-  const auto on_host = [](Device device) { return device.kind == Device::Kind::cpu; };
-  if (on_host(to.device()) && on_host(from.device()))
-    std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
-  else
-    copy_with_card(to, from);
+  at_edge([&] {
+    QKSCOPE_ASSERT(to.dtype() == from.dtype() && to.size() == from.size());
+    QKSCOPE_ASSERT(to.is_contiguous() && from.is_contiguous());
+    if (to.bytes() == from.bytes()) return;
+    if (on_host(to.device()) && on_host(from.device()))
+      std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
+    else
+      cuda::copy_values(to, from);
+  });
 }
 
 }  // namespace qkscope

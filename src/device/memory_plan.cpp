@@ -3,17 +3,21 @@
 #include <algorithm>
 
 #include "core/dtype.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
 #include "device/device.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
 namespace qkscope {
 namespace {
 
-// WeightMatrix products and the copies of what is looked at.
+// The workspace of matrix products, and the copies of activations on their way to observers.
 constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // Of the free memory, left alone: this much, or this share where it is more.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
+constexpr std::int64_t kDefaultBatch = 4096;  // rows to plan for where the run does not say
 
 std::int64_t rotary_elements(const ModelConfig& model) {
   std::int64_t per_row = 0;
@@ -38,6 +42,10 @@ std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto elements = rows * per_row + 3 * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_numbers = rows * std::int64_t{6} * 4;
   return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
 }  // namespace
@@ -80,6 +88,38 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto all = device_weight_bytes(model, dtype);
   return embedding +
          (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
+}
+
+DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)
+    : model_(model), options_(options), limit_(usable_memory(options)) {
+  const auto rows = options.longest_batch > 0 ? options.longest_batch : kDefaultBatch;
+  const auto activations = activation_bytes(model, rows, options);
+  streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;
+  log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
+             bytes_text(weight_bytes(streams_)), streams_ ? " (streamed)" : "",
+             bytes_text(activations), rows, bytes_text(limit_));
+  check_rows(rows);
+}
+
+std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
+  return streamed ? streamed_weight_bytes(model_, options_.dtype)
+                  : device_weight_bytes(model_, options_.dtype);
+}
+
+void DeviceBudget::check_rows(std::int64_t rows) const {
+  const auto weights = weight_bytes(streams_);
+  const auto activations = activation_bytes(model_, rows, options_);
+  if (weights + activations <= limit_) return;
+  const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
+  bad_input(
+      "device memory: {} tokens at a time need {} for weights{} and {} for activations, {} may be "
+      "used; {}",
+      rows, bytes_text(weights), streams_ ? " (streamed)" : "", bytes_text(activations),
+      bytes_text(limit_),
+      longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
+                                "tokenizer.max_length",
+                                longest)
+                  : std::string("not even one token fits: use a larger GPU or device cpu"));
 }
 
 }  // namespace qkscope

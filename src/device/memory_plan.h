@@ -1,4 +1,4 @@
-// What a run will need, before it runs.
+// How much memory a run needs, before it runs, and what of it may be taken on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr std::int64_t kCudaMlpRows = 8192;
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
-// Bytes that a run may take on its card: what is free but for a little that the driver and the
+// Bytes that a run may take on its GPU: what is free but for a little that the driver and the
 // libraries take late, or what the options allow where that is less. 0 on the CPU.
 std::int64_t usable_memory(const BackendOptions& options);
 
@@ -24,11 +24,30 @@ std::int64_t usable_memory(const BackendOptions& options);
 std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
                              std::int64_t wanted, std::int64_t room);
 
-// Bytes of the weights on a card. An output embedding of its own is not among them: it comes when
-// logits are asked for.
+// Bytes of the weights on a GPU. An output embedding of its own is not among them: it is uploaded
+// when logits are asked for.
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype);
 
 // The same where they stream: the embedding and two layers at a time.
 std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype);
+
+// What a backend may take of its GPU's memory, decided before anything is allocated.
+class DeviceBudget {
+ public:
+  // Refuses a model that does not fit even when its weights stream.
+  DeviceBudget(const ModelConfig& model, const BackendOptions& options);
+
+  bool streams() const { return streams_; }
+  // Refuses a batch whose activations do not fit beside the weights; says how long one may be.
+  void check_rows(std::int64_t rows) const;
+
+ private:
+  std::int64_t weight_bytes(bool streamed) const;
+
+  const ModelConfig& model_;
+  BackendOptions options_;
+  std::int64_t limit_;  // bytes
+  bool streams_ = false;
+};
 
 }  // namespace qkscope

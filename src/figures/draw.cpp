@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "core/error.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "figures/figure.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "forward/pass_plan.h"
+#include "forward/hooks.h"
 
 namespace qkscope {
 namespace {
@@ -54,7 +54,7 @@ class Run {
     const auto attention = addition({Stage::attn_out, layer});
     backend_.project_output(attention);
     show({Stage::attn_out, layer}, Buffer::update);
-    if (attention == Addition::held) backend_.add_update();
+    if (attention == Addition::deferred) backend_.add_update();
     show({Stage::resid_mid, layer}, Buffer::residual);
     if (plan_.ends_before({Stage::ln2_normalized, layer})) return;
 
@@ -65,7 +65,7 @@ class Run {
     run_mlp(layer, mlp);
     if (plan_.ends_before({Stage::mlp_out, layer})) return;
     show({Stage::mlp_out, layer}, Buffer::update);
-    if (mlp == Addition::held) backend_.add_update();
+    if (mlp == Addition::deferred) backend_.add_update();
     show({Stage::resid_post, layer}, Buffer::residual);
   }
 
@@ -119,14 +119,14 @@ class Run {
     return every_row;
   }
 
-  // The wide activations exist for a chunk of rows at a time, or for all when someone looks at
-  // them or what comes of them is held.
+  // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
+  // or the addition of the MLP's output waits for an edit.
   void run_mlp(std::int64_t layer, Addition addition) {
-    const bool looked_at = observer_.wants({Stage::mlp_pre, layer}) ||
-                           observer_.wants({Stage::mlp_pre_linear, layer}) ||
-                           observer_.wants({Stage::mlp_post, layer});
+    const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
+                        observer_.wants({Stage::mlp_pre_linear, layer}) ||
+                        observer_.wants({Stage::mlp_post, layer});
     const auto rows = backend_.running_rows();
-    const bool whole = looked_at || addition == Addition::held;
+    const bool whole = wanted || addition == Addition::deferred;
     const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const auto count = std::min(chunk, rows - begin);
@@ -154,7 +154,7 @@ class Run {
   }
 
   Addition addition(HookPoint update) const {
-    if (edits(update)) return Addition::held;
+    if (edits(update)) return Addition::deferred;
     return observer_.wants(update) ? Addition::shown : Addition::at_once;
   }
 
@@ -162,8 +162,8 @@ class Run {
 
   void show(HookPoint point, Buffer buffer) {
     if (!observer_.wants(point)) return;
-    if (observer_.holds())
-      hold(point, buffer);
+    if (observer_.keeps_on_device())
+      keep(point, buffer);
     else if (observer_.edits(point))
       backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
     else
@@ -171,11 +171,11 @@ class Run {
                     [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
   }
 
-  void hold(HookPoint point, Buffer buffer) {
-    const auto held = backend_.copy(buffer, observer_.selection(point));
-    if (observer_.hold(point, held)) {
+  void keep(HookPoint point, Buffer buffer) {
+    const auto copy = backend_.copy(buffer, observer_.selection(point));
+    if (observer_.keep(point, copy)) {
       QKSCOPE_ASSERT(observer_.edits(point));
-      backend_.put(buffer, held);
+      backend_.put(buffer, copy);
     }
   }
 

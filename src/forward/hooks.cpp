@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -46,49 +48,167 @@ bool exists(const ModelConfig& model, Stage stage) {
   return model.qk_norm || (stage != Stage::q_normed && stage != Stage::k_normed);
 }
 
+// Scores and patterns: (n_heads, queries, keys).
+bool is_square(Stage stage) {
+  return stage == Stage::attn_scores || stage == Stage::pattern;
+}
+
 }  // namespace
 
 std::string hook_name(HookPoint point) {
-  const auto& entry = kNames[static_cast<std::size_t>(point.stage)];
-  QKSCOPE_ASSERT(entry.stage == point.stage);
-  return entry.in_layer ? fmt::format("blocks.{}.{}", point.layer, entry.name)
-                        : std::string(entry.name);
+  return at_edge([&] {
+    const auto& entry = kNames[static_cast<std::size_t>(point.stage)];
+    QKSCOPE_ASSERT(entry.stage == point.stage);
+    return entry.in_layer ? fmt::format("blocks.{}.{}", point.layer, entry.name)
+                          : std::string(entry.name);
+  });
 }
 
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
-  std::vector<HookPoint> points{{Stage::embed}};
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-    if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
-    for (const auto& entry : kNames)
-      if (entry.in_layer && exists(model, entry.stage)) points.push_back({entry.stage, layer});
-  }
-  points.push_back({Stage::final_normalized});
-  points.push_back({Stage::logits});
-  return points;
+  return at_edge([&] {
+    std::vector<HookPoint> points{{Stage::embed}};
+    for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+      if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      for (const auto& entry : kNames)
+        if (entry.in_layer && exists(model, entry.stage)) points.push_back({entry.stage, layer});
+    }
+    points.push_back({Stage::final_normalized});
+    points.push_back({Stage::logits});
+    return points;
+  });
 }
 
 std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                    std::span<const std::string> patterns) {
-  const auto points = hook_points(model);
-  std::vector<std::string> names;
-  for (const auto point : points) names.push_back(hook_name(point));
-  std::vector<bool> chosen(points.size());
-  for (const auto& pattern : patterns) {
-    bool matched = false;
+  return at_edge([&] {
+    const auto points = hook_points(model);
+    std::vector<std::string> names;
+    for (const auto point : points) names.push_back(hook_name(point));
+    std::vector<bool> chosen(points.size());
+    for (const auto& pattern : patterns) {
+      bool matched = false;
+      for (std::size_t i = 0; i < points.size(); ++i)
+        if (glob_match(pattern, names[i])) matched = chosen[i] = true;
+      if (matched) continue;
+      const auto guess = nearest(pattern, names);
+      bad_input(
+          "hook '{}': no such hook point in this model ({} layers, {} q/k norm){}; docs/hooks.md "
+          "lists them",
+          pattern, model.n_layers, model.qk_norm ? "with" : "without",
+          guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+    }
+    std::vector<HookPoint> matches;
     for (std::size_t i = 0; i < points.size(); ++i)
-      if (glob_match(pattern, names[i])) matched = chosen[i] = true;
-    if (matched) continue;
-    const auto guess = nearest(pattern, names);
-    bad_input(
-        "hook '{}': no such hook point in this model ({} layers, {} q/k norm){}; docs/hooks.md "
-        "lists them",
-        pattern, model.n_layers, model.qk_norm ? "with" : "without",
-        guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+      if (chosen[i]) matches.push_back(points[i]);
+    return matches;
+  });
+}
+
+void Observer::begin_layer(std::int64_t) {}
+
+Selection Observer::selection(HookPoint) const {
+  return {};
+}
+
+bool Observer::edits(HookPoint) const {
+  return false;
+}
+
+void Observer::edit(HookPoint, TensorView) {}
+
+bool Observer::keeps_on_device() const {
+  return false;
+}
+
+bool Observer::keep(HookPoint, const ActivationCopy&) {
+  return false;
+}
+
+std::span<const std::int64_t> Observer::score_rows() const {
+  return {};
+}
+
+bool Collector::wants(HookPoint point) const {
+  return std::find(points_.begin(), points_.end(), point) != points_.end();
+}
+
+Selection Collector::selection(HookPoint point) const {
+  if (is_square(point.stage)) return {};  // computed at the kept rows only
+  return {.rows = rows_, .heads = {}};
+}
+
+void Collector::see(HookPoint point, ConstTensorView activation) {
+  at_edge([&] {
+    Tensor kept(activation.shape());
+    std::memcpy(kept.view().bytes(), activation.bytes(), activation.size_bytes());
+    kept_.push_back({point, std::move(kept)});
+  });
+}
+
+std::span<const std::int64_t> Collector::score_rows() const {
+  return rows_;
+}
+
+void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
+                      std::int64_t rows, std::int64_t keys, std::string_view how) {
+  at_edge([&] {
+    constexpr std::uint64_t kLimit = std::uint64_t{16} << 30;
+    std::uint64_t bytes = 0;
+    for (const auto point : points)
+      if (is_square(point.stage))
+        bytes += static_cast<std::uint64_t>(model.n_heads * rows * keys) * sizeof(float);
+    if (bytes > kLimit)
+      bad_input(
+          "attention scores and patterns of {} query positions x {} keys would take {}; "
+          "choose query positions with {}",
+          rows, keys, format_bytes(bytes), how);
+  });
+}
+
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
+    : n_layers_(model.n_layers) {
+  for (const auto point : hook_points(model))
+    if (observer.wants(point)) wanted_.push_back(point);
+  if (empty()) return;
+  narrowing_ = narrowing_layer(model);
+  find_last_rows(observer, rows);
+}
+
+std::int64_t PassPlan::depth(HookPoint point) const {
+  if (point.stage == Stage::embed) return -1;
+  return point.layer >= 0 ? point.layer : n_layers_;
+}
+
+bool PassPlan::ends_before(HookPoint point) const {
+  if (empty()) return true;
+  const auto last = wanted_.back();
+  return depth(last) < depth(point) || (depth(last) == depth(point) && last.stage < point.stage);
+}
+
+// The last layer whose attention is needed: the keys and values of all rows enter there.
+std::int64_t PassPlan::narrowing_layer(const ModelConfig& model) const {
+  const auto last = wanted_.back();
+  auto layer = depth(last);
+  if (layer >= 0 && layer < n_layers_ && last.stage > Stage::rot_k) return layer;
+  do --layer;
+  while (layer >= 0 && model.layers[static_cast<std::size_t>(layer)].cross_attention);
+  return std::max<std::int64_t>(layer, -1);
+}
+
+void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
+  std::vector<bool> needed(static_cast<std::size_t>(rows));
+  for (const auto point : wanted_) {
+    if (observer.edits(point)) return;  // an edit may look at every row
+    const bool after =
+        depth(point) > narrowing_ || (depth(point) == narrowing_ && point.stage > Stage::pattern);
+    if (!after || point.stage == Stage::embed) continue;
+    const auto chosen = observer.selection(point).rows;
+    if (chosen.empty()) return;
+    for (const auto row : chosen) needed[static_cast<std::size_t>(row)] = true;
   }
-  std::vector<HookPoint> matches;
-  for (std::size_t i = 0; i < points.size(); ++i)
-    if (chosen[i]) matches.push_back(points[i]);
-  return matches;
+  for (std::int64_t row = 0; row < rows; ++row)
+    if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);
+  if (static_cast<std::int64_t>(last_rows_.size()) == rows) last_rows_.clear();
 }
 
 }  // namespace qkscope

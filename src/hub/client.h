@@ -7,15 +7,12 @@
 #include <string>
 #include <utility>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "hub/http.h"
 #include "hub/settings.h"
+#include "io/json_fwd.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
-
-using Json = nlohmann::json;
 
 struct Repository : RepositoryName {
   std::string kind_name() const { return kind == RepositoryKind::model ? "model" : "dataset"; }

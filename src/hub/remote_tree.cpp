@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/hub_id.h"
+#include "checkpoint/hub_cache.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/progress.h"
+#include "qkscope/log.h"
 
 namespace qkscope {
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/mapped_file.h"
@@ -73,6 +74,10 @@ Json parse_json(std::string_view text, const std::string& where, RepeatedKeys re
 Json load_json(const std::string& path) {
   const MappedFile file(path);
   return parse_json(file.text(), path);
+}
+
+void check_json(std::string_view text, const std::string& where) {
+  at_edge([&] { parse_json(text, where); });
 }
 
 }  // namespace qkscope

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/edge.h"
 #include "core/error.h"
+#include "qkscope/text.h"
 
 namespace qkscope {
 
@@ -52,6 +54,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+std::string read_text_file(const std::string& path) {
+  return at_edge([&] { return std::string(MappedFile(path).text()); });
 }
 
 }  // namespace qkscope

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {
@@ -32,6 +33,10 @@ ConfigReader::ConfigReader(const Json& object, std::string where)
 bool ConfigReader::has(const std::string& key) const {
   const auto entry = object_->find(key);
   return entry != object_->end() && !entry->is_null();
+}
+
+bool ConfigReader::mentions(const std::string& key) const {
+  return object_->contains(key);
 }
 
 const Json& ConfigReader::at(const std::string& key) const {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 
 namespace qkscope {
 
@@ -17,8 +17,8 @@ class ConfigReader {
   ConfigReader(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }
-  bool has(const std::string& key) const;  // present and not null
-  bool mentions(const std::string& key) const { return object_->contains(key); }  // null counts
+  bool has(const std::string& key) const;       // present and not null
+  bool mentions(const std::string& key) const;  // null counts
   const Json& at(const std::string& key) const;
   ConfigReader section(const std::string& key) const;  // an object inside this one
 

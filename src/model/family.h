@@ -1,4 +1,5 @@
-// A model family: one file in families/ and one line in the list in family.cpp.
+// Model families: one file in families/ defines each read_FAMILY below, and one line in the list in
+// family.cpp names it. family.cpp also holds what the families share.
 #pragma once
 
 #include <span>

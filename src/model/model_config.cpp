@@ -4,8 +4,10 @@
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/checkpoint.h"
+#include "core/edge.h"
 #include "core/error.h"
-#include "core/log.h"
+#include "io/json.h"
 #include "model/family.h"
 
 namespace qkscope {
@@ -39,7 +41,7 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Only FP8 with one scale per tensor can be undone without code from elsewhere.
+// Of the quantized formats only FP8 with one scale per tensor is supported.
 bool read_quantization(const ConfigReader& config) {
   if (!config.has("quantization_config")) return false;
   const auto quantization = config.section("quantization_config");
@@ -68,7 +70,7 @@ void check_sizes(const ModelConfig& model, const ConfigReader& config) {
 
 }  // namespace
 
-ModelConfig read_model_config(const Json& json, const std::string& where) {
+ModelConfig parse_model_config(const Json& json, const std::string& where) {
   const ConfigReader top(json, where);
   if (!top.has("model_type"))
     bad_input("{}: 'model_type' is missing, so the family is not known", where);
@@ -88,6 +90,13 @@ ModelConfig read_model_config(const Json& json, const std::string& where) {
       text.word("dtype", text.word("torch_dtype", top.word("dtype", top.word("torch_dtype", ""))));
   check_sizes(model, text);
   return model;
+}
+
+ModelConfig read_model_config(const std::string& folder, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return parse_model_config(load_config(folder), folder + "/config.json");
+  });
 }
 
 }  // namespace qkscope

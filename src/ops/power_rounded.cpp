@@ -1,6 +1,7 @@
+// The correctly rounded power function, for builds without SLEEF.
 #include <cmath>
 
-#include "ops/power.h"
+#include "ops/rope_frequencies.h"
 
 namespace qkscope {
 

@@ -1,6 +1,7 @@
+// SLEEF's power function, as PyTorch uses it.
 #include <sleef.h>
 
-#include "ops/power.h"
+#include "ops/rope_frequencies.h"
 
 namespace qkscope {
 

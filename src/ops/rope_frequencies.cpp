@@ -1,10 +1,11 @@
+#include "ops/rope_frequencies.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "core/edge.h"
 #include "core/error.h"
-#include "ops/power.h"
-#include "qkscope/model.h"
 
 namespace qkscope {
 namespace {
@@ -117,9 +118,7 @@ RopeFrequencies longrope(const RopeConfig& rope, std::int64_t length) {
   return {inverse, static_cast<float>(attention)};
 }
 
-}  // namespace
-
-RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+RopeFrequencies frequencies_of(const RopeConfig& rope, std::int64_t length) {
   switch (rope.type) {
     case RopeType::standard:
       return {plain(rope.theta, rope.dim), 1.0f};
@@ -135,6 +134,12 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
       return longrope(rope, length);
   }
   assertion_failed("known rope type", __FILE__, __LINE__);
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  return at_edge([&] { return frequencies_of(rope, length); });
 }
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// Several sequences run together one after another in the rows of the same tensors.
+// Which rows of a batch are queries: all of them, or some ascending ones.
 #pragma once
 
 #include <algorithm>
@@ -6,14 +6,11 @@
 #include <span>
 #include <utility>
 
+#include "qkscope/forward.h"
+
 namespace qkscope {
 
-struct Sequence {
-  std::int64_t begin = 0;   // first row
-  std::int64_t length = 0;  // rows; row begin + p holds position p
-};
-
-// Queries may be some of the rows only, ascending; an empty list means all rows.
+// The row of a query. `queries` are rows, ascending; an empty list means all rows.
 inline std::int64_t row_of_query(std::int64_t query, std::span<const std::int64_t> queries) {
   return queries.empty() ? query : queries[static_cast<std::size_t>(query)];
 }

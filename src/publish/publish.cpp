@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/hub_id.h"
+#include "checkpoint/hub_cache.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"

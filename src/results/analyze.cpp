@@ -13,7 +13,7 @@
 #include "captures/metadata_keys.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
 

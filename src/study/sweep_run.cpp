@@ -14,7 +14,7 @@
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/progress.h"
+#include "qkscope/log.h"
 #include "core/text.h"
 #include "qkscope/hub.h"
 #include "results/write_results.h"

@@ -1,11 +1,8 @@
 #include "texts/card_configs.h"
 
-#include <span>
-
 #include <yaml-cpp/yaml.h>
 
 #include "core/log.h"
-#include "core/text.h"
 
 namespace qkscope {
 namespace {
@@ -56,16 +53,6 @@ CardConfig read_config(const YAML::Node& node) {
   return config;
 }
 
-bool parts_match(std::span<const std::string> pattern, std::span<const std::string> path) {
-  if (pattern.empty()) return path.empty();
-  if (pattern.front() != "**")
-    return !path.empty() && glob_match(pattern.front(), path.front()) &&
-           parts_match(pattern.subspan(1), path.subspan(1));
-  for (std::size_t skipped = 0; skipped <= path.size(); ++skipped)
-    if (parts_match(pattern.subspan(1), path.subspan(skipped))) return true;
-  return false;
-}
-
 }  // namespace
 
 std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where) {
@@ -85,13 +72,6 @@ std::vector<CardConfig> read_card_configs(std::string_view card, const std::stri
     return {};
   }
   return configs;
-}
-
-bool path_matches(std::string_view pattern, std::string_view path) {
-  if (pattern.starts_with("./")) pattern.remove_prefix(2);
-  const auto pattern_parts = split(pattern, '/');
-  const auto path_parts = split(path, '/');
-  return parts_match(pattern_parts, path_parts);
 }
 
 }  // namespace qkscope

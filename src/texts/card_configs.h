@@ -1,4 +1,5 @@
-// The part of a dataset's card (README.md) that says which files make up which split.
+// The `configs:` of a dataset card (the README.md of a Hub dataset): which files make up which
+// split.
 #pragma once
 
 #include <map>
@@ -16,10 +17,7 @@ struct CardConfig {
 };
 
 // The entries of `configs:` in the front matter; none where there are none. A front matter that is
-// not YAML is passed by with a warning that names `where`.
+// not YAML is skipped with a warning that names `where`.
 std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where);
-
-// `*` stays within a folder, `**` goes through any number of them.
-bool path_matches(std::string_view pattern, std::string_view path);
 
 }  // namespace qkscope

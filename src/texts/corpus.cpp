@@ -1,10 +1,9 @@
-#include "texts/corpus.h"
-
+#include "core/edge.h"
 #include "core/error.h"
-#include "core/text.h"
 #include "core/utf8.h"
-#include "texts/corpus_files.h"
+#include "qkscope/texts.h"
 #include "texts/record_reader.h"
+#include "texts/split_files.h"
 
 namespace qkscope {
 namespace {
@@ -23,6 +22,15 @@ class FileCorpus : public Corpus {
   }
 
   bool next(Document& document) override {
+    return at_edge([&] { return read_next(document); });
+  }
+
+  const Counts& counts() const override { return counts_; }
+  const std::vector<std::string>& files() const override { return files_; }
+  const std::vector<CorpusColumn>& columns() const override { return columns_; }
+
+ private:
+  bool read_next(Document& document) {
     Record record;
     while (next_record(record)) {
       const std::int64_t row = row_++;
@@ -44,11 +52,6 @@ class FileCorpus : public Corpus {
     return false;
   }
 
-  const Counts& counts() const override { return counts_; }
-  const std::vector<std::string>& files() const override { return files_; }
-  const std::vector<CorpusColumn>& columns() const override { return columns_; }
-
- private:
   void open_next_file() {
     reader_ = open_records(files_[next_file_++],
                            {options_.text_column, options_.id_column, options_.replace_invalid});
@@ -92,22 +95,13 @@ class FileCorpus : public Corpus {
 
 }  // namespace
 
-void missing_column(const std::string& where, const std::string& column,
-                    const std::vector<CorpusColumn>& columns) {
-  std::vector<std::string> names;
-  std::string list;
-  for (const auto& [name, type] : columns) {
-    names.push_back(name);
-    list += (list.empty() ? "" : ", ") + name;
-  }
-  const std::string near = nearest(column, names);
-  bad_input("{}: there is no column '{}'; the columns are: {}{}", where, column,
-            list.empty() ? "none" : list,
-            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
-}
+Corpus::~Corpus() = default;
 
-std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options) {
-  return std::make_unique<FileCorpus>(options);
+std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options, Version headers) {
+  return at_edge([&]() -> std::unique_ptr<Corpus> {
+    check_version(headers);
+    return std::make_unique<FileCorpus>(options);
+  });
 }
 
 }  // namespace qkscope

@@ -1,10 +1,8 @@
-// Comma-separated values with a header line. Fields may be quoted, and then hold commas, line ends
-// and doubled quotes.
+#include "texts/csv_reader.h"
+
 #include <algorithm>
 
 #include "core/error.h"
-#include "texts/mapped_reader.h"
-#include "texts/record_reader.h"
 
 namespace qkscope {
 namespace {
@@ -111,10 +109,6 @@ class CsvReader : public RecordReader {
 RecordReaderPointer read_csv(std::string_view text, const std::string& where,
                              const RecordColumns& columns) {
   return std::make_unique<CsvReader>(text, where, columns);
-}
-
-RecordReaderPointer open_csv(const std::string& path, const RecordColumns& columns) {
-  return std::make_unique<MappedReader>(path, columns, read_csv);
 }
 
 }  // namespace qkscope

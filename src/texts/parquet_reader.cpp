@@ -1,25 +1,26 @@
-// Parquet files through Arrow, only the wanted columns, a small batch of rows at a time.
+#include "texts/parquet_reader.h"
+
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 
 #include "core/error.h"
-#include "texts/record_reader.h"
+#include "io/arrow_error.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::int64_t kBatchRows = 64;  // texts can be megabytes each
 
-// The one place where Arrow's errors become ours.
+// Whatever Arrow complains about, it is the file that is wrong.
 void check(const arrow::Status& status, const std::string& path) {
-  if (!status.ok()) bad_input("{}: cannot read the Parquet file: {}", path, status.message());
+  check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
 }
 
 template <typename T>
 T check(arrow::Result<T> result, const std::string& path) {
-  check(result.status(), path);
-  return std::move(result).ValueUnsafe();
+  return take_arrow(std::move(result), path + ": cannot read the Parquet file",
+                    ErrorKind::bad_input);
 }
 
 bool is_text(const arrow::DataType& type) {

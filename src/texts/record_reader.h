@@ -4,10 +4,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "texts/corpus.h"
+#include "qkscope/texts.h"
 #include "texts/example_key.h"
 
 namespace qkscope {
@@ -33,20 +32,9 @@ class RecordReader {
 
 using RecordReaderPointer = std::unique_ptr<RecordReader>;
 
-// Texts already in memory, which must outlive the reader; `where` names them in messages.
-RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
-                                    const RecordColumns& columns);
-RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
-                                    const RecordColumns& columns);
-RecordReaderPointer read_csv(std::string_view text, const std::string& where,
-                             const RecordColumns& columns);
-
-// Files.
-RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns);
-RecordReaderPointer open_json_lines(const std::string& path, const RecordColumns& columns);
-RecordReaderPointer open_json_array(const std::string& path, const RecordColumns& columns);
-RecordReaderPointer open_csv(const std::string& path, const RecordColumns& columns);
-RecordReaderPointer open_text(const std::string& path, const RecordColumns& columns);
+// By the ending of the file's name: Parquet (parquet_reader.h), JSON (json_reader.h), CSV
+// (csv_reader.h), or a plain text that is one row.
+RecordReaderPointer open_records(const std::string& path, const RecordColumns& columns);
 
 // Says that `where` has no such column, which it has instead, and the nearest of them.
 [[noreturn]] void missing_column(const std::string& where, const std::string& column,

@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
 #include "texts/card_configs.h"
 
 namespace qkscope {
 namespace {
+
+namespace fs = std::filesystem;
 
 using Paths = std::vector<std::string>;
 
@@ -31,7 +38,7 @@ bool belongs_to(std::string_view path, const std::string& split) {
          std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
 }
 
-// "data" and "train" → "data/train/"; "" stays "".
+// "data/" and "train" → "data/train/".
 std::string folder(const std::string& base, const std::string& name) {
   return base + name + "/";
 }
@@ -93,6 +100,24 @@ Paths by_name(const Paths& paths, const std::string& base, const std::string& sp
   return of_one_kind(files, where);
 }
 
+bool parts_match(std::span<const std::string> pattern, std::span<const std::string> path) {
+  if (pattern.empty()) return path.empty();
+  if (pattern.front() != "**")
+    return !path.empty() && glob_match(pattern.front(), path.front()) &&
+           parts_match(pattern.subspan(1), path.subspan(1));
+  for (std::size_t skipped = 0; skipped <= path.size(); ++skipped)
+    if (parts_match(pattern.subspan(1), path.subspan(skipped))) return true;
+  return false;
+}
+
+// `*` stays within a folder, `**` goes through any number of them.
+bool path_matches(std::string_view pattern, std::string_view path) {
+  if (pattern.starts_with("./")) pattern.remove_prefix(2);
+  const auto pattern_parts = split(pattern, '/');
+  const auto path_parts = split(path, '/');
+  return parts_match(pattern_parts, path_parts);
+}
+
 Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
               const std::string& where) {
   const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
@@ -137,6 +162,22 @@ Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const st
             folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
 }
 
+// Every file below the folder, relative to it. Hidden folders are skipped.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; at != end; at.increment(error)) {
+    if (error) system_error("list the folder", folder.string(), error.value());
+    std::error_code ignored;
+    const bool hidden = at->path().filename().string().starts_with('.');
+    if (at->is_directory(ignored) && hidden) at.disable_recursion_pending();
+    if (at->is_regular_file(ignored))
+      files.push_back(at->path().lexically_relative(folder).string());
+  }
+  if (error) system_error("list the folder", folder.string(), error.value());
+  return files;
+}
+
 }  // namespace
 
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
@@ -151,6 +192,20 @@ std::vector<std::string> choose_split_files(const std::vector<std::string>& path
   for (const auto& config : configs) names.push_back(config.name);
   bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
             fmt::join(names, ", "));
+}
+
+std::vector<std::string> find_corpus_files(const CorpusOptions& options) {
+  const fs::path path = options.path;
+  if (!path_exists(options.path))
+    bad_input("{}: no such file or folder (a dataset of the Hub must be downloaded first)",
+              options.path);
+  if (!is_folder(options.path)) return {options.path};
+  const auto card = (path / "README.md").string();
+  auto files = choose_split_files(files_below(path),
+                                  path_exists(card) ? std::string(MappedFile(card).text()) : "",
+                                  options, options.path);
+  for (auto& file : files) file = (path / file).string();
+  return files;
 }
 
 }  // namespace qkscope

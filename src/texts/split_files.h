@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "texts/corpus.h"
+#include "qkscope/texts.h"
 
 namespace qkscope {
 
@@ -20,5 +20,9 @@ inline constexpr std::array<std::string_view, 6> kDataEndings = {".parquet", ".j
 std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
                                             const std::string& card, const CorpusOptions& options,
                                             const std::string& where);
+
+// The files of the dataset at options.path, in the order they are read: the file itself, or those
+// of a folder that make up the split.
+std::vector<std::string> find_corpus_files(const CorpusOptions& options);
 
 }  // namespace qkscope

@@ -16,8 +16,8 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// Starts as a borrowed piece of the document and becomes an own copy when something changes it.
-// Alignment costs time and memory, so it is kept only when asked for.
+// Starts as a borrowed piece of the document and becomes a copy of its own when something changes
+// it. Alignment costs time and memory, so it is kept only when asked for.
 class AlignedText {
  public:
   AlignedText() = default;

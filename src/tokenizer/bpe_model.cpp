@@ -48,8 +48,8 @@ void BpeModel::note_initials() {
     fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
     all_fallbacks = all_fallbacks && fallback_[at] >= 0;
   }
-  // Unknown characters wait for their like, and a prefix tells the first character from the rest:
-  // either way a part of a word is not like a word.
+  // Neighbouring unknown characters may be fused, and a prefix marks every character but the first:
+  // either way the ids of a part depend on the rest of its word.
   divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
 }
 

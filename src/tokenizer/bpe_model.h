@@ -4,32 +4,17 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
-#include "tokenizer/merge_table.h"
+#include "tokenizer/bpe_file.h"
 #include "tokenizer/merging.h"
 #include "tokenizer/vocabulary.h"
 #include "tokenizer/word_cache.h"
 
 namespace qkscope {
-
-// The model as the file gives it.
-struct BpeFile {
-  Vocabulary vocabulary;
-  struct Pair {
-    std::int32_t left, right, into;
-  };
-  std::vector<Pair> merges;
-  std::optional<std::string> unknown;  // unk_token
-  std::string continuing_prefix;       // continuing_subword_prefix
-  bool fuse_unknown = false;           // fuse_unk
-  bool byte_fallback = false;
-  bool ignore_merges = false;
-};
 
 class BpeModel {
  public:

@@ -19,7 +19,7 @@ inline std::uint32_t size_in_byte_alphabet(unsigned char byte) {
 // Each byte as its character, in UTF-8.
 std::string to_byte_alphabet(std::string_view bytes);
 
-// The way back; false when some character is outside the alphabet.
+// The inverse; false when some character is outside the alphabet.
 bool from_byte_alphabet(std::string_view text, std::string& bytes);
 
 }  // namespace qkscope

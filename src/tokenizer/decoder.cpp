@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "io/json.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_spec.h"
 

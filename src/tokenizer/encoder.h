@@ -66,7 +66,7 @@ class Encoder {
   bool is_space_cut(std::string_view document, std::size_t at) const;
 
   Parts parts_;
-  bool keeps_alignment_ = false;  // even when nobody asks for sources
+  bool keeps_alignment_ = false;  // also when sources are not asked for
   CutSpace cut_space_ = CutSpace::uncertain;
   bool cut_by_model_ = false;  // the model must say whether it joins across the cut
   bool cut_after_ideograph_ = false;

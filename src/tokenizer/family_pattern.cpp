@@ -1,10 +1,8 @@
-// The splitting expressions of the model families, matched by hand. Each function below is one
-// alternative of the expression and gives the end of its match, or its start when it has none; the
-// first alternative that matches wins, as in a backtracking engine.
+#include "tokenizer/family_pattern.h"
+
 #include <array>
 
 #include "core/utf8.h"
-#include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
 
 namespace qkscope {
@@ -45,6 +43,8 @@ struct Tekken : Llama3 {
   static constexpr unsigned kDigits = 1;
 };
 
+// Each function below is one alternative of the expression and gives the end of its match, or its
+// start when it has none; the first alternative that matches wins, as in a backtracking engine.
 template <typename Family>
 class Scanner {
  public:

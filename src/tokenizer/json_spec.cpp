@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "io/json.h"
 
 namespace qkscope {
 
@@ -20,6 +21,10 @@ void JsonSpec::allow(std::initializer_list<std::string_view> keys) const {
       wrong(fmt::format("has the key \"{}\", which qkscope does not know", key));
     }
   }
+}
+
+bool JsonSpec::has(const std::string& key) const {
+  return json_.contains(key);
 }
 
 const Json& JsonSpec::value(const std::string& key) const {

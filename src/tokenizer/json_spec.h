@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "tokenizer/pattern.h"
 
 namespace qkscope {
@@ -29,7 +29,7 @@ class JsonSpec {
   std::int64_t integer(const std::string& key) const;
   const Json& list(const std::string& key) const;
   const Json& value(const std::string& key) const;
-  bool has(const std::string& key) const { return json_.contains(key); }
+  bool has(const std::string& key) const;
   // The "pattern": {"String": ...} or {"Regex": ...}. `literal` receives the string of the former.
   PatternPointer pattern(std::string* literal = nullptr) const;
 

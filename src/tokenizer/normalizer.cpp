@@ -3,21 +3,21 @@
 #include <vector>
 
 #include "core/utf8.h"
+#include "io/json.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/unicode_forms.h"
 
 namespace qkscope {
 namespace {
 
 class FormNormalizer : public Normalizer {
  public:
-  explicit FormNormalizer(UnicodeForm form) : form_(form) {}
-  void apply(AlignedText& text, SectionEnds) const override { normalize(text, form_); }
+  explicit FormNormalizer(unicode::Form form) : form_(form) {}
+  void apply(AlignedText& text, SectionEnds) const override { unicode::normalize(text, form_); }
   bool allows_cut_after_ideograph() const override { return true; }
 
  private:
-  UnicodeForm form_;
+  unicode::Form form_;
 };
 
 class Lowercase : public Normalizer {
@@ -89,8 +89,8 @@ class Replace : public Normalizer {
     rewrite.finish();
   }
 
-  // Certain only where it is plain: a space becomes the usual mark, or what is replaced and what
-  // comes in its place has nothing to do with either.
+  // Known in the simple cases only: a space becomes U+2581, or one character that is neither of
+  // them is replaced by others that are neither.
   CutSpace cut_space() const override {
     constexpr char32_t kMark = 0x2581;
     if (literal_ == " ") {
@@ -177,13 +177,13 @@ NormalizerPointer make_normalizer(const Json& json, const std::string& where) {
   if (json.is_null()) return nullptr;
   const JsonSpec spec(json, "normalizer", where);
   const std::string& type = spec.type();
-  const auto form = [&](UnicodeForm f) {
+  const auto form = [&](unicode::Form f) {
     return checked(spec, {}, [&] { return std::make_unique<FormNormalizer>(f); });
   };
-  if (type == "NFC") return form(UnicodeForm::nfc);
-  if (type == "NFD") return form(UnicodeForm::nfd);
-  if (type == "NFKC") return form(UnicodeForm::nfkc);
-  if (type == "NFKD") return form(UnicodeForm::nfkd);
+  if (type == "NFC") return form(unicode::Form::nfc);
+  if (type == "NFD") return form(unicode::Form::nfd);
+  if (type == "NFKC") return form(unicode::Form::nfkc);
+  if (type == "NFKD") return form(unicode::Form::nfkd);
   if (type == "Lowercase") return checked(spec, {}, [] { return std::make_unique<Lowercase>(); });
   if (type == "Strip") {
     return checked(spec, {"strip_left", "strip_right"}, [&] {

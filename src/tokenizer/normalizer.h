@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "tokenizer/aligned_text.h"
 
 namespace qkscope {
@@ -16,9 +16,9 @@ struct SectionEnds {
   bool ends = true;
 };
 
-// What comes of a section that is cut before a U+0020 after a character that is not white space:
-// the normalized pieces may put together be the normalized section, the second beginning with the
-// space still (as_space) or with U+2581 in its place (as_mark). Or that is not certain.
+// What happens where a section is cut before a U+0020 that follows a character that is not white
+// space. as_space and as_mark: the normalized pieces together are the normalized section, and the
+// second begins with the space, or with U+2581 in its place. uncertain: neither is known.
 enum class CutSpace { as_space, as_mark, uncertain };
 
 class Normalizer {

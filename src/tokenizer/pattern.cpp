@@ -1,6 +1,8 @@
 #include "tokenizer/pattern.h"
 
 #include "core/utf8.h"
+#include "tokenizer/family_pattern.h"
+#include "tokenizer/pcre2_pattern.h"
 #include "tokenizer/unicode.h"
 
 namespace qkscope {

@@ -40,10 +40,4 @@ PatternPointer make_words_pattern();
 // expression in messages.
 PatternPointer make_regex_pattern(const std::string& expression, const std::string& where);
 
-// Null when the expression is none of the known families'.
-PatternPointer make_family_pattern(std::string_view expression);
-PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where);
-
-extern const char* const kGpt2Expression;
-
 }  // namespace qkscope

@@ -1,6 +1,6 @@
 // Stands in for pcre2_pattern.cpp in a build without PCRE2.
 #include "core/error.h"
-#include "tokenizer/pattern.h"
+#include "tokenizer/pcre2_pattern.h"
 
 namespace qkscope {
 

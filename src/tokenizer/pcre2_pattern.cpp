@@ -1,6 +1,5 @@
-// Any other expression runs on PCRE2, compiled to machine code where it can be, under limits that
-// turn an expression that would run for ever into an error. PCRE2 has its own edition of Unicode
-// and its own idea of \w: the commonest classes are mended to be those of the tables.
+#include "tokenizer/pcre2_pattern.h"
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <algorithm>
 
@@ -8,9 +7,11 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "tokenizer/pattern.h"
 #include "tokenizer/unicode.h"
 
+// Expressions are compiled to machine code where they can be, and run under limits that turn one
+// that would run for ever into an error. PCRE2 has its own edition of Unicode and its own idea of
+// \w: the commonest classes are changed to be those of the tables in unicode/.
 namespace qkscope {
 namespace {
 
@@ -78,7 +79,7 @@ Owned<pcre2_code> compile(const std::string& expression, const std::string& show
 }
 
 // The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
-std::string mended(const std::string& basis, std::uint16_t flag) {
+std::string extended(const std::string& basis, std::uint16_t flag) {
   const auto code = compile("[" + basis + "]", basis, "qkscope");
   const Workspace& work = Workspace::of_this_thread();
   std::string inside = basis;
@@ -97,17 +98,17 @@ std::string mended(const std::string& basis, std::uint16_t flag) {
   return inside;
 }
 
-struct MendedClass {
+struct ExtendedClass {
   std::string_view positive, negative;  // as an expression writes them
   std::string inside;
 };
 
-const std::vector<MendedClass>& mended_classes() {
-  static const std::vector<MendedClass> classes = {
-      {"\\w", "\\W", mended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
-      {"\\s", "\\S", mended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
-      {"\\p{L}", "\\P{L}", mended("\\p{L}", unicode::kLetter)},
-      {"\\p{N}", "\\P{N}", mended("\\p{N}", unicode::kNumber)},
+const std::vector<ExtendedClass>& extended_classes() {
+  static const std::vector<ExtendedClass> classes = {
+      {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+      {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+      {"\\p{L}", "\\P{L}", extended("\\p{L}", unicode::kLetter)},
+      {"\\p{N}", "\\P{N}", extended("\\p{N}", unicode::kNumber)},
   };
   return classes;
 }
@@ -120,7 +121,7 @@ std::string spelled_out(std::string_view expression) {
     const std::string_view rest = expression.substr(at);
     std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
     std::string put(rest.substr(0, used));
-    for (const MendedClass& known : mended_classes()) {
+    for (const ExtendedClass& known : extended_classes()) {
       if (rest.starts_with(known.positive)) {
         put = in_class ? known.inside : "[" + known.inside + "]";
         used = known.positive.size();

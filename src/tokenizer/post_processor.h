@@ -5,17 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope {
-
-// Where a token came from: characters [begin, end) of the document.
-struct TokenOffset {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  bool operator==(const TokenOffset&) const = default;
-};
 
 class JsonSpec;
 

@@ -5,7 +5,9 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "io/json.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/family_pattern.h"
 #include "tokenizer/json_spec.h"
 #include "tokenizer/split_stage.h"
 #include "tokenizer/unicode.h"

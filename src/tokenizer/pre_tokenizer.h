@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json.h"
+#include "io/json_fwd.h"
 #include "tokenizer/aligned_text.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pattern.h"

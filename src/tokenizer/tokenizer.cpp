@@ -1,14 +1,16 @@
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
 
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/encoder.h"
+#include "tokenizer/post_processor.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace qkscope {
@@ -125,9 +127,11 @@ struct Tokenizer::State {
     return tokens;
   }
 
+  Encoding encode(std::string_view text, const EncodeOptions& options);
   Encoder::Tokens encode_all(std::string_view text, bool sources);
   Encoder::Tokens encode_first(std::string_view text, std::size_t wanted, bool sources);
   Encoder::Tokens encode_last(std::string_view text, std::size_t wanted, bool sources);
+  std::string token_string(std::int32_t id) const;
 
   Encoder encoder;
   PostProcessor post_processor;
@@ -136,6 +140,34 @@ struct Tokenizer::State {
   std::mutex mutex;
   std::vector<std::unique_ptr<Encoder::Workspace>> idle;
 };
+
+Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const EncodeOptions& options) {
+  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
+    bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
+  }
+  const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
+  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added)) {
+    bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
+              options.max_length, added);
+  }
+  Encoding encoding;
+  Encoder::Tokens tokens;
+  if (options.max_length == 0) {
+    tokens = encode_all(text, options.offsets);
+  } else {
+    const auto wanted = static_cast<std::size_t>(options.max_length - added);
+    tokens = truncates_left ? encode_last(text, wanted, options.offsets)
+                            : encode_first(text, wanted, options.offsets);
+    encoding.truncated = tokens.ids.size() > wanted;
+    cut(tokens, wanted, truncates_left);
+  }
+  PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
+  if (options.offsets) out.offsets = to_characters(text, tokens.sources);
+  post_processor.apply(out, options.add_special_tokens);
+  encoding.ids = std::move(out.ids);
+  if (options.offsets) encoding.offsets = std::move(out.offsets);
+  return encoding;
+}
 
 Encoder::Tokens Tokenizer::State::encode_all(std::string_view text, bool sources) {
   std::vector<std::size_t> cuts = {0};
@@ -187,63 +219,57 @@ Encoder::Tokens Tokenizer::State::encode_last(std::string_view text, std::size_t
   return tokens;
 }
 
-Tokenizer::Tokenizer(TokenizerFile file) : state_(std::make_unique<State>(std::move(file))) {}
+std::string Tokenizer::State::token_string(std::int32_t id) const {
+  if (const auto added = encoder.added_tokens().token(id)) return std::string(*added);
+  return std::string(encoder.vocabulary().token(id).value_or(""));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-Tokenizer Tokenizer::load(const std::string& folder_or_file) {
-  return Tokenizer(read_tokenizer_file(folder_or_file));
+Tokenizer Tokenizer::load(const std::string& folder_or_file, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return Tokenizer(std::make_unique<State>(read_tokenizer_file(folder_or_file)));
+  });
+}
+
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return Tokenizer(std::make_unique<State>(parse_tokenizer(json, name)));
+  });
 }
 
 Tokenizer::Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
-    bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
-  }
-  const std::int64_t added = options.add_special_tokens ? state_->post_processor.added() : 0;
-  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added)) {
-    bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
-              options.max_length, added);
-  }
-  Encoding encoding;
-  Encoder::Tokens tokens;
-  if (options.max_length == 0) {
-    tokens = state_->encode_all(text, options.offsets);
-  } else {
-    const auto wanted = static_cast<std::size_t>(options.max_length - added);
-    tokens = state_->truncates_left ? state_->encode_last(text, wanted, options.offsets)
-                                    : state_->encode_first(text, wanted, options.offsets);
-    encoding.truncated = tokens.ids.size() > wanted;
-    cut(tokens, wanted, state_->truncates_left);
-  }
-  PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
-  if (options.offsets) out.offsets = to_characters(text, tokens.sources);
-  state_->post_processor.apply(out, options.add_special_tokens);
-  encoding.ids = std::move(out.ids);
-  if (options.offsets) encoding.offsets = std::move(out.offsets);
-  return encoding;
+  return at_edge([&] { return state_->encode(text, options); });
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
-  std::vector<std::string> tokens;
-  for (const std::int32_t id : ids) {
-    std::string token = token_string(id);
-    if (token.empty()) continue;
-    if (skip_special && state_->encoder.added_tokens().is_special(token)) continue;
-    tokens.push_back(std::move(token));
-  }
-  return state_->decoder.decode(std::move(tokens));
+  return at_edge([&] {
+    std::vector<std::string> tokens;
+    for (const std::int32_t id : ids) {
+      std::string token = state_->token_string(id);
+      if (token.empty()) continue;
+      if (skip_special && state_->encoder.added_tokens().is_special(token)) continue;
+      tokens.push_back(std::move(token));
+    }
+    return state_->decoder.decode(std::move(tokens));
+  });
 }
 
 std::string Tokenizer::token_string(std::int32_t id) const {
-  if (const auto added = state_->encoder.added_tokens().token(id)) return std::string(*added);
-  return std::string(state_->encoder.vocabulary().token(id).value_or(""));
+  return at_edge([&] { return state_->token_string(id); });
 }
 
 std::int64_t Tokenizer::vocab_size() const {
-  const auto& vocabulary = state_->encoder.vocabulary();
-  return static_cast<std::int64_t>(vocabulary.size() +
-                                   state_->encoder.added_tokens().count_outside(vocabulary));
+  return at_edge([&] {
+    const auto& vocabulary = state_->encoder.vocabulary();
+    return static_cast<std::int64_t>(vocabulary.size() +
+                                     state_->encoder.added_tokens().count_outside(vocabulary));
+  });
 }
 
 }  // namespace qkscope

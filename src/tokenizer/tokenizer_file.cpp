@@ -5,9 +5,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/utf8.h"
+#include "io/folder.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "tokenizer/json_cursor.h"
-#include "tokenizer/model_file.h"
 
 namespace qkscope {
 namespace {
@@ -51,7 +52,7 @@ bool truncates_left(const Json& truncation, const std::string& where) {
 
 void read_part(JsonCursor& cursor, const std::string& key, TokenizerFile& file) {
   if (key == "model") {
-    file.model = read_model(cursor, file.path);
+    file.model = read_bpe_file(cursor, file.path);
     return;
   }
   Json value = parse_json(cursor.skip(), fmt::format("{}: {}", file.path, key));
@@ -105,7 +106,7 @@ void read_config_tokens(const Json& config, const std::string& path, TokenizerFi
 }
 
 void read_config(const std::string& path, TokenizerFile& file) {
-  if (!fs::exists(path)) return;
+  if (!path_exists(path)) return;
   const Json config = load_json(path);
   if (!config.is_object()) bad_input("{}: expected a JSON object", path);
   file.add_bos = config_flag(config, "add_bos_token");
@@ -122,9 +123,9 @@ void read_config(const std::string& path, TokenizerFile& file) {
 }
 
 std::string find_file(const std::string& given) {
-  if (!fs::is_directory(given)) return given;
+  if (!is_folder(given)) return given;
   const std::string path = (fs::path(given) / "tokenizer.json").string();
-  if (!fs::exists(path)) {
+  if (!path_exists(path)) {
     bad_input(
         "{}: there is no tokenizer.json in this folder; other kinds of tokenizer files are not "
         "read",

@@ -7,7 +7,7 @@
 
 #include "io/json.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe_model.h"
+#include "tokenizer/bpe_file.h"
 
 namespace qkscope {
 

@@ -1,8 +1,11 @@
-// Character properties as the Hugging Face library sees them (tools/make_unicode_tables.py).
+// Character properties, lower case and normalization forms as the Hugging Face library sees them.
+// The tables in unicode/ are written by tools/make_unicode_tables.py.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+
+#include "tokenizer/aligned_text.h"
 
 namespace qkscope::unicode {
 
@@ -27,27 +30,12 @@ inline bool has(char32_t code, std::uint16_t flags) {
   return (properties()[code] & flags) != 0;
 }
 
-// Order among combining marks; 0 for a character that starts a new group.
-std::uint8_t combining_rank(char32_t code);
-
-// Full decomposition without Hangul syllables; empty where the character stays.
-std::u32string_view canonical_decomposition(char32_t code);
-std::u32string_view compatible_decomposition(char32_t code);
-
-// The composed character, 0 when the two do not compose. Hangul included.
-char32_t compose(char32_t first, char32_t second);
-
-// Whether some character before this one could compose with it.
-bool composes_backwards(char32_t code);
-
-// Normalization forms, as bits.
-enum Form : std::uint8_t { kNfc = 1, kNfd = 2, kNfkc = 4, kNfkd = 8 };
-
-// For every code point the forms in which it is not settled: it changes, it is a combining mark, or
-// it may compose with what stands before it. A text of settled characters is its own normal form.
-const std::uint8_t* unsettled_forms();
-
 // Lower case; empty where the character stays.
 std::u32string_view lowercase(char32_t code);
+
+// The normalization forms of Unicode; each value is a bit of its own.
+enum class Form : std::uint8_t { nfc = 1, nfd = 2, nfkc = 4, nfkd = 8 };
+
+void normalize(AlignedText& text, Form form);
 
 }  // namespace qkscope::unicode

@@ -9,6 +9,7 @@
 #include "device/memory_plan.h"
 #include "error_message.h"
 #include "model/loaded_checkpoint.h"
+#include "model/model_config.h"
 
 namespace qkscope {
 namespace {
@@ -25,7 +26,7 @@ class MemoryPlanning : public testing::Test {
     auto json = load_json(tiny_checkpoint() + "/config.json");
     json["hidden_size"] = 2048;
     json["intermediate_size"] = 8192;
-    model_ = read_model_config(json, "config.json");
+    model_ = parse_model_config(json, "config.json");
     weights_ = device_weight_bytes(model_, DType::bf16);
   }
 

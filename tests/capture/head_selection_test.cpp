@@ -6,6 +6,7 @@
 #include "capture_fixture.h"
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "model/model_config.h"
 #include "numerics/python_random.h"
 
 namespace qkscope {
@@ -94,7 +95,7 @@ class PublishedModel : public testing::TestWithParam<Published> {};
 TEST_P(PublishedModel, GivesThePublishedNumberOfHeads) {
   const auto folder = std::string(QKSCOPE_SOURCE_DIR "/../shared/checkpoints/") + GetParam().folder;
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
-  const auto model = read_model_config(load_config(folder), folder);
+  const auto model = parse_model_config(load_config(folder), folder);
   HeadFilter filter;
   filter.sampling = HeadSampling{.count = 300, .seed = 0};
   filter.full_attention_only = true;

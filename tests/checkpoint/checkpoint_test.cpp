@@ -6,9 +6,10 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/safetensors_bytes.h"
-#include "checkpoint/safetensors_writer.h"
 #include "error_message.h"
+#include "io/json.h"
 #include "io/output_file.h"
+#include "qkscope/model.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -70,7 +71,7 @@ TEST_F(CheckpointTest, OneFile) {
   EXPECT_EQ(checkpoint.bytes(), 8u);
   EXPECT_EQ(value(checkpoint, "a"), 1);
   EXPECT_EQ(value(checkpoint, "b"), 2);
-  EXPECT_EQ(checkpoint.info("a").dtype, DType::f32);
+  EXPECT_EQ(checkpoint.info("a").stored_dtype, "F32");
   EXPECT_EQ(checkpoint.info("a").shape, std::vector<std::int64_t>{1});
   EXPECT_EQ(checkpoint.info("a").file, "model.safetensors");
   EXPECT_FALSE(checkpoint.has("native"));
@@ -106,6 +107,7 @@ TEST_F(CheckpointTest, AliasesInTheMetadata) {
   EXPECT_EQ(value(checkpoint, "tied"), 2);
   EXPECT_EQ(checkpoint.tensor("tied").bytes(), checkpoint.tensor("b").bytes());
   EXPECT_EQ(checkpoint.info("tied").file, "m-2.safetensors");
+  EXPECT_EQ(checkpoint.info("tied").name, "tied");
   EXPECT_EQ(value(checkpoint, "a"), 1);  // a tensor is not hidden by an alias
   EXPECT_EQ(checkpoint.bytes(), 8u);
 }

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/convert.h"
 #include "io/folder.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

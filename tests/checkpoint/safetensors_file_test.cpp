@@ -7,10 +7,10 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_bytes.h"
-#include "checkpoint/safetensors_writer.h"
 #include "error_message.h"
 #include "io/output_file.h"
 #include "python.h"
+#include "qkscope/model.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 #include "python.h"
@@ -26,7 +27,7 @@ TEST(TinyCheckpoint, IsACheckpoint) {
   EXPECT_EQ(checkpoint.names().size(), 5u * 9 + 2);
   EXPECT_EQ(checkpoint.info("model.layers.4.self_attn.k_proj.weight").shape,
             (std::vector<std::int64_t>{32, 64}));
-  EXPECT_EQ(checkpoint.info("model.norm.weight").dtype, DType::bf16);
+  EXPECT_EQ(checkpoint.info("model.norm.weight").stored_dtype, "BF16");
   EXPECT_EQ(load_json(out + "/tokenizer.json")["model"]["vocab"].size(), 256u);
 }
 

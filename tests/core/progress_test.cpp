@@ -1,4 +1,4 @@
-#include "core/progress.h"
+#include "qkscope/log.h"
 
 #include <cstdio>
 #include <string>

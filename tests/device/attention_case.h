@@ -1,4 +1,4 @@
-// What the tests of the attention kernels feed them: fused q, k, v rows of packed documents, and
+// What the tests of the attention kernels feed them: fused q, k, v rows of packed sequences, and
 // the keys each chosen query sees.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace qkscope {
 
-// Queries of packed documents, causal, and with `window` > 0 only the last `window` keys.
+// Queries of packed sequences, causal, and with `window` > 0 only the last `window` keys.
 struct Mask {
   std::string name;
-  std::vector<std::int32_t> documents;  // lengths
+  std::vector<std::int32_t> sequences;  // lengths
   std::int32_t window = 0;
   std::int32_t every = 1;  // query rows taken: every so many, from the first
-  bool sequences = true;   // whether the kernel hears where documents begin
+  bool begins = true;      // whether the kernel hears where sequences begin
   std::int64_t gap = 8;    // elements between the rows of q, k, v and of z
 };
 
@@ -30,7 +30,7 @@ struct Ranges {
 inline Ranges ranges_of(const Mask& mask) {
   Ranges ranges;
   std::int32_t begin = 0;
-  for (const auto length : mask.documents) {
+  for (const auto length : mask.sequences) {
     for (auto row = begin; row < begin + length; ++row) {
       if (row % mask.every != 0) continue;
       ranges.rows.push_back(row);

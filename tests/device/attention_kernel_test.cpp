@@ -14,15 +14,15 @@ namespace {
 const std::vector<std::int32_t> kOne = {495}, kPacked = {1, 2, 63, 64, 65, 300};
 constexpr std::int64_t kRows = 495;
 const std::vector<Mask> kMasks = {
-    {.name = "causal", .documents = kOne, .gap = 0},
-    {.name = "causal, tiles counted by the block", .documents = kOne, .sequences = false},
-    {.name = "window of 20", .documents = kOne, .window = 20},
-    {.name = "window of 150", .documents = kOne, .window = 150, .sequences = false, .gap = 0},
-    {.name = "packed", .documents = kPacked},
-    {.name = "packed, rows at odd addresses", .documents = kPacked, .sequences = false, .gap = 3},
-    {.name = "packed, window of 70", .documents = kPacked, .window = 70, .gap = 3},
-    {.name = "packed, every 7th query", .documents = kPacked, .every = 7, .gap = 0},
-    {.name = "few queries, window of 20", .documents = kOne, .window = 20, .every = 97},
+    {.name = "causal", .sequences = kOne, .gap = 0},
+    {.name = "causal, tiles counted by the block", .sequences = kOne, .begins = false},
+    {.name = "window of 20", .sequences = kOne, .window = 20},
+    {.name = "window of 150", .sequences = kOne, .window = 150, .begins = false, .gap = 0},
+    {.name = "packed", .sequences = kPacked},
+    {.name = "packed, rows at odd addresses", .sequences = kPacked, .begins = false, .gap = 3},
+    {.name = "packed, window of 70", .sequences = kPacked, .window = 70, .gap = 3},
+    {.name = "packed, every 7th query", .sequences = kPacked, .every = 7, .gap = 0},
+    {.name = "few queries, window of 20", .sequences = kOne, .window = 20, .every = 97},
 };
 
 // The kernel's z of the queries, its rows `gap` elements apart, as bytes; what was not written is
@@ -51,7 +51,7 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
                    .z_stride = z_stride,
                    .first_key = first.get<std::int32_t>(),
                    .last_key = last.get<std::int32_t>(),
-                   .sequence_begin = mask.sequences ? sequence.get<std::int32_t>() : nullptr,
+                   .sequence_begin = mask.begins ? sequence.get<std::int32_t>() : nullptr,
                    .queries = queries,
                    .n_heads = heads.n_heads,
                    .n_kv_heads = heads.n_kv_heads,
@@ -99,7 +99,7 @@ double error_share(const FusedRows& rows, const Ranges& ranges, std::size_t quer
   return worst;
 }
 
-class AttentionKernel : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
+class AttentionKernel : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {
   const auto [dtype, d_head] = GetParam();
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionKernel,
                                           testing::Values(8, 12, 16, 24, 64, 80, 96, 128, 256)),
                          parameter_name);
 
-// The rows of z, as bytes, of the document that begins at row `begin`.
+// The rows of z, as bytes, of the sequence that begins at row `begin`.
 std::vector<std::byte> part_of(const std::vector<std::byte>& z, const Ranges& ranges,
                                std::int32_t begin) {
   const auto row_bytes = z.size() / ranges.rows.size();
@@ -155,10 +155,10 @@ std::vector<std::byte> part_of(const std::vector<std::byte>& z, const Ranges& ra
 }
 
 class AttentionKernelBits
-    : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
+    : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
-// The second document of 150 rows repeats the first; other documents stand before and between.
-TEST_P(AttentionKernelBits, AreTheSameWhereverTheDocumentLies) {
+// The second sequence of 150 rows repeats the first; other sequences stand before and between.
+TEST_P(AttentionKernelBits, AreTheSameWhereverTheSequenceLies) {
   const auto [dtype, d_head] = GetParam();
   const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head};
   FusedRows rows(351, heads, 0, dtype);
@@ -168,12 +168,12 @@ TEST_P(AttentionKernelBits, AreTheSameWhereverTheDocumentLies) {
   require(cudaMemcpy(rows.device.get(), repeated.get(), rows.values.size() * dtype_size(dtype),
                      cudaMemcpyDeviceToDevice));
   for (const std::int32_t window : {0, 40}) {
-    const Mask mask{.name = "", .documents = {7, 150, 1, 43, 150}, .window = window, .gap = 0};
+    const Mask mask{.name = "", .sequences = {7, 150, 1, 43, 150}, .window = window, .gap = 0};
     const auto ranges = ranges_of(mask);
     const auto z = kernel_z(rows, ranges, mask);
     EXPECT_EQ(part_of(z, ranges, 7), part_of(z, ranges, 201));
     EXPECT_EQ(z, kernel_z(rows, ranges, mask)) << "a second run";
-    // And alone among the queries: every 50th row holds 50, 100 and 150 of the first document.
+    // And alone among the queries: every 50th row holds 50, 100 and 150 of the first sequence.
     auto few = mask;
     few.every = 50;
     const auto few_ranges = ranges_of(few);
@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionKernelBits,
                          parameter_name);
 
 // Rows whose elements lie more than 2^31 from the first: only those are ever touched.
-class AttentionKernelOffsets : public CardTest<> {};
+class AttentionKernelOffsets : public GpuTest<> {};
 
 TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   constexpr std::int64_t kStride = 6144, kBegin = 350000, kUsed = 100;
@@ -208,8 +208,8 @@ TEST_F(AttentionKernelOffsets, PassTwoToThe31) {
   require(cudaMemcpy2D(far.get<std::byte>() + kBegin * kStride * 2, kStride * 2, rows.device.get(),
                        static_cast<std::size_t>(rows.stride * 2),
                        static_cast<std::size_t>(rows.stride * 2), kUsed, cudaMemcpyDeviceToDevice));
-  auto ranges = ranges_of({.name = "", .documents = {kUsed}});
-  const auto near = kernel_z(rows, ranges, {.name = "", .documents = {kUsed}, .gap = 0});
+  auto ranges = ranges_of({.name = "", .sequences = {kUsed}});
+  const auto near = kernel_z(rows, ranges, {.name = "", .sequences = {kUsed}, .gap = 0});
   for (auto* keys : {&ranges.first, &ranges.last, &ranges.sequence})
     for (auto& key : *keys) key += static_cast<std::int32_t>(kBegin);
   const DeviceBuffer first(ranges.first), last(ranges.last), sequence(ranges.sequence);

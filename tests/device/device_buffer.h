@@ -10,13 +10,13 @@
 #include <gtest/gtest.h>
 
 #include "core/convert.h"
-#include "device/device.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 
-// A test that is skipped, with the reason, where there is no NVIDIA card.
+// A test that is skipped, with the reason, where there is no NVIDIA GPU.
 template <typename Base = testing::Test>
-class CardTest : public Base {
+class GpuTest : public Base {
  protected:
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();

@@ -75,7 +75,7 @@ void expect_plain(const FusedRows& rows, const Ranges& ranges, std::int64_t keys
   EXPECT_LE(worst_weight, kTolerance);
 }
 
-class ScoreRows : public CardTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
+class ScoreRows : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 TEST_P(ScoreRows, MatchThePlainSoftmax) {
   const auto [dtype, d_head] = GetParam();
@@ -85,7 +85,7 @@ TEST_P(ScoreRows, MatchThePlainSoftmax) {
     const FusedRows rows(495, heads, 3, dtype);
     for (const std::int32_t window : {0, 20}) {
       const Mask mask{
-          .name = "", .documents = {1, 2, 63, 64, 65, 300}, .window = window, .every = 13};
+          .name = "", .sequences = {1, 2, 63, 64, 65, 300}, .window = window, .every = 13};
       expect_plain(rows, ranges_of(mask), 300);
     }
   }
@@ -95,9 +95,9 @@ INSTANTIATE_TEST_SUITE_P(Types, ScoreRows,
                          testing::Combine(testing::Values(DType::bf16, DType::f16, DType::f32),
                                           testing::Values(8, 12, 64, 80, 128, 256)));
 
-class ScoreRowsOfLongDocuments : public CardTest<> {};
+class ScoreRowsOfLongSequences : public GpuTest<> {};
 
-TEST_F(ScoreRowsOfLongDocuments, MatchThePlainSoftmax) {
+TEST_F(ScoreRowsOfLongSequences, MatchThePlainSoftmax) {
   constexpr std::int32_t kKeys = 140000;
   const FusedRows rows(kKeys + 5, {.n_heads = 2, .n_kv_heads = 1, .d_head = 16}, 0, DType::bf16);
   const Ranges ranges{.rows = {kKeys + 4, 70005},

@@ -1,28 +1,28 @@
-// The CUDA backend against golden data, against the CPU, and against itself. Needs an NVIDIA card.
+// The CUDA backend against golden data, against the CPU, and against itself. Needs an NVIDIA GPU.
 #include <cstring>
 #include <random>
 
 #include "core/error.h"
-#include "device/device.h"
 #include "golden_case.h"
 #include "io/json.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 namespace {
 
-constexpr Device kCard{Device::Kind::cuda, 0};
+constexpr Device kGpu{Device::Kind::cuda, 0};
 
 const char* const kFamilies[] = {"llama_gqa",    "llama_bias",  "mistral_window_long",
                                  "ministral3",   "qwen2",       "qwen3",
                                  "smollm3_list", "mllama_text", "gemma3_text",
                                  "glm4",         "rope_yarn",   "mistral3_fp8"};
 
-#define NEEDS_A_CARD() \
+#define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
 
-std::unique_ptr<Backend> on_card(const LoadedCheckpoint& model, DType dtype,
-                                 std::int64_t memory = 0) {
-  return make_backend(model, {.device = kCard, .dtype = dtype, .device_memory = memory});
+std::unique_ptr<Backend> on_gpu(const LoadedCheckpoint& model, DType dtype,
+                                std::int64_t memory = 0) {
+  return make_backend(model, {.device = kGpu, .dtype = dtype, .device_memory = memory});
 }
 
 LoadedCheckpoint load(const std::string& name) {
@@ -73,10 +73,10 @@ class CudaGolden : public testing::TestWithParam<Case> {};
 
 // Sums of the same float32 products in another order; the project's bound for a GPU.
 TEST_P(CudaGolden, Float32AgreesWithTransformers) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load_case(GetParam());
   const GoldenRun golden(GetParam());
-  const auto recorder = golden.run(*on_card(model, DType::f32));
+  const auto recorder = golden.run(*on_gpu(model, DType::f32));
   double worst = 0.0;
   golden.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
     EXPECT_LT(difference.maximal, 1e-3) << name;
@@ -119,7 +119,7 @@ Bf16Errors bf16_errors(const Case& golden) {
   const auto& bounds = transformers_bf16_errors()[folder_name(golden)];
   const auto model = load_case(golden);
   const GoldenRun answers(golden);
-  const auto recorder = answers.run(*on_card(model, DType::bf16));
+  const auto recorder = answers.run(*on_gpu(model, DType::bf16));
   Bf16Errors errors;
   answers.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
     if (!bounds.contains(name)) return;
@@ -134,7 +134,7 @@ Bf16Errors bf16_errors(const Case& golden) {
 class CudaBfloat16 : public testing::TestWithParam<Case> {};
 
 TEST_P(CudaBfloat16, IsAsCloseAsTransformersIs) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto [ours, theirs] = bf16_errors(GetParam());
   EXPECT_LE(ours, 1.25 * theirs);
   std::printf("bfloat16 %s: error %.3e, transformers' own %.3e (sum over tensors)\n",
@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaBfloat16, testing::ValuesIn(bf16_cases()),
 
 // Over all cases chance evens out.
 TEST(CudaBfloat16Together, IsNoFurtherOffThanTransformersIs) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   Bf16Errors sum;
   for (const auto& golden : bf16_cases()) {
     const auto errors = bf16_errors(golden);
@@ -159,17 +159,17 @@ TEST(CudaBfloat16Together, IsNoFurtherOffThanTransformersIs) {
 class CudaProperty : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudaProperty, TheSameRunGivesTheSameBits) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
   const auto batch = random_batch(model, {300, 1, 37});
   for (const auto dtype : {DType::bf16, DType::f16, DType::f32})
-    expect_same_bits(run(*on_card(model, dtype), batch), run(*on_card(model, dtype), batch));
+    expect_same_bits(run(*on_gpu(model, dtype), batch), run(*on_gpu(model, dtype), batch));
 }
 
-TEST_P(CudaProperty, PackedDocumentsAgreeWithEachAlone) {
-  NEEDS_A_CARD();
+TEST_P(CudaProperty, PackedSequencesAgreeWithEachAlone) {
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
-  const auto backend = on_card(model, DType::f32);
+  const auto backend = on_gpu(model, DType::f32);
   const std::vector<std::int64_t> lengths = {37, 1, 300, 16, 129, 2};
   const auto packed = run(*backend, random_batch(model, lengths));
   std::int64_t begin = 0;
@@ -184,13 +184,13 @@ TEST_P(CudaProperty, PackedDocumentsAgreeWithEachAlone) {
   }
 }
 
-TEST_P(CudaProperty, LookingChangesNoBitOfTheLogits) {
-  NEEDS_A_CARD();
+TEST_P(CudaProperty, ShowingChangesNoBitOfTheLogits) {
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
   const auto batch = random_batch(model, {150});
   const auto only_logits = [](const std::string& name) { return name == "logits"; };
   for (const auto dtype : {DType::bf16, DType::f16, DType::f32}) {
-    const auto backend = on_card(model, dtype);
+    const auto backend = on_gpu(model, dtype);
     const auto watched = run(*backend, batch, [](const std::string&) { return true; });
     const auto alone = run(*backend, batch, only_logits);
     const auto bits = [](const Recorder& recorder) { return recorder.seen.at("logits").view(); };
@@ -200,9 +200,9 @@ TEST_P(CudaProperty, LookingChangesNoBitOfTheLogits) {
 }
 
 TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
-  const auto backend = on_card(model, DType::f32);
+  const auto backend = on_gpu(model, DType::f32);
   const auto batch = random_batch(model, {300, 1, 37});
   const auto whole = run(*backend, batch);
   for (const auto point : hook_points(model.config)) {
@@ -219,25 +219,25 @@ TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
 }
 
 TEST_P(CudaProperty, StreamedWeightsGiveTheSameBits) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
   const auto batch = random_batch(model, {64, 9});
-  const auto resident = run(*on_card(model, DType::bf16), batch);
+  const auto resident = run(*on_gpu(model, DType::bf16), batch);
   const auto streaming =
-      make_backend(model, {.device = kCard, .dtype = DType::bf16, .stream_weights = true});
+      make_backend(model, {.device = kGpu, .dtype = DType::bf16, .stream_weights = true});
   expect_same_bits(run(*streaming, batch), resident);
   expect_same_bits(run(*streaming, batch), resident);  // and once more, from the first layer again
 }
 
 TEST_P(CudaProperty, ScoresAreThoseOfTheCpu) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
   const auto batch = random_batch(model, {70, 33});
   const auto wanted = [](const std::string& name) { return !no_squares(name); };
-  const auto card = run(*on_card(model, DType::f32), batch, wanted);
+  const auto gpu = run(*on_gpu(model, DType::f32), batch, wanted);
   const auto cpu = run(*make_backend(model), batch, wanted);
-  ASSERT_EQ(card.order, cpu.order);
-  for (const auto& name : card.order) EXPECT_LT(relative_difference(card, cpu, name), 1e-4) << name;
+  ASSERT_EQ(gpu.order, cpu.order);
+  for (const auto& name : gpu.order) EXPECT_LT(relative_difference(gpu, cpu, name), 1e-4) << name;
 }
 
 // Writes back what it read, at every point.
@@ -248,11 +248,11 @@ class Untouched : public Recorder {
   void edit(HookPoint point, TensorView activation) override { see(point, activation); }
 };
 
-// The same with tensors that stay on the card; one point can be zeroed there.
-class UntouchedOnCard : public Untouched {
+// The same with copies that stay on the GPU; one point can be zeroed there.
+class UntouchedOnGpu : public Untouched {
  public:
-  bool holds() const override { return true; }
-  bool hold(HookPoint point, const ActivationCopy& activation) override {
+  bool keeps_on_device() const override { return true; }
+  bool keep(HookPoint point, const ActivationCopy& activation) override {
     Tensor copy(activation.view.shape());
     copy_values(copy, activation.view);
     see(point, copy);
@@ -275,24 +275,24 @@ void expect_seen(const Recorder& seen, const Recorder& plain) {
 }
 
 TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
-  const auto backend = on_card(model, DType::bf16);
+  const auto backend = on_gpu(model, DType::bf16);
   const auto batch = random_batch(model, {65});
   const auto plain = run(*backend, batch);
   Untouched untouched;
   forward(*backend, batch, untouched);
   expect_seen(untouched, plain);
-  UntouchedOnCard held;
-  forward(*backend, batch, held);
-  expect_seen(held, plain);
+  UntouchedOnGpu kept;
+  forward(*backend, batch, kept);
+  expect_seen(kept, plain);
 }
 
-TEST_P(CudaProperty, AnUpdateThatIsZeroedOnTheCardLeavesTheResidual) {
-  NEEDS_A_CARD();
+TEST_P(CudaProperty, AnUpdateThatIsZeroedOnTheGpuLeavesTheResidual) {
+  NEEDS_A_GPU();
   const auto model = load(GetParam());
-  const auto backend = on_card(model, DType::bf16);
-  UntouchedOnCard zeroing;
+  const auto backend = on_gpu(model, DType::bf16);
+  UntouchedOnGpu zeroing;
   zeroing.zeroed = "blocks.0.hook_mlp_out";
   forward(*backend, random_batch(model, {65}), zeroing);
   const auto& before = zeroing.seen.at("blocks.0.hook_resid_mid");
@@ -305,9 +305,9 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(Cuda, ABatchThatDoesNotFitIsRefusedWithNumbers) {
-  NEEDS_A_CARD();
+  NEEDS_A_GPU();
   const auto model = load("llama_gqa");
-  const auto backend = on_card(model, DType::bf16, std::int64_t{512} << 20);
+  const auto backend = on_gpu(model, DType::bf16, std::int64_t{512} << 20);
   Batch batch;
   batch.add(std::vector<std::int32_t>(2'000'000, 1));
   Recorder recorder([](const std::string& name) { return name == "logits"; });

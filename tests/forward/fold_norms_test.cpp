@@ -1,10 +1,9 @@
-#include "model/fold_norms.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include "forward/forward.h"
+#include "model/loaded_checkpoint.h"
 #include "recorder.h"
 
 namespace qkscope {

@@ -15,6 +15,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "forward/forward.h"
+#include "io/json.h"
+#include "model/model_config.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -61,7 +63,7 @@ inline std::vector<Case> golden_cases() {
 inline LoadedCheckpoint load_case(const Case& golden) {
   LoadedCheckpoint model{Checkpoint::open(golden.folder), {}, {}};
   const auto path = golden.folder + "/" + golden.config;
-  model.config = read_model_config(load_json(path), path);
+  model.config = parse_model_config(load_json(path), path);
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
 }

@@ -213,6 +213,28 @@ TEST(Forward, BadTokensAreNamed) {
   EXPECT_NE(complaint({}).find("no tokens"), std::string::npos);
 }
 
+TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
+  const auto model = load("llama_gqa");
+  const auto& config = model.config;
+  Batch batch;
+  batch.add(random_ids(20, config.vocab_size, 8));
+  const std::vector<HookPoint> points = {{Stage::rot_q, 1}, {Stage::pattern, 1}, {Stage::logits}};
+  Collector collector(points, {3, 19});
+  forward(model, batch, collector);
+  ASSERT_EQ(collector.kept().size(), 3u);
+  for (std::size_t i = 0; i < points.size(); ++i) EXPECT_EQ(collector.kept()[i].point, points[i]);
+  EXPECT_EQ(collector.kept()[0].activation.shape(), Shape({2, config.n_heads, config.d_head}));
+  EXPECT_EQ(collector.kept()[1].activation.shape(), Shape({config.n_heads, 2, 20}));
+  EXPECT_EQ(collector.kept()[2].activation.shape(), Shape({2, config.vocab_size}));
+}
+
+TEST(Collector, ScoresThatCannotBeHeldAreRefused) {
+  const auto model = load("llama_gqa").config;
+  const std::vector<HookPoint> points = {{Stage::attn_scores, 0}};
+  check_score_size(model, points, 100, 1'000, "--positions");
+  EXPECT_THROW(check_score_size(model, points, 1'000'000, 1'000'000, "--positions"), Error);
+}
+
 TEST(Hooks, PatternsMatchAndTyposAreAnswered) {
   const auto model = load("smollm3_list").config;
   const std::vector<std::string> all_q = {"blocks.*.attn.hook_rot_q", "logits"};

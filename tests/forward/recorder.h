@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "forward/hooks.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "expect.h"
+#include "texts/csv_reader.h"
+#include "texts/json_reader.h"
 #include "texts/record_reader.h"
 
 namespace {

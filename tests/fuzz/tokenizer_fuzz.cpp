@@ -6,8 +6,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "expect.h"
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/tokenizer_file.h"
+#include "qkscope/tokenizer.h"
 
 namespace {
 
@@ -28,7 +27,7 @@ void check(const qkscope::Tokenizer& tokenizer) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    check(qkscope::Tokenizer(qkscope::parse_tokenizer(text, "fuzz")));
+    check(qkscope::Tokenizer::from_json(text, "fuzz"));
   } catch (const qkscope::Error& error) {
     FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
   }

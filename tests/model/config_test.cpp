@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "io/json.h"
 #include "model/family.h"
 #include "model/model_config.h"
 
@@ -22,7 +23,7 @@ Json with(Json config, const char* changes) {
 
 std::string complaint(const Json& config) {
   try {
-    read_model_config(config, "config.json");
+    parse_model_config(config, "config.json");
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::bad_input);
     return error.what();
@@ -35,7 +36,7 @@ void expect_complaint(const Json& config, const std::string& part) {
 }
 
 TEST(Config, LlamaIsUnderstood) {
-  const auto model = read_model_config(llama(), "config.json");
+  const auto model = parse_model_config(llama(), "config.json");
   EXPECT_EQ(model.family, "llama");
   EXPECT_EQ(model.d_head, 4);
   EXPECT_EQ(model.heads_per_kv_head(), 2);
@@ -76,7 +77,7 @@ TEST(Config, WrongValuesAreNamed) {
 
 TEST(Config, OverridesMergeKeyByKey) {
   const auto config = with(llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})");
-  const auto model = read_model_config(
+  const auto model = parse_model_config(
       with(config, R"({"rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32}})"),
       "config.json");
   EXPECT_EQ(model.ropes[0].type, RopeType::yarn);
@@ -87,10 +88,10 @@ TEST(Config, OverridesMergeKeyByKey) {
 TEST(Config, SmolLm3NopeLayers) {
   const auto smollm3 = with(
       llama(), R"({"model_type": "smollm3", "num_hidden_layers": 8, "tie_word_embeddings": null})");
-  const auto every_fourth = read_model_config(smollm3, "config.json");
+  const auto every_fourth = parse_model_config(smollm3, "config.json");
   EXPECT_TRUE(every_fourth.tied);
   for (std::int64_t i = 0; i < 8; ++i) EXPECT_EQ(every_fourth.rope(i) == nullptr, i % 4 == 3) << i;
-  const auto listed = read_model_config(
+  const auto listed = parse_model_config(
       with(smollm3, R"({"no_rope_layers": [0, 1, 1, 1, 1, 1, 1, 0]})"), "config.json");
   EXPECT_EQ(listed.rope(0), nullptr);
   EXPECT_NE(listed.rope(3), nullptr);
@@ -101,17 +102,17 @@ TEST(Config, SmolLm3NopeLayers) {
 
 TEST(Config, SlidingWindows) {
   const auto mistral = with(llama(), R"({"model_type": "mistral", "sliding_window": 7})");
-  for (const auto& layer : read_model_config(mistral, "c").layers) EXPECT_EQ(layer.window, 7);
+  for (const auto& layer : parse_model_config(mistral, "c").layers) EXPECT_EQ(layer.window, 7);
   auto no_window = mistral;
   no_window["sliding_window"] = nullptr;
-  for (const auto& layer : read_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 0);
+  for (const auto& layer : parse_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 0);
   no_window.erase("sliding_window");
-  for (const auto& layer : read_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 4096);
+  for (const auto& layer : parse_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 4096);
 
   const auto qwen =
       with(llama(), R"({"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 1})");
-  for (const auto& layer : read_model_config(qwen, "c").layers) EXPECT_EQ(layer.window, 0);
-  const auto sliding = read_model_config(with(qwen, R"({"use_sliding_window": true})"), "c");
+  for (const auto& layer : parse_model_config(qwen, "c").layers) EXPECT_EQ(layer.window, 0);
+  const auto sliding = parse_model_config(with(qwen, R"({"use_sliding_window": true})"), "c");
   EXPECT_EQ(sliding.layers[0].window, 0);
   EXPECT_EQ(sliding.layers[1].window, 9);
   expect_complaint(with(qwen, R"({"layer_types": ["full_attention", "linear_attention"]})"),
@@ -121,7 +122,7 @@ TEST(Config, SlidingWindows) {
 TEST(Config, MllamaCrossLayersAreChecked) {
   const auto mllama =
       with(llama(), R"({"model_type": "mllama_text_model", "cross_attention_layers": [1]})");
-  const auto model = read_model_config(mllama, "c");
+  const auto model = parse_model_config(mllama, "c");
   EXPECT_EQ(model.embedding_rows, 58);
   EXPECT_FALSE(model.layers[0].cross_attention);
   EXPECT_TRUE(model.layers[1].cross_attention);

@@ -7,8 +7,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "io/json.h"
 #include "model/model_config.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
 
 namespace qkscope {
 namespace {
@@ -41,7 +42,7 @@ TEST(Published, EveryConfigurationIsUnderstood) {
   for (const auto& folder : folders()) {
     if (!fs::exists(folder / "config.json")) continue;
     SCOPED_TRACE(folder.filename());
-    const auto model = read_model_config(load_config(folder.string()), "config.json");
+    const auto model = parse_model_config(load_config(folder.string()), "config.json");
     EXPECT_GT(parameter_count(model), 100'000'000);
     EXPECT_FALSE(tensor_table(model).empty());
   }
@@ -54,7 +55,7 @@ TEST(Published, EveryIndexHoldsTheTensorsNeeded) {
   for (const auto& folder : folders()) {
     if (!fs::exists(folder / "model.safetensors.index.json")) continue;
     SCOPED_TRACE(folder.filename());
-    const auto model = read_model_config(load_config(folder.string()), "config.json");
+    const auto model = parse_model_config(load_config(folder.string()), "config.json");
     EXPECT_NO_THROW(
         check_names(model, indexed_tensor_names(folder.string()), folder.filename().string()));
     ++checked;
@@ -75,7 +76,7 @@ TEST(Published, EveryListOfShapesFits) {
     const Json shapes = load_json(list.string());
     std::vector<std::string> names;
     for (const auto& [name, entry] : shapes.items()) names.push_back(name);
-    const auto model = read_model_config(config_of(folder), "config.json");
+    const auto model = parse_model_config(config_of(folder), "config.json");
     const auto prefix = check_names(model, names, folder.filename().string());
     for (const auto& spec : tensor_table(model)) {
       const auto& entry = shapes[prefix.backbone + spec.name];

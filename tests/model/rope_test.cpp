@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "io/json.h"
 #include "model/rope_reader.h"
-#include "ops/power.h"
+#include "ops/rope_frequencies.h"
 
 namespace qkscope {
 namespace {

@@ -1,16 +1,15 @@
 // Binding tensors to the model: what is missing, surplus or misshapen is named.
-#include "model/weights.h"
-
 #include <functional>
 #include <map>
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/safetensors_writer.h"
 #include "core/error.h"
+#include "io/json.h"
 #include "io/output_file.h"
 #include "model/loaded_checkpoint.h"
-#include "model/tensors.h"
+#include "model/tensor_table.h"
+#include "qkscope/model.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -54,7 +53,7 @@ std::string load_with(const Shapes& shapes, const std::string& config = kConfig,
 }
 
 std::string after(const std::function<void(Shapes&)>& change) {
-  auto shapes = shapes_of(read_model_config(Json::parse(kConfig), "config.json"));
+  auto shapes = shapes_of(parse_model_config(Json::parse(kConfig), "config.json"));
   change(shapes);
   return load_with(shapes);
 }
@@ -89,7 +88,7 @@ TEST(Weights, MissingSurplusAndMisshapenTensorsAreNamed) {
 }
 
 TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
-  const auto shapes = shapes_of(read_model_config(Json::parse(kConfig), "config.json"));
+  const auto shapes = shapes_of(parse_model_config(Json::parse(kConfig), "config.json"));
   expect_part(load_with(shapes, kConfig, DType::i32), "is int32");
   expect_part(load_with(shapes, kConfig, DType::f8_e4m3), "no scale");
   for (const auto dtype : {DType::f16, DType::bf16, DType::f64})

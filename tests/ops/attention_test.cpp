@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/attention_rows.h"
+#include "ops/score_rows.h"
 #include "random_tensor.h"
 
 namespace qkscope {
@@ -74,7 +74,7 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
   for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
   Tensor scores({shape.n_heads, static_cast<std::int64_t>(rows.size()), 300});
   Tensor pattern(scores.shape());
-  attention_rows(input, rows, scores, pattern);
+  score_rows(input, rows, scores, pattern);
 
   double worst = 0.0;
   std::vector<double> weights;

@@ -6,9 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/embedding.h"
-#include "ops/gated_activation.h"
-#include "ops/rms_norm.h"
 #include "ops/vector_math.h"
 #include "random_tensor.h"
 

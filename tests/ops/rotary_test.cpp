@@ -25,7 +25,7 @@ TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
     for (const std::int64_t dim : {8, 6}) {
       const auto config = rope(dim);
       const auto before = random_tensor({49, 3, 8}, 1);
-      const auto x = rounded(before, DType::f32);
+      auto x = rounded(before, DType::f32);
       apply_rotary(rotary_table(config, sequences), interleaved, x);
       const auto inverse = rope_frequencies(config, 40).inverse;
       for (std::int64_t row = 0; row < 49; ++row)

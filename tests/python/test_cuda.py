@@ -1,6 +1,6 @@
-"""Models on an NVIDIA card. Runs with pytest and by itself: python3 tests/python/test_cuda.py
+"""Models on an NVIDIA GPU. Runs with pytest and by itself: python3 tests/python/test_cuda.py
 
-Without a card everything is skipped with the reason; without torch what needs torch. DEVICE chooses the card.
+Without a GPU everything is skipped with the reason; without torch what needs torch. DEVICE chooses the GPU.
 """
 
 import os
@@ -27,7 +27,7 @@ FAMILIES = ("llama_gqa", "llama_bias", "mistral_window", "ministral3", "qwen2", 
 DEVICE = os.environ.get("DEVICE", "cuda")
 TYPES = ("float32", "bfloat16", "float16")
 
-# Sums of the same float32 products in another order; the project's bound for a card.
+# Sums of the same float32 products in another order; the project's bound for a GPU.
 TOLERANCE = 1e-3
 
 
@@ -39,7 +39,7 @@ def needs_torch(test):
     return unittest.skipIf(torch is None, "torch is not installed")(test)
 
 
-def on_card(folder=DEMO, **options):
+def on_gpu(folder=DEMO, **options):
     return qkscope.load(folder, device=DEVICE, **options)
 
 
@@ -48,7 +48,7 @@ def some_ids(model, length, seed=0):
 
 
 def host(array):
-    """A NumPy copy of what is on the card."""
+    """A NumPy copy of what is on the GPU."""
     if isinstance(array, np.ndarray):
         return array
     return array.cpu().numpy() if hasattr(array, "cpu") else array.numpy()
@@ -79,19 +79,19 @@ class Load(CardTest):
         golden = ROOT / "tests/golden"
         stored = {"llama_gqa": "bfloat16", "qwen2": "float16", "llama_mha": "float32", "mistral3_fp8": "bfloat16"}
         for name, dtype in stored.items():
-            self.assertEqual(on_card(golden / name).dtype, dtype, name)
-        self.assertEqual(on_card(dtype="float16").dtype, "float16")
-        self.assertTrue(on_card().device.startswith("cuda:"))
+            self.assertEqual(on_gpu(golden / name).dtype, dtype, name)
+        self.assertEqual(on_gpu(dtype="float16").dtype, "float16")
+        self.assertTrue(on_gpu().device.startswith("cuda:"))
         self.assertEqual(qkscope.load(DEMO).device, "cuda:0")
 
     def test_a_card_that_is_not_there(self):
-        with self.assertRaisesRegex(qkscope.Error, "no such card"):
+        with self.assertRaisesRegex(qkscope.Error, "no such GPU"):
             qkscope.load(DEMO, device="cuda:99")
 
     @needs_torch
     def test_torch_may_come_first_or_last(self):
         """Both bring CUDA's libraries; whoever comes first decides which are used."""
-        ours = f"import qkscope; m = qkscope.load({str(DEMO)!r}, device={DEVICE!r}); m._engine.holds = False; m([1, 2])"
+        ours = f"import qkscope; m = qkscope.load({str(DEMO)!r}, device={DEVICE!r}); m._engine.keeps_on_device = False; m([1, 2])"
         theirs = f"import torch; a = torch.ones(64, 64, device={DEVICE!r}); assert float((a @ a)[0, 0]) == 64"
         for script in (f"{ours}\n{theirs}\n{ours}", f"{theirs}\n{ours}"):
             done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -107,84 +107,84 @@ class Values(CardTest):
         for family in FAMILIES:
             with self.subTest(family):
                 folder = ROOT / "tests/golden" / family
-                cpu, card = qkscope.load(folder, device="cpu"), on_card(folder, dtype="float32")
+                cpu, gpu = qkscope.load(folder, device="cpu"), on_gpu(folder, dtype="float32")
                 for ids in (some_ids(cpu, 33), np.stack([some_ids(cpu, 20), some_ids(cpu, 20, 1)])):
                     expected = cpu.run_with_cache(ids)
-                    cache = card.run_with_cache(ids)
+                    cache = gpu.run_with_cache(ids)
                     self.assertEqual(list(cache), list(expected))
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
 
     def test_folded_norms(self):
-        cpu, card = qkscope.load(DEMO, device="cpu", fold_norms=True), on_card(dtype="float32", fold_norms=True)
+        cpu, gpu = qkscope.load(DEMO, device="cpu", fold_norms=True), on_gpu(dtype="float32", fold_norms=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
-        self.assert_close(card.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
-        self.assert_close(card(ids), cpu(ids))
+        self.assert_close(gpu.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
+        self.assert_close(gpu(ids), cpu(ids))
 
     def test_chosen_positions(self):
         for dtype in TYPES:
             with self.subTest(dtype):
-                card = on_card(dtype=dtype)
-                ids = np.stack([some_ids(card, 30), some_ids(card, 30, 1)])
+                gpu = on_gpu(dtype=dtype)
+                ids = np.stack([some_ids(gpu, 30), some_ids(gpu, 30, 1)])
                 names = ["blocks.0.*", "blocks.3.attn.hook_pattern", "hook_embed"]
-                whole = card.run_with_cache(ids, names)
-                for name, array in card.run_with_cache(ids, names, positions=[4, -1, 2]).items():
+                whole = gpu.run_with_cache(ids, names)
+                for name, array in gpu.run_with_cache(ids, names, positions=[4, -1, 2]).items():
                     axis = 2 if name.endswith(("pattern", "scores")) else 1
                     expected = np.take(host(whole[name]), [4, 29, 2], axis)
                     # After the rows are chosen other kernels may run: equal up to the type's rounding.
                     self.assert_close(array, expected, name, 1e-3 if dtype == "float32" else 0.1)
 
     def test_logits_of_chosen_positions(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 30)
-        self.assert_close(card(ids, positions=[2, -1]), host(card(ids))[[2, 29]])
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 30)
+        self.assert_close(gpu(ids, positions=[2, -1]), host(gpu(ids))[[2, 29]])
 
     @needs_torch
     def test_tokens_on_any_device(self):
-        card = on_card()
-        ids = some_ids(card, 12)
-        expected = card(ids)
-        self.assert_same_bits(card(torch.tensor(ids)), expected)
-        self.assert_same_bits(card(torch.tensor(ids, device=DEVICE)), expected)
-        self.assertEqual(card.to_string(torch.tensor(ids, device=DEVICE)), card.to_string(ids))
+        gpu = on_gpu()
+        ids = some_ids(gpu, 12)
+        expected = gpu(ids)
+        self.assert_same_bits(gpu(torch.tensor(ids)), expected)
+        self.assert_same_bits(gpu(torch.tensor(ids, device=DEVICE)), expected)
+        self.assertEqual(gpu.to_string(torch.tensor(ids, device=DEVICE)), gpu.to_string(ids))
 
 
 @needs_torch
 class Tensors(CardTest):
     def test_activations_are_float32_tensors_on_the_card(self):
-        card = on_card(dtype="bfloat16")
-        cache = card.run_with_cache(some_ids(card, 9))
+        gpu = on_gpu(dtype="bfloat16")
+        cache = gpu.run_with_cache(some_ids(gpu, 9))
         for name, array in cache.items():
             if name.endswith(("pattern", "scores")):
                 self.assertIsInstance(array, np.ndarray)
             else:
-                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(card.device)), name)
+                self.assertEqual((array.dtype, array.device), (torch.float32, torch.device(gpu.device)), name)
                 self.assertTrue(array.is_contiguous())
 
     def test_dlpack_shares_the_memory(self):
-        card = on_card()
-        ids = np.array([some_ids(card, 9)], np.int32)
-        array = card._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        gpu = on_gpu()
+        ids = np.array([some_ids(gpu, 9)], np.int32)
+        array = gpu._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         self.assertEqual(array.__dlpack_device__()[0], 2)
-        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, card.cfg.d_model))
+        shown, again = torch.from_dlpack(array), torch.from_dlpack(array.reshape(1, 9, gpu.cfg.d_model))
         self.assertEqual(shown.data_ptr(), again.data_ptr())
         shown.fill_(7)
         self.assertTrue((array.numpy() == 7).all())
         array.assign(np.full(array.shape, 5, np.float32))  # from the host
         self.assertTrue(bool((again == 5).all()))
-        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # from the card
+        array.assign(torch.full(array.shape, 3.0, device=DEVICE))  # from the GPU
         del array
         self.assertTrue(bool((again == 3).all()))
 
     def test_a_hook_edits_the_memory_it_was_given(self):
-        card = on_card(dtype="float32")
+        gpu = on_gpu(dtype="float32")
         places = []
 
         def look(residual):
             places.append(residual.data_ptr())
             residual += 1
 
-        card.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
+        gpu.run_with_hooks([1, 2, 3], [("blocks.0.hook_resid_pre", look), ("blocks.0.hook_resid_pre", look)])
         self.assertEqual(len(set(places)), 1)
 
     def test_cupy_takes_them(self):
@@ -192,13 +192,13 @@ class Tensors(CardTest):
             import cupy
         except ImportError:
             self.skipTest("cupy is not installed")
-        card = on_card(dtype="float32")
-        ids = np.array([some_ids(card, 9)], np.int32)
-        array = card._engine.record(ids, ["hook_embed"], [])["hook_embed"]
+        gpu = on_gpu(dtype="float32")
+        ids = np.array([some_ids(gpu, 9)], np.int32)
+        array = gpu._engine.record(ids, ["hook_embed"], [])["hook_embed"]
         shown = cupy.from_dlpack(array)
         self.assertEqual(shown.data.ptr, torch.from_dlpack(array).data_ptr())
-        edited = card.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
-        self.assert_same_bits(edited, card.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
+        edited = gpu.run_with_hooks(ids[0], [("hook_embed", lambda a: cupy.from_dlpack(a) * 0)])
+        self.assert_same_bits(edited, gpu.run_with_hooks(ids[0], [("hook_embed", lambda a: a * 0)]))
 
 
 @needs_torch
@@ -217,18 +217,18 @@ class Hooks(CardTest):
 
         for family in ("llama_gqa", "gemma3_text", "qwen3", "smollm3_list"):
             for dtype in TYPES:
-                card = on_card(ROOT / "tests/golden" / family, dtype=dtype)
-                for ids in (some_ids(card, 33), np.stack([some_ids(card, 33), some_ids(card, 33, 1)])):
-                    plain = card(ids)
+                gpu = on_gpu(ROOT / "tests/golden" / family, dtype=dtype)
+                for ids in (some_ids(gpu, 33), np.stack([some_ids(gpu, 33), some_ids(gpu, 33, 1)])):
+                    plain = gpu(ids)
                     for function in (lambda a: None, lambda a: a, rewrite, copied, from_host):
                         with self.subTest(f"{family} {dtype} {function.__name__}"):
-                            self.assert_same_bits(card.run_with_hooks(ids, [(everything, function)]), plain)
+                            self.assert_same_bits(gpu.run_with_hooks(ids, [(everything, function)]), plain)
 
     def test_edits_have_the_cpus_effect(self):
-        cpu, card = qkscope.load(DEMO, device="cpu"), on_card(dtype="float32")
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
         ids, other = some_ids(cpu, 40), some_ids(cpu, 40, 1)
         names = ["blocks.4.hook_resid_pre", "blocks.*.attn.hook_pattern"]
-        plain = host(card(ids))
+        plain = host(gpu(ids))
 
         def edits(model):
             cache = model.run_with_cache(other, names)
@@ -255,25 +255,25 @@ class Hooks(CardTest):
                 "hidden": [("blocks.0.attn.hook_attn_scores", hide)],
             }
 
-        for (kind, ours), theirs in zip(edits(card).items(), edits(cpu).values()):
+        for (kind, ours), theirs in zip(edits(gpu).items(), edits(cpu).values()):
             with self.subTest(kind):
                 where = [20] if kind == "hidden" else None
-                logits = card.run_with_hooks(ids, ours, positions=where)
+                logits = gpu.run_with_hooks(ids, ours, positions=where)
                 self.assert_close(logits, cpu.run_with_hooks(ids, theirs, positions=where), kind)
                 self.assertGreater(np.abs(host(logits) - plain).max(), 1e-2, kind)
 
     def test_an_answer_may_lie_anywhere(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 20)
-        zero = torch.zeros(20, card.cfg.d_model)
-        expected = card.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
-        strided = torch.zeros(card.cfg.d_model, 20, device=DEVICE).T
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 20)
+        zero = torch.zeros(20, gpu.cfg.d_model)
+        expected = gpu.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a: a * 0)])
+        strided = torch.zeros(gpu.cfg.d_model, 20, device=DEVICE).T
         for answer in (zero, zero.to(DEVICE), zero.numpy(), strided, zero.clone().requires_grad_()):
-            edited = card.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
+            edited = gpu.run_with_hooks(ids, [("blocks.1.hook_mlp_out", lambda a, answer=answer: answer)])
             self.assert_same_bits(edited, expected)
 
     def test_a_wrong_answer_says_which(self):
-        card = on_card()
+        gpu = on_gpu()
         for function, message in (
             (lambda z: z[:2], r"blocks.2.attn.hook_z.*shape \[2, 8, 16\], expected \[5, 8, 16\]"),
             (lambda z: z.double(), "blocks.2.attn.hook_z.*float64, expected float32"),
@@ -281,37 +281,37 @@ class Hooks(CardTest):
             (lambda z: "z", "expected float32"),
         ):
             with self.assertRaisesRegex(qkscope.Error, message):
-                card.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
+                gpu.run_with_hooks([1, 2, 3, 4, 5], [("blocks.2.attn.hook_z", function)])
 
     def test_an_exception_leaves_the_model_usable(self):
         def broken_hook(activation, hook):
             raise KeyError("mine")
 
-        card = on_card()
-        before = card([1, 2, 3])
+        gpu = on_gpu()
+        before = gpu([1, 2, 3])
         for name in ("hook_embed", "blocks.4.hook_attn_out", "blocks.4.mlp.hook_post", "blocks.0.attn.hook_pattern"):
             try:
-                card.run_with_hooks([1, 2, 3], [(name, broken_hook)])
+                gpu.run_with_hooks([1, 2, 3], [(name, broken_hook)])
                 self.fail("the exception did not arrive")
             except KeyError as error:
                 self.assertIn("broken_hook", "".join(traceback.format_tb(error.__traceback__)))
-            self.assert_same_bits(card([1, 2, 3]), before)
+            self.assert_same_bits(gpu([1, 2, 3]), before)
 
     def test_a_hook_that_runs_its_model_is_told(self):
-        card = on_card()
-        before = card([1, 2])
+        gpu = on_gpu()
+        before = gpu([1, 2])
         with self.assertRaisesRegex(qkscope.Error, "one pass at a time"):
-            card.run_with_hooks([1, 2], [("hook_embed", lambda a: card([1, 2]))])
-        self.assert_same_bits(card([1, 2]), before)
+            gpu.run_with_hooks([1, 2], [("hook_embed", lambda a: gpu([1, 2]))])
+        self.assert_same_bits(gpu([1, 2]), before)
 
     def test_threads_wait_for_each_other(self):
-        card = on_card()
-        ids = [some_ids(card, 200, seed) for seed in range(4)]
-        alone = [card(sequence) for sequence in ids]
+        gpu = on_gpu()
+        ids = [some_ids(gpu, 200, seed) for seed in range(4)]
+        alone = [gpu(sequence) for sequence in ids]
         together = [None] * 4
 
         def work(i):
-            together[i] = card.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
+            together[i] = gpu.run_with_hooks(ids[i], [("blocks.*.hook_resid_pre", lambda a: None)])
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
         for thread in threads:
@@ -325,18 +325,18 @@ class Hooks(CardTest):
 @needs_torch
 class Memory(CardTest):
     def test_a_hundred_calls_do_not_grow(self):
-        card = on_card()
-        ids = some_ids(card, 2000)
+        gpu = on_gpu()
+        ids = some_ids(gpu, 2000)
 
         def run():
-            cache = card.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
-            card.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
+            cache = gpu.run_with_cache(ids, lambda name: not name.endswith(("pattern", "scores")))
+            gpu.run_with_hooks(ids, [("blocks.*.hook_mlp_out", lambda a: a.mul_(1.5)), ("hook_embed", lambda a: a * 2)])
             return sum(array.nbytes for array in cache.values())
 
         def free():
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            return torch.cuda.mem_get_info(card.device)[0]
+            return torch.cuda.mem_get_info(gpu.device)[0]
 
         for _ in range(3):
             size = run()
@@ -344,15 +344,15 @@ class Memory(CardTest):
         for _ in range(100):
             run()
         grown = before - free()
-        print(f"100 caches of {size / 2**20:.0f} MiB: {grown / 2**20:+.1f} MiB on the card")
+        print(f"100 caches of {size / 2**20:.0f} MiB: {grown / 2**20:+.1f} MiB on the GPU")
         self.assertLess(grown, size)  # a leak would be a hundred times that
 
     def test_a_tensor_outlives_its_model(self):
-        card = on_card(dtype="float32")
-        ids = some_ids(card, 10)
-        logits = card(ids)
+        gpu = on_gpu(dtype="float32")
+        ids = some_ids(gpu, 10)
+        logits = gpu(ids)
         expected = host(logits).copy()
-        del card
+        del gpu
         self.assert_same_bits(logits, expected)
 
 

@@ -23,7 +23,7 @@ def same_bits(a, b):
 @pytest.fixture(scope="module")
 def holding():
     model = qkscope.load(DEMO, device="cpu")
-    model._engine.holds = True
+    model._engine.keeps_on_device = True
     return model
 
 

@@ -95,7 +95,7 @@ def test_input_of_other_libraries_is_taken(demo):
         (lambda m: m([]), r"shape \[0\]"),
         (lambda m: m([0.5]), "float64"),
         (lambda m: m.run_with_cache(np.zeros(40000, int), "blocks.0.attn.hook_pattern"), "positions="),
-        (lambda m: qkscope.load(DEMO, device="cuda:99"), "device cuda:99: .*(use cpu|no such card)"),
+        (lambda m: qkscope.load(DEMO, device="cuda:99"), "device cuda:99: .*(use cpu|no such GPU)"),
         (lambda m: qkscope.load(DEMO, device="tpu"), "found 'tpu', expected auto, cpu, cuda or cuda:N"),
         (lambda m: qkscope.load(DEMO, device="cuda:x"), "expected auto, cpu, cuda or cuda:N"),
         (lambda m: qkscope.load(DEMO, dtype="int8"), "expected 'float32'"),

@@ -1,11 +1,10 @@
 // JSON Lines, JSON, CSV and plain text through the one reader.
-#include "texts/corpus.h"
-
 #include <gtest/gtest.h>
 
 #include "core/blake2b.h"
 #include "error_message.h"
 #include "io/output_file.h"
+#include "qkscope/texts.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

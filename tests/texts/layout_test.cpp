@@ -5,8 +5,8 @@
 
 #include "error_message.h"
 #include "io/output_file.h"
+#include "qkscope/texts.h"
 #include "temporary_folder.h"
-#include "texts/corpus.h"
 
 namespace qkscope {
 namespace {

@@ -5,8 +5,8 @@
 #include "error_message.h"
 #include "io/output_file.h"
 #include "python.h"
+#include "qkscope/texts.h"
 #include "temporary_folder.h"
-#include "texts/corpus.h"
 
 namespace qkscope {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 class ParquetTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(run_python("tests/corpus/write_parquet.py", {folder_.path()}), 0);
+    ASSERT_EQ(run_python("tests/texts/write_parquet.py", {folder_.path()}), 0);
   }
   std::vector<Document> read(const std::string& name, const std::string& id_column) {
     CorpusOptions options;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tokenizer/tokenizer.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope {
 

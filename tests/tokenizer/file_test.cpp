@@ -17,7 +17,7 @@ const Json kTiny = Json::parse(R"({"version": "1.0", "added_tokens": [],
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})");
 
 Tokenizer load(const Json& json) {
-  return Tokenizer(parse_tokenizer(json.dump(), "tiny.json"));
+  return Tokenizer::from_json(json.dump(), "tiny.json");
 }
 
 std::vector<std::int32_t> ids(const Json& json, const std::string& text) {
@@ -42,8 +42,7 @@ TEST(TokenizerFile, BothSpellingsOfMergesAndNoType) {
 TEST(TokenizerFile, TheOrderOfKeysDoesNotMatter) {
   const std::string text = R"({"model": {"merges": ["a ##b"], "vocab": {"a": 0, "##b": 1, "ab": 2},
     "continuing_subword_prefix": "##"}, "version": "1.0"})";
-  EXPECT_EQ(Tokenizer(parse_tokenizer(text, "t")).encode("abb").ids,
-            (std::vector<std::int32_t>{2, 1}));
+  EXPECT_EQ(Tokenizer::from_json(text, "t").encode("abb").ids, (std::vector<std::int32_t>{2, 1}));
 }
 
 TEST(TokenizerFile, WhatIsNotKnownIsNamed) {

@@ -1,12 +1,12 @@
 // The families' patterns by hand against the same expressions on PCRE2, and the limits of the
 // latter.
-#include "tokenizer/pattern.h"
-
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "core/utf8.h"
 #include "error_message.h"
+#include "tokenizer/family_pattern.h"
+#include "tokenizer/pcre2_pattern.h"
 #include "tokenizer/sample_text.h"
 
 namespace qkscope {

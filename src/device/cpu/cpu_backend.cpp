@@ -5,12 +5,9 @@
 
 #include "core/error.h"
 #include "device/memory_plan.h"
-#include "ops/attention_rows.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
-#include "ops/gated_activation.h"
 #include "ops/linear.h"
-#include "ops/rms_norm.h"
+#include "ops/score_rows.h"
 
 namespace qkscope {
 namespace {
@@ -124,14 +121,14 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
     gate_ = Tensor({count, config().d_mlp});
     up_ = Tensor({count, config().d_mlp});
   }
-  mlp_rows_shown_ = count;
+  chunk_rows_ = count;
   const auto x = normalized_.view().rows(begin, begin + count);
   linear(x, weights_->gate, tensor(Buffer::gate));
   linear(x, weights_->up, tensor(Buffer::up));
 }
 
 void CpuBackend::gate(std::int64_t count) {
-  QKSCOPE_ASSERT(count == mlp_rows_shown_);
+  QKSCOPE_ASSERT(count == chunk_rows_);
   gated_activation(config().activation, tensor(Buffer::gate), tensor(Buffer::up),
                    tensor(Buffer::gate));
 }
@@ -145,7 +142,7 @@ void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, std::span<cons
                           Addition addition) {
   const auto update = update_.view().rows(begin, begin + count);
   if (!post_norm.empty()) rms_norm(update, post_norm, config().norm_eps, update);
-  if (addition != Addition::held) add_to(residual_.view().rows(begin, begin + count), update);
+  if (addition != Addition::deferred) add_to(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {
@@ -185,16 +182,16 @@ TensorView CpuBackend::tensor(Buffer buffer) {
     case Buffer::update:
       return update_;
     case Buffer::gate:
-      return gate_.view().rows(0, mlp_rows_shown_);
+      return gate_.view().rows(0, chunk_rows_);
     case Buffer::up:
-      return up_.view().rows(0, mlp_rows_shown_);
+      return up_.view().rows(0, chunk_rows_);
     case Buffer::logits:
       break;
   }
   return logits_;
 }
 
-Tensor CpuBackend::chosen_part(ConstTensorView whole, const Selection& selection) const {
+Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selection) const {
   Shape shape = whole.shape();
   shape[0] = static_cast<std::int64_t>(selection.rows.size());
   const bool by_head = !selection.heads.empty();
@@ -218,7 +215,7 @@ void CpuBackend::read(Buffer buffer, const Selection& selection, Show show) {
   if (selection.rows.empty())
     show(tensor(buffer));
   else
-    show(chosen_part(tensor(buffer), selection));
+    show(selected_part(tensor(buffer), selection));
 }
 
 void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& change) {
@@ -226,12 +223,12 @@ void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& chan
 }
 
 ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
-  auto held = std::make_shared<Tensor>();
-  read(buffer, selection, [&](ConstTensorView shown) {
-    *held = Tensor(shown.shape());
-    std::memcpy(held->view().bytes(), shown.bytes(), shown.size_bytes());
+  auto copy = std::make_shared<Tensor>();
+  read(buffer, selection, [&](ConstTensorView values) {
+    *copy = Tensor(values.shape());
+    std::memcpy(copy->view().bytes(), values.bytes(), values.size_bytes());
   });
-  return {held, held->view()};
+  return {copy, copy->view()};
 }
 
 void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
@@ -241,7 +238,7 @@ void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
 }
 
 void CpuBackend::score_rows(const RowScores& out) {
-  attention_rows(attention_input(), out.rows, out.scores, out.pattern);
+  qkscope::score_rows(attention_input(), out.rows, out.scores, out.pattern);
 }
 
 void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {

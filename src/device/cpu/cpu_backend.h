@@ -45,7 +45,7 @@ class CpuBackend : public Backend {
   void add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
                 Addition addition);
   TensorView tensor(Buffer buffer);
-  Tensor chosen_part(ConstTensorView whole, const Selection& selection) const;
+  Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
 
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;
@@ -62,7 +62,7 @@ class CpuBackend : public Backend {
   Tensor gate_;                      // (MLP rows, d_mlp)
   Tensor up_;                        // (MLP rows, d_mlp)
   Tensor logits_;                    // (rows, vocab_size)
-  std::int64_t mlp_rows_shown_ = 0;  // of gate_ and up_, in the chunk at hand
+  std::int64_t chunk_rows_ = 0;      // of gate_ and up_ that the current chunk of the MLP fills
   std::vector<RotaryTable> tables_;  // one per rope of the model, for the rows that run
 };
 

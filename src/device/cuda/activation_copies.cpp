@@ -4,15 +4,15 @@
 #include <cstring>
 
 #include "device/cuda/compare.h"
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/row_kernels.h"
-#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {
 
-// More than this is not held for what is under way: the oldest is waited for first.
-constexpr std::int64_t kMostUnderWay = std::int64_t{512} << 20;
-constexpr std::size_t kMostSights = 16;
+// Copies to the host that may be pending; beyond that the oldest is waited for first.
+constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
+constexpr std::size_t kMostPending = 16;
 constexpr std::int64_t kPiece = std::int64_t{64} << 20;
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
@@ -31,32 +31,32 @@ std::int64_t rows_of_piece(const DeviceView& view) {
 
 }  // namespace
 
-std::unique_ptr<ActivationCopies::Sight> ActivationCopies::idle_sight() {
-  if (idle_.empty()) return std::make_unique<Sight>();
-  auto sight = std::move(idle_.back());
+std::unique_ptr<ActivationCopies::HostCopy> ActivationCopies::idle_copy() {
+  if (idle_.empty()) return std::make_unique<HostCopy>();
+  auto copy = std::move(idle_.back());
   idle_.pop_back();
-  return sight;
+  return copy;
 }
 
-std::int64_t ActivationCopies::bytes_under_way() const {
+std::int64_t ActivationCopies::pending_bytes() const {
   std::int64_t bytes = 0;
-  for (const auto& sight : under_way_) bytes += sight->shape.count() * kFloat;
+  for (const auto& copy : pending_) bytes += copy->shape.count() * kFloat;
   return bytes;
 }
 
 void ActivationCopies::gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
-                                     std::span<const std::int32_t> heads, Numbers& numbers,
+                                     std::span<const std::int32_t> heads, Indices& indices,
                                      float* to) {
   const auto bytes = (rows.size() + heads.size()) * sizeof(std::int32_t);
   auto* on_host = static_cast<std::int32_t*>(
-      numbers.host.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+      indices.host.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
   std::copy(rows.begin(), rows.end(), on_host);
   std::copy(heads.begin(), heads.end(), on_host + rows.size());
   const auto* at = static_cast<const std::int32_t*>(
-      numbers.device.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+      indices.device.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
   if (bytes > 0)
-    check(cudaMemcpyAsync(numbers.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
-          "copy row numbers to the card");
+    check(cudaMemcpyAsync(indices.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
+          "copy row numbers to the GPU");
   gather({.x = view.data,
           .row_stride = view.row_stride,
           .rows = rows.empty() ? nullptr : at,
@@ -69,29 +69,30 @@ void ActivationCopies::gather_chosen(const DeviceView& view, std::span<const std
          compute_);
 }
 
-std::shared_ptr<void> ActivationCopies::copy(const DeviceView& view,
-                                             std::span<const std::int32_t> rows,
-                                             std::span<const std::int32_t> heads, Shape& shape) {
+std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
+                                                       std::span<const std::int32_t> rows,
+                                                       std::span<const std::int32_t> heads,
+                                                       Shape& shape) {
   shape = shape_of(view, rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size()),
                    heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size()));
   auto memory = std::make_shared<DeviceBlock>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
-  gather_chosen(view, rows, heads, numbers_, to);
+  gather_chosen(view, rows, heads, indices_, to);
   check(cudaStreamSynchronize(compute_), "copy an activation");
   return {memory, to};
 }
 
 bool ActivationCopies::put(const float* values, const DeviceView& view) {
-  // Whoever wrote the values did so on a stream of its own.
+  // The values were written on a stream of the observer.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
-  if (holds(values, view)) return false;
+  if (has_values(values, view)) return false;
   put_back(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,
            compute_);
   check(cudaStreamSynchronize(compute_), "take an edited activation");
   return true;
 }
 
-bool ActivationCopies::holds(const float* values, const DeviceView& view) {
+bool ActivationCopies::has_values(const float* values, const DeviceView& view) {
   const auto row = view.heads * view.width;
   const auto step = rows_of_piece(view);
   for (std::int64_t begin = 0; begin < view.rows; begin += step) {
@@ -103,62 +104,62 @@ bool ActivationCopies::holds(const float* values, const DeviceView& view) {
   return true;
 }
 
-void ActivationCopies::look(const DeviceView& view, std::span<const std::int32_t> rows,
-                            std::span<const std::int32_t> heads, Show show) {
+void ActivationCopies::copy_to_host(const DeviceView& view, std::span<const std::int32_t> rows,
+                                    std::span<const std::int32_t> heads, Show show) {
   const auto row_count = rows.empty() ? view.rows : static_cast<std::int64_t>(rows.size());
   const auto head_count = heads.empty() ? view.heads : static_cast<std::int64_t>(heads.size());
   const auto count = row_count * head_count * view.width;
-  if (rows.empty() && heads.empty() && count * kFloat > kMostUnderWay) {
+  if (rows.empty() && heads.empty() && count * kFloat > kMostPendingBytes) {
     show_all();
     show(fetch(view));
     return;
   }
   show_arrived();
-  while (!under_way_.empty() &&
-         (under_way_.size() >= kMostSights || bytes_under_way() + count * kFloat > kMostUnderWay))
+  while (!pending_.empty() &&
+         (pending_.size() >= kMostPending || pending_bytes() + count * kFloat > kMostPendingBytes))
     show_first();
 
-  auto sight = idle_sight();
+  auto copy = idle_copy();
   auto* gathered =
-      static_cast<float*>(sight->gathered.reserve_roomy(count * kFloat, "captured rows"));
-  auto* host = sight->host.reserve_roomy(count * kFloat, "captured rows");
-  gather_chosen(view, rows, heads, sight->numbers, gathered);
-  sight->is_gathered.record(compute_);
-  sight->is_gathered.hold_back(copies_);
+      static_cast<float*>(copy->gathered.reserve_roomy(count * kFloat, "captured rows"));
+  auto* host = copy->host.reserve_roomy(count * kFloat, "captured rows");
+  gather_chosen(view, rows, heads, copy->indices, gathered);
+  copy->is_gathered.record(compute_);
+  copy->is_gathered.hold_back(copies_);
   check(cudaMemcpyAsync(host, gathered, bytes_of(count), cudaMemcpyDeviceToHost, copies_),
         "copy captured rows to the host");
-  sight->arrived.record(copies_);
-  sight->shape = shape_of(view, row_count, head_count);
-  sight->show = std::move(show);
-  under_way_.push_back(std::move(sight));
+  copy->arrived.record(copies_);
+  copy->shape = shape_of(view, row_count, head_count);
+  copy->show = std::move(show);
+  pending_.push_back(std::move(copy));
 }
 
 void ActivationCopies::show_first() {
-  auto sight = std::move(under_way_.front());
-  under_way_.pop_front();
-  sight->arrived.wait();
-  const auto show = std::move(sight->show);
-  const ConstTensorView view(static_cast<const std::byte*>(sight->host.data()), DType::f32,
-                             sight->shape);
+  auto copy = std::move(pending_.front());
+  pending_.pop_front();
+  copy->arrived.wait();
+  const auto show = std::move(copy->show);
+  const ConstTensorView view(static_cast<const std::byte*>(copy->host.data()), DType::f32,
+                             copy->shape);
   show(view);
-  idle_.push_back(std::move(sight));
+  idle_.push_back(std::move(copy));
 }
 
 void ActivationCopies::show_arrived() {
-  while (!under_way_.empty() && under_way_.front()->arrived.done()) show_first();
+  while (!pending_.empty() && pending_.front()->arrived.done()) show_first();
 }
 
 void ActivationCopies::show_all() {
-  while (!under_way_.empty()) show_first();
+  while (!pending_.empty()) show_first();
 }
 
-void ActivationCopies::forget() {
-  for (auto& sight : under_way_) {
-    sight->arrived.wait();
-    sight->show = nullptr;
-    idle_.push_back(std::move(sight));
+void ActivationCopies::drop_all() {
+  for (auto& copy : pending_) {
+    copy->arrived.wait();
+    copy->show = nullptr;
+    idle_.push_back(std::move(copy));
   }
-  under_way_.clear();
+  pending_.clear();
 }
 
 const float* ActivationCopies::gather_piece(const DeviceView& view, std::int64_t begin,
@@ -203,7 +204,7 @@ void ActivationCopies::put(const Tensor& values, const DeviceView& view) {
     const auto count = std::min(step, view.rows - begin);
     std::memcpy(host, values.data<float>() + begin * row, bytes_of(count * row));
     check(cudaMemcpyAsync(piece, host, bytes_of(count * row), cudaMemcpyHostToDevice, compute_),
-          "copy an edited activation to the card");
+          "copy an edited activation to the GPU");
     put_back(piece, static_cast<std::byte*>(view.data) + begin * view.row_stride * element, count,
              row, view.row_stride, view.dtype, compute_);
     check(cudaStreamSynchronize(compute_), "wait for an edited activation");

@@ -1,4 +1,4 @@
-// The activations of a pass on the card, under the names of the layer loop.
+// The activations of a pass on the GPU, under the names of the layer loop.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ class Activations {
   DeviceBlock qkv_;
   DeviceBlock gate_up_;
   DeviceBlock gated_;
-  DeviceBlock update_;  // only where it is looked at or normalised
+  DeviceBlock update_;  // only where it is shown, edited or normalised
   DeviceBlock logits_;
   DeviceBlock kept_residual_;
   DeviceBlock kept_queries_;

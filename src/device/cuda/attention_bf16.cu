@@ -1,5 +1,4 @@
 #include "device/cuda/attention_16bit.cuh"
-#include "device/cuda/attention_variants.h"
 
 namespace qkscope::cuda {
 

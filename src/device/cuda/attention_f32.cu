@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "device/cuda/attention_block.cuh"
-#include "device/cuda/attention_variants.h"
 
 namespace qkscope::cuda {
 namespace {

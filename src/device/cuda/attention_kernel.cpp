@@ -1,7 +1,6 @@
 #include "device/cuda/attention_kernel.h"
 
 #include "core/error.h"
-#include "device/cuda/attention_variants.h"
 
 namespace qkscope::cuda {
 

@@ -1,6 +1,7 @@
 // Softmax attention on the device, for every head size up to 256 and every mask that gives each
-// query one range of keys: causal, sliding window, packed documents, and any of them for a chosen
-// subset of the queries.
+// query one range of keys: causal, sliding window, packed sequences, and any of them for a chosen
+// subset of the queries. attention_kernel.cpp checks and chooses; each element type has a file of
+// its own (attention_bf16.cu, attention_f16.cu, attention_f32.cu), which compile side by side.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct AttentionArguments {
   std::int64_t q_stride = 0, k_stride = 0, v_stride = 0, z_stride = 0;
   const std::int32_t* first_key = nullptr;  // (queries) first row of k that the query sees
   const std::int32_t* last_key = nullptr;   // (queries) last row that it sees, >= first_key
-  // (queries) row of k where the query's document begins, <= first_key; or null. Key tiles are
+  // (queries) row of k where the query's sequence begins, <= first_key; or null. Key tiles are
   // counted from it, see below.
   const std::int32_t* sequence_begin = nullptr;
   std::int64_t queries = 0;
@@ -36,11 +37,16 @@ struct AttentionArguments {
 // v. The queries should ascend: a block of consecutive ones reads every tile that one of them sees.
 //
 // The same arguments give the same bits. The sums of a query run over tiles of keys, so its bits
-// depend on where the tiles begin. With sequence_begin that is the begin of its document: then the
-// bits do not change with the place of the document in the batch, nor with the other queries.
+// depend on where the tiles begin. With sequence_begin that is the begin of its sequence: then the
+// bits do not change with the place of the sequence in the batch, nor with the other queries.
 // Without it tiles are counted from the first key that any query of the block sees. For causal
-// attention that is the same, but for blocks of queries that span two documents; with a sliding
+// attention that is the same, but for blocks of queries that span two sequences; with a sliding
 // window it changes with the subset of queries.
 void attention(const AttentionArguments& arguments, cudaStream_t stream);
+
+// The kernels of it. Arguments are checked, queries > 0.
+void attention_bf16(const AttentionArguments& arguments, cudaStream_t stream);
+void attention_f16(const AttentionArguments& arguments, cudaStream_t stream);
+void attention_f32(const AttentionArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

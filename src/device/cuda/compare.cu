@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "device/cuda/compare.h"
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/device_memory.h"
-#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -13,7 +13,7 @@ __global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, s
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
-    if (a[i] != b[i]) *differs = 1;  // whoever writes, writes the same
+    if (a[i] != b[i]) *differs = 1;  // all that write, write the same
 }
 
 struct Clock {

@@ -1,4 +1,4 @@
-// Small measurements on the card.
+// Comparing and timing on the GPU, to choose between algorithms.
 #pragma once
 
 #include <cstdint>

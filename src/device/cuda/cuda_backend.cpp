@@ -7,7 +7,7 @@
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
 #include "device/cuda/attention_kernel.h"
-#include "device/cuda/budget.h"
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
@@ -15,18 +15,18 @@
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/products.h"
+#include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
-#include "device/cuda/status.h"
-#include "device/cuda/viewed_scores.h"
+#include "device/cuda/score_rows.h"
 #include "device/memory_plan.h"
 
 namespace qkscope {
 namespace cuda {
 namespace {
 
-int use_card(int card) {
-  check(cudaSetDevice(card), "use the card");
-  return card;
+int use_device(int device) {
+  check(cudaSetDevice(device), "use the GPU");
+  return device;
 }
 
 class CudaBackend : public Backend {
@@ -34,20 +34,21 @@ class CudaBackend : public Backend {
   CudaBackend(const LoadedCheckpoint& model, const BackendOptions& options)
       : Backend(model),
         dtype_(options.dtype),
-        card_(use_card(options.device.index)),
+        device_(use_device(options.device.index)),
         budget_(model.config, options),
         products_(dtype_, stream_),
-        attention_(model.config, dtype_, card_, stream_),
-        weights_(model, dtype_, card_, budget_.streams()),
+        attention_(model.config, dtype_, device_, stream_),
+        weights_(model, dtype_, device_, budget_.streams()),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
-        a_(model.config, dtype_) {}
+        a_(model.config, dtype_),
+        updates_(model.config, dtype_, products_, a_, stream_) {}
 
   void begin(const Batch& batch) override {
-    check(cudaSetDevice(card_), "use the card");
-    copies_.forget();
+    use_device(device_);
+    copies_.drop_all();
     pending_ = {};
-    held_.reset();
+    updates_.begin();
     batch_ = &batch;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
@@ -97,7 +98,8 @@ class CudaBackend : public Backend {
                         .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
   }
 
-  // Norm and rotation wait until someone looks or attention needs them: then they are one pass.
+  // Norm and rotation wait until q and k are shown or attention needs them: then they are one
+  // kernel.
   void normalize_heads() override { pending_.norm = true; }
   void rotate() override { pending_.rotation = true; }
 
@@ -111,24 +113,19 @@ class CudaBackend : public Backend {
   }
 
   void project_output(Addition addition) override {
-    add_product({.x = a_.z(),
-                 .x_stride = a_.q_width(),
-                 .weight = layer_->o.weight,
-                 .bias = layer_->o.bias,
-                 .rows = running_rows(),
-                 .in = a_.q_width(),
-                 .out = config().d_model},
-                0, layer_->post_attention_norm, addition);
+    updates_.add_product({.x = a_.z(),
+                          .x_stride = a_.q_width(),
+                          .weight = layer_->o.weight,
+                          .bias = layer_->o.bias,
+                          .rows = running_rows(),
+                          .in = a_.q_width(),
+                          .out = config().d_model},
+                         {.running = running_rows(),
+                          .post_norm = layer_->post_attention_norm,
+                          .addition = addition});
   }
 
-  // An update that nobody changed is added as if nobody had looked.
-  void add_update() override {
-    if (held_ && !held_->changed && held_->straight)
-      add_straight(held_->product, 0);
-    else
-      add_rows(0, running_rows(), nullptr, true);
-    held_.reset();
-  }
+  void add_update() override { updates_.add_deferred(running_rows()); }
 
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
@@ -155,14 +152,17 @@ class CudaBackend : public Backend {
   }
 
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
-    add_product({.x = a_.gated(),
-                 .x_stride = config().d_mlp,
-                 .weight = layer_->down.weight,
-                 .bias = layer_->down.bias,
-                 .rows = count,
-                 .in = config().d_mlp,
-                 .out = config().d_model},
-                begin, layer_->post_mlp_norm, addition);
+    updates_.add_product({.x = a_.gated(),
+                          .x_stride = config().d_mlp,
+                          .weight = layer_->down.weight,
+                          .bias = layer_->down.bias,
+                          .rows = count,
+                          .in = config().d_mlp,
+                          .out = config().d_model},
+                         {.begin = begin,
+                          .running = running_rows(),
+                          .post_norm = layer_->post_mlp_norm,
+                          .addition = addition});
   }
 
   void project_logits() override {
@@ -210,7 +210,7 @@ class CudaBackend : public Backend {
   void read(Buffer buffer, const Selection& selection, Show show) override {
     finish_pending_of(buffer);
     const auto [rows, heads] = numbers_of(selection);
-    copies_.look(view(buffer), rows, heads, std::move(show));
+    copies_.copy_to_host(view(buffer), rows, heads, std::move(show));
   }
 
   void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
@@ -218,48 +218,48 @@ class CudaBackend : public Backend {
     copies_.show_all();
     const auto whole = view(buffer);
     const auto before = copies_.fetch(whole);
-    const Tensor values(before.shape());
+    Tensor values(before.shape());
     std::memcpy(values.view().bytes(), before.view().bytes(), before.view().size_bytes());
     change(values);
     if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
       return;
     copies_.put(values, whole);
-    if (buffer == Buffer::update && held_) held_->changed = true;
+    if (buffer == Buffer::update) updates_.mark_edited();
   }
 
   ActivationCopy copy(Buffer buffer, const Selection& selection) override {
     finish_pending_of(buffer);
     const auto [rows, heads] = numbers_of(selection);
     Shape shape;
-    auto memory = copies_.copy(view(buffer), rows, heads, shape);
-    const TensorView held(static_cast<std::byte*>(memory.get()), DType::f32, shape,
-                          {Device::Kind::cuda, card_});
-    return {std::move(memory), held};
+    auto memory = copies_.copy_on_device(view(buffer), rows, heads, shape);
+    const TensorView copied(static_cast<std::byte*>(memory.get()), DType::f32, shape,
+                            {Device::Kind::cuda, device_});
+    return {std::move(memory), copied};
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
-    if (changed && buffer == Buffer::update && held_) held_->changed = true;
+    if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
 
   void score_rows(const RowScores& out) override {
     finish_pending();
     copies_.show_all();
-    if (!out.edited) return view_scores(out, score_source(), rows_, stream_);
-    edited_.emplace(fetch_attention());
-    edited_->score_rows(out);
+    if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
+    host_attention_.emplace(fetch_attention());
+    host_attention_->score_rows(out);
   }
 
   void pattern_of_edited_scores(const RowScores& edited) override {
-    edited_->pattern_of_edited_scores(edited);
+    host_attention_->pattern_of_edited_scores(edited);
   }
 
   void attend_edited_rows(const RowScores& edited) override {
     const auto z = view(Buffer::z);
-    const auto values = copies_.fetch(z);
-    edited_->attend_edited_rows(edited, values);
+    auto values = copies_.fetch(z);
+    host_attention_->attend_edited_rows(edited, values);
     copies_.put(values, z);
-    edited_.reset();
+    host_attention_.reset();
   }
 
   void finish() override {
@@ -331,44 +331,6 @@ class CudaBackend : public Backend {
               stream_);
   }
 
-  // The residual's rows [begin, begin + rows) get the product on top. Where the update itself is
-  // looked at, it is computed once more for that, so that looking changes nothing.
-  void add_product(Product product, std::int64_t begin, const float* post_norm, Addition addition) {
-    product.y_stride = config().d_model;
-    if (post_norm != nullptr || addition != Addition::at_once) {
-      a_.reserve_update(running_rows());
-      product.y = a_.update(begin);
-      products_.multiply(product);
-    }
-    if (addition == Addition::held) {
-      held_ = Held{.product = product, .straight = post_norm == nullptr};
-      if (post_norm != nullptr) add_rows(begin, product.rows, post_norm, false);
-    } else if (post_norm != nullptr) {
-      add_rows(begin, product.rows, post_norm, true);
-    } else {
-      add_straight(product, begin);
-    }
-  }
-
-  void add_straight(Product product, std::int64_t begin) {
-    product.y = a_.residual(begin);
-    product.accumulate = true;
-    products_.multiply(product);
-  }
-
-  void add_rows(std::int64_t begin, std::int64_t count, const float* post_norm, bool add) {
-    void* update = a_.update(begin);
-    norm({.x = update,
-          .weight = post_norm,
-          .y = post_norm != nullptr ? update : nullptr,
-          .residual = add ? a_.residual(begin) : nullptr,
-          .rows = count,
-          .n = config().d_model,
-          .eps = static_cast<float>(config().norm_eps),
-          .dtype = dtype_},
-         stream_);
-  }
-
   ScoreSource score_source() const {
     return {.q = a_.qkv(),
             .k = a_.k(),
@@ -381,7 +343,7 @@ class CudaBackend : public Backend {
             .dtype = dtype_};
   }
 
-  EditedScores fetch_attention() {
+  HostAttention fetch_attention() {
     return {.q = copies_.fetch(view(Buffer::q)),
             .k = copies_.fetch(view(Buffer::k)),
             .v = copies_.fetch(view(Buffer::v)),
@@ -390,20 +352,14 @@ class CudaBackend : public Backend {
             .window = layer_config_.window};
   }
 
-  // An update that waits for add_update().
-  struct Held {
-    Product product;  // that gave it, of all rows
-    bool straight = false;
-    bool changed = false;
-  };
   struct Pending {
     bool norm = false;
     bool rotation = false;
   };
 
   DType dtype_;
-  int card_;
-  Budget budget_;
+  int device_;
+  DeviceBudget budget_;
   Stream stream_;
   Products products_;
   FusedAttention attention_;
@@ -411,13 +367,13 @@ class CudaBackend : public Backend {
   PassRows rows_;
   ActivationCopies copies_;
   Activations a_;
+  ResidualUpdates updates_;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;
   LayerConfig layer_config_;
   Pending pending_;
-  std::optional<Held> held_;
-  std::optional<EditedScores> edited_;
+  std::optional<HostAttention> host_attention_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The forward pass on an NVIDIA card.
+// The forward pass on an NVIDIA GPU. Without nvcc none/cuda_backend.cpp stands in for this.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,5 @@ namespace qkscope {
 
 std::unique_ptr<Backend> make_cuda_backend(const LoadedCheckpoint& model,
                                            const BackendOptions& options);
-
-// copy_values() where at least one of the two lies on a card.
-void copy_with_card(TensorView to, ConstTensorView from);
 
 }  // namespace qkscope

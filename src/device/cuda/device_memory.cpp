@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "device/cuda/status.h"
+#include "device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -27,7 +27,7 @@ void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "ask for free memory");
     failure(
-        "CUDA: out of memory: {} need {}, {} of {} are left on the card; take shorter texts, "
+        "CUDA: out of memory: {} need {}, {} of {} are left on the GPU; take shorter texts, "
         "fewer documents at a time, or let the weights stream (--device-memory)",
         what, bytes_text(size), bytes_text(free), bytes_text(total));
   }

@@ -1,4 +1,4 @@
-// Memory, streams and events of the card, owned.
+// Memory, streams and events of the GPU, owned.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class Block {
     return memory_.get();
   }
   // The same with a quarter to spare, for what grows a little from batch to batch: taking memory
-  // stops the card.
+  // stops the GPU.
   void* reserve_roomy(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes + bytes / 4, what);
     return memory_.get();
@@ -51,7 +51,7 @@ class Block {
 };
 
 using DeviceBlock = Block<FreeDevice>;
-using PinnedBlock = Block<FreePinned>;  // host memory that the card reads and writes
+using PinnedBlock = Block<FreePinned>;  // host memory that the GPU reads and writes
 
 class Stream {
  public:

@@ -1,18 +1,48 @@
-// The weights on the card: all of them, or two layers at a time that come as they are needed.
+// The weights on the GPU: all of them, or two layers at a time that are uploaded as they are
+// needed.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "device/cuda/device_memory.h"
-#include "device/cuda/uploader.h"
 #include "model/loaded_checkpoint.h"
+#include "qkscope/model.h"
+#include "qkscope/tensor.h"
 
 namespace qkscope::cuda {
+
+// Copies weights from the mapped file to the GPU through two pinned buffers: one fills while the
+// other is copied.
+class Uploader {
+ public:
+  // Everything arrives in stream order, in the type `dtype`.
+  Uploader(DType dtype, cudaStream_t stream);
+
+  void matrix(const WeightMatrix& matrix, void* destination);      // (out, in)
+  void vector(std::span<const float> values, void* destination);   // a bias
+  void floats(std::span<const float> values, float* destination);  // a norm, in float32
+  void wait();                                                     // until all has arrived
+
+ private:
+  struct Buffer {
+    PinnedBlock host;
+    DeviceBlock device;  // where values of another type wait to be converted
+    Event done;
+  };
+
+  void copy(ConstTensorView source, void* destination, DType to, float scale);
+
+  DType dtype_;
+  cudaStream_t stream_;
+  Buffer buffers_[2];
+  int next_ = 0;
+};
 
 struct DeviceLinear {
   const void* weight = nullptr;  // (out, in)
@@ -35,7 +65,7 @@ struct DeviceLayer {
 
 class DeviceWeights {
  public:
-  DeviceWeights(const LoadedCheckpoint& model, DType dtype, int card, bool streamed);
+  DeviceWeights(const LoadedCheckpoint& model, DType dtype, int device, bool streamed);
   ~DeviceWeights();
   DeviceWeights(const DeviceWeights&) = delete;
   DeviceWeights& operator=(const DeviceWeights&) = delete;
@@ -48,7 +78,7 @@ class DeviceWeights {
 
   const void* embedding() const { return embedding_.data(); }
   const float* final_norm() const { return final_norm_.as<float>(); }
-  const void* head();  // comes when it is asked for the first time
+  const void* head();  // uploaded when it is asked for the first time
 
  private:
   struct Slot {
@@ -66,7 +96,7 @@ class DeviceWeights {
 
   const LoadedCheckpoint& model_;
   DType dtype_;
-  int card_;
+  int device_;
   bool streamed_;
   Stream copies_;
   Uploader uploader_;

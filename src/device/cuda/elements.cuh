@@ -12,6 +12,8 @@
 
 namespace qkscope::cuda {
 
+constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp
+
 __device__ inline float to_float(float x) {
   return x;
 }
@@ -21,7 +23,6 @@ __device__ inline float to_float(__half x) {
 __device__ inline float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
-
 __device__ inline float to_float(__nv_fp8_e4m3 x) {
   return static_cast<float>(x);
 }
@@ -58,7 +59,7 @@ template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
 __device__ inline float warp_sum(float x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
   return x;
 }
 

@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/device_memory.h"
-#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -28,7 +28,7 @@ void check(cudnnStatus_t status, const char* operation) {
     failure("cuDNN: {} failed: {}", operation, cudnnGetErrorString(status));
 }
 
-// Documents of different lengths share a plan when the longest are about as long.
+// Sequences of different lengths share a plan when the longest are about as long.
 constexpr std::int64_t kLengthStep = 1024;
 constexpr std::int64_t kFirstLength = 4096;  // of the plan that is made while weights are loaded
 
@@ -37,7 +37,7 @@ constexpr std::int64_t kFirstLength = 4096;  // of the plan that is made while w
 struct FusedAttention::Library {
   // What a plan is made for.
   struct Key {
-    std::int64_t documents, length, window;
+    std::int64_t sequences, length, window;
     bool ragged;
     auto operator<=>(const Key&) const = default;
   };
@@ -63,8 +63,8 @@ struct FusedAttention::Library {
   }
 
   // The first plan loads the library's kernels.
-  void start(int card) {
-    cuda::check(cudaSetDevice(card), "use the card");
+  void start(int device) {
+    cuda::check(cudaSetDevice(device), "use the GPU");
     check(cudnnCreate(&handle), "start");
     check(cudnnSetStream(handle, stream), "set the stream");
     const Key first{1, kFirstLength, 0, false};
@@ -92,7 +92,7 @@ struct FusedAttention::Library {
   }
 
   Plan make_plan(const Key& key) const;
-  void upload_documents();
+  void upload_sequences();
 
   const ModelConfig& model;
   DType dtype;
@@ -109,13 +109,14 @@ struct FusedAttention::Library {
   std::int64_t longest = 0;
   bool ragged = false;
   bool uploaded = false;
-  DeviceBlock documents;  // int32: lengths, offsets in q, k and v, offsets in z
+  DeviceBlock numbers_of_sequences;  // int32: lengths, offsets in q, k and v, offsets in z
 };
 
-FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int card, cudaStream_t stream)
+FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int device,
+                               cudaStream_t stream)
     : library_(std::make_unique<Library>(model, dtype, stream)) {
   auto& l = *library_;
-  if (l.serves()) l.started = std::async(std::launch::async, [&l, card] { l.start(card); });
+  if (l.serves()) l.started = std::async(std::launch::async, [&l, device] { l.start(device); });
 }
 
 FusedAttention::~FusedAttention() = default;
@@ -144,12 +145,12 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key)
                              .set_stride({1, 1, 1, 1})
                              .set_data_type(fe::DataType_t::INT32));
   };
-  const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.documents + 1) : nullptr;
+  const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.sequences + 1) : nullptr;
   const auto input = [&](Name name, const char* text, std::int64_t heads) {
     auto attributes = Tensor_attributes()
                           .set_name(text)
                           .set_uid(name)
-                          .set_dim({key.documents, heads, key.length, model.d_head})
+                          .set_dim({key.sequences, heads, key.length, model.d_head})
                           .set_stride({key.length * row_stride, model.d_head, row_stride, 1});
     if (offsets) attributes.set_ragged_offset(offsets);
     return graph->tensor(attributes);
@@ -162,7 +163,7 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key)
                      .set_diagonal_band_right_bound(0);
   if (key.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(key.window));
   if (key.ragged) {
-    const auto lengths = numbers(kLengths, "lengths", key.documents);
+    const auto lengths = numbers(kLengths, "lengths", key.sequences);
     options.set_padding_mask(true).set_seq_len_q(lengths).set_seq_len_kv(lengths);
   }
   const auto q = input(kQ, "q", model.n_heads);
@@ -172,20 +173,20 @@ FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key)
   auto& z = outputs[0];
   z->set_output(true)
       .set_uid(kZ)
-      .set_dim({key.documents, model.n_heads, key.length, model.d_head})
+      .set_dim({key.sequences, model.n_heads, key.length, model.d_head})
       .set_stride({key.length * z_stride, model.d_head, z_stride, 1});
   if (key.ragged)
-    z->set_ragged_offset(numbers(kOutputOffsets, "output offsets", key.documents + 1));
+    z->set_ragged_offset(numbers(kOutputOffsets, "output offsets", key.sequences + 1));
   auto status = graph->build(handle, {fe::HeurMode_t::A});
   if (status.is_bad()) {
-    log::debug("cuDNN has no attention for {} documents of {} tokens: {}", key.documents,
+    log::debug("cuDNN has no attention for {} documents of {} tokens: {}", key.sequences,
                key.length, status.get_message());
     return {};
   }
   return {graph, graph->get_workspace_size()};
 }
 
-void FusedAttention::Library::upload_documents() {
+void FusedAttention::Library::upload_sequences() {
   if (!ragged || uploaded) return;
   const auto count = sequences.size();
   std::vector<std::int32_t> numbers;
@@ -199,10 +200,10 @@ void FusedAttention::Library::upload_documents() {
   }
   QKSCOPE_ASSERT(numbers.size() == count + 2 * (count + 1));
   const auto bytes = numbers.size() * sizeof(std::int32_t);
-  documents.reserve(static_cast<std::int64_t>(bytes), "lengths of documents");
-  cuda::check(
-      cudaMemcpyAsync(documents.data(), numbers.data(), bytes, cudaMemcpyHostToDevice, stream),
-      "copy lengths of documents");
+  numbers_of_sequences.reserve(static_cast<std::int64_t>(bytes), "lengths of documents");
+  cuda::check(cudaMemcpyAsync(numbers_of_sequences.data(), numbers.data(), bytes,
+                              cudaMemcpyHostToDevice, stream),
+              "copy lengths of documents");
   uploaded = true;
 }
 
@@ -214,9 +215,9 @@ bool FusedAttention::attend(const FusedAttentionArguments& a) {
   if (!l.serves() || (l.ragged && !countable)) return false;
   const auto& plan = l.plan_for(a.window);
   if (!plan.graph) return false;
-  l.upload_documents();
+  l.upload_sequences();
   const auto count = l.sequences.size();
-  auto* lengths = l.documents.as<std::int32_t>();
+  auto* lengths = l.numbers_of_sequences.as<std::int32_t>();
   std::unordered_map<std::int64_t, void*> tensors = {{kQ, const_cast<void*>(a.q)},
                                                      {kK, const_cast<void*>(a.k)},
                                                      {kV, const_cast<void*>(a.v)},

@@ -26,12 +26,12 @@ struct FusedAttentionArguments {
 class FusedAttention {
  public:
   // The library starts beside what the caller does next: it takes half a second.
-  FusedAttention(const ModelConfig& model, DType dtype, int card, cudaStream_t stream);
+  FusedAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
   ~FusedAttention();
   FusedAttention(const FusedAttention&) = delete;
   FusedAttention& operator=(const FusedAttention&) = delete;
 
-  // The documents of the pass; they lie one after another in the rows.
+  // The sequences of the pass; they lie one after another in the rows.
   void begin(std::span<const Sequence> sequences);
 
   // False where the library has no kernel for this; nothing was done then.

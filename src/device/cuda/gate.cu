@@ -1,6 +1,6 @@
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/gate.h"
-#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {

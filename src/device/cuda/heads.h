@@ -36,7 +36,7 @@ struct HeadsArguments {
 };
 
 // Norm, rotation and query scaling, each where it is given, in place. The norm's result is rounded
-// to the type before it is rotated, as it is when someone looks at it.
+// to the type before it is rotated, as it is when it is shown.
 void finish_heads(const HeadsArguments& arguments, cudaStream_t stream);
 
 struct RotaryTableArguments {

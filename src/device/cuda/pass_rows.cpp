@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/cuda/status.h"
+#include "device/backend.h"
+#include "device/cuda/cuda_error.h"
 #include "ops/attention.h"
 
 namespace qkscope::cuda {
@@ -15,7 +16,7 @@ void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) 
   to.reserve(static_cast<std::int64_t>(bytes), "row numbers");
   if (bytes > 0)
     check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
-          "copy row numbers to the card");
+          "copy row numbers to the GPU");
 }
 
 }  // namespace

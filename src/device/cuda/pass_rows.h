@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "device/batch.h"
 #include "device/cuda/device_memory.h"
 #include "device/cuda/heads.h"
+#include "qkscope/forward.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -17,7 +17,7 @@ namespace qkscope::cuda {
 struct KeyRange {
   const std::int32_t* first = nullptr;
   const std::int32_t* last = nullptr;
-  const std::int32_t* begin = nullptr;  // of the document
+  const std::int32_t* begin = nullptr;  // of the sequence
 };
 
 class PassRows {
@@ -38,7 +38,7 @@ class PassRows {
   RotaryView rotary(int rope) const;
   // Which rows of k each running row sees.
   KeyRange keys(std::int64_t window);
-  // For some rows of the batch: their numbers, first and last keys and documents' begins, one list
+  // For some rows of the batch: their numbers, first and last keys and sequences' begins, one list
   // after the other.
   std::vector<std::int32_t> places(std::span<const std::int64_t> rows, std::int64_t window) const;
 

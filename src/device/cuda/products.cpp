@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "device/cuda/compare.h"
-#include "device/cuda/status.h"
+#include "device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {

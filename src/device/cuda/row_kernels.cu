@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "device/cuda/cuda_error.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/row_kernels.h"
-#include "device/cuda/status.h"
 
 namespace qkscope::cuda {
 namespace {

@@ -1,4 +1,4 @@
-// Rows that move: into the network, out of it to be looked at, and back when they were edited.
+// Kernels that move rows: into the network, out of it to be shown, and back when they were edited.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,8 @@
 #include <cmath>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "device/cuda/score_rows_kernel.h"
-#include "device/cuda/status.h"
-#include "device/cuda/warp.cuh"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/elements.cuh"
+#include "device/cuda/score_rows.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -15,16 +12,6 @@ constexpr int kHeads = 4;     // heads of a block: they share the keys they read
 constexpr int kColumns = 64;  // dimensions that are in shared memory at a time
 constexpr int kSoftmaxThreads = 256;
 
-__device__ float widened(float value) {
-  return value;
-}
-__device__ float widened(__half value) {
-  return __half2float(value);
-}
-__device__ float widened(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-
 struct ScoreMemory {
   float q[kHeads][kColumns];
   float k[kKeys][kColumns + 1];  // an odd pitch: the keys of a warp lie in different banks
@@ -32,7 +19,7 @@ struct ScoreMemory {
 
 // What a block reads: of q one row of some heads, of k some rows of one head.
 template <typename T>
-struct ScoreSource {
+struct BlockSource {
   const T* q;  // (heads, d_head)
   const T* k;  // (keys, d_head)
   std::int64_t k_stride;
@@ -41,18 +28,18 @@ struct ScoreSource {
 
 // Dimensions [from, from + kColumns) of a block's queries and keys, zeros past what there is.
 template <typename T>
-__device__ void load(ScoreMemory& memory, const ScoreSource<T>& source, int from) {
+__device__ void load(ScoreMemory& memory, const BlockSource<T>& source, int from) {
   for (int item = threadIdx.x; item < kHeads * kColumns; item += kKeys) {
     const int head = item / kColumns, column = item % kColumns;
     const bool valid = head < source.heads && from + column < source.d_head;
     const auto* q = source.q + head * source.d_head + from;
-    memory.q[head][column] = valid ? widened(q[column]) : 0.0f;
+    memory.q[head][column] = valid ? to_float(q[column]) : 0.0f;
   }
   for (int item = threadIdx.x; item < kKeys * kColumns; item += kKeys) {
     const int key = item / kColumns, column = item % kColumns;
     const bool valid = key < source.keys && from + column < source.d_head;
     const auto* k = source.k + key * source.k_stride + from;
-    memory.k[key][column] = valid ? widened(k[column]) : 0.0f;
+    memory.k[key][column] = valid ? to_float(k[column]) : 0.0f;
   }
 }
 
@@ -76,7 +63,7 @@ __global__ void __launch_bounds__(kKeys)
   const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
   float scores[kHeads] = {};
   if (first < kKeys && last >= 0) {
-    const ScoreSource<T> source = {
+    const BlockSource<T> source = {
         .q = static_cast<const T*>(a.q) + a.rows[row] * a.q_stride + head * d_head,
         .k = static_cast<const T*>(a.k) + base * a.k_stride + kv_head * d_head,
         .k_stride = a.k_stride,
@@ -151,20 +138,18 @@ void launch(const ScoreRowsArguments& a, cudaStream_t stream) {
                   static_cast<unsigned>(a.n_kv_heads * head_parts));
   scores_kernel<T><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
                                                static_cast<int>(head_parts));
-  check(cudaGetLastError(), "attention scores");
+  check_launch("attention scores");
 }
 
 }  // namespace
 
 void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
-  if (a.dtype == DType::bf16) return launch<__nv_bfloat16>(a, stream);
-  if (a.dtype == DType::f16) return launch<__half>(a, stream);
-  launch<float>(a, stream);
+  with_type(a.dtype, [&](auto type) { launch<decltype(type)>(a, stream); });
 }
 
 void launch_patterns(const ScoreRowsArguments& a, cudaStream_t stream) {
   patterns_kernel<<<static_cast<unsigned>(a.n_heads * a.count), kSoftmaxThreads, 0, stream>>>(a);
-  check(cudaGetLastError(), "attention patterns");
+  check_launch("attention patterns");
 }
 
 }  // namespace qkscope::cuda

@@ -1,14 +1,24 @@
-// Scores and patterns of chosen queries on the device, for looking at: the square of all queries
-// and keys is never there.
+// Attention scores and patterns of chosen queries: computed on the GPU to be shown, on the host to
+// be edited. score_rows.cpp has the checks and what runs on the host, score_rows.cu the kernels.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "qkscope/forward.h"
+#include "qkscope/tensor.h"
 
-namespace qkscope::cuda {
+namespace qkscope {
+
+struct AttentionInput;
+struct RowScores;
+
+namespace cuda {
+
+class PassRows;
 
 // All pointers are to device memory; strides as in AttentionArguments.
 struct ScoreRowsArguments {
@@ -20,8 +30,7 @@ struct ScoreRowsArguments {
   const std::int32_t* last_key = nullptr;        // (count) last row that it sees, >= first_key
   const std::int32_t* sequence_begin = nullptr;  // (count) row of k that is its column 0
   std::int64_t count = 0;
-  std::int64_t keys =
-      0;  // columns; the last one seen is below it: last_key - sequence_begin < keys
+  std::int64_t keys = 0;  // columns; last_key - sequence_begin < keys
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   float scale = 1.0f;         // multiplies q.k
   DType dtype = DType::bf16;  // of q and k: bf16, f16 or f32
@@ -30,7 +39,48 @@ struct ScoreRowsArguments {
 };
 
 // Products and sums are float32 whatever the type of q and k, in an order that depends on nothing
-// but d_head and the column: a row has the same bits wherever its document lies.
+// but d_head and the column: a row has the same bits wherever its sequence lies in the batch.
 void score_rows(const ScoreRowsArguments& arguments, cudaStream_t stream);
 
-}  // namespace qkscope::cuda
+// The kernels of it. Arguments are checked, count and keys > 0.
+void launch_scores(const ScoreRowsArguments& arguments, cudaStream_t stream);
+void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
+
+// q and k of a layer on the GPU.
+struct ScoreSource {
+  const void* q = nullptr;      // (rows, n_heads, d_head)
+  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
+  std::int64_t row_stride = 0;  // elements from one row of q and k to the next
+  std::int64_t n_heads = 0;
+  std::int64_t n_kv_heads = 0;
+  std::int64_t d_head = 0;
+  float scale = 1.0f;
+  std::int64_t window = 0;
+  DType dtype = DType::bf16;
+};
+
+// Scores and patterns of out.rows into the host's memory, some rows at a time: the square of all
+// queries and keys is never on the GPU.
+void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows,
+                 cudaStream_t stream);
+
+// q, k and v of a layer on the host, where scores that are edited are computed: there a row that is
+// left alone is recognised by its bits.
+struct HostAttention {
+  Tensor q;  // (rows, n_heads, d_head)
+  Tensor k;  // (rows, n_kv_heads, d_head)
+  Tensor v;  // (rows, n_kv_heads, d_head)
+  std::span<const Sequence> sequences;
+  float scale = 1.0f;
+  std::int64_t window = 0;
+
+  void score_rows(const RowScores& out) const;
+  void pattern_of_edited_scores(const RowScores& edited) const;
+  void attend_edited_rows(const RowScores& edited, TensorView z) const;
+
+ private:
+  AttentionInput input() const;
+};
+
+}  // namespace cuda
+}  // namespace qkscope

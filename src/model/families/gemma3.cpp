@@ -52,7 +52,7 @@ void read_ropes(ModelConfig& model, const ConfigReader& config) {
 }  // namespace
 
 void read_gemma3(ModelConfig& model, const ConfigReader& config) {
-  // The base reads what is spelled as in Llama; a sparse text_config leaves the rest to defaults.
+  // Spelled as in Llama, but with a default for everything: a text_config may leave most of it out.
   model.n_layers = config.count("num_hidden_layers", 26);
   model.d_model = config.count("hidden_size", 2304);
   model.n_heads = config.count("num_attention_heads", 8);

@@ -5,7 +5,7 @@
 namespace qkscope {
 namespace {
 
-// no_rope_layers names the layers that DO turn: 1 is RoPE, 0 is NoPE.
+// Despite its name no_rope_layers is 1 for a layer with RoPE and 0 for one without (NoPE).
 void read_nope_layers(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("no_rope_layers")) {
     const auto interval = config.count("no_rope_layer_interval", 4);

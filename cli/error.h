@@ -1,0 +1,17 @@
+// Errors of the command line itself.
+#pragma once
+
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "qkscope/error.h"
+
+namespace qkscope::cli {
+
+template <typename... Args>
+[[noreturn]] void bad_input(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,22 @@
+// Errors that the bindings themselves find.
+#pragma once
+
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "qkscope/error.h"
+
+namespace qkscope::python {
+
+template <typename... Args>
+[[noreturn]] void bad_input(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+[[noreturn]] void failure(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorKind::failure, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace qkscope::python

@@ -1,0 +1,56 @@
+#include "device/cuda/residual_updates.h"
+
+#include "device/cuda/norm.h"
+
+namespace qkscope::cuda {
+
+void ResidualUpdates::add_product(Product product, const UpdateTarget& target) {
+  const bool normalized = target.post_norm != nullptr;
+  const bool deferred = target.addition == Addition::deferred;
+  product.y_stride = model_.d_model;
+  if (normalized || target.addition != Addition::at_once) {
+    activations_.reserve_update(target.running);
+    product.y = activations_.update(target.begin);
+    products_.multiply(product);
+  }
+  if (deferred) deferred_ = Deferred{.product = product, .normalized = normalized};
+  if (normalized)
+    finish_rows(target.begin, product.rows, target.post_norm, !deferred);
+  else if (!deferred)
+    add_directly(product, target.begin);
+}
+
+void ResidualUpdates::mark_edited() {
+  if (deferred_) deferred_->edited = true;
+}
+
+void ResidualUpdates::add_deferred(std::int64_t running) {
+  if (deferred_ && !deferred_->edited && !deferred_->normalized)
+    add_directly(deferred_->product, 0);
+  else
+    finish_rows(0, running, nullptr, true);
+  deferred_.reset();
+}
+
+void ResidualUpdates::add_directly(Product product, std::int64_t begin) {
+  product.y = activations_.residual(begin);
+  product.accumulate = true;
+  products_.multiply(product);
+}
+
+// Normalises rows of the update in place where there is a norm, then adds them where `add` says so.
+void ResidualUpdates::finish_rows(std::int64_t begin, std::int64_t count, const float* post_norm,
+                                  bool add) {
+  void* update = activations_.update(begin);
+  norm({.x = update,
+        .weight = post_norm,
+        .y = post_norm != nullptr ? update : nullptr,
+        .residual = add ? activations_.residual(begin) : nullptr,
+        .rows = count,
+        .n = model_.d_model,
+        .eps = static_cast<float>(model_.norm_eps),
+        .dtype = dtype_},
+       stream_);
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,133 @@
+#include "qkscope/model.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "core/dtype.h"
+#include "core/edge.h"
+#include "core/error.h"
+#include "device/backend.h"
+#include "engine/watched_observer.h"
+#include "forward/forward.h"
+#include "hub/fetch.h"
+#include "io/json.h"
+#include "model/fold_norms.h"
+#include "model/loaded_checkpoint.h"
+#include "qkscope/forward.h"
+
+namespace qkscope {
+namespace {
+
+LoadedCheckpoint load_checkpoint(const std::string& folder, const ModelOptions& options) {
+  const Json overrides = options.config_overrides.empty()
+                             ? Json()
+                             : parse_json(options.config_overrides, "config_overrides");
+  auto checkpoint = load_model(folder, overrides);
+  if (options.fold_norms) fold_norms(checkpoint);
+  return checkpoint;
+}
+
+// Of the embedding: where matrices are FP8, it says what they were made from.
+DType stored_dtype(const LoadedCheckpoint& checkpoint) {
+  const auto stored = checkpoint.weights.embedding.values.dtype();
+  return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;
+}
+
+BackendOptions backend_options(const LoadedCheckpoint& checkpoint, const ModelOptions& options) {
+  BackendOptions backend{.device = choose_device(options.device), .dtype = DType::f32};
+  backend.device_memory = options.device_memory;
+  backend.longest_batch = options.longest_batch;
+  const auto dtype = options.dtype.empty() ? stored_dtype(checkpoint)
+                                           : parse_compute_dtype(options.dtype, "dtype");
+  if (backend.device.kind == Device::Kind::cuda) backend.dtype = dtype;
+  return backend;
+}
+
+// Marks a thread as the one that runs, as long as this lives.
+class Running {
+ public:
+  explicit Running(std::atomic<std::thread::id>& runner) : runner_(runner) {
+    runner_ = std::this_thread::get_id();
+  }
+  ~Running() { runner_ = std::thread::id(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& runner_;
+};
+
+}  // namespace
+
+struct Model::State {
+  State(std::string checkpoint_folder, const ModelOptions& options)
+      : folder(std::move(checkpoint_folder)),
+        checkpoint(load_checkpoint(folder, options)),
+        backend_options(qkscope::backend_options(checkpoint, options)) {
+    if (backend_options.device.kind == Device::Kind::cuda)
+      backend = make_backend(checkpoint, backend_options);
+  }
+
+  void run(const Batch& batch, Observer& observer) {
+    if (!backend) return forward(checkpoint, batch, observer);
+    if (runner == std::this_thread::get_id())
+      bad_input(
+          "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
+          "run it before or after, or load it twice",
+          device_name(backend_options.device));
+    const std::lock_guard one_pass(pass);
+    const Running running(runner);
+    forward(*backend, batch, observer);
+  }
+
+  std::string folder;
+  LoadedCheckpoint checkpoint;
+  BackendOptions backend_options;
+  // On CUDA, where weights and buffers are there once. On the CPU each pass makes its own.
+  std::unique_ptr<Backend> backend;
+  std::mutex pass;
+  std::atomic<std::thread::id> runner;
+};
+
+Model Model::load(const std::string& folder_or_id, const ModelOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    auto folder =
+        fetch_checkpoint(folder_or_id, options.revision, FetchOptions{.quiet = options.quiet});
+    return Model(std::make_unique<State>(std::move(folder), options));
+  });
+}
+
+Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+const ModelConfig& Model::config() const {
+  return state_->checkpoint.config;
+}
+const ModelWeights& Model::weights() const {
+  return state_->checkpoint.weights;
+}
+const std::string& Model::folder() const {
+  return state_->folder;
+}
+Device Model::device() const {
+  return state_->backend_options.device;
+}
+DType Model::dtype() const {
+  return state_->backend_options.dtype;
+}
+
+void Model::run(const Batch& batch, Observer& observer) const {
+  WatchedObserver watched(observer);
+  try {
+    state_->run(batch, watched);
+  } catch (...) {
+    watched.rethrow_if_thrown();
+    rethrow_as_error();
+  }
+}
+
+}  // namespace qkscope

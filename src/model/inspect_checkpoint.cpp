@@ -1,0 +1,52 @@
+#include <algorithm>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weight_index.h"
+#include "core/edge.h"
+#include "io/folder.h"
+#include "model/loaded_checkpoint.h"
+#include "model/tensor_table.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+namespace {
+
+// Weight files themselves; an index alone says only which tensors there would be.
+bool has_weight_files(const std::string& folder) {
+  const auto names = names_in(folder);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".safetensors") || name.ends_with(".bin");
+  });
+}
+
+void inspect_weights(const std::string& folder, CheckpointInfo& info) {
+  const auto checkpoint = Checkpoint::open(folder);
+  bind_weights(info.config, checkpoint);  // names, shapes and types fit the configuration
+  info.has_weights = true;
+  info.bytes = checkpoint.bytes();
+  for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));
+}
+
+void inspect_index(const std::string& folder, CheckpointInfo& info) {
+  const auto path = folder + "/" + kWeightIndexFile;
+  if (!path_exists(path)) return;
+  const auto names = indexed_tensor_names(folder);
+  check_names(info.config, names, path);
+  info.indexed_tensors = static_cast<std::int64_t>(names.size());
+}
+
+}  // namespace
+
+CheckpointInfo inspect_checkpoint(const std::string& folder, Version headers) {
+  return at_edge([&] {
+    CheckpointInfo info;
+    info.config = read_model_config(folder, headers);
+    if (has_weight_files(folder))
+      inspect_weights(folder, info);
+    else
+      inspect_index(folder, info);
+    return info;
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,153 @@
+#include "ops/score_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "ops/vector_math.h"
+
+namespace qkscope {
+namespace {
+
+const Sequence& sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
+  const auto after =
+      std::upper_bound(sequences.begin(), sequences.end(), row,
+                       [](std::int64_t value, const Sequence& s) { return value < s.begin; });
+  return *(after - 1);
+}
+
+// One row of scores against all keys of its sequence; returns the visible range [begin, end).
+std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
+                                                std::int64_t row, std::span<float> scores) {
+  const auto& sequence = sequence_of(input.sequences, row);
+  const auto position = row - sequence.begin;
+  const auto d = input.q.dim(2);
+  const auto n_kv = input.k.dim(1);
+  const auto kv_head = head / (input.q.dim(1) / n_kv);
+  const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
+  const auto begin = first_visible_key(position, input.window);
+  std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
+  for (auto key = begin; key <= position; ++key) {
+    const float* k = input.k.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
+    scores[static_cast<std::size_t>(key)] =
+        input.scale * lane_sum(d, [&](std::int64_t i) { return q[i] * k[i]; });
+  }
+  return {begin, position + 1};
+}
+
+void softmax(std::span<const float> scores, std::int64_t begin, std::int64_t end,
+             std::span<float> pattern) {
+  std::fill(pattern.begin(), pattern.end(), 0.0f);
+  const auto* s = scores.data() + begin;
+  auto* p = pattern.data() + begin;
+  const auto count = end - begin;
+  const float highest = lane_max(count, s[0], [=](std::int64_t i) { return s[i]; });
+  for (std::int64_t i = 0; i < count; ++i) p[i] = exp_approx(s[i] - highest);
+  const float factor = 1.0f / lane_sum(count, [&](std::int64_t i) { return p[i]; });
+  for (std::int64_t i = 0; i < count; ++i) p[i] *= factor;
+}
+
+// Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
+// keys) tensor.
+template <typename Body>
+void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  parallel_for(input.q.dim(1) * count, [&](std::int64_t index) {
+    body(index, index / count, rows[static_cast<std::size_t>(index % count)]);
+  });
+}
+
+template <typename View>
+auto row_of(View tensor, std::int64_t index) {
+  return std::span(tensor.template data<float>() + index * tensor.dim(2),
+                   static_cast<std::size_t>(tensor.dim(2)));
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+// The scores and pattern of a row before it was edited, and the pattern that follows from the edit.
+class EditedRow {
+ public:
+  EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
+      : scores_(static_cast<std::size_t>(keys)), pattern_(static_cast<std::size_t>(keys)) {
+    const auto [begin, end] = score_row(input, head, row, scores_);
+    softmax(scores_, begin, end, pattern_);
+  }
+
+  void take_scores(std::span<const float> scores) {
+    if (same_bits(scores, scores_)) return;
+    changed_ = true;
+    softmax(scores, 0, static_cast<std::int64_t>(scores.size()), pattern_);
+  }
+
+  void take_pattern(std::span<const float> pattern) {
+    if (same_bits(pattern, pattern_)) return;
+    changed_ = true;
+    std::copy(pattern.begin(), pattern.end(), pattern_.begin());
+  }
+
+  bool changed() const { return changed_; }
+  std::span<const float> pattern() const { return pattern_; }
+
+ private:
+  std::vector<float> scores_;
+  std::vector<float> pattern_;
+  bool changed_ = false;
+};
+
+void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                     std::span<const float> pattern, TensorView z) {
+  const auto& sequence = sequence_of(input.sequences, row);
+  const auto d = input.v.dim(2);
+  const auto n_kv = input.v.dim(1);
+  const auto kv_head = head / (input.q.dim(1) / n_kv);
+  float* out = z.data<float>() + (row * z.dim(1) + head) * d;
+  std::fill(out, out + d, 0.0f);
+  for (std::int64_t key = 0; key < sequence.length; ++key) {
+    const float weight = pattern[static_cast<std::size_t>(key)];
+    if (weight == 0.0f) continue;
+    const float* v = input.v.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
+    for (std::int64_t i = 0; i < d; ++i) out[i] += weight * v[i];
+  }
+}
+
+}  // namespace
+
+void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
+                TensorView pattern) {
+  const auto keys = static_cast<std::size_t>((scores.empty() ? pattern : scores).dim(2));
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+    thread_local std::vector<float> buffer;
+    buffer.resize(keys);
+    const auto row_scores = scores.empty() ? std::span(buffer) : row_of(scores, index);
+    const auto [begin, end] = score_row(input, head, row, row_scores);
+    if (!pattern.empty()) softmax(row_scores, begin, end, row_of(pattern, index));
+  });
+}
+
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern) {
+  if (pattern.empty()) return;
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+    EditedRow edited(input, head, row, scores.dim(2));
+    edited.take_scores(row_of(scores, index));
+    std::copy(edited.pattern().begin(), edited.pattern().end(), row_of(pattern, index).begin());
+  });
+}
+
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+  const auto keys = (scores.empty() ? pattern : scores).dim(2);
+  for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
+    EditedRow edited(input, head, row, keys);
+    if (!scores.empty()) edited.take_scores(row_of(scores, index));
+    if (!pattern.empty()) edited.take_pattern(row_of(pattern, index));
+    if (edited.changed()) weighted_values(input, head, row, edited.pattern(), z);
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,109 @@
+// What leaves the library when something is wrong: qkscope::Error, and nothing else.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <qkscope/analysis.h>
+#include <qkscope/capture.h>
+#include <qkscope/captures.h>
+#include <qkscope/error.h>
+#include <qkscope/figures.h>
+#include <qkscope/forward.h>
+#include <qkscope/hub.h>
+#include <qkscope/model.h>
+#include <qkscope/tables.h>
+#include <qkscope/texts.h>
+#include <qkscope/tokenizer.h>
+
+#include "paths.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+std::string demo_model() {
+  return source_path("share/demo/checkpoints/LC2-1200");
+}
+
+void expect_error(const std::string& what, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << what << ": nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STRNE(error.what(), "") << what;
+    EXPECT_EQ(std::string(error.what()).find("internal error"), std::string::npos) << error.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << what << ": let out " << other.what();
+  }
+}
+
+// Paths that the standard library answers with exceptions of its own.
+std::vector<std::string> bad_paths(const std::string& folder) {
+  const std::string file = folder + "/file";
+  std::ofstream(file) << "not a model";
+  return {folder + "/absent", file, file + "/below", folder + "/" + std::string(300, 'x'), folder};
+}
+
+TEST(Edge, BadPathsAreErrors) {
+  const TemporaryFolder folder;
+  for (const auto& path : bad_paths(folder.path())) {
+    expect_error("Model::load " + path, [&] { Model::load(path); });
+    expect_error("Tokenizer::load " + path, [&] { Tokenizer::load(path); });
+    expect_error("read_head_file " + path, [&] { read_head_file(path); });
+    expect_error("read_parquet_table " + path, [&] { read_parquet_table(path); });
+    expect_error("analyze_capture " + path, [&] {
+      AnalyzeOptions options;
+      options.data_root = path;
+      analyze_capture(options);
+    });
+    expect_error("draw_figures " + path, [&] {
+      DrawOptions options;
+      options.results = path;
+      options.out = folder.path() + "/figures";
+      draw_figures(options);
+    });
+    expect_error("merge_capture " + path, [&] { merge_capture(path, true); });
+    expect_error("read_capture_config " + path, [&] { read_capture_config(path); });
+  }
+}
+
+TEST(Edge, TensorsRefuseWhatTheyAreNot) {
+  const Tensor tensor({2, 3});
+  expect_error("type", [&] { tensor.data<double>(); });
+  expect_error("rows", [&] { tensor.view().rows(1, 3); });
+  expect_error("shape", [&] { tensor.view().reshaped({4}); });
+  static_assert(std::is_same_v<decltype(tensor.data<float>()), const float*>);
+  static_assert(!std::is_convertible_v<const Tensor&, TensorView>);
+}
+
+TEST(Edge, AProgramOfAnotherVersionIsRefused) {
+  const Version other{kHeaderVersion.major, kHeaderVersion.minor + 1, 0};
+  expect_error("check_version", [&] { check_version(other); });
+  expect_error("Model::load", [&] { Model::load(demo_model(), {}, other); });
+  EXPECT_EQ(library_version(), kHeaderVersion);
+}
+
+TEST(Edge, WhatAnObserverThrowsComesOutAsItIs) {
+  class Throwing : public Observer {
+    bool wants(HookPoint) const override { return true; }
+    void see(HookPoint, ConstTensorView) override { throw 42; }
+  };
+  const auto model = Model::load(demo_model(), {.device = "cpu"});
+  Batch batch;
+  batch.add(std::vector<std::int32_t>{1, 2, 3});
+  Throwing observer;
+  EXPECT_THROW(model.run(batch, observer), int);
+}
+
+TEST(Edge, BadTokensAreAnError) {
+  const auto model = Model::load(demo_model(), {.device = "cpu"});
+  Collector nothing(match_hooks(model.config(), std::vector<std::string>{"logits"}), {});
+  Batch batch;
+  batch.add(std::vector<std::int32_t>{-5});
+  expect_error("run", [&] { model.run(batch, nothing); });
+}
+
+}  // namespace
+}  // namespace qkscope

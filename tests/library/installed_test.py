@@ -1,0 +1,64 @@
+"""Installs the build, builds examples/cpp against it as a project of somebody else's, and runs them.
+
+    installed_test.py BUILD_FOLDER SOURCE_FOLDER
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+build, source = map(pathlib.Path, sys.argv[1:])
+demo = source / "share/demo/checkpoints/LC2-1200"
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    assert done.stderr == "" or "cmake" in str(command[0]), done.stderr
+    return done.stdout
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"failed: {what}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    prefix = folder / "installed"
+    run("cmake", "--install", build, "--prefix", prefix)
+    run("cmake", "-S", source / "examples/cpp", "-B", folder / "examples", f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+    run("cmake", "--build", folder / "examples", "-j", "2")
+    programs = folder / "examples"
+
+    looks = run(programs / "last_token", demo, "Entry 1, day 4.")
+    check(len(looks.splitlines()) == 1 + 8 or len(looks.splitlines()) > 2, looks)
+    shares = [float(line.split()[-1]) for line in looks.splitlines()[1:]]
+    check(all(0 < share <= 1 for share in shares), looks)
+
+    whole, ablated = run(programs / "ablate_head", demo, 2, 1, "Entry 1, day 4.").splitlines()
+    check(re.search(r"logit [-\d.]+$", whole) and whole.split()[-1] != ablated.split()[-1], (whole, ablated))
+    check(run(programs / "ablate_head", demo, 2, 1, "Entry 1, day 4.").splitlines() == [whole, ablated], "same twice")
+
+    capture = folder / "capture"
+    run(prefix / "bin/qkscope", "synth", "--out", capture, "--layers", 2, "--heads", 4, "--quiet")
+    table = run(programs / "taxonomy", capture)
+    check(re.search(r"^ *\d+ [a-z_ -]+$", table, re.MULTILINE), table)
+
+    bad = subprocess.run([programs / "last_token", folder / "absent", "text"], capture_output=True, text=True)
+    check(bad.returncode == 2 and bad.stderr.startswith("error: "), bad)
+
+    library = next(prefix.rglob("libqkscope.so"))
+    shown = [line.split(maxsplit=2)[2] for line in run("nm", "-D", "-C", "--defined-only", library).splitlines()]
+    foreign = [name for name in shown if "qkscope::" not in name]
+    check(not foreign, f"symbols that are not ours: {foreign[:5]}")
+    needed = run("nm", "-D", "-u", library)
+    check("mallopt" not in needed, "the library changes how its host allocates memory")
+    for header in (prefix / "include/qkscope").glob("*.h"):
+        outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|spdlog|CLI)", header.read_text())
+        check(not outside, f"{header.name} includes {outside}")
+print("1 passed, 0 failed")

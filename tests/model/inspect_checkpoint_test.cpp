@@ -1,0 +1,84 @@
+// The public view of a checkpoint: configuration alone, with an index of shards, with weights.
+#include <gtest/gtest.h>
+
+#include "checkpoint/weight_index.h"
+#include "error_message.h"
+#include "io/output_file.h"
+#include "model/tensor_table.h"
+#include "qkscope/model.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+constexpr const char* kConfig = R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "vocab_size": 5,
+  "tie_word_embeddings": true})";
+
+class InspectCheckpoint : public testing::Test {
+ protected:
+  InspectCheckpoint() { write_file(folder_.file("config.json"), kConfig); }
+
+  std::vector<TensorSpec> table() const { return tensor_table(read_model_config(folder_.path())); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(InspectCheckpoint, AConfigurationAloneIsEnough) {
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_EQ(info.config.family, "llama");
+  EXPECT_EQ(info.config.d_head, 2);
+  EXPECT_FALSE(info.has_weights);
+  EXPECT_TRUE(info.tensors.empty());
+  EXPECT_EQ(info.indexed_tensors, 0);
+  // embedding 20, norms 3 x 4, q and o 16 each, k and v 8 each, the MLP 3 x 24
+  EXPECT_EQ(parameter_count(info.config), 20 + 12 + 32 + 16 + 72);
+}
+
+TEST_F(InspectCheckpoint, AnIndexIsCheckedByName) {
+  std::string entries;
+  for (const auto& spec : table())
+    entries += (entries.empty() ? "\"model." : ", \"model.") + spec.name + "\": \"a.safetensors\"";
+  write_file(folder_.file(kWeightIndexFile), R"({"weight_map": {)" + entries + "}}");
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_FALSE(info.has_weights);
+  EXPECT_EQ(info.indexed_tensors, std::ssize(table()));
+
+  write_file(folder_.file(kWeightIndexFile),
+             R"({"weight_map": {"model.norm.weight": "a.safetensors"}})");
+  const auto message = bad_input_message([&] { inspect_checkpoint(folder_.path()); });
+  EXPECT_NE(message.find("missing tensor model.embed_tokens.weight"), std::string::npos) << message;
+}
+
+TEST_F(InspectCheckpoint, WeightsAreListedAndChecked) {
+  std::vector<Tensor> tensors;
+  std::vector<NamedTensor> named;
+  for (const auto& spec : table()) {
+    tensors.emplace_back(spec.shape, DType::bf16);
+    std::fill_n(tensors.back().data<Bf16>(), tensors.back().size(), Bf16{});
+    named.push_back({"model." + spec.name, tensors.back().view()});
+  }
+  write_safetensors(folder_.file("model.safetensors"), named);
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_TRUE(info.has_weights);
+  EXPECT_EQ(info.bytes, 2 * parameter_count(info.config));
+  ASSERT_EQ(info.tensors.size(), named.size());
+  EXPECT_EQ(info.tensors[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(info.tensors[0].shape, (std::vector<std::int64_t>{5, 4}));
+  EXPECT_EQ(info.tensors[0].stored_dtype, "BF16");
+  EXPECT_EQ(info.tensors[0].file, "model.safetensors");
+
+  named.pop_back();
+  write_safetensors(folder_.file("model.safetensors"), named);
+  EXPECT_NE(bad_input_message([&] { inspect_checkpoint(folder_.path()); }).find("missing tensor"),
+            std::string::npos);
+}
+
+TEST_F(InspectCheckpoint, AProgramOfAnotherVersionIsRefused) {
+  const Version other{kHeaderVersion.major + 1, 0, 0};
+  EXPECT_THROW(read_model_config(folder_.path(), other), Error);
+  EXPECT_THROW(inspect_checkpoint(folder_.path(), other), Error);
+}
+
+}  // namespace
+}  // namespace qkscope
