@@ -14,10 +14,9 @@ constexpr const char* kCentral[] = {"position_signal", "taxonomy_evolution"};
 
 }  // namespace
 
-void draw_sweep(const SweepFolder& folder, bool quiet) {
-  const std::string out = folder.path() + "/figures";
-  const Drawn drawn =
-      draw_figures({.results = folder.path(), .out = out, .only = "", .quiet = quiet});
+void draw_sweep(const std::string& folder, bool quiet) {
+  const std::string out = folder + "/figures";
+  const Drawn drawn = draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet});
   if (quiet) return;
   fmt::print("{} figures in {}\n", drawn.figures.size(), out);
   for (const auto* name : kCentral)

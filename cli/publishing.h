@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "publish/publish.h"
+#include "qkscope/hub.h"
 
 namespace qkscope::cli {
 

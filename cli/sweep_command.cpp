@@ -98,7 +98,7 @@ void report_failed_runs(const std::vector<RunReport>& reports) {
 void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
   try {
-    if (command.figures) draw_sweep(command.folder, command.options.quiet);
+    if (command.figures) draw_sweep(command.sweep.folder(), command.options.quiet);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
     log::error("figures: {}", error.what());
@@ -116,18 +116,18 @@ void print_overview(const std::vector<OverviewRow>& rows) {
 }
 
 void run_sweep_command(const SweepCommand& command) {
-  const auto started = std::chrono::steady_clock::now();
-  const auto reports = run_sweep(command.config, command.folder, command.options);
+  using Clock = std::chrono::steady_clock;
+  const auto started = Clock::now();
+  const auto reports = command.sweep.run(command.options);
   const bool quiet = command.options.quiet;
   if (!labels_with(reports, Outcome::interrupted).empty()) {
     if (!quiet) fmt::print("stopped; run the same command to continue\n");
     return end_by_stop_signal();
   }
   if (!quiet) {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
-    print_counts(reports, taken.count());
-    print_overview(read_overview(command.folder, command.folder.entries(command.config)));
-    fmt::print("\nresults in {}\n", command.folder.path());
+    print_counts(reports, std::chrono::duration<double>(Clock::now() - started).count());
+    print_overview(command.sweep.overview());
+    fmt::print("\nresults in {}\n", command.sweep.folder());
   }
   finish(command, reports);
 }

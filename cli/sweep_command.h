@@ -4,14 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "study/overview.h"
-#include "study/sweep_run.h"
+#include "qkscope/study.h"
 
 namespace qkscope::cli {
 
 struct SweepCommand {
-  SweepConfig config;
-  SweepFolder folder;
+  Sweep sweep;
   SweepOptions options;
   bool figures = true;
 };

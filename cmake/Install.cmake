@@ -1,5 +1,6 @@
 # `cmake --install build --prefix PREFIX`: the library with its headers and CMake package, the programs,
-# their configurations and the data they come with. The demo's data may be missing from a checkout.
+# their configurations and the data they come with, where src/io/data_folder.cpp looks for it. The demo's
+# data may be missing from a checkout.
 include(CMakePackageConfigHelpers)
 set(data ${CMAKE_INSTALL_DATADIR}/qkscope)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/qkscope)
@@ -18,6 +19,7 @@ install(FILES ${PROJECT_BINARY_DIR}/qkscopeConfig.cmake ${PROJECT_BINARY_DIR}/qk
         DESTINATION ${package})
 install(DIRECTORY configs DESTINATION ${data})
 install(DIRECTORY share/demo DESTINATION ${data} OPTIONAL)
+install(DIRECTORY share/published DESTINATION ${data})
 
 # Arrow of the Python environment goes along: the installation stands alone.
 set(library_rpath ${QKSCOPE_CUDA_LIBRARIES})

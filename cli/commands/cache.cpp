@@ -6,8 +6,8 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/text.h"
-#include "hub/cache_list.h"
 #include "io/json.h"
+#include "qkscope/hub.h"
 
 namespace qkscope::cli {
 namespace {
@@ -32,9 +32,9 @@ std::string revision_name(const CachedRevision& revision) {
                                : fmt::format("{} ({})", fmt::join(revision.refs, ", "), commit);
 }
 
-Json to_json(const std::vector<CachedEntry>& entries) {
+Json to_json(const CacheListing& listing) {
   Json list = Json::array();
-  for (const auto& entry : entries) {
+  for (const auto& entry : listing.entries) {
     Json revisions = Json::array();
     for (const auto& revision : entry.revisions)
       revisions.push_back({{"commit", revision.commit},
@@ -48,12 +48,12 @@ Json to_json(const std::vector<CachedEntry>& entries) {
                     {"incomplete_bytes", entry.incomplete_bytes},
                     {"revisions", revisions}});
   }
-  return {{"cache", hub_cache_folder()}, {"repositories", list}};
+  return {{"cache", listing.folder}, {"repositories", list}};
 }
 
-void print_text(const std::vector<CachedEntry>& entries) {
+void print_text(const CacheListing& listing) {
   std::uint64_t total = 0;
-  for (const auto& entry : entries) {
+  for (const auto& entry : listing.entries) {
     total += entry.bytes;
     fmt::print("{:<8}{:<48}{:>12}{}\n", kind_name(entry.repository.kind), entry.repository.id,
                format_bytes(entry.bytes),
@@ -64,16 +64,16 @@ void print_text(const std::vector<CachedEntry>& entries) {
       fmt::print("        {:<48}{:>12}  {} files\n", revision_name(revision),
                  format_bytes(revision.bytes), revision.files);
   }
-  fmt::print("{} in {}\n", format_bytes(total), hub_cache_folder());
+  fmt::print("{} in {}\n", format_bytes(total), listing.folder);
 }
 
 void list(const Options& options) {
   options.common.apply();
-  const auto entries = list_cache();
+  const auto listing = list_cache();
   if (options.json)
-    fmt::print("{}\n", to_json(entries).dump(2));
+    fmt::print("{}\n", to_json(listing).dump(2));
   else
-    print_text(entries);
+    print_text(listing);
 }
 
 std::uint64_t remove_chosen(const Options& options) {

@@ -6,8 +6,8 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/log.h"
-#include "study/published.h"
+#include "qkscope/study.h"
+#include "tables/table.h"
 
 namespace qkscope::cli {
 namespace {
@@ -18,25 +18,6 @@ struct Options {
   std::string published = "smollm3";
   bool csv = false;
 };
-
-Table difference_table(const Comparison& comparison) {
-  Table table;
-  table.column("measure", Table::Type::text)
-      .column("checkpoint", Table::Type::text)
-      .column("model", Table::Type::text)
-      .column("published", Table::Type::real)
-      .column("ours", Table::Type::real)
-      .column("difference", Table::Type::real);
-  for (const auto& measure : overview_measures())
-    for (const auto& run : comparison.runs) {
-      const auto found = run.published->values.find(measure.name);
-      if (found == run.published->values.end()) continue;
-      const double ours = run.ours ? run.ours->value(measure.name) : std::nan("");
-      table.add({measure.name, run.published->label, run.ours ? run.ours->label : "", found->second,
-                 ours, ours - found->second});
-    }
-  return table;
-}
 
 // As many digits as were published; a difference with its sign.
 std::string shown(double value, bool sign = false) {
@@ -62,16 +43,7 @@ void print_differences(const Table& table) {
 
 void run(const Options& options) {
   options.common.apply();
-  const SweepFolder folder(options.results);
-  const auto index = read_sweep_index(folder);
-  const auto rows = read_overview(folder, index.runs);
-  const auto comparison = compare_with(published_runs(options.published), rows);
-  if (!comparison.by_label)
-    log::warn(
-        "{}: no label is that of a published checkpoint; matched by order. Another model: "
-        "trends can be compared, values cannot",
-        index.name);
-  const auto table = difference_table(comparison);
+  const auto table = compare_with_published(options.results, options.published);
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else

@@ -12,8 +12,8 @@
 #include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
-#include "hub/fetch.h"
 #include "io/json.h"
+#include "qkscope/hub.h"
 #include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
 
@@ -178,7 +178,8 @@ void run(Options& options) {
   if (!options.tokenizer.empty())
     tokenizer =
         Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
-  options.corpus.path = fetch_dataset(options.corpus, {.quiet = options.common.quiet});
+  options.corpus.path = fetch_dataset(options.corpus.path, options.corpus.name.value_or(""),
+                                      options.corpus.split, {.quiet = options.common.quiet});
   const auto corpus = open_corpus(options.corpus);
   const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
   if (options.json) {

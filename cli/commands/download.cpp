@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/error.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 
 namespace qkscope::cli {
 namespace {
@@ -28,11 +28,7 @@ std::string download(const Options& options) {
   fetch.quiet = options.common.quiet;
   if (!options.dataset) return fetch_checkpoint(options.id, options.revision, fetch);
   if (!options.revision.empty()) bad_input("--revision: datasets are taken from their main branch");
-  CorpusOptions corpus;
-  corpus.path = options.id;
-  corpus.split = options.split;
-  if (!options.name.empty()) corpus.name = options.name;
-  return fetch_dataset(corpus, fetch);
+  return fetch_dataset(options.id, options.name, options.split, fetch);
 }
 
 void run(const Options& options) {

@@ -12,8 +12,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/memory_plan.h"
-#include "hub/fetch.h"
 #include "io/json.h"
+#include "qkscope/hub.h"
 #include "model/loaded_checkpoint.h"
 #include "model/tensor_table.h"
 

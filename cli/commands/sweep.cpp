@@ -9,7 +9,6 @@
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
 #include "core/text.h"
-#include "study/sweep_plan.h"
 
 namespace qkscope::cli {
 namespace {
@@ -38,18 +37,18 @@ void print_planned(const PlannedRun& run) {
   } else if (run.captured) {
     fmt::print("{:<16} captured, {}\n", run.label, run.analysed ? "analysed" : "to analyse");
   } else {
-    const auto& dry = *run.capture;
+    const auto& planned = *run.capture;
     fmt::print("{:<16} to capture: {} examples, {} tokens; {} rows in {} files, {}\n", run.label,
-               number(dry.examples), number(dry.tokens), number(dry.rows), number(dry.files),
-               bytes(dry.bytes));
+               number(planned.examples), number(planned.tokens), number(planned.rows),
+               number(planned.files), bytes(planned.bytes));
   }
 }
 
 void print_plan(const SweepCommand& command) {
-  DryRun total;
+  PlannedRun::Capture total;
   std::int64_t failed = 0;
   ErrorKind kind = ErrorKind::bad_input;
-  for (const auto& run : plan_sweep(command.config, command.folder, command.options)) {
+  for (const auto& run : command.sweep.plan(command.options)) {
     print_planned(run);
     if (!run.error.empty()) {
       ++failed;
@@ -61,7 +60,7 @@ void print_plan(const SweepCommand& command) {
     total.bytes += run.capture->bytes;
   }
   fmt::print("in all           {} tokens, {} rows, {} before compression, into {}\n",
-             number(total.tokens), number(total.rows), bytes(total.bytes), command.folder.path());
+             number(total.tokens), number(total.rows), bytes(total.bytes), command.sweep.folder());
   if (failed > 0) throw Error(kind, fmt::format("{} runs cannot be done as they are", failed));
 }
 
@@ -70,9 +69,8 @@ void run(Options& options) {
   if (!options.shard.empty())
     std::tie(options.sweep.shard.index, options.sweep.shard.count) = parse_shard(options.shard);
   options.sweep.quiet = options.common.quiet;
-  auto config = read_sweep(options.source);
-  auto folder = SweepFolder::of(options.results, config);
-  SweepCommand command{std::move(config), std::move(folder), options.sweep, !options.no_figures};
+  SweepCommand command{Sweep::read(options.source, options.results), options.sweep,
+                       !options.no_figures};
   if (options.dry_run) return print_plan(command);
   command.options.stop = &watch_stop_signals();
   run_sweep_command(command);

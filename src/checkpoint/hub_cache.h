@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-namespace qkscope {
+#include "qkscope/hub.h"
 
-enum class RepositoryKind { model, dataset };
+namespace qkscope {
 
 // "name" or "org/name" by the rules of the Hub, and nothing that could leave a folder.
 bool is_repository_id(const std::string& id);
@@ -31,10 +31,6 @@ std::string hub_cache_folder();
 std::string cached_repository(RepositoryKind kind, const std::string& id);
 
 // The repository whose folder has this name; nothing for any other name.
-struct RepositoryName {
-  RepositoryKind kind = RepositoryKind::model;
-  std::string id;
-};
 std::optional<RepositoryName> repository_of_folder(const std::string& folder_name);
 
 // Branches and tags that were downloaded, and the commit each stands for.

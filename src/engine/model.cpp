@@ -10,11 +10,11 @@
 #include "device/backend.h"
 #include "engine/watched_observer.h"
 #include "forward/forward.h"
-#include "hub/fetch.h"
 #include "io/json.h"
 #include "model/fold_norms.h"
 #include "model/loaded_checkpoint.h"
 #include "qkscope/forward.h"
+#include "qkscope/hub.h"
 
 namespace qkscope {
 namespace {

@@ -1,8 +1,15 @@
 #include "hub/client.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <thread>
+
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
-#include "hub/backoff.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {
@@ -25,6 +32,48 @@ Url next_stop(const HttpRequest& request, const HttpResponse& response, const Ur
     failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
             next.without_query());
   return next;
+}
+
+std::string page(const HubClient& client, const Repository& repository) {
+  return client.at(repository.page_path()).to_string();
+}
+
+// Words of the server, for the end of a sentence.
+std::string reason(const HttpResponse& response) {
+  auto text = response.header("x-error-message");
+  if (text.empty()) {
+    const auto json = Json::parse(response.body, nullptr, false);
+    if (json.is_object() && json.contains("error") && json["error"].is_string())
+      text = json["error"].get<std::string>();
+  }
+  return text.empty() ? "" : fmt::format(" (it says {})", in_quotes(text));
+}
+
+std::string token_advice(const HubClient& client) {
+  return client.settings().token.empty()
+             ? "no token was sent: set HF_TOKEN, or log in with 'hf auth login'"
+             : "the token that was sent (HF_TOKEN or the token file) may be of another user, "
+               "expired, or without that permission";
+}
+
+constexpr double kLongestOwnWait = 30.0;  // when the server asks for nothing
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool stopped(const std::atomic<bool>* stop) {
+  return stop != nullptr && stop->load();
+}
+
+// In short naps, so that a stop is seen.
+void sleep(double seconds, const std::atomic<bool>* stop) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  while (Clock::now() < end && !stopped(stop))
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(100)));
 }
 
 }  // namespace
@@ -88,6 +137,68 @@ Json parse_answer(const HttpResponse& response, const Url& url) {
   } catch (const Error& error) {  // the server's mistake, not the user's
     failure("the Hub's answer cannot be read: {}", error.what());
   }
+}
+
+void connection_failed(const HttpResponse& response, const Url& url) {
+  failure(
+      "{}: {}; is the network there? HF_HUB_OFFLINE=1 works with what the cache holds, and the "
+      "same command continues later",
+      url.without_query(), response.fault);
+}
+
+void explain_refusal(const HubClient& client, const HttpResponse& response,
+                     const Repository& repository, Access access) {
+  const auto code = response.header("x-error-code");
+  const auto name = fmt::format("{} {}", repository.kind_name(), repository.id);
+  if (code == "GatedRepo")
+    bad_input(
+        "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
+        name, page(client, repository), token_advice(client));
+  if (code == "RevisionNotFound")
+    bad_input("{}: the Hub has no such revision{}", name, reason(response));
+  if (response.status == 404 || code == "RepoNotFound")
+    bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
+              name, client.at("").without_query(), repository.kind_name(), token_advice(client));
+  if (response.status == 401 || response.status == 403)
+    bad_input("{}: the Hub does not allow to {} it{}; {}", name,
+              access == Access::read ? "read" : "write to", reason(response), token_advice(client));
+  if (response.status == 429)
+    failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
+            reason(response));
+  if (response.status >= 500)
+    failure("{}: the Hub is in trouble (status {}){}; run the same command later", name,
+            response.status, reason(response));
+  failure("{}: the Hub answers with status {}{}", name, response.status, reason(response));
+}
+
+bool worth_another_try(const HttpResponse& response) {
+  if (response.status == 0) return response.may_pass;
+  constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
+  return std::find(std::begin(kLater), std::end(kLater), response.status) != std::end(kLater);
+}
+
+std::optional<double> retry_after(const std::string& header, double now) {
+  if (header.empty()) return {};
+  if (header.find_first_not_of("0123456789") == std::string::npos && header.size() < 10)
+    return std::stod(header);
+  std::tm time{};  // "Wed, 21 Oct 2015 07:28:00 GMT"
+  if (::strptime(header.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &time) == nullptr) return {};
+  return std::max(0.0, static_cast<double>(::timegm(&time)) - now);
+}
+
+bool Backoff::wait_after(const HttpResponse& response) {
+  if (!worth_another_try(response) || ++tries_ >= settings_.attempts || stopped(stop_))
+    return false;
+  const auto asked = retry_after(response.header("retry-after"), seconds_since_1970());
+  const double own =
+      std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
+  const double seconds = asked.value_or(own);
+  if (seconds > settings_.longest_wait) return false;
+  log::debug("{}; trying again in {:.1f} s",
+             response.status == 0 ? response.fault : fmt::format("status {}", response.status),
+             seconds);
+  sleep(seconds, stop_);
+  return !stopped(stop_);
 }
 
 }  // namespace qkscope

@@ -1,13 +1,16 @@
-// Requests to the Hub: who gets the token, where redirects may lead, what an answer means.
+// Requests to the Hub: who gets the token, where redirects may lead, what is tried again, and what
+// an answer means.
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
+#include <utility>
 
-#include "checkpoint/hub_cache.h"
 #include "hub/http.h"
 #include "hub/settings.h"
-#include "io/json.h"
+#include "io/json_fwd.h"
+#include "qkscope/hub.h"
 
 namespace qkscope {
 
@@ -52,5 +55,28 @@ enum class Access { read, write };
                                   const Repository& repository, Access access);
 
 [[noreturn]] void connection_failed(const HttpResponse& response, const Url& url);
+
+// A connection that broke, or a status that says "later": 408, 429, 500, 502, 503, 504.
+bool worth_another_try(const HttpResponse& response);
+
+// Seconds, or a date; nothing where the header is absent or makes no sense. `now`: seconds since
+// 1970.
+std::optional<double> retry_after(const std::string& header, double now);
+
+// The waiting between attempts at one request, or at one download.
+class Backoff {
+ public:
+  Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
+      : settings_(settings), stop_(stop) {}
+
+  // Waits, twice as long each time or as long as the server asks for. False when no try is left.
+  bool wait_after(const HttpResponse& response);
+  void made_headway() { tries_ = 0; }
+
+ private:
+  const HubSettings& settings_;
+  const std::atomic<bool>* stop_;
+  int tries_ = 0;
+};
 
 }  // namespace qkscope

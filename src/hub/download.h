@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hub/cache_writer.h"
+#include "hub/cache.h"
 
 namespace qkscope {
 

@@ -1,5 +1,4 @@
-#include "hub/fetch.h"
-
+// The functions of qkscope/hub.h that fetch.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -7,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/hub_cache.h"
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -14,6 +14,7 @@
 #include "hub/file_choice.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
+#include "qkscope/hub.h"
 #include "texts/split_files.h"
 
 namespace qkscope {
@@ -141,28 +142,39 @@ bool is_remote_name(const std::string& name) {
 }  // namespace
 
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
-                             const FetchOptions& options) {
-  const bool named = !path_exists(name_or_folder) && is_repository_id(name_or_folder) &&
-                     (revision.empty() || is_revision(revision));
-  if (!named) return resolve_checkpoint(name_or_folder, revision);
-  Fetch fetch({{RepositoryKind::model, name_or_folder}}, revision,
-              checkpoint_files(options.weights), options);
-  const auto folder = fetch.run();
-  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+                             const FetchOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    const bool named = !path_exists(name_or_folder) && is_repository_id(name_or_folder) &&
+                       (revision.empty() || is_revision(revision));
+    if (!named) return resolve_checkpoint(name_or_folder, revision);
+    Fetch fetch({{RepositoryKind::model, name_or_folder}}, revision,
+                checkpoint_files(options.weights), options);
+    const auto folder = fetch.run();
+    return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  });
 }
 
-std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
-  if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-  Fetch fetch({{RepositoryKind::model, name_or_path}}, "", tokenizer_files(), options);
-  const auto folder = fetch.run();
-  return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options,
+                            Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+    Fetch fetch({{RepositoryKind::model, name_or_path}}, "", tokenizer_files(), options);
+    const auto folder = fetch.run();
+    return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+  });
 }
 
-std::string fetch_dataset(const CorpusOptions& corpus, const FetchOptions& options) {
-  if (path_exists(corpus.path) || !is_remote_name(corpus.path)) return corpus.path;
-  Fetch fetch({{RepositoryKind::dataset, corpus.path}}, "", dataset_files(corpus), options);
-  const auto folder = fetch.run();
-  return folder.empty() ? resolve_dataset(corpus.path) : folder;
+std::string fetch_dataset(const std::string& name_or_path, const std::string& name,
+                          const std::string& split, const FetchOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+    Fetch fetch({{RepositoryKind::dataset, name_or_path}}, "", dataset_files(name, split), options);
+    const auto folder = fetch.run();
+    return folder.empty() ? resolve_dataset(name_or_path) : folder;
+  });
 }
 
 }  // namespace qkscope

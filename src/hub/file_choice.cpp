@@ -96,7 +96,10 @@ FileChoice tokenizer_files() {
   };
 }
 
-FileChoice dataset_files(const CorpusOptions& corpus) {
+FileChoice dataset_files(const std::string& name, const std::string& split) {
+  CorpusOptions corpus;
+  if (!name.empty()) corpus.name = name;
+  corpus.split = split;
   return [corpus](const Paths& paths, const FileReader& read,
                   const std::string& where) -> std::optional<Paths> {
     std::string card;

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "qkscope/texts.h"
-
 namespace qkscope {
 
 // The content of a file of the repository; nothing where it is not here and may not be fetched.
@@ -25,7 +23,8 @@ FileChoice checkpoint_files(bool weights);
 // tokenizer.json and what is read beside it.
 FileChoice tokenizer_files();
 
-// The files of one split, and the card that says which they are.
-FileChoice dataset_files(const CorpusOptions& corpus);
+// The files of one split, and the dataset card that says which they are. `name`: the dataset's
+// configuration, "" for the default one.
+FileChoice dataset_files(const std::string& name, const std::string& split);
 
 }  // namespace qkscope

@@ -1,4 +1,4 @@
-// One exchange with a server. No redirect is followed here and nothing is tried twice.
+// HTTP: addresses, whether we may talk to the server they name, and one exchange with it.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,37 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "hub/url.h"
-
 namespace qkscope {
+
+struct Url {
+  std::string scheme;  // "https" or "http"
+  std::string host;    // lower case; an IPv6 address keeps its brackets
+  int port = 0;        // the scheme's own where the address has none
+  std::string target;  // path and query, from its '/' on
+
+  std::string to_string() const;
+  // For messages: no query, which may hold a signature.
+  std::string without_query() const;
+};
+
+// Bad input where it is no http(s) address; names and passwords in it are refused.
+Url parse_url(const std::string& text);
+
+// A Location header, which may leave out scheme and host.
+Url resolve_url(const Url& base, const std::string& location);
+
+bool same_server(const Url& a, const Url& b);  // scheme, host and port
+bool is_loopback(const Url& url);
+
+// Plain http is for this machine only: anything else could be read and changed on the way.
+void refuse_plain_http(const Url& url, const std::string& what);
+
+// "stage1 step/x" → "stage1%20step%2Fx"; `keep` are characters that stay ("/" for paths).
+std::string percent_encode(std::string_view text, std::string_view keep = "");
 
 // A stretch of a file to send as the body.
 struct FileSlice {
@@ -47,6 +72,8 @@ struct HttpRequest {
   int stall_seconds = 30;
 };
 
+// No redirect is followed here and nothing is tried twice. In http_curl.cpp; a build without
+// libcurl has network_absent.cpp, whose exchange throws.
 HttpResponse exchange(const HttpRequest& request);
 
 }  // namespace qkscope

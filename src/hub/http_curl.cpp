@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "hub/http.h"
@@ -21,21 +22,38 @@ constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // of an answer ke
 constexpr long kConnectSeconds = 20;
 constexpr long kPiece = 512 << 10;  // bytes at a time, either way
 
-struct FreeHandle {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-};
 struct FreeList {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 using HeaderList = std::unique_ptr<curl_slist, FreeList>;
 
-// One per thread: it keeps connections open from one exchange to the next.
+// One per thread: it keeps connections open from one exchange to the next. A forked process makes
+// handles of its own and leaves those it inherited alone: their connections are its parent's.
+class ThreadHandle {
+ public:
+  ~ThreadHandle() {
+    if (handle_ != nullptr && process_ == ::getpid()) curl_easy_cleanup(handle_);
+  }
+
+  CURL* get() {
+    if (handle_ == nullptr || process_ != ::getpid()) {
+      handle_ = curl_easy_init();
+      process_ = ::getpid();
+    }
+    if (handle_ == nullptr) failure("libcurl: cannot start a connection: out of memory");
+    curl_easy_reset(handle_);
+    return handle_;
+  }
+
+ private:
+  CURL* handle_ = nullptr;
+  pid_t process_ = 0;
+};
+
 CURL* thread_handle() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  thread_local const std::unique_ptr<CURL, FreeHandle> handle(curl_easy_init());
-  if (handle == nullptr) failure("libcurl: cannot start a connection: out of memory");
-  curl_easy_reset(handle.get());
+  thread_local ThreadHandle handle;
   return handle.get();
 }
 

@@ -10,8 +10,7 @@ namespace {
   failure(
       "this build of qkscope cannot talk to the Hugging Face Hub: it was made without libcurl or "
       "OpenSSL; install libcurl4-openssl-dev and libssl-dev and build again, or fill the cache "
-      "with "
-      "'hf download'");
+      "with 'hf download'");
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/hub_cache.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
+#include "io/json.h"
 #include "io/output_file.h"
 
 namespace qkscope {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hub/url.h"
+#include "hub/http.h"
 
 namespace qkscope {
 

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "hub/backoff.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 
 namespace qkscope {

@@ -36,7 +36,7 @@ Json load_state(const DataRoot& root) {
   return state;
 }
 
-// Folders of heads: those the card names.
+// Folders of heads: those the dataset card names.
 std::set<std::string> heads_of_card(const std::string& data_root) {
   const auto path = data_root + "/" + layout::kCardFile;
   const MappedFile file(path);

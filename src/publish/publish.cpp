@@ -1,4 +1,4 @@
-#include "publish/publish.h"
+// publish_capture() of qkscope/hub.h: a finished capture as a branch of a dataset repository.
 
 #include <algorithm>
 #include <filesystem>
@@ -7,14 +7,16 @@
 #include <fmt/format.h>
 
 #include "captures/layout.h"
+#include "checkpoint/hub_cache.h"
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
-#include "hub/backoff.h"
 #include "hub/digest.h"
 #include "publish/finished_capture.h"
 #include "publish/upload.h"
+#include "qkscope/hub.h"
 
 namespace qkscope {
 namespace {
@@ -32,10 +34,8 @@ constexpr const char* kMainCard =
     "---\n\n"
     "# Query and key vectors of attention heads\n\n"
     "Each branch of this repository holds one capture: the vectors that enter the attention "
-    "product "
-    "of one model, by head, at sampled token positions. This branch holds none. The card of a "
-    "branch "
-    "says what is in it.\n\n"
+    "product of one model, by head, at sampled token positions. This branch holds none. The card "
+    "of a branch says what is in it.\n\n"
     "```python\n"
     "from datasets import load_dataset\n\n"
     "head = load_dataset(\"{repo}\", \"l00h00q\", revision=\"BRANCH\", split=\"train\")\n"
@@ -195,25 +195,31 @@ PublishOptions complete(PublishOptions options, const FinishedCapture& capture,
 
 }  // namespace
 
-PublishResult publish_capture(const std::string& data_root, const PublishOptions& options) {
-  const auto capture = check_finished_capture(data_root);
-  const auto completed = complete(options, capture, data_root);
-  const HubClient client(hub_settings());
-  if (client.settings().offline)
-    bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
-  if (client.settings().token.empty())
-    bad_input(
-        "no token to publish with: set HF_TOKEN to one that may write, or log in with 'hf auth "
-        "login'");
-  if (!capture.others.empty())
-    log::info("{}: not part of the capture and not published: {}", data_root,
-              fmt::join(capture.others, ", "));
-  return Publication(client, data_root, completed).run(capture);
+PublishResult publish_capture(const std::string& data_root, const PublishOptions& options,
+                              Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    const auto capture = check_finished_capture(data_root);
+    const auto completed = complete(options, capture, data_root);
+    const HubClient client(hub_settings());
+    if (client.settings().offline)
+      bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
+    if (client.settings().token.empty())
+      bad_input(
+          "no token to publish with: set HF_TOKEN to one that may write, or log in with 'hf auth "
+          "login'");
+    if (!capture.others.empty())
+      log::info("{}: not part of the capture and not published: {}", data_root,
+                fmt::join(capture.others, ", "));
+    return Publication(client, data_root, completed).run(capture);
+  });
 }
 
 bool can_publish() {
-  const auto settings = hub_settings();
-  return !settings.offline && !settings.token.empty();
+  return at_edge([] {
+    const auto settings = hub_settings();
+    return !settings.offline && !settings.token.empty();
+  });
 }
 
 }  // namespace qkscope

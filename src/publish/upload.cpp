@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "hub/transfer.h"
+#include "io/json.h"
 
 namespace qkscope {
 namespace {

@@ -1,23 +1,25 @@
-// Published means of the experiment over SmolLM3-3B's training, and ours beside them.
+// Published numbers, read from the data folder, and ours beside them.
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "study/overview.h"
+#include "qkscope/study.h"
 
 namespace qkscope {
 
-// One checkpoint: 300 heads, seed 0. Numbers that were not published are missing.
+// One checkpoint. Numbers that were not published are missing.
 struct PublishedRun {
   std::string label;
   std::string phase;
-  std::map<std::string, double> values;  // by the names of the overview
+  std::map<std::string, double> values;  // by the measures of the overview
 };
 
-// "smollm3". Another name is bad input that lists the known ones.
-const std::vector<PublishedRun>& published_runs(const std::string& name);
+// published/NAME.csv of the first data folder that has it (share/published/README.md describes the
+// columns), in the order of the file. A name that is not there is bad input that lists those that
+// are; a bad row is one that names the file and the row.
+std::vector<PublishedRun> read_published(const std::string& name);
 
 struct ComparedRun {
   const PublishedRun* published = nullptr;
@@ -29,9 +31,9 @@ struct Comparison {
   std::vector<ComparedRun> runs;
 };
 
-// Labels decide; where none is shared, a sweep of as many checkpoints is matched by order. Rows
-// must outlive the result; those of parts of the layers are passed over.
-Comparison compare_with(const std::vector<PublishedRun>& published,
-                        const std::vector<OverviewRow>& rows);
+// Labels decide; where none is shared, a sweep of as many checkpoints is matched by order. Both
+// arguments must outlive the result. Rows of a part of the layers are passed over.
+Comparison match_runs(const std::vector<PublishedRun>& published,
+                      const std::vector<OverviewRow>& rows);
 
 }  // namespace qkscope

@@ -7,6 +7,8 @@
 
 #include "capture/capture_config.h"
 #include "qkscope/analysis.h"
+#include "qkscope/study.h"
+#include "results/analyze.h"
 
 namespace qkscope {
 
@@ -21,14 +23,6 @@ struct SweepConfig {
   std::string name;
   std::vector<SweepRun> runs;  // by order
   AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
-};
-
-struct SweepSource {
-  std::string file;
-  std::vector<std::string> overrides;  // KEY=VALUE for the capture configuration of every run
-  // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
-  // from there; "": the file's own data_folder, where it has one.
-  std::string data_folder;
 };
 
 // Bad input names the file, the line and what was expected.

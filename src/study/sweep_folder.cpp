@@ -5,6 +5,7 @@
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "io/folder.h"
+#include "io/json.h"
 #include "io/output_file.h"
 #include "qkscope/version.h"
 #include "results/write_results.h"
@@ -37,7 +38,6 @@ RunEntry entry_from(const Json& json, const std::string& file) {
                   : state == "failed" ? RunState::failed
                                       : RunState::pending;
     entry.error = json.value("error", "");
-    entry.config = json.value("config", Json());
     return entry;
   } catch (const Json::exception& error) {
     bad_input("{}: not a list of runs as a sweep writes it: {}", file, error.what());
@@ -120,11 +120,7 @@ void SweepFolder::forget_failure(const std::string& label) const {
 std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
-    RunEntry entry{.label = run.label,
-                   .phase = run.phase,
-                   .order = run.order,
-                   .error = "",
-                   .config = effective_config(run.capture)};
+    RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
     const Json failed = load_or_null(failure_file(results(run.label)));
     if (failed.is_object()) {
       entry.state = RunState::failed;
@@ -138,15 +134,17 @@ std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
 }
 
 void SweepFolder::write_runs(const SweepConfig& config) const {
+  const auto all = entries(config);
   Json runs = Json::array();
-  for (const auto& entry : entries(config)) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& entry = all[i];
     Json run = {{"label", entry.label},
                 {"phase", entry.phase},
                 {"order", entry.order},
                 {"state", to_string(entry.state)},
                 {"results", "runs/" + entry.label},
                 {"capture", "captures/" + entry.label},
-                {"config", entry.config}};
+                {"config", effective_config(config.runs[i].capture)}};
     if (!entry.error.empty()) run["error"] = entry.error;
     runs.push_back(std::move(run));
   }

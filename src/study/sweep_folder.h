@@ -13,23 +13,10 @@
 
 #include "core/error.h"
 #include "io/file_lock.h"
-#include "io/json.h"
+#include "qkscope/study.h"
 #include "study/sweep_config.h"
 
 namespace qkscope {
-
-enum class RunState { pending, done, failed };
-std::string to_string(RunState state);
-
-// One run as runs.json tells it.
-struct RunEntry {
-  std::string label;
-  std::string phase;
-  std::int64_t order = 0;
-  RunState state = RunState::pending;
-  std::string error;  // of a failed one
-  Json config;        // the effective configuration of its capture
-};
 
 class SweepFolder {
  public:

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <thread>
 
 #include <fmt/ranges.h>
 
 #include "capture/capture_config.h"
+#include "capture/capture_inputs.h"
+#include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -16,9 +19,9 @@
 #include "core/text.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
+#include "qkscope/hub.h"
 #include "results/write_results.h"
-#include "study/combine.h"
-#include "study/sweep_inputs.h"
+#include "study/sweep_tables.h"
 
 namespace qkscope {
 namespace {
@@ -38,9 +41,58 @@ void check_label(const std::string& label, const std::vector<std::string>& label
                          : fmt::format("did you mean {}?", near));
 }
 
-class Sweep {
+// What the runs of a sweep read from the Hub: one run ahead of its use, and gone after it if asked.
+class SweepInputs {
  public:
-  Sweep(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options)
+  // `runs` in the order in which they will be taken. With `evict` the weights of a checkpoint leave
+  // the cache when every run of it is released.
+  SweepInputs(std::vector<const SweepRun*> runs, FetchOptions options, bool evict)
+      : runs_(std::move(runs)), options_(options), evict_(evict), released_(runs_.size()) {}
+
+  // Returns when checkpoint, tokenizer and dataset of run i are there.
+  void fetch(std::size_t i) {
+    if (ahead_.valid()) ahead_.wait();
+    fetch_capture_inputs(runs_[i]->capture, options_);
+  }
+
+  // Begins to fetch for run i and returns. What goes wrong shows in fetch(i).
+  void fetch_ahead(std::size_t i) {
+    auto options = options_;
+    options.quiet = true;  // the run at work has the progress line
+    ahead_ = std::async(std::launch::async, [config = runs_[i]->capture, options] {
+      try {
+        fetch_capture_inputs(config, options);
+      } catch (const Error&) {  // fetch() meets it again, as the failure of that run
+      }
+    });
+  }
+
+  // Run i is captured, now or long ago. May be called from several threads.
+  void release(std::size_t i) {
+    if (!evict_) return;
+    const std::lock_guard lock(mutex_);
+    released_[i] = true;
+    const auto& model = runs_[i]->capture.model;
+    for (std::size_t other = 0; other < runs_.size(); ++other) {
+      const auto& its = runs_[other]->capture.model;
+      if (!released_[other] && its.name == model.name && its.revision == model.revision) return;
+    }
+    const auto freed = evict_weights(model.name, model.revision.value_or(""));
+    if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
+  }
+
+ private:
+  std::vector<const SweepRun*> runs_;
+  FetchOptions options_;
+  bool evict_;
+  std::mutex mutex_;
+  std::vector<bool> released_;
+  std::future<void> ahead_;  // waits for its thread when it is destroyed
+};
+
+class SweepRunner {
+ public:
+  SweepRunner(const SweepConfig& config, const SweepFolder& folder, const SweepOptions& options)
       : config_(config),
         folder_(folder),
         options_(options),
@@ -208,7 +260,7 @@ std::vector<const SweepRun*> chosen_runs(const SweepConfig& config, const SweepO
 
 std::vector<RunReport> run_sweep(const SweepConfig& config, const SweepFolder& folder,
                                  const SweepOptions& options) {
-  return Sweep(config, folder, options).run();
+  return SweepRunner(config, folder, options).run();
 }
 
 }  // namespace qkscope

@@ -1,8 +1,12 @@
-// The tables of the finished runs, one below the other, with the run in the first columns.
+// The tables of a whole sweep: those of its finished runs one below the other, and the overview.
 #pragma once
 
+#include <vector>
+
+#include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
+#include "tables/table.h"
 
 namespace qkscope {
 
@@ -10,5 +14,8 @@ namespace qkscope {
 // one: first model, phase and order, then the run's own columns. One row group per run. The caller
 // holds the lock of the tables.
 void combine_tables(const SweepFolder& folder, const SweepConfig& config);
+
+// Of the finished ones among `runs`: for each, all layers, then rope and nope where it has both.
+std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
 }  // namespace qkscope

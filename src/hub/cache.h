@@ -1,5 +1,6 @@
 // One repository's part of the cache, for writing: blobs named by their content, snapshots of links
-// to them, refs that name commits. The layout and the locks are those of huggingface_hub.
+// to them, refs that name commits. The layout and the locks are those of huggingface_hub. Listing
+// and removing are in qkscope/hub.h.
 #pragma once
 
 #include <string>

@@ -1,10 +1,9 @@
-// The small parts that talking to the Hub is made of.
+// Addresses, waiting for a server, and listings of repositories.
 #include <gmock/gmock.h>
 
 #include "error_message.h"
-#include "hub/backoff.h"
+#include "hub/client.h"
 #include "hub/remote_tree.h"
-#include "hub/url.h"
 #include "io/output_file.h"
 #include "temporary_folder.h"
 

@@ -1,10 +1,15 @@
 // Our numbers beside the published ones.
+#include "study/published.h"
+
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 
 #include "cli/run_program.h"
+#include "error_message.h"
 #include "io/folder.h"
+#include "io/json.h"
 #include "io/output_file.h"
-#include "study/published.h"
 
 namespace qkscope {
 namespace {
@@ -16,18 +21,68 @@ OverviewRow row(const std::string& label, double r_q) {
 }
 
 TEST(Published, HoldsTenCheckpointsWithNamesOfTheOverview) {
-  const auto published = published_runs("smollm3");
+  const auto published = read_published("smollm3");
   ASSERT_EQ(published.size(), 10u);
-  std::set<std::string> names;
-  for (const auto& measure : overview_measures()) names.insert(measure.name);
+  const std::set<std::string> names(overview_measures().begin(), overview_measures().end());
   for (const auto& run : published)
     for (const auto& [name, value] : run.values) EXPECT_TRUE(names.contains(name)) << name;
-  EXPECT_THROW(published_runs("gpt2"), Error);
+  EXPECT_THROW(read_published("gpt2"), Error);
+}
+
+// The data folder is one of the test's own.
+class PublishedFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_folders(folder_.file("published"));
+    ::setenv("QKSCOPE_DATA", folder_.path().c_str(), 1);
+  }
+  void TearDown() override { ::unsetenv("QKSCOPE_DATA"); }
+
+  std::string complaint(const std::string& rows) const {
+    write_file(file(), "model,phase,measure,value\n" + rows);
+    return bad_input_message([] { read_published("mine"); });
+  }
+  std::string file() const { return folder_.file("published/mine.csv"); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(PublishedFiles, AreTheSetsThereAre) {
+  EXPECT_TRUE(published_sets().empty());
+  EXPECT_EQ(bad_input_message([] { read_published("smollm3"); }),
+            "the published numbers are not there; looked in " + folder_.path() +
+                ". Set QKSCOPE_DATA to the folder share/qkscope of an installation");
+  write_file(file(), "model,phase,measure,value\nb,late,r_q,0.5\na,early,r_k,1e-3\nb,late,r_k,1\n");
+  write_file(folder_.file("published/README.md"), "");
+  EXPECT_EQ(published_sets(), std::vector<std::string>{"mine"});
+  EXPECT_EQ(bad_input_message([] { read_published("../mine"); }),
+            "--published \"../mine\": known is mine");
+  const auto runs = read_published("mine");
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].label, "b");
+  EXPECT_EQ(runs[0].values, (std::map<std::string, double>{{"r_q", 0.5}, {"r_k", 1.0}}));
+  EXPECT_EQ(runs[1].phase, "early");
+  write_file(folder_.file("published/other.csv"), "");
+  EXPECT_EQ(bad_input_message([] { read_published("x"); }),
+            "--published \"x\": known are mine, other");
+}
+
+TEST_F(PublishedFiles, MistakesAreNamedWithFileAndRow) {
+  EXPECT_EQ(complaint(""), file() + ": holds no numbers");
+  EXPECT_EQ(complaint("a,p,r_q,0.5\na,p,r_k,high\n"),
+            file() + ": row 3: value: found \"high\", expected a number");
+  EXPECT_EQ(complaint("a,p,r_q,\n"), file() + ": row 2: the value is missing, expected a number");
+  EXPECT_EQ(complaint("a,p,r_Q,1\n"),
+            file() + ": row 2: \"r_Q\" is not a measure of an overview; did you mean r_q?");
+  EXPECT_EQ(complaint("a,p,r_q,1\na,p,r_q,1\n"), file() + ": row 3: r_q of a is there twice");
+  EXPECT_EQ(complaint("a,p,r_q,1\na,q,r_k,1\n"),
+            file() + ": row 3: a is in phase \"q\", above in \"p\"");
 }
 
 TEST(Compare, LabelsDecide) {
   const std::vector<OverviewRow> rows = {row("LC2-20K", 0.9), row("other", 0.1)};
-  const auto comparison = compare_with(published_runs("smollm3"), rows);
+  const auto published = read_published("smollm3");
+  const auto comparison = match_runs(published, rows);
   EXPECT_TRUE(comparison.by_label);
   EXPECT_EQ(comparison.runs.front().ours, nullptr);
   EXPECT_EQ(comparison.runs.back().ours, &rows[0]);
@@ -40,11 +95,12 @@ TEST(Compare, OtherLabelsAreMatchedByOrderWhenThereAreAsMany) {
     rows.push_back(row("x" + std::to_string(i), 0.0));
     rows.back().layers = "rope";
   }
-  const auto comparison = compare_with(published_runs("smollm3"), rows);
+  const auto published = read_published("smollm3");
+  const auto comparison = match_runs(published, rows);
   EXPECT_FALSE(comparison.by_label);
   EXPECT_EQ(comparison.runs[3].ours->label, "x3");
   rows.resize(4);
-  EXPECT_THROW(compare_with(published_runs("smollm3"), rows), Error);
+  EXPECT_THROW(match_runs(published, rows), Error);
 }
 
 class CompareCommand : public testing::Test {

@@ -1,12 +1,13 @@
 // The sweep file: how runs come out of base, own configurations and overrides, and what is said
 // about mistakes.
+#include "study/sweep_config.h"
+
 #include <gmock/gmock.h>
 
 #include "capture/capture_config.h"
 #include "capture/capture_fixture.h"
 #include "core/error.h"
 #include "io/folder.h"
-#include "study/sweep_config.h"
 
 namespace qkscope {
 namespace {

@@ -1,0 +1,153 @@
+// Studies over many checkpoints: a sweep captures and analyses a list of them, and its means stand
+// beside published ones.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qkscope/captures.h"
+#include "qkscope/error.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+class Table;  // qkscope/tables.h
+
+// What a sweep is read from. docs/sweep.md describes the file.
+struct SweepSource {
+  std::string file;                    // YAML
+  std::vector<std::string> overrides;  // KEY=VALUE for the capture configuration of every run
+  // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
+  // from there; "": the file's own data_folder, where it has one.
+  std::string data_folder;
+};
+
+// The sweep over the small model that comes with qkscope. Bad input where its data is not
+// installed; the message says where it was looked for.
+QKSCOPE_API SweepSource demo_sweep();
+
+enum class RunState { pending, done, failed };
+QKSCOPE_API std::string to_string(RunState state);
+
+// One run, and how far the disk says it is.
+struct RunEntry {
+  std::string label;  // also the name of its folders
+  std::string phase;  // of the training; "" where the sweep has none
+  std::int64_t order = 0;
+  RunState state = RunState::pending;
+  std::string error;  // of a failed one
+};
+
+// What is done of a run, and what its capture would give.
+struct PlannedRun {
+  struct Capture {
+    std::int64_t examples = 0;
+    std::int64_t tokens = 0;
+    std::int64_t files = 0;  // head files
+    std::int64_t rows = 0;   // over all heads, exact
+    std::int64_t bytes = 0;  // of those rows before compression
+  };
+  std::string label;
+  bool captured = false;
+  bool analysed = false;
+  std::optional<Capture> capture;  // of a run that is still to capture
+  std::string error;               // why it could not be planned
+  ErrorKind error_kind = ErrorKind::bad_input;
+};
+
+struct SweepOptions {
+  std::vector<std::string> only;            // labels; none: every run
+  Shard shard;                              // every n-th run
+  int jobs = 1;                             // runs at a time; they share the threads
+  bool overwrite = false;                   // replaces captures made with another configuration
+  bool evict = false;                       // weights leave the Hub's cache after their last run
+  bool quiet = false;                       // no progress
+  bool compact = false;                     // progress counts runs, not examples and heads
+  const std::atomic<bool>* stop = nullptr;  // ends the sweep soon; running it again continues
+};
+
+// How a run went.
+struct RunReport {
+  enum class Outcome {
+    done,
+    already_done,
+    failed,
+    elsewhere,    // another process is at it
+    interrupted,  // or not begun before the stop
+  };
+  std::string label;
+  Outcome outcome = Outcome::interrupted;
+  std::string error;  // of a failed one
+  ErrorKind error_kind = ErrorKind::failure;
+};
+
+// Means over the heads of one run.
+struct OverviewRow {
+  std::string label;
+  std::string phase;
+  std::int64_t order = 0;
+  std::string layers;  // which: "all", "rope", "nope" or "unknown"
+  std::int64_t heads = 0;
+  std::map<std::string, double> values;  // by measure; what the run did not measure is missing
+
+  QKSCOPE_API double value(const std::string& measure) const;  // NaN where it is missing
+};
+
+// Names of the measures, in the order of the columns of overview.csv: "r_q", "r_k", ...
+QKSCOPE_API const std::vector<std::string>& overview_measures();
+
+// The same capture and analysis over a list of checkpoints.
+class QKSCOPE_API Sweep {
+ public:
+  // The sweep works in a folder of its name below `results`. Bad input names the file, the line and
+  // what was expected.
+  static Sweep read(const SweepSource& source, const std::string& results = "results",
+                    Version headers = kHeaderVersion);
+  ~Sweep();
+  Sweep(Sweep&&) noexcept;
+  Sweep& operator=(Sweep&&) noexcept;
+
+  const std::string& name() const;
+  const std::string& folder() const;  // RESULTS/NAME
+
+  std::vector<RunEntry> runs() const;  // by order
+
+  // What run() would do with these options: nothing is written and no weights are read.
+  std::vector<PlannedRun> plan(const SweepOptions& options = {}) const;
+
+  // Captures and analyses what is not there yet; one failure does not stop the others. At the end
+  // the folder holds runs.json and the tables of all finished runs. One report for each chosen run,
+  // in their order. Several processes may run the same sweep at once and share the work.
+  std::vector<RunReport> run(const SweepOptions& options = {}) const;
+
+  // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
+  std::vector<OverviewRow> overview() const;
+
+ private:
+  struct State;
+  explicit Sweep(std::unique_ptr<const State> state);
+
+  std::unique_ptr<const State> state_;
+};
+
+// The same from the folder of a sweep (RESULTS/NAME) alone.
+QKSCOPE_API std::vector<OverviewRow> read_overview(const std::string& sweep_folder,
+                                                   Version headers = kHeaderVersion);
+
+// Names of the sets of published numbers that are installed: "smollm3".
+QKSCOPE_API std::vector<std::string> published_sets();
+
+// A sweep beside a set of published numbers, one row for each of them: measure, checkpoint, model
+// (our run, "" where it is not finished), published, ours, difference. Checkpoints and runs are
+// matched by label; where no label is shared, a sweep of as many checkpoints is matched by order,
+// with a warning in the log.
+QKSCOPE_API Table compare_with_published(const std::string& sweep_folder,
+                                         const std::string& set = "smollm3",
+                                         Version headers = kHeaderVersion);
+
+}  // namespace qkscope

@@ -1,0 +1,15 @@
+// The data that comes with qkscope: the demo, published numbers, configurations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qkscope {
+
+// Where that data may lie, the first place first: demo/, published/ and configs/ are folders in it.
+// $QKSCOPE_DATA where it is set, and nothing else; otherwise share/qkscope of the installation that
+// the library or the program belongs to, then share/ of the source tree this was built from (whose
+// configs/ lies beside share/). They need not exist.
+std::vector<std::string> data_folders();
+
+}  // namespace qkscope

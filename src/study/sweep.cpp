@@ -1,0 +1,125 @@
+// The class Sweep of qkscope/study.h, and the demo's sweep.
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "capture/capture_inputs.h"
+#include "capture/dry_run.h"
+#include "core/edge.h"
+#include "core/error.h"
+#include "io/data_folder.h"
+#include "io/folder.h"
+#include "qkscope/study.h"
+#include "study/sweep_config.h"
+#include "study/sweep_folder.h"
+#include "study/sweep_run.h"
+#include "study/sweep_tables.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const SweepRun& run) {
+  PlannedRun planned{.label = run.label, .capture = {}, .error = ""};
+  try {
+    planned.captured = folder.captured(run);
+    planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
+    if (planned.captured) return planned;
+    fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
+    const auto dry = dry_run(make_plan(run.capture), {});
+    planned.capture = {.examples = dry.examples,
+                       .tokens = dry.tokens,
+                       .files = dry.files,
+                       .rows = dry.rows,
+                       .bytes = dry.bytes};
+  } catch (const Error& error) {
+    planned.error = error.what();
+    planned.error_kind = error.kind();
+  }
+  return planned;
+}
+
+// Short where it lies below the working folder, as a user would write it.
+std::string as_typed(const fs::path& path) {
+  std::error_code ignored;
+  const auto relative = fs::relative(path, ignored);
+  const bool below = !relative.empty() && *relative.begin() != "..";
+  return below ? relative.string() : path.lexically_normal().string();
+}
+
+// In an installation configs/ is one of the data folders, in the source tree it lies beside them.
+fs::path demo_file(const fs::path& data) {
+  constexpr auto kFile = "configs/demo/sweep.yaml";
+  const auto inside = data / kFile;
+  return path_exists(inside.string()) ? inside : data.parent_path() / kFile;
+}
+
+}  // namespace
+
+struct Sweep::State {
+  SweepConfig config;
+  SweepFolder folder;
+};
+
+Sweep Sweep::read(const SweepSource& source, const std::string& results, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    auto config = read_sweep(source);
+    auto folder = SweepFolder::of(results, config);
+    return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
+  });
+}
+
+Sweep::Sweep(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+Sweep::~Sweep() = default;
+Sweep::Sweep(Sweep&&) noexcept = default;
+Sweep& Sweep::operator=(Sweep&&) noexcept = default;
+
+const std::string& Sweep::name() const {
+  return state_->config.name;
+}
+
+const std::string& Sweep::folder() const {
+  return state_->folder.path();
+}
+
+std::vector<RunEntry> Sweep::runs() const {
+  return at_edge([&] { return state_->folder.entries(state_->config); });
+}
+
+std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
+  return at_edge([&] {
+    std::vector<PlannedRun> all;
+    for (const auto* run : chosen_runs(state_->config, options))
+      all.push_back(plan_run(state_->config, state_->folder, *run));
+    return all;
+  });
+}
+
+std::vector<RunReport> Sweep::run(const SweepOptions& options) const {
+  return at_edge([&] { return run_sweep(state_->config, state_->folder, options); });
+}
+
+std::vector<OverviewRow> Sweep::overview() const {
+  return at_edge([&] { return overview_of(state_->folder, runs()); });
+}
+
+SweepSource demo_sweep() {
+  return at_edge([&]() -> SweepSource {
+    std::vector<std::string> looked;
+    for (const fs::path folder : data_folders()) {
+      const auto data = folder / "demo";
+      const auto file = demo_file(folder);
+      if (path_exists((data / "corpus.jsonl").string()) && path_exists(file.string()))
+        return {.file = as_typed(file), .overrides = {}, .data_folder = as_typed(data)};
+      looked.push_back(data.string());
+    }
+    bad_input(
+        "the demo's checkpoints and texts are not there; looked in {}. Set QKSCOPE_DATA to the "
+        "folder share/qkscope of an installation",
+        fmt::join(looked, " and "));
+  });
+}
+
+}  // namespace qkscope

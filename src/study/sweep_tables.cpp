@@ -1,0 +1,215 @@
+#include "study/sweep_tables.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "core/edge.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "io/folder.h"
+#include "io/json.h"
+#include "tables/table_reader.h"
+
+namespace qkscope {
+namespace {
+
+// Where summary.json has what an overview shows of a run.
+struct Measure {
+  const char* name;     // of the column
+  const char* section;  // of summary.json
+  const char* key;      // in it
+  const char* field;    // "mean" or "fraction"
+};
+constexpr Measure kMeasures[] = {
+    {"r_q", "pca", "r_q", "mean"},
+    {"r_k", "pca", "r_k", "mean"},
+    {"abs_r_k", "pca", "abs_r_k", "mean"},
+    {"pc0_variance", "pca", "explained_variance", "mean"},
+    {"position_dominated", "taxonomy", "position_dominated", "fraction"},
+    {"q_positional", "taxonomy", "q_positional", "fraction"},
+    {"k_positional", "taxonomy", "k_positional", "fraction"},
+    {"content_focused", "taxonomy", "content_focused", "fraction"},
+    {"mixed", "taxonomy", "mixed", "fraction"},
+    {"bias_strength", "rotation", "bias_strength", "mean"},
+    {"alpha_k", "rotation", "alpha_k", "mean"},
+    {"abs_r_k_a", "rotation", "abs_r_k_a", "mean"},
+    {"separation_strength", "rotation", "separation_strength", "mean"},
+    {"plane_var_fraction", "rotation", "plane_var_fraction", "mean"},
+    {"ap_overall", "plasticity", "ap_overall", "mean"},
+    {"ap_first20", "plasticity", "ap_first20", "mean"},
+    {"ap_last20", "plasticity", "ap_last20", "mean"},
+    {"ap_drop", "plasticity", "ap_drop", "mean"}};
+
+// Heads of a group of layers, by whichever analysis was run.
+std::int64_t heads_of(const Json& summary, const std::string& layers) {
+  const Json& counts = summary.at("counts");
+  return counts.at(layers == "all" ? "analysed" : layers).get<std::int64_t>();
+}
+
+OverviewRow read_row(const Json& summary, const RunEntry& run, const std::string& layers) {
+  OverviewRow row{.label = run.label,
+                  .phase = run.phase,
+                  .order = run.order,
+                  .layers = layers,
+                  .heads = heads_of(summary, layers),
+                  .values = {}};
+  for (const auto& measure : kMeasures) {
+    const Json empty = Json::object();
+    const Json group = summary.value(measure.section, empty).value(layers, empty);
+    const Json number = group.value(measure.key, empty).value(measure.field, Json());
+    if (number.is_number()) row.values[measure.name] = number.get<double>();
+  }
+  return row;
+}
+
+// overview.csv
+Table overview_table(const std::vector<OverviewRow>& rows) {
+  Table table;
+  table.column("model", Table::Type::text)
+      .column("phase", Table::Type::text)
+      .column("order", Table::Type::integer)
+      .column("layers", Table::Type::text)
+      .column("heads", Table::Type::integer);
+  for (const auto& measure : kMeasures) table.column(measure.name, Table::Type::real);
+  for (const auto& row : rows) {
+    std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
+    for (const auto& measure : kMeasures) cells.push_back(row.value(measure.name));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+constexpr char kEnding[] = ".parquet";
+
+using Column = Table::Column;
+
+// Names of the tables that any of the runs has.
+std::set<std::string> table_names(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  std::set<std::string> names;
+  for (const auto& run : runs)
+    for (const auto& file : names_in(folder.results(run.label)))
+      if (file.ends_with(kEnding)) names.insert(file.substr(0, file.size() - sizeof kEnding + 1));
+  return names;
+}
+
+// The run's own columns behind the three that say which run it is.
+std::vector<Column> with_run(const Table& table, const RunEntry& run) {
+  const auto rows = static_cast<std::size_t>(table.rows());
+  std::vector<Column> columns = {
+      {"model", Table::Type::text, {}, {}, std::vector<std::string>(rows, run.label)},
+      {"phase", Table::Type::text, {}, {}, std::vector<std::string>(rows, run.phase)},
+      {"order", Table::Type::integer, std::vector<std::int64_t>(rows, run.order), {}, {}}};
+  for (const auto& column : table.columns())
+    if (column.name != "model") columns.push_back(column);
+  return columns;
+}
+
+void append(const std::vector<Column>& from, const std::string& path, std::vector<Column>& to) {
+  if (to.empty()) {
+    to = from;
+    return;
+  }
+  const auto same = [](const Column& a, const Column& b) {
+    return a.name == b.name && a.type == b.type;
+  };
+  if (!std::equal(to.begin(), to.end(), from.begin(), from.end(), same))
+    bad_input("{}: its columns are not those of the runs before it; analyse it again", path);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const auto add = [](auto& all, const auto& more) {
+      all.insert(all.end(), more.begin(), more.end());
+    };
+    add(to[i].integers, from[i].integers);
+    add(to[i].reals, from[i].reals);
+    add(to[i].texts, from[i].texts);
+  }
+}
+
+void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
+             const std::string& name) {
+  std::vector<Column> columns;
+  bool csv = false;
+  for (const auto& run : runs) {
+    const auto path = folder.results(run.label) + "/" + name;
+    if (!path_exists(path + kEnding)) continue;
+    append(with_run(read_parquet_table(path + kEnding), run), path + kEnding, columns);
+    csv = csv || path_exists(path + ".csv");
+  }
+  const Table table(std::move(columns));
+  if (csv) table.write_csv(folder.path() + "/" + name + ".csv");
+  table.write_parquet(folder.path() + "/" + name + kEnding);
+}
+
+// Tables that no finished run has any more would tell an old story.
+void remove_others(const SweepFolder& folder, const std::set<std::string>& names) {
+  for (const auto& file : names_in(folder.path())) {
+    const std::filesystem::path path(file);
+    const bool table = path.extension() == ".csv" || path.extension() == kEnding;
+    if (table && !names.contains(path.stem().string()))
+      std::filesystem::remove(folder.path() + "/" + file);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& overview_measures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& measure : kMeasures) list.emplace_back(measure.name);
+    return list;
+  }();
+  return names;
+}
+
+double OverviewRow::value(const std::string& measure) const {
+  const auto found = values.find(measure);
+  return found == values.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+}
+
+std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  std::vector<OverviewRow> rows;
+  for (const auto& run : runs) {
+    if (run.state != RunState::done) continue;
+    const auto file = folder.results(run.label) + "/summary.json";
+    const Json summary = load_json(file);
+    try {
+      rows.push_back(read_row(summary, run, "all"));
+      const auto all = rows.back().heads;
+      for (const auto* layers : {"rope", "nope", "unknown"})
+        if (const auto heads = heads_of(summary, layers); heads > 0 && heads < all)
+          rows.push_back(read_row(summary, run, layers));
+    } catch (const Json::exception& error) {
+      bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+    }
+  }
+  return rows;
+}
+
+std::vector<OverviewRow> read_overview(const std::string& sweep_folder, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    const SweepFolder folder(sweep_folder);
+    return overview_of(folder, read_sweep_index(folder).runs);
+  });
+}
+
+void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
+  std::vector<RunEntry> done;
+  for (auto& entry : folder.entries(config))
+    if (entry.state == RunState::done) done.push_back(std::move(entry));
+  remove_strays(folder.path());
+  auto names = table_names(folder, done);
+  const std::vector<std::string> list(names.begin(), names.end());
+  parallel_for(std::ssize(list),
+               [&](std::int64_t i) { combine(folder, done, list[static_cast<std::size_t>(i)]); });
+  if (!done.empty()) {
+    const auto overview = overview_table(overview_of(folder, done));
+    overview.write_csv(folder.path() + "/overview.csv");
+    overview.write_parquet(folder.path() + "/overview.parquet");
+    names.insert("overview");
+  }
+  remove_others(folder, names);
+}
+
+}  // namespace qkscope
