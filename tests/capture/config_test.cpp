@@ -4,6 +4,7 @@
 #include "capture/capture_config.h"
 #include "capture_fixture.h"
 #include "core/error.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -191,7 +192,7 @@ TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
 
 TEST(ProductionConfigs, AreThoseOfTheSweep) {
   namespace fs = std::filesystem;
-  const fs::path root = QKSCOPE_SOURCE_DIR "/configs/attention-plasticity";
+  const fs::path root = source_path("configs/attention-plasticity");
   int count = 0;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     if (entry.path().extension() != ".yaml") continue;
