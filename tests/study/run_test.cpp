@@ -34,7 +34,7 @@ TEST_F(SweepRuns, WritesRunsTablesAndTheirList) {
 
 TEST_F(SweepRuns, TheTablesAreThoseOfTheRuns) {
   ASSERT_EQ(sweep("out").status, 0);
-  EXPECT_EQ(run_python("tests/sweep/check_tables.py", {file("out/small")}), 0);
+  EXPECT_EQ(run_python("tests/study/check_tables.py", {file("out/small")}), 0);
 }
 
 TEST_F(SweepRuns, WhatIsDoneIsNotDoneAgain) {

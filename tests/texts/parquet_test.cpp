@@ -14,7 +14,7 @@ namespace {
 class ParquetTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(run_python("tests/corpus/write_parquet.py", {folder_.path()}), 0);
+    ASSERT_EQ(run_python("tests/texts/write_parquet.py", {folder_.path()}), 0);
   }
   std::vector<Document> read(const std::string& name, const std::string& id_column) {
     CorpusOptions options;
