@@ -113,11 +113,12 @@ print('qkscope', qkscope.__version__, model.run_with_cache('a text', 'logits')['
   ls build-wheel/dist/*.whl
 }
 
-# fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME.
+# fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME;
+# tools/pack_corpus.sh NAME puts it into the kept corpus.
 fuzz() {
   local name=${1:-} seconds=${2:-300}
-  if [ ! -d "tests/fuzz/corpus/${name:-?}" ]; then
-    echo "error: './run.sh fuzz $name': expected one of: $(ls tests/fuzz/corpus | xargs)" >&2
+  if [ ! -f "tests/fuzz/corpus/${name:-?}.tar.xz" ]; then
+    echo "error: './run.sh fuzz $name': expected one of: $(basename -s .tar.xz tests/fuzz/corpus/* | xargs)" >&2
     exit 2
   fi
   set_up
@@ -127,7 +128,7 @@ fuzz() {
   cmake --build build-fuzz --target "fuzz_$name"
   local found="build-fuzz/corpus/$name"
   mkdir -p "$found"
-  "build-fuzz/fuzz/fuzz_$name" "$found" "tests/fuzz/corpus/$name" \
+  "build-fuzz/fuzz/fuzz_$name" "$found" "build-fuzz/tests/fuzz/corpus/$name" \
     -dict="tests/fuzz/$name.dict" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
     -artifact_prefix=build-fuzz/
 }

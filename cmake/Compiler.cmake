@@ -48,6 +48,6 @@ if(QKSCOPE_FUZZ)
     message(FATAL_ERROR "QKSCOPE_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}: use the preset 'fuzz'")
   endif()
   target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
-  # A family of tokenizer patterns names constants that its own branches never read.
-  target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unused-const-variable>)
+  # The warnings of g++ are the rule; clang's others are shown.
+  target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-error>)
 endif()
