@@ -34,7 +34,7 @@ inline void write_text(const std::string& path, const std::string& text) {
 inline const std::string& tiny_checkpoint() {
   static const TemporaryFolder folder;
   static const std::string path = [] {
-    const auto out = folder.file("tiny");
+    auto out = folder.file("tiny");
     const auto line = fmt::format("python3 '{}/tools/make_tiny_checkpoint.py' --out '{}' 2>&1",
                                   source_path(), out);
     EXPECT_EQ(std::system((line + " >/dev/null").c_str()), 0) << line;
