@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The forward pass with capture on a GPU: transformers, qkscope and what the card can do, in one run and one table.
+"""The forward pass with capture on a GPU: transformers, qkscope and what the GPU can do, in one run and one table.
 
     python bench/cuda_table.py FOLDER... [--batches 8x4096,1x32768] [--rounds 2] [--seconds 4] [--out table.json]
 
 FOLDER is a checkpoint in bfloat16; bench/make_checkpoint.py writes one. For each batch (documents x tokens) the two
-engines run in turns, so that both find the same warm card, and the median of all runs counts. transformers gets the
+engines run in turns, so that both find the same warm GPU, and the median of all runs counts. transformers gets the
 batch size that suits it best. The share of the ceiling compares with the time that the same work, pruned as a capture
 allows, takes at the sustained rates of torch.mm and of cuDNN's attention, measured right after. TFLOP/s is qkscope's and
 counts the whole network: 2 x parameters of the layers x tokens + causal attention. Memory is beyond the weights.

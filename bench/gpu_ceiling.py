@@ -1,6 +1,6 @@
-"""What the card can do with a model's products and its attention under load, and the time of a pass at those rates.
+"""What the GPU can do with a model's products and its attention under load, and the time of a pass at those rates.
 
-Every product goes through torch.mm and attention through cuDNN for a second or more, as long as it takes the card to
+Every product goes through torch.mm and attention through cuDNN for a second or more, as long as it takes the GPU to
 reach its power limit; the rate of the last half counts. The work is pruned as a capture needs it: the last layer gives
 q and k at its sampled rows only, and the layer before gives k and v everywhere but all else only for those rows.
 """

@@ -5,9 +5,9 @@
     PYTHONPATH=build/python python bench/python_bench.py FOLDER --device cuda --dtype bfloat16 [--runs 5]
 
 Each side is a process of its own and keeps what enters the dot product of every layer as arrays; the hooks of
-transformers sit on the projections, before RoPE, which is less work. On CUDA qkscope keeps float32 tensors on the card,
+transformers sit on the projections, before RoPE, which is less work. On CUDA qkscope keeps float32 tensors on the GPU,
 the peers keep tensors of the run's type there. Prints seconds of the fastest run and the peak memory of the process, on
-CUDA of the card beyond what was in use before. A peer that is not installed is named and left out. The peers need
+CUDA of the GPU beyond what was in use before. A peer that is not installed is named and left out. The peers need
 tools/requirements-python.txt, in the environment of --peer-python.
 """
 
@@ -93,7 +93,7 @@ class ProcessMemory:
 
 
 class CardMemory:
-    """What is taken on the card, whoever allocates it: looked at every few milliseconds."""
+    """What is taken on the GPU, whoever allocates it: looked at every few milliseconds."""
 
     def __init__(self, device):
         import torch

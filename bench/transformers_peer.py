@@ -95,5 +95,5 @@ class Peer:
             runs.append(self._pass(ids, size))
         self.kept.clear()
         peak = self._memory(peak=True) - self.weight_bytes
-        self._release()  # the other engine runs on the same card
+        self._release()  # the other engine runs on the same GPU
         return runs, peak

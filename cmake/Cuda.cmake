@@ -1,4 +1,4 @@
-# CUDA: where nvcc is there the backend for NVIDIA cards is built, for Ampere and Hopper and as PTX
+# CUDA: where nvcc is there the backend for NVIDIA GPUs is built, for Ampere and Hopper and as PTX
 # for what comes after. QKSCOPE_HAVE_CUDA and QKSCOPE_HAVE_CUDNN say what was found.
 option(QKSCOPE_CUDA "Build the CUDA backend where nvcc is found" ON)
 set(QKSCOPE_HAVE_CUDA OFF)
