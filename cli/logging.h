@@ -27,9 +27,4 @@ template <typename... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {
   say(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
 }
-template <typename... Args>
-void error(fmt::format_string<Args...> format, Args&&... args) {
-  say(LogLevel::error, fmt::format(format, std::forward<Args>(args)...));
-}
-
 }  // namespace qkscope::cli

@@ -3,7 +3,7 @@
 
 #include <fmt/ranges.h>
 
-#include "capture/capture_inputs.h"
+#include "qkscope/capture.h"
 #include "capture/dry_run.h"
 #include "core/edge.h"
 #include "core/error.h"

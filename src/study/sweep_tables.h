@@ -6,7 +6,7 @@
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 

@@ -5,7 +5,7 @@
 
 #include "error_message.h"
 #include "sweep_fixture.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 namespace {
