@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -12,19 +11,14 @@
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
-#include "captures/capture_index.h"
-#include "captures/head_reader.h"
-#include "captures/metadata_keys.h"
-#include "captures/rope_info.h"
-#include "core/edge.h"
-#include <malloc.h>
 #include "captures/metadata.h"
+#include "core/edge.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
+#include "qkscope/captures.h"
+#include "qkscope/log.h"
 #include "results/scatter.h"
 
 namespace qkscope {
@@ -62,30 +56,6 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.example_id.resize(kept);
   rows.position.resize(kept);
   rows.vectors.resize(kept * dim);
-}
-
-// The sampler's settings in a head file's metadata.
-constexpr char kSampler[] = "sampler";  // "log_uniform", "uniform" or "all"
-constexpr char kMinBucketSize[] = "min_bucket_size";
-
-// How the capture's sampler numbered its buckets; none where the file does not say.
-std::optional<BucketLayout> bucket_layout(const Metadata& metadata, const std::string& path) {
-  const auto sampler = metadata.find(kSampler);
-  const auto size = metadata.find(kMinBucketSize);
-  if (sampler == metadata.end() || size == metadata.end()) return std::nullopt;
-  BucketLayout layout;
-  if (sampler->second == "log_uniform")
-    layout.kind = BucketLayout::Kind::doubling;
-  else if (sampler->second != "uniform" && sampler->second != "all")
-    bad_input("{}: metadata '{}' is '{}'; expected log_uniform, uniform or all", path, kSampler,
-              sampler->second);
-  const std::string& digits = size->second;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), layout.size);
-  if (error != std::errc() || end != digits.data() + digits.size() || layout.size <= 0)
-    bad_input("{}: metadata '{}' is '{}'; expected a positive number", path, kMinBucketSize,
-              digits);
-  return layout;
 }
 
 // Hands out large buffers, so that the heads after the first find their memory mapped.
@@ -219,7 +189,7 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.sliding_window = file.rows.sliding_window;
-    plasticity.buckets = bucket_layout(file.metadata, path);
+    plasticity.sampler = sampler_options(file.metadata, path);
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();

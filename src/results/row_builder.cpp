@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "captures/rope_info.h"
-
 namespace qkscope {
 
 RowBuilder::RowBuilder(std::string name, const std::vector<ColumnSpec>& columns)

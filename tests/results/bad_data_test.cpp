@@ -14,7 +14,6 @@
 #include "paths.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
-#include "results/planted_capture.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
