@@ -137,16 +137,6 @@ struct RotationResult {
 // query's content, at each query position. Exact over all eligible pairs unless a cell holds too
 // many.
 
-// Which positions a bucket number stands for.
-struct BucketLayout {
-  enum class Kind {
-    equal,     // floor(position / size)
-    doubling,  // floor(log2(position + 1)), at least ceil(log2(size))
-  };
-  Kind kind = Kind::equal;
-  std::int64_t size = 0;  // tokens of a bucket, of the smallest one where they double
-};
-
 struct PlasticityOptions {
   enum class QueryModelKind { bucket, linear };
   QueryModelKind profile_model = QueryModelKind::bucket;
@@ -155,7 +145,7 @@ struct PlasticityOptions {
   double p_alpha = 0.01;  // of the normality tests
   int heatmap_bins = 16;  // per axis
   std::optional<std::int32_t> sliding_window;
-  std::optional<BucketLayout> buckets;  // none: found from the rows
+  std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
 };
 
 struct MeanPlasticity {
@@ -243,7 +233,7 @@ struct AnalyzeOptions {
   PcaOptions pca_options;
   TaxonomyOptions taxonomy;
   RotationOptions rotation_options;       // inv_freq is filled per head from the capture
-  PlasticityOptions plasticity_options;   // sliding_window and buckets likewise
+  PlasticityOptions plasticity_options;   // sliding_window and sampler likewise
   std::optional<HeadCounts> head_counts;  // for captures that do not say them
   std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file

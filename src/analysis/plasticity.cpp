@@ -145,7 +145,7 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   const SortedKeys sorted = sort_keys(keys, model);
   using Kind = PlasticityOptions::QueryModelKind;
   const BucketRanges ranges =
-      options.buckets ? BucketRanges(*options.buckets) : BucketRanges(queries.source, keys.source);
+      options.sampler ? BucketRanges(*options.sampler) : BucketRanges(queries.source, keys.source);
   result.table = bucket_table(sorted, linear_columns(model), ranges, options);
   result.ap_overall = mean_of_table(result.table);
   const QueryColumns columns =

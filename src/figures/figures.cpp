@@ -10,7 +10,6 @@
 
 #include "core/edge.h"
 #include "core/error.h"
-#include "qkscope/log.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
 #include "figures/gnuplot.h"
@@ -18,6 +17,7 @@
 #include "figures/report.h"
 #include "io/folder.h"
 #include "io/output_file.h"
+#include "qkscope/log.h"
 
 namespace qkscope {
 namespace {

@@ -11,16 +11,14 @@
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
-#include "qkscope/captures.h"
-#include "core/edge.h"
-#include <malloc.h>
 #include "captures/metadata.h"
+#include "core/edge.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
+#include "qkscope/captures.h"
+#include "qkscope/log.h"
 #include "results/scatter.h"
 
 namespace qkscope {
@@ -58,15 +56,6 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.example_id.resize(kept);
   rows.position.resize(kept);
   rows.vectors.resize(kept * dim);
-}
-
-// How the capture's sampler numbered its buckets; none where the file does not say.
-std::optional<BucketLayout> bucket_layout(const Metadata& metadata, const std::string& path) {
-  const auto sampler = sampler_options(metadata, path);
-  if (!sampler) return std::nullopt;
-  const bool doubling = sampler->type == SamplerType::log_uniform;
-  return BucketLayout{doubling ? BucketLayout::Kind::doubling : BucketLayout::Kind::equal,
-                      sampler->min_bucket_size};
 }
 
 // Hands out large buffers, so that the heads after the first find their memory mapped.
@@ -200,7 +189,7 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.sliding_window = file.rows.sliding_window;
-    plasticity.buckets = bucket_layout(file.metadata, path);
+    plasticity.sampler = sampler_options(file.metadata, path);
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();

@@ -4,17 +4,15 @@
 #include <vector>
 
 #include "analysis/planted.h"
-#include "captures/head_writer.h"
-#include "core/edge.h"
 #include "captures/layout.h"
 #include "captures/metadata.h"
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
 #include "io/output_file.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
-#include "qkscope/version.h"
 
 namespace qkscope {
 namespace {

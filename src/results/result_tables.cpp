@@ -1,7 +1,6 @@
 #include <cmath>
 #include <limits>
 
-#include "qkscope/captures.h"
 #include "core/edge.h"
 #include "qkscope/analysis.h"
 #include "results/row_builder.h"

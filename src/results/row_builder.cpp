@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "qkscope/captures.h"
-
 namespace qkscope {
 
 RowBuilder::RowBuilder(std::string name, const std::vector<ColumnSpec>& columns)

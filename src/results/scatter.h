@@ -5,9 +5,6 @@
 
 #include "analysis/moments.h"
 #include "qkscope/analysis.h"
-#include "analysis/pca.h"
-#include "analysis/rotation.h"
-#include "qkscope/captures.h"
 
 namespace qkscope {
 

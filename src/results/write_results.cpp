@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 
-#include "qkscope/captures.h"
 #include "captures/layout.h"
 #include "core/blake2b.h"
 #include "core/edge.h"

@@ -52,7 +52,7 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
 TEST(BucketRanges, AreFoundFromTheRows) {
   const auto head = plant(small_head(1), 1);
   const BucketRanges uniform(rows_of(head.query_rows), rows_of(head.key_rows));
-  EXPECT_EQ(uniform.range(3), (std::pair<std::int64_t, std::int64_t>{384, 512}));
+  EXPECT_EQ(uniform.range(3), (PositionRange{384, 512}));
   EXPECT_TRUE(uniform.reaches(3, 2, 128));
   EXPECT_FALSE(uniform.reaches(3, 1, 128));
   EXPECT_TRUE(uniform.reaches(3, 1, 130));
@@ -61,20 +61,20 @@ TEST(BucketRanges, AreFoundFromTheRows) {
     doubling.bucket[i] =
         std::max(4, static_cast<int>(std::log2(static_cast<double>(doubling.position[i]) + 1)));
   const BucketRanges log(rows_of(doubling), rows_of(doubling));
-  EXPECT_EQ(log.range(4), (std::pair<std::int64_t, std::int64_t>{0, 31}));
-  EXPECT_EQ(log.range(6), (std::pair<std::int64_t, std::int64_t>{63, 127}));
+  EXPECT_EQ(log.range(4), (PositionRange{0, 31}));
+  EXPECT_EQ(log.range(6), (PositionRange{63, 127}));
 }
 
 TEST(BucketRanges, AreKnownFromTheSampler) {
-  using Range = std::pair<std::int64_t, std::int64_t>;
-  const BucketRanges equal(BucketLayout{BucketLayout::Kind::equal, 100});
-  EXPECT_EQ(equal.range(0), (Range{0, 100}));
-  EXPECT_EQ(equal.range(3), (Range{300, 400}));
-  for (const std::int64_t size : {100, 128}) {  // both: no bucket is below 7
-    const BucketRanges doubling(BucketLayout{BucketLayout::Kind::doubling, size});
-    EXPECT_EQ(doubling.range(7), (Range{0, 255}));
-    EXPECT_EQ(doubling.range(8), (Range{255, 511}));
-  }
+  SamplerOptions sampler;
+  sampler.type = SamplerType::uniform;
+  sampler.min_bucket_size = 100;
+  EXPECT_EQ(BucketRanges(sampler).range(3), (PositionRange{300, 400}));
+  EXPECT_TRUE(BucketRanges(sampler).reaches(3, 1, 102));
+  EXPECT_FALSE(BucketRanges(sampler).reaches(3, 1, 101));
+  sampler.type = SamplerType::log_uniform;  // no bucket is below 7
+  EXPECT_EQ(BucketRanges(sampler).range(7), (PositionRange{0, 255}));
+  EXPECT_EQ(BucketRanges(sampler).range(8), (PositionRange{255, 511}));
 }
 
 }  // namespace

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "captures/layout.h"
-#include "qkscope/captures.h"
-#include "captures/head_writer.h"
+#include "captures/metadata.h"
 #include "qkscope/analysis.h"
+#include "qkscope/captures.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -34,6 +33,8 @@ class Buckets : public ::testing::Test {
   HeadReport report(const Metadata& sampler) const {
     const auto path = head_file_path(root(), {0, 0, HeadKind::query});
     HeadFile file = read_head_file(path);
+    for (const char* key : {metadata::kSampler, metadata::kBaseRate, metadata::kMinBucketSize})
+      file.metadata.erase(key);
     for (const auto& [key, value] : sampler) file.metadata[key] = value;
     write_head_file(path, file.rows, file.metadata);
     AnalyzeOptions options;
@@ -48,7 +49,7 @@ class Buckets : public ::testing::Test {
 
 TEST_F(Buckets, AreTheSameSaidOrGuessed) {
   const auto guessed = report({});
-  const auto said = report({{"sampler", "uniform"}, {"min_bucket_size", "32"}});
+  const auto said = report({{"sampler", "uniform"}, {"base_rate", "8"}, {"min_bucket_size", "32"}});
   ASSERT_TRUE(guessed.plasticity && said.plasticity);
   ASSERT_EQ(guessed.plasticity->table.size(), 13u);  // 7 neighbours, 6 one bucket further
   ASSERT_EQ(said.plasticity->table.size(), guessed.plasticity->table.size());
@@ -58,15 +59,16 @@ TEST_F(Buckets, AreTheSameSaidOrGuessed) {
 
 TEST_F(Buckets, DecideWhichKeysAWindowReaches) {
   // Buckets of 16: a window of 40 tokens reaches three of them.
-  const auto smaller = report({{"sampler", "all"}, {"min_bucket_size", "16"}});
+  const auto smaller = report({{"sampler", "all"}, {"base_rate", "8"}, {"min_bucket_size", "16"}});
   ASSERT_TRUE(smaller.plasticity);
   EXPECT_EQ(smaller.plasticity->table.size(), 7u + 6u + 5u);
 }
 
 TEST_F(Buckets, ThatMakeNoSenseAreBadInput) {
-  for (const auto& sampler : {Metadata{{"sampler", "uniform"}, {"min_bucket_size", "0"}},
-                              Metadata{{"sampler", "uniform"}, {"min_bucket_size", "12x"}},
-                              Metadata{{"sampler", "odd"}, {"min_bucket_size", "12"}}}) {
+  for (const auto& sampler :
+       {Metadata{{"sampler", "uniform"}, {"base_rate", "8"}, {"min_bucket_size", "0"}},
+        Metadata{{"sampler", "uniform"}, {"base_rate", "8"}, {"min_bucket_size", "12x"}},
+        Metadata{{"sampler", "odd"}, {"base_rate", "8"}, {"min_bucket_size", "12"}}}) {
     const auto bad = report(sampler);
     EXPECT_FALSE(bad.plasticity);
     EXPECT_NE(bad.error.find("expected"), std::string::npos) << bad.error;

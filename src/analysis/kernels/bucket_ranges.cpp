@@ -1,20 +1,9 @@
 #include "analysis/kernels/bucket_ranges.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
-#include "core/error.h"
-
 namespace qkscope {
-
-BucketRanges::BucketRanges(const BucketLayout& layout) {
-  QKSCOPE_ASSERT(layout.size > 0);
-  if (layout.kind == BucketLayout::Kind::equal)
-    size_ = layout.size;
-  else
-    first_bucket_ = std::bit_width(static_cast<std::uint64_t>(layout.size - 1));
-}
 
 BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
   std::int64_t smallest = 1;
@@ -40,7 +29,8 @@ BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
   }
 }
 
-std::pair<std::int64_t, std::int64_t> BucketRanges::range(std::int32_t bucket) const {
+PositionRange BucketRanges::range(std::int32_t bucket) const {
+  if (known_) return known_->positions(bucket);
   if (size_ > 0) return {bucket * size_, (bucket + std::int64_t{1}) * size_};
   const auto power = [](std::int32_t b) { return std::int64_t{1} << std::clamp(b, 0, 40); };
   return {bucket <= first_bucket_ ? 0 : power(bucket) - 1, power(bucket + 1) - 1};
@@ -48,7 +38,7 @@ std::pair<std::int64_t, std::int64_t> BucketRanges::range(std::int32_t bucket) c
 
 bool BucketRanges::reaches(std::int32_t query_bucket, std::int32_t key_bucket,
                            std::int64_t window) const {
-  return range(key_bucket).second - 1 > range(query_bucket).first - window;
+  return range(key_bucket).end - 1 > range(query_bucket).begin - window;
 }
 
 }  // namespace qkscope
