@@ -6,6 +6,7 @@
 #include "capture_fixture.h"
 #include "checkpoint/checkpoint.h"
 #include "core/error.h"
+#include "model/model_config.h"
 #include "numerics/python_random.h"
 
 namespace qkscope {
