@@ -9,10 +9,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "capture/capture_run.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
+#include "qkscope/capture.h"
 
 namespace qkscope {
 namespace {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
-#include "captures/metadata_keys.h"
+#include "captures/metadata.h"
 #include "captures/segment.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -87,7 +87,7 @@ double write_segments(const Options& options, Journal& journal) {
   double seconds = 0.0;
   constexpr std::int64_t kExamples = 64;
   for (std::int64_t begin = 0; begin < options.documents; begin += kExamples) {
-    const JournalEntry entry{.segment = Journal::segment_name(journal.entries().size())};
+    const JournalEntry entry{.segment = segment_name(journal.entries().size())};
     SegmentWriter segment(journal.segment_path(entry.segment), groups.size());
     const auto start = Clock::now();
     for (auto row = begin; row < std::min(options.documents, begin + kExamples); ++row) {

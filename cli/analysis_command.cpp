@@ -1,10 +1,10 @@
 #include "cli/analysis_command.h"
 
+#include <chrono>
 #include <map>
 
 #include "core/error.h"
 #include "core/log.h"
-#include "results/write_results.h"
 
 namespace qkscope::cli {
 
@@ -94,7 +94,7 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
 }
 
 void AnalysisCommand::run() {
-  const double started = steady_seconds();
+  const auto started = std::chrono::steady_clock::now();
   common_.apply();
   if ((query_heads_ > 0) != (key_heads_ > 0))
     bad_input("--q-heads and --k-heads belong together; give both");
@@ -102,9 +102,9 @@ void AnalysisCommand::run() {
   options_.quiet = common_.quiet;
   options_.plasticity_options.seed = options_.seed;
   const AnalysisRun run = analyze_capture(options_);
-  write_results(out_, run, options_, started);
-  log::info("{} heads in {:.1f} s; results in {}", run.heads.size(), steady_seconds() - started,
-            out_);
+  write_results(out_, run, options_);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
+  log::info("{} heads in {:.1f} s; results in {}", run.heads.size(), taken.count(), out_);
   report_failed_heads(run, out_);
 }
 

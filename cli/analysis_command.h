@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/common_options.h"
-#include "results/analyze.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope::cli {
 

@@ -1,7 +1,7 @@
 #include "cli/common_options.h"
 
 #include "cli/logging.h"
-#include "qkscope/forward.h"
+#include "qkscope/threads.h"
 
 namespace qkscope::cli {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "figures/draw.h"
+#include "qkscope/figures.h"
 
 namespace qkscope::cli {
 namespace {

@@ -27,6 +27,9 @@ if(PYARROW_ARROW)
   install(FILES ${PYARROW_ARROW} ${PYARROW_PARQUET} DESTINATION ${CMAKE_INSTALL_LIBDIR}/qkscope)
   list(PREPEND library_rpath "$ORIGIN/qkscope")
 endif()
+if(SKBUILD)  # in a wheel libarrow comes from pyarrow, which lies beside the package
+  set(library_rpath "$ORIGIN/../pyarrow" ${QKSCOPE_CUDA_LIBRARIES})
+endif()
 set_target_properties(qkscope_shared PROPERTIES INSTALL_RPATH "${library_rpath}")
 file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(qkscope sniff-qk PROPERTIES

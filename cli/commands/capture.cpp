@@ -1,13 +1,12 @@
 // qkscope capture, and sniff-qk: store the query and key vectors of sampled heads and positions.
+#include "qkscope/capture.h"
+
 #include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "capture/capture_inputs.h"
-#include "capture/capture_run.h"
-#include "capture/dry_run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/publishing.h"
@@ -18,6 +17,7 @@
 #include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
+#include "hub/fetch.h"
 
 namespace qkscope::cli {
 namespace {
@@ -52,40 +52,38 @@ std::string bytes(std::int64_t value) {
 }
 
 void print_memory(const CapturePlan& plan, const DryRun& dry) {
-  const bool cpu = plan.backend.device.kind == Device::Kind::cpu;
-  const auto weights = cpu                     ? "weights (mapped)"
-                       : plan.memory.streams() ? "weights at a time (they stream)"
-                                               : "weights";
+  const bool cpu = plan.device().kind == Device::Kind::cpu;
+  const auto weights = cpu                       ? "weights (mapped)"
+                       : plan.memory().streams() ? "weights at a time (they stream)"
+                                                 : "weights";
   fmt::print("memory     {} {} + {} activations of {} tokens{}\n", bytes(dry.weight_bytes), weights,
              bytes(dry.activation_bytes), number(dry.largest_batch),
-             plan.memory.available > 0
-                 ? fmt::format("; {} may be taken", bytes(plan.memory.available))
+             plan.memory().available > 0
+                 ? fmt::format("; {} may be taken", bytes(plan.memory().available))
                  : "");
 }
 
 void print_plan(const CapturePlan& plan, const DryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
-             plan.config.model.name, plan.model.family, plan.model.n_layers, plan.model.n_heads,
-             plan.model.n_kv_heads, plan.model.d_head);
-  fmt::print("device     {}, {}\n", device_name(plan.backend.device),
-             dtype_name(plan.backend.dtype));
-  fmt::print("layers     {} eligible{}\n", plan.selection.eligible_layers.size(),
-             plan.selection.excluded_layers.empty()
-                 ? ""
-                 : fmt::format(", excluded as sliding: {}",
-                               fmt::join(plan.selection.excluded_layers, " ")));
-  for (const auto& group : plan.manifest.groups)
+             plan.config().model.name, plan.model().family, plan.model().n_layers,
+             plan.model().n_heads, plan.model().n_kv_heads, plan.model().d_head);
+  fmt::print("device     {}, {}\n", device_name(plan.device()), dtype_name(plan.dtype()));
+  fmt::print("layers     {} eligible{}\n", plan.eligible_layers().size(),
+             plan.excluded_layers().empty() ? ""
+                                            : fmt::format(", excluded as sliding: {}",
+                                                          fmt::join(plan.excluded_layers(), " ")));
+  for (const auto& group : plan.heads())
     fmt::print("  layer {:>3} {}  {}\n", group.layer, static_cast<char>(group.kind),
                fmt::join(group.heads, " "));
   fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
-             number(dry.truncated), number(plan.config.tokenizer.max_length));
+             number(dry.truncated), number(plan.config().tokenizer.max_length));
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
-             number(dry.files), bytes(dry.bytes), plan.config.output.data_root);
+             number(dry.files), bytes(dry.bytes), plan.config().output.data_root);
   print_memory(plan, dry);
 }
 
 void print_result(const CaptureResult& result, const CapturePlan& plan, const Options& options) {
-  const auto& root = plan.config.output.data_root;
+  const auto& root = plan.config().output.data_root;
   using Outcome = CaptureResult::Outcome;
   switch (result.outcome) {
     case Outcome::finished:
@@ -124,11 +122,11 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
                                          .overwrite = options.overwrite,
                                          .quiet = options.common.quiet,
                                          .stop = &watch_stop_signals()});
-  if (options.json) fmt::print("{}\n", to_json(result).dump(2));
+  if (options.json) fmt::print("{}\n", result_json(result));
   if (options.talks()) print_result(result, plan, options);
   if (result.outcome == CaptureResult::Outcome::finished ||
       result.outcome == CaptureResult::Outcome::already_finished)
-    publish(plan.config.output, options);
+    publish(plan.config().output, options);
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
@@ -158,7 +156,7 @@ void run(const Options& options) {
   if (!options.dry_run) return capture(plan, options, shard);
   const auto dry = dry_run(plan, shard);
   if (options.json)
-    fmt::print("{}\n", to_json(plan, dry).dump(2));
+    fmt::print("{}\n", plan_json(plan, dry));
   else
     print_plan(plan, dry);
 }

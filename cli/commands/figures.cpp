@@ -1,10 +1,11 @@
+#include "qkscope/figures.h"
+
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "figures/draw.h"
 
 namespace qkscope::cli {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "capture/capture_run.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "core/text.h"
+#include "qkscope/capture.h"
 
 namespace qkscope::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include "cli/common_options.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "results/planted_capture.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
-#include "qkscope/forward.h"
 #include "qkscope/hub.h"
 #include "qkscope/text.h"
+#include "qkscope/threads.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {

@@ -84,7 +84,7 @@ struct QKSCOPE_API Batch {
 // Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.
 struct Selection {
   std::span<const std::int64_t> rows;   // of the batch, ascending; empty: all
-  std::span<const std::int64_t> heads;  // of q, k, v or z, ascending; empty: all
+  std::span<const std::int64_t> heads;  // of q, k, v or z, ascending, with rows; empty: all
 };
 
 // An activation that was copied for the observer, float32, in the memory of the device that
@@ -183,10 +183,5 @@ QKSCOPE_API std::string why_no_cuda();
 // number of elements. Waits for work on a GPU that may still write `from`, and is done when it
 // returns.
 QKSCOPE_API void copy_values(TensorView to, ConstTensorView from);
-
-// The number of CPU threads that the library uses, the calling one included. 0 means one per core
-// that this process may run on. Not to be called while something runs.
-QKSCOPE_API void set_thread_count(int count);
-QKSCOPE_API int thread_count();
 
 }  // namespace qkscope

@@ -1,11 +1,11 @@
-// results/analyze.h and results/tables.h
+// qkscope/analysis.h
+#include "qkscope/analysis.h"
+
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "results/tables.h"
-#include "results/write_results.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -16,11 +16,10 @@ struct Analysis {
   AnalyzeOptions options;
   AnalysisRun run;
   ResultTables results;
-  double started = 0;  // of a steady clock
 };
 
 Analysis analyze(const AnalyzeOptions& options) {
-  Analysis analysis{options, {}, {}, steady_seconds()};
+  Analysis analysis{options, {}, {}};
   analysis.run = analyze_capture(analysis.options);
   analysis.results = result_tables(analysis.run, analysis.options);
   return analysis;
@@ -94,7 +93,7 @@ void bind_analysis(nb::module_& module) {
       .def(
           "write",
           [](const Analysis& analysis, const std::string& folder) {
-            write_results(folder, analysis.run, analysis.options, analysis.started);
+            write_results(folder, analysis.run, analysis.options);
           },
           nb::arg("folder"), nb::call_guard<nb::gil_scoped_release>());
   module.def("analyze", &analyze, nb::arg("options"), nb::call_guard<nb::gil_scoped_release>());

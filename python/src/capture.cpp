@@ -1,4 +1,6 @@
-// capture/capture_run.h
+// qkscope/capture.h
+#include "qkscope/capture.h"
+
 #include <exception>
 
 #include <nanobind/stl/pair.h>
@@ -6,13 +8,11 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "capture/capture_inputs.h"
-#include "capture/capture_run.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "hook_runner.h"
-#include "yaml/yaml_section.h"
+#include "hub/fetch.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -23,9 +23,7 @@ CaptureConfig read_file(const std::string& file, const std::vector<std::string>&
 }
 
 CaptureConfig read_text(const std::string& yaml, const std::vector<std::string>& overrides) {
-  auto document = parse_yaml(yaml, "config");
-  override_values(document, overrides);
-  return read_capture_config(document);
+  return parse_capture_config(yaml, overrides);
 }
 
 ComputeOptions compute_options(const std::string& device, const std::string& dtype,

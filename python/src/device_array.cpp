@@ -33,13 +33,13 @@ Device device_of(const Values& values) {
 }
 
 nb::tuple device_pair(const DeviceArray& array) {
-  const auto device = array.held.view.device();
+  const auto device = array.copy.view.device();
   return nb::make_tuple(dlpack_type(device), device.index);
 }
 
 // What the array shows is complete before Python sees it, whatever stream the caller computes on.
 nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& options) {
-  const auto& view = self.p->held.view;
+  const auto& view = self.p->copy.view;
   const auto sizes = sizes_of(view.shape());
   const nb::ndarray<nb::array_api, float> exported(
       view.data<float>(), static_cast<std::size_t>(view.rank()), sizes.data(), self.h, nullptr,
@@ -49,7 +49,7 @@ nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& op
 
 nb::tuple shape_of(const DeviceArray& array) {
   nb::list sizes;
-  for (int i = 0; i < array.held.view.rank(); ++i) sizes.append(array.held.view.dim(i));
+  for (int i = 0; i < array.copy.view.rank(); ++i) sizes.append(array.copy.view.dim(i));
   return nb::tuple(sizes);
 }
 
@@ -58,14 +58,14 @@ DeviceArray reshape(const DeviceArray& array, const nb::args& sizes) {
   if (sizes.size() > wanted.size()) bad_input("reshape: expected at most 4 dimensions");
   for (std::size_t i = 0; i < sizes.size(); ++i) wanted[i] = nb::cast<std::int64_t>(sizes[i]);
   const Shape shape(std::span<const std::int64_t>(wanted.data(), sizes.size()));
-  const auto& view = array.held.view;
+  const auto& view = array.copy.view;
   if (shape.count() != view.size())
     bad_input("reshape: {} values do not make {}", view.size(), shape.to_string());
-  return {{array.held.memory, view.reshaped(shape)}};
+  return {{array.copy.memory, view.reshaped(shape)}};
 }
 
 void assign(const DeviceArray& array, const Values& values) {
-  const auto& view = array.held.view;
+  const auto& view = array.copy.view;
   if (static_cast<std::int64_t>(values.size()) != view.size())
     bad_input("assign: found {} values, expected {}", values.size(), view.size());
   const ConstTensorView from(reinterpret_cast<const std::byte*>(values.data()), DType::f32,
@@ -75,16 +75,16 @@ void assign(const DeviceArray& array, const Values& values) {
 }
 
 Array on_host(const DeviceArray& array) {
-  Tensor copy(array.held.view.shape());
+  Tensor copy(array.copy.view.shape());
   {
     const nb::gil_scoped_release other_threads_may_run;
-    copy_values(copy, array.held.view);
+    copy_values(copy, array.copy.view);
   }
   return to_array(std::move(copy));
 }
 
 std::string describe(const DeviceArray& array) {
-  const auto& view = array.held.view;
+  const auto& view = array.copy.view;
   return fmt::format("DeviceArray(shape={}, dtype='float32', device='{}')",
                      view.shape().to_string(), device_name(view.device()));
 }
@@ -98,7 +98,7 @@ void bind_device_array(nb::module_& module) {
       .def_prop_ro("shape", &shape_of)
       .def_prop_ro("dtype", [](const DeviceArray&) { return "float32"; })
       .def_prop_ro(
-          "device", [](const DeviceArray& array) { return device_name(array.held.view.device()); },
+          "device", [](const DeviceArray& array) { return device_name(array.copy.view.device()); },
           "'cuda:0'")
       .def("numpy", &on_host, "A copy on the host.")
       .def("reshape", &reshape, "The same memory under another shape.")

@@ -1,10 +1,11 @@
-// figures/draw.h
+// qkscope/figures.h
+#include "qkscope/figures.h"
+
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "figures/draw.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -22,8 +23,9 @@ void bind_figures(nb::module_& module) {
       .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
       .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
       .def_ro("report", &Drawn::report, "Path of report.html; empty when it was not asked for.");
-  module.def("draw_figures", &draw_figures, nb::arg("options"),
-             nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "draw_figures", [](const DrawOptions& options) { return draw_figures(options); },
+      nb::arg("options"), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace qkscope::python

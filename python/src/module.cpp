@@ -5,8 +5,8 @@
 
 #include "bind.h"
 #include "qkscope/error.h"
-#include "qkscope/forward.h"
 #include "qkscope/log.h"
+#include "qkscope/threads.h"
 #include "qkscope/version.h"
 
 namespace nb = nanobind;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "analysis/kernels/plane_units.h"
 #include "numerics/step_maximum.h"
 
 namespace qkscope {
@@ -62,15 +61,17 @@ std::vector<double> separabilities(const CentredRows& queries, const CentredRows
 // The strongest rotation in each of the planes spanned by pairs of axes.
 std::vector<RotationPeak> rotations(const CentredRows& queries, const CentredRows& keys,
                                     const PooledMoments& pooled, const Matrix& axes,
-                                    FrequencySearch& search) {
-  const auto places = search.order().places();
-  PlaneUnits units(axes, pooled.count);
+                                    PlaneSearch search) {
+  const auto places = search.frequencies.order().places();
+  PlaneUnits& units = search.units;
+  units.start(axes, pooled.count);
   units.project(queries, pooled, places.first(static_cast<std::size_t>(queries.size())));
   units.project(keys, pooled, places.subspan(static_cast<std::size_t>(queries.size())));
   std::vector<RotationPeak> peaks;
   for (std::int64_t group = 0; group < units.groups(); ++group) {
     const auto planes = std::min<std::int64_t>(4, axes.rows / 2 - 4 * group);
-    const auto found = search.strongest_rotations(units.group(group), static_cast<int>(planes));
+    const auto found =
+        search.frequencies.strongest_rotations(units.group(group), static_cast<int>(planes));
     peaks.insert(peaks.end(), found.begin(), found.begin() + planes);
   }
   return peaks;
@@ -122,7 +123,7 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
 
 std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const CentredRows& keys,
                                              const PooledMoments& pooled,
-                                             const Complement& complement, FrequencySearch& search,
+                                             const Complement& complement, PlaneSearch search,
                                              const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
   Matrix axes(2 * pairs, queries.dim());

@@ -1,7 +1,13 @@
 // The part of a head's rows orthogonal to the plane (a, b), and the planes in it that turn.
 #pragma once
 
-#include "analysis/rotation.h"
+#include <span>
+#include <vector>
+
+#include "analysis/kernels/plane_units.h"
+#include "analysis/moments.h"
+#include "numerics/frequency_search.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope {
 
@@ -14,10 +20,16 @@ struct Complement {
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b);
 
-// Axes 2i and 2i+1 as planes. `search` covers the positions of the queries, then the keys.
+// What rotating planes are searched with; both are overwritten.
+struct PlaneSearch {
+  FrequencySearch& frequencies;  // over the positions of the queries, then the keys
+  PlaneUnits& units;
+};
+
+// Axes 2i and 2i+1 as planes.
 std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const CentredRows& keys,
                                              const PooledMoments& pooled,
-                                             const Complement& complement, FrequencySearch& search,
+                                             const Complement& complement, PlaneSearch search,
                                              const RotationOptions& options);
 
 }  // namespace qkscope

@@ -29,6 +29,10 @@ std::vector<double> mean_of(const Rows& rows) {
 
 }  // namespace
 
+Rows rows_of(const HeadRows& rows) {
+  return {rows.head_dim, rows.vectors, rows.position, rows.example_id, rows.bucket};
+}
+
 CentredRows centre(const Rows& source) {
   const auto dim = static_cast<std::size_t>(source.dim);
   const auto count = source.size();
@@ -98,6 +102,29 @@ PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
       pooled.scatter.data[i * dim + j] +=
           keys.scatter.data[i * dim + j] + between * pooled.delta[i] * pooled.delta[j];
   return pooled;
+}
+
+Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
+                    const Matrix& directions) {
+  Matrix projected(directions.rows, rows.size());
+  constexpr std::int64_t kBlock = 256;
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
+    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
+    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    const Matrix part = multiply_transposed(directions, block);
+    for (std::int64_t i = 0; i < part.rows; ++i)
+      std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
+  }
+  for (std::int64_t i = 0; i < directions.rows; ++i) {
+    double shift = 0;
+    for (std::int64_t j = 0; j < directions.cols; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      shift += directions(i, j) * (rows.mean[at] - pooled.mean[at]);
+    }
+    double* const line = projected.row(i);
+    for (std::int64_t j = 0; j < projected.cols; ++j) line[j] += shift;
+  }
+  return projected;
 }
 
 }  // namespace qkscope

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "numerics/matrix.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 
@@ -20,6 +21,9 @@ struct Rows {
 
   std::int64_t size() const { return std::ssize(position); }
 };
+
+// The rows of a head file, which must outlive them.
+Rows rows_of(const HeadRows& rows);
 
 // Rows of one kind (queries or keys), centred on their own mean: sums over both kinds then only
 // add, nothing cancels.
@@ -66,5 +70,8 @@ struct PooledMoments {
 };
 
 PooledMoments pool(const CentredRows& queries, const CentredRows& keys);
+
+// Rows' coordinates on directions (count, dim) around the pooled mean: (count, rows).
+Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
 
 }  // namespace qkscope

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/edge.h"
+#include "numerics/correlation.h"
+
 namespace qkscope {
 namespace {
 
@@ -57,6 +60,24 @@ void describe_first(const CentredRows& queries, const CentredRows& keys,
   result.fisher = apart * apart / within;
 }
 
+const char* name_of(HeadClass head_class) {
+  switch (head_class) {
+    case HeadClass::position_dominated:
+      return "position_dominated";
+    case HeadClass::q_positional:
+      return "q_positional";
+    case HeadClass::k_positional:
+      return "k_positional";
+    case HeadClass::content_focused:
+      return "content_focused";
+    case HeadClass::mixed:
+      return "mixed";
+    case HeadClass::undefined:
+      break;
+  }
+  return "";
+}
+
 }  // namespace
 
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
@@ -95,21 +116,7 @@ HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options) {
 }
 
 std::string to_string(HeadClass head_class) {
-  switch (head_class) {
-    case HeadClass::position_dominated:
-      return "position_dominated";
-    case HeadClass::q_positional:
-      return "q_positional";
-    case HeadClass::k_positional:
-      return "k_positional";
-    case HeadClass::content_focused:
-      return "content_focused";
-    case HeadClass::mixed:
-      return "mixed";
-    case HeadClass::undefined:
-      break;
-  }
-  return "";
+  return at_edge([&] { return std::string(name_of(head_class)); });
 }
 
 }  // namespace qkscope

@@ -27,8 +27,8 @@ std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random
 
 class Planter {
  public:
-  Planter(const PlantedOptions& options, PlantedKind kind)
-      : options_(options), queries_(kind == PlantedKind::queries), basis_(planted_basis(options)) {}
+  Planter(const PlantedOptions& options, HeadKind kind)
+      : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
 
   // The row without noise, added to x.
   void add_structure(double t, std::vector<double>& x) const {
@@ -78,11 +78,11 @@ Matrix planted_basis(const PlantedOptions& options) {
   return basis;
 }
 
-SampledRows plant_rows(const PlantedOptions& options, PlantedKind kind, std::uint64_t rows_seed) {
+HeadRows plant_rows(const PlantedOptions& options, HeadKind kind, std::uint64_t rows_seed) {
   const Planter planter(options, kind);
   Random random(rows_seed);
-  SampledRows sampled;
-  sampled.dim = options.dim;
+  HeadRows sampled;
+  sampled.head_dim = options.dim;
   std::vector<double> x(static_cast<std::size_t>(options.dim));
   for (int example = 0; example < options.examples; ++example) {
     for (const auto t : sample_positions(options, random)) {

@@ -144,8 +144,9 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   result.normality = residual_normality(model, options.p_alpha);
   const SortedKeys sorted = sort_keys(keys, model);
   using Kind = PlasticityOptions::QueryModelKind;
-  result.table = bucket_table(sorted, linear_columns(model),
-                              BucketRanges(queries.source, keys.source), options);
+  const BucketRanges ranges =
+      options.buckets ? BucketRanges(*options.buckets) : BucketRanges(queries.source, keys.source);
+  result.table = bucket_table(sorted, linear_columns(model), ranges, options);
   result.ap_overall = mean_of_table(result.table);
   const QueryColumns columns =
       options.profile_model == Kind::linear ? linear_columns(model) : bucket_columns(model);

@@ -6,6 +6,7 @@
 
 #include "analysis/complement.h"
 #include "numerics/correlation.h"
+#include "numerics/frequency_search.h"
 
 namespace qkscope {
 namespace {
@@ -137,36 +138,9 @@ FrequencyBand band_of(const RotationOptions& options) {
 
 }  // namespace
 
-int RotationResult::active_planes() const {
-  return static_cast<int>(std::count_if(complement.begin(), complement.end(),
-                                        [](const auto& pair) { return pair.active; }));
-}
-
-Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
-                    const Matrix& directions) {
-  Matrix projected(directions.rows, rows.size());
-  constexpr std::int64_t kBlock = 256;
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
-    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
-    copy_centred(rows, begin, begin + block.rows, block.data.data());
-    const Matrix part = multiply_transposed(directions, block);
-    for (std::int64_t i = 0; i < part.rows; ++i)
-      std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
-  }
-  for (std::int64_t i = 0; i < directions.rows; ++i) {
-    double shift = 0;
-    for (std::int64_t j = 0; j < directions.cols; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      shift += directions(i, j) * (rows.mean[at] - pooled.mean[at]);
-    }
-    double* const line = projected.row(i);
-    for (std::int64_t j = 0; j < projected.cols; ++j) line[j] += shift;
-  }
-  return projected;
-}
-
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
-                               const PooledMoments& pooled, const RotationOptions& options) {
+                               const PooledMoments& pooled, const RotationOptions& options,
+                               PlaneUnits* units) {
   if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
   const double drift = norm(pooled.cross_scatter);
   if (!(drift > 0)) return without_direction("no_drift");
@@ -203,7 +177,9 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
     result.c0.assign(complement.axes.row(0), complement.axes.row(1));
     result.c1.assign(complement.axes.row(1), complement.axes.row(2));
   }
-  result.complement = complement_pairs(queries, keys, pooled, complement, search, options);
+  PlaneUnits own_units;
+  result.complement = complement_pairs(queries, keys, pooled, complement,
+                                       {search, units ? *units : own_units}, options);
   return result;
 }
 

@@ -1,19 +1,19 @@
 #include "capture/assemble.h"
 
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "capture/part_cursor.h"
-#include "capture/position_sampler.h"
+#include "captures/buckets.h"
 #include "captures/dataset_card.h"
-#include "captures/examples_writer.h"
+#include "captures/examples.h"
 #include "captures/head_writer.h"
+#include "captures/segment.h"
 #include "core/error.h"
 #include "qkscope/log.h"
 #include "core/thread_pool.h"
@@ -24,6 +24,97 @@ namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The blocks of one group, over the segments of one part; one segment is open at a time.
+class BlockCursor {
+ public:
+  BlockCursor(const Journal& journal, std::size_t group);
+
+  bool done() const { return !segment_; }
+  std::int64_t example_row() const { return index_[at_].example_row; }
+  // The rows of the group's `head`-th head; then the next example.
+  void take(std::size_t head, HeadBlock& block);
+
+ private:
+  void open_next();
+
+  const Journal* journal_;
+  std::size_t group_;
+  std::size_t next_segment_ = 0;
+  std::optional<SegmentReader> segment_;
+  std::vector<BlockEntry> index_;
+  std::size_t at_ = 0;
+};
+
+BlockCursor::BlockCursor(const Journal& journal, std::size_t group)
+    : journal_(&journal), group_(group) {
+  open_next();
+}
+
+void BlockCursor::open_next() {
+  segment_.reset();
+  at_ = 0;
+  const auto& entries = journal_->entries();
+  while (!segment_ && next_segment_ < entries.size()) {
+    segment_.emplace(journal_->segment_path(entries[next_segment_++].segment),
+                     journal_->manifest().groups.size());
+    index_ = segment_->index(group_);
+    if (index_.empty()) segment_.reset();
+  }
+}
+
+void BlockCursor::take(std::size_t head, HeadBlock& block) {
+  segment_->read(index_[at_], head, journal_->manifest().head_dim, block);
+  if (++at_ == index_.size()) open_next();
+}
+
+// The example tables of one part.
+class ExampleCursor {
+ public:
+  explicit ExampleCursor(const Journal& journal);
+
+  bool done() const { return at_ == table_.size(); }
+  std::int64_t example_row() const { return table_[at_].row; }
+  ExampleRecord take();
+
+ private:
+  void open_next();
+
+  const Journal* journal_;
+  std::size_t next_segment_ = 0;
+  std::vector<ExampleRecord> table_;
+  std::size_t at_ = 0;
+};
+
+ExampleCursor::ExampleCursor(const Journal& journal) : journal_(&journal) {
+  open_next();
+}
+
+void ExampleCursor::open_next() {
+  table_.clear();
+  at_ = 0;
+  const auto& entries = journal_->entries();
+  while (table_.empty() && next_segment_ < entries.size())
+    table_ = SegmentReader(journal_->segment_path(entries[next_segment_++].segment),
+                           journal_->manifest().groups.size())
+                 .example_table();
+}
+
+ExampleRecord ExampleCursor::take() {
+  auto record = std::move(table_[at_]);
+  if (++at_ == table_.size()) open_next();
+  return record;
+}
+
+// The cursor whose example comes first in the dataset; null when all are done.
+template <typename Cursor>
+Cursor* first_in_dataset(std::vector<Cursor>& cursors) {
+  Cursor* first = nullptr;
+  for (auto& cursor : cursors)
+    if (!cursor.done() && (first == nullptr || cursor.example_row() < first->example_row()))
+      first = &cursor;
+  return first;
+}
 
 struct HeadJob {
   std::size_t group;
@@ -49,7 +140,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
                            .token_strings = manifest.token_strings,
                            .row_group_size = manifest.row_group_size,
                            .metadata = manifest.file_metadata(group, head)});
-  const PositionSampler sampler(manifest.sampler);
+  const Buckets bucket(manifest.sampler);
   std::vector<BlockCursor> cursors;
   for (const auto& part : parts) cursors.emplace_back(part, job.group);
   BucketCounts counts;
@@ -59,7 +150,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
     if (block.positions.empty()) continue;
     std::vector<std::int32_t> buckets;
     for (const auto position : block.positions) {
-      buckets.push_back(sampler.bucket(position));
+      buckets.push_back(bucket.of(position));
       ++counts[buckets.back()];
     }
     const std::vector<std::int32_t> ids(buckets.size(), block.example_id);
@@ -75,17 +166,13 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
 }
 
 std::int64_t write_examples(const std::string& folder, const std::vector<Journal>& parts) {
-  ExamplesWriter writer(folder + "/examples.parquet", parts.front().manifest().row_group_size);
+  ExamplesWriter writer(folder + "/" + layout::kExamplesFile,
+                        parts.front().manifest().row_group_size);
   std::vector<ExampleCursor> cursors;
   for (const auto& part : parts) cursors.emplace_back(part);
   std::int64_t count = 0;
   while (auto* cursor = first_in_dataset(cursors)) {
-    const auto example = cursor->take();
-    writer.append({.example_id = static_cast<std::int32_t>(static_cast<std::uint64_t>(example.key)),
-                   .example_key = example.key,
-                   .source_id = example.source_id,
-                   .tokens = example.tokens,
-                   .truncated = example.truncated});
+    writer.append(cursor->take());
     ++count;
   }
   writer.finish();
@@ -130,7 +217,7 @@ void move_file(const fs::path& from, const fs::path& to) {
 void publish(const DataRoot& root) {
   const fs::path from = root.final_folder();
   const fs::path to = root.path();
-  const auto state = fs::path(root.state_file()).filename();
+  const fs::path state = layout::kStateFile;
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(from))
     if (entry.is_regular_file() && entry.path().filename() != state)
@@ -154,8 +241,8 @@ void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quie
   CaptureSummary summary;
   summary.buckets = write_heads(folder, parts, quiet);
   summary.examples = write_examples(folder, parts);
-  write_file(folder + "/README.md", dataset_card(manifest, summary));
-  write_file(folder + "/_saver_state.json", saver_state(manifest, summary).dump(2) + "\n");
+  write_file(folder + "/" + layout::kCardFile, dataset_card(manifest, summary));
+  write_file(folder + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
   publish(root);
   root.remove_parts();
 }

@@ -1,24 +1,48 @@
-// Reads, tokenizes and prepares batches on a thread of its own, a little ahead of the forward pass.
+// Batches: examples are read, tokenized and their positions drawn on a thread of its own, a little
+// ahead of the forward pass.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
-#include "capture/prepared_batch.h"
+#include "capture/capture_plan.h"
+#include "capture/example_source.h"
+#include "device/batch.h"
 
 namespace qkscope {
+
+// What is kept of one group of heads.
+struct GroupSample {
+  std::vector<std::int32_t> positions;  // ascending in each sequence, all sequences in order
+  std::vector<std::int64_t> rows;       // (positions) of the batch
+  std::vector<std::size_t> ends;        // (sequences) where the positions of each end
+};
+
+// Examples that run together, with all that can be known before they run: the sequences and the
+// sampled positions.
+struct PreparedBatch {
+  std::vector<Example> examples;
+  Batch batch;                        // of the examples that have a token
+  std::vector<std::size_t> sequence;  // (sequences) its place among the examples
+  std::vector<GroupSample> samples;   // one per group of the manifest
+
+  std::int64_t tokens() const { return batch.rows(); }
+};
+
+PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples);
 
 class BatchReader {
  public:
   // Begins at once. `plan` and `source` must outlive it, and the source belongs to it until then.
   // When `stop` becomes true it ends after the document at hand.
-  BatchReader(const CapturePlan& plan, ExampleSource& source,
-              const std::atomic<bool>* stop = nullptr);
+  BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop = nullptr);
   ~BatchReader();  // waits for the document at hand
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
@@ -38,7 +62,7 @@ class BatchReader {
   bool ending() const;
   void put(PreparedBatch batch);
 
-  const CapturePlan& plan_;
+  const RunPlan& plan_;
   ExampleSource& source_;
   const std::atomic<bool>* stop_;
 

@@ -5,7 +5,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "yaml/yaml_section.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope {
 namespace {
@@ -50,7 +50,8 @@ ModelSource read_model(YamlSection section) {
   if (section.boolean("trust_remote_code").value_or(false))
     log::warn("model.trust_remote_code: no code from a checkpoint is ever run; ignored");
   section.text("attn_implementation");  // says how another program attended
-  model.config_overrides = section.map("config_overrides");
+  if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
+    model.config_overrides = overrides.dump();
   section.finish();
   return model;
 }
@@ -125,7 +126,7 @@ OutputConfig read_output(YamlSection section) {
   OutputConfig output;
   output.data_root = section.text("data_root").value_or(output.data_root);
   if (output.data_root.empty()) section.expected("data_root", "a folder");
-  section.text("readme_path");  // the card is always data_root/README.md
+  section.text("readme_path");  // the dataset card is always data_root/README.md
   output.hf_repo_id = section.text("hf_repo_id");
   output.hf_branch = section.text("hf_branch");
   output.private_repo = section.boolean("private").value_or(false);
@@ -135,14 +136,30 @@ OutputConfig read_output(YamlSection section) {
   return output;
 }
 
-}  // namespace
-
-CaptureConfig read_capture_config(const std::string& file,
-                                  const std::vector<std::string>& overrides) {
-  auto document = load_yaml(file);
-  override_values(document, overrides);
-  return read_capture_config(document);
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
 }
+
+Json capture_json(const CaptureSettings& capture) {
+  const auto& sampling = capture.heads.sampling;
+  const auto& sampler = capture.sampler;
+  return {
+      {"capture_queries", capture.queries},
+      {"capture_keys", capture.keys},
+      {"layers", or_null(capture.heads.layers)},
+      {"heads", or_null(capture.heads.heads)},
+      {"head_sampling",
+       sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
+      {"full_attention_only", capture.heads.full_attention_only},
+      {"sampler", {{"type", sampler_type_name(sampler.type)}, {"base_rate", sampler.base_rate}}},
+      {"min_bucket_size", sampler.min_bucket_size},
+      {"max_rows_per_batch", or_null(sampler.max_rows)},
+      {"capture_pre_rope", capture.pre_rope},
+      {"capture_token_strings", capture.token_strings}};
+}
+
+}  // namespace
 
 CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
@@ -155,6 +172,34 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   config.output = read_output(root.section("output"));
   root.finish();
   return config;
+}
+
+Json config_overrides(const ModelSource& model) {
+  return model.config_overrides.empty()
+             ? Json(nullptr)
+             : parse_json(model.config_overrides, "model.config_overrides");
+}
+
+Json effective_config(const CaptureConfig& config) {
+  const auto& dataset = config.dataset;
+  const auto autocast = config.inference.autocast_dtype;
+  return {
+      {"dataset",
+       {{"path", dataset.path},
+        {"name", or_null(dataset.name)},
+        {"split", dataset.split},
+        {"text_column", dataset.text_column},
+        {"id_column", or_null(dataset.id_column)},
+        {"max_samples", or_null(dataset.max_samples)}}},
+      {"model",
+       {{"name", config.model.name},
+        {"revision", or_null(config.model.revision)},
+        {"dtype", dtype_name(config.model.dtype)},
+        {"config_overrides", config_overrides(config.model)}}},
+      {"tokenizer", {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}}},
+      {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
+      {"capture", capture_json(config.capture)},
+      {"output", {{"write_batch_size", config.output.write_batch_size}}}};
 }
 
 }  // namespace qkscope

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "captures/metadata_keys.h"
+#include "capture/capture_config.h"
+#include "captures/metadata.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/error.h"
@@ -12,6 +13,7 @@
 #include "device/memory_plan.h"
 #include "io/folder.h"
 #include "io/json.h"
+#include "model/model_config.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -50,7 +52,7 @@ Stage stage_of(const ModelConfig& model, bool pre_rope, HeadKind kind) {
   return query ? Stage::q : Stage::k;
 }
 
-HeadGroup make_group(const CapturePlan& plan, std::int64_t layer, HeadKind kind,
+HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
                      const std::set<std::int64_t>& heads) {
   HeadGroup group;
   group.layer = layer;
@@ -67,7 +69,7 @@ HeadGroup make_group(const CapturePlan& plan, std::int64_t layer, HeadKind kind,
   return group;
 }
 
-void add_groups(CapturePlan& plan) {
+void add_groups(RunPlan& plan) {
   const auto& capture = plan.config.capture;
   const auto add = [&](std::int64_t layer, HeadKind kind, const std::set<std::int64_t>& heads) {
     plan.manifest.groups.push_back(make_group(plan, layer, kind, heads));
@@ -79,7 +81,7 @@ void add_groups(CapturePlan& plan) {
   }
 }
 
-Metadata common_metadata(const CapturePlan& plan) {
+Metadata common_metadata(const RunPlan& plan) {
   const auto commit = commit_of(plan.model_folder);
   Metadata values = {{metadata::kModel, plan.config.model.name},
                      {metadata::kRevision, plan.config.model.revision.value_or("main")},
@@ -91,7 +93,7 @@ Metadata common_metadata(const CapturePlan& plan) {
   return values;
 }
 
-Json model_metadata(const CapturePlan& plan) {
+Json model_metadata(const RunPlan& plan) {
   Json values = plan.selection.metadata;
   const auto& dataset = plan.config.dataset;
   values["source_dataset"] = dataset.path;
@@ -102,7 +104,7 @@ Json model_metadata(const CapturePlan& plan) {
   return values;
 }
 
-void fill_manifest(CapturePlan& plan, bool alone) {
+void fill_manifest(RunPlan& plan, bool alone) {
   auto& manifest = plan.manifest;
   const auto effective = effective_config(plan.config);
   manifest.config_hash = config_hash(effective);
@@ -125,7 +127,7 @@ void fill_manifest(CapturePlan& plan, bool alone) {
   add_groups(plan);
 }
 
-bool on_cuda(const CapturePlan& plan) {
+bool on_cuda(const RunPlan& plan) {
   return plan.backend.device.kind == Device::Kind::cuda;
 }
 
@@ -143,7 +145,7 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
 }
 
 // On CUDA short documents are packed; the CPU is as fast with one after another.
-void plan_batches(CapturePlan& plan, const ComputeOptions& compute) {
+void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
   const auto max_length = plan.config.tokenizer.max_length;
@@ -161,8 +163,8 @@ void plan_batches(CapturePlan& plan, const ComputeOptions& compute) {
 
 }  // namespace
 
-CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute) {
-  CapturePlan plan;
+RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {
+  RunPlan plan;
   plan.config = config;
   if (compute.dtype) {
     plan.config.model.dtype = *compute.dtype;
@@ -174,8 +176,8 @@ CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute
   plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
   plan.dataset_path = resolve_dataset(config.dataset.path);
   auto json = load_config(plan.model_folder);
-  if (!config.model.config_overrides.is_null())
-    json = merge_overrides(std::move(json), config.model.config_overrides);
+  if (const auto overrides = config_overrides(config.model); !overrides.is_null())
+    json = merge_overrides(std::move(json), overrides);
   plan.model = parse_model_config(json, plan.model_folder + "/config.json");
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);

@@ -7,6 +7,7 @@
 
 #include "capture/assemble.h"
 #include "capture/batch_reader.h"
+#include "capture/capture_config.h"
 #include "capture/part_writer.h"
 #include "captures/data_root.h"
 #include "captures/segment.h"
@@ -37,7 +38,7 @@ void skip_done(const Journal& journal, ExampleSource& source) {
 
 class Run {
  public:
-  Run(const CapturePlan& plan, const CaptureOptions& options)
+  Run(const RunPlan& plan, const CaptureOptions& options)
       : plan_(plan), options_(options), root_(plan.config.output.data_root) {}
 
   CaptureResult run() {
@@ -85,7 +86,7 @@ class Run {
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
-    const auto model = load_model(plan_.model_folder, plan_.config.model.config_overrides);
+    const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
     const auto backend = make_backend(model, plan_.backend);
     log_memory();
     total_ = counting.get();
@@ -148,7 +149,7 @@ class Run {
               batch.tokens(), seconds);
   }
 
-  const CapturePlan& plan_;
+  const RunPlan& plan_;
   const CaptureOptions& options_;
   DataRoot root_;
   std::int64_t total_ = 0;  // examples; 0: not known
@@ -157,14 +158,14 @@ class Run {
 
 }  // namespace
 
-CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options) {
+CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options) {
   const auto start = Clock::now();
   auto result = Run(plan, options).run();
   result.seconds = seconds_since(start);
   return result;
 }
 
-CaptureResult merge_capture(const std::string& data_root, bool quiet) {
+CaptureResult merge_parts(const std::string& data_root, bool quiet) {
   const auto start = Clock::now();
   const DataRoot root(data_root);
   CaptureResult result;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "capture/example_source.h"
+#include "capture/position_sampler.h"
 #include "core/thread_pool.h"
 #include "device/device.h"
 #include "device/memory_plan.h"
@@ -11,7 +13,7 @@ namespace qkscope {
 namespace {
 
 // Rows of one example over all heads of all groups.
-std::int64_t count_rows(const CapturePlan& plan, const Example& example) {
+std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   const auto& groups = plan.manifest.groups;
   const PositionSampler sampler(plan.manifest.sampler);
   std::vector<std::int64_t> rows(groups.size());
@@ -26,7 +28,7 @@ std::int64_t count_rows(const CapturePlan& plan, const Example& example) {
 
 }  // namespace
 
-DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
+DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   DryRun dry;
   ExampleSource source(plan, shard);
   Example example;
@@ -53,7 +55,7 @@ DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
   return dry;
 }
 
-Json to_json(const CapturePlan& plan, const DryRun& dry) {
+Json to_json(const RunPlan& plan, const DryRun& dry) {
   Json heads = Json::object();
   for (const auto& group : plan.manifest.groups) {
     auto& layer = heads[std::to_string(group.layer)];

@@ -11,7 +11,7 @@ namespace {
 // Up to this many bytes of dataset files the documents are counted first, for the time left.
 constexpr std::uintmax_t kCountedBytes = std::uintmax_t{256} << 20;
 
-CorpusOptions corpus_options(const CapturePlan& plan, const Shard& shard) {
+CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
   const auto& dataset = plan.config.dataset;
   CorpusOptions options;
   options.path = plan.dataset_path;
@@ -27,7 +27,7 @@ CorpusOptions corpus_options(const CapturePlan& plan, const Shard& shard) {
 
 }  // namespace
 
-ExampleSource::ExampleSource(const CapturePlan& plan, const Shard& shard)
+ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
       tokenizer_(Tokenizer::load(plan.tokenizer_folder)),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "capture/capture_plan.h"
-#include "captures/segment.h"
+#include "captures/examples.h"
 #include "qkscope/captures.h"
 #include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
@@ -22,7 +22,7 @@ struct Example {
 
 class ExampleSource {
  public:
-  ExampleSource(const CapturePlan& plan, const Shard& shard);
+  ExampleSource(const RunPlan& plan, const Shard& shard);
 
   // False after the last one.
   bool next(Example& example);

@@ -3,26 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <vector>
 
 #include "io/json.h"
-#include "model/model_config.h"
+#include "qkscope/capture.h"
 
 namespace qkscope {
-
-struct HeadSampling {
-  std::int64_t count = 0;
-  std::int64_t seed = 0;
-};
-
-struct HeadFilter {
-  std::optional<std::vector<std::int64_t>> layers;  // none: every layer
-  std::optional<std::vector<std::int64_t>> heads;   // query heads; none: every head
-  std::optional<HeadSampling> sampling;             // none: every candidate
-  bool full_attention_only = false;
-};
 
 struct HeadSelection {
   struct Layer {
@@ -34,7 +21,7 @@ struct HeadSelection {
   std::map<std::int64_t, Layer> layers;
   std::vector<std::int64_t> eligible_layers;  // that had candidates
   std::vector<std::int64_t> excluded_layers;  // sliding ones that full_attention_only left out
-  Json metadata;                              // head_sampling_*: for the state file and the card
+  Json metadata;  // head_sampling_*: for the state file and the dataset card
 };
 
 // Bad input: a layer or head that the model does not have, a filter that leaves nothing.

@@ -7,9 +7,10 @@
 #include <future>
 #include <memory>
 
+#include "capture/batch_reader.h"
 #include "capture/capture_plan.h"
-#include "capture/prepared_batch.h"
 #include "captures/journal.h"
+#include "captures/segment.h"
 #include "device/backend.h"
 
 namespace qkscope {
@@ -17,7 +18,7 @@ namespace qkscope {
 class PartWriter {
  public:
   // The journal belongs to the writer until flush() returns or the writer is gone.
-  PartWriter(const CapturePlan& plan, Backend& backend, Journal& journal);
+  PartWriter(const RunPlan& plan, Backend& backend, Journal& journal);
 
   // Runs the examples together and keeps their sampled rows.
   void capture(const PreparedBatch& prepared);
@@ -36,7 +37,7 @@ class PartWriter {
   void begin_closing();
   void finish_closing();
 
-  const CapturePlan& plan_;
+  const RunPlan& plan_;
   Backend& backend_;
   Journal& journal_;
   std::size_t segments_;  // begun

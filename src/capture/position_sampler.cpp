@@ -1,11 +1,8 @@
 #include "capture/position_sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <random>
-
-#include "core/error.h"
 
 namespace qkscope {
 namespace {
@@ -35,15 +32,6 @@ class TorchUniform {
   std::mt19937 engine_;
 };
 
-// floor(log2(n)) as torch has it in float32: just below a large power of two the logarithm rounds
-// up to the power (from n = 2^21 - 1 on).
-int floor_log2_float32(std::int64_t n) {
-  constexpr std::int64_t kExactBelow = 1 << 20;
-  if (n < kExactBelow) return std::bit_width(static_cast<std::uint64_t>(n)) - 1;
-  const auto exact = std::log2(static_cast<double>(static_cast<float>(n)));
-  return static_cast<int>(std::floor(static_cast<float>(exact)));
-}
-
 void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
                         std::size_t rows) {
   if (positions.size() <= rows) return;
@@ -68,16 +56,7 @@ std::uint64_t sampling_seed(std::int64_t example_key, std::int64_t layer, char k
 }
 
 PositionSampler::PositionSampler(const SamplerOptions& options)
-    : options_(options),
-      smallest_power_(std::bit_width(static_cast<std::uint64_t>(options.min_bucket_size - 1))) {
-  QKSCOPE_ASSERT(options.min_bucket_size > 0);
-}
-
-std::int32_t PositionSampler::bucket(std::int64_t position) const {
-  if (options_.type == SamplerType::log_uniform)
-    return std::max(floor_log2_float32(position + 1), smallest_power_);
-  return static_cast<std::int32_t>(position / options_.min_bucket_size);
-}
+    : options_(options), buckets_(options) {}
 
 float PositionSampler::probability(std::int32_t bucket) const {
   switch (options_.type) {
@@ -95,11 +74,12 @@ float PositionSampler::probability(std::int32_t bucket) const {
 std::vector<std::int32_t> PositionSampler::sample(std::uint64_t seed, std::int64_t length) const {
   std::vector<std::int32_t> positions;
   TorchUniform uniform(seed);
-  std::int32_t last_bucket = -1;
+  std::int64_t bucket_end = 0;
   float p = 0.0f;
   for (std::int64_t i = 0; i < length; ++i) {
-    if (const auto here = bucket(i); here != last_bucket) {
-      last_bucket = here;
+    if (i >= bucket_end) {
+      const auto here = bucket(i);
+      bucket_end = buckets_.positions(here).end;
       p = probability(here);
     }
     if (options_.type == SamplerType::all || uniform() < p)

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "captures/sampler_options.h"
+#include "captures/buckets.h"
 
 namespace qkscope {
 
@@ -15,7 +15,7 @@ class PositionSampler {
  public:
   explicit PositionSampler(const SamplerOptions& options);
 
-  std::int32_t bucket(std::int64_t position) const;
+  std::int32_t bucket(std::int64_t position) const { return buckets_.of(position); }
   float probability(std::int32_t bucket) const;  // that a position of this bucket is kept
 
   // The kept positions of [0, length), ascending. With max_rows, of more kept ones those with the
@@ -24,7 +24,7 @@ class PositionSampler {
 
  private:
   SamplerOptions options_;
-  int smallest_power_;  // log_uniform: no bucket is below this one
+  Buckets buckets_;
 };
 
 }  // namespace qkscope

@@ -5,10 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "captures/head_id.h"
-#include "captures/identity.h"
+#include "captures/metadata.h"
 #include "core/error.h"
-#include "core/text.h"
 #include "io/folder.h"
 
 namespace qkscope {
@@ -34,11 +32,11 @@ constexpr std::size_t kShownDifferences = 5;
 // Of all but the lock, which this process may hold.
 void empty_folder(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+    if (entry.path().filename() != layout::kLockFile) fs::remove_all(entry.path());
 }
 
 FileLock lock_folder(const std::string& folder, FileLock::Mode mode, const std::string& root) {
-  FileLock lock(folder + "/lock", mode, FileLock::Wait::no);
+  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Wait::no);
   if (!lock.held())
     bad_input("{}: another capture is running into this folder; wait until it ends", root);
   return lock;
@@ -61,18 +59,10 @@ bool has_configuration(const Json& identity, const Json& effective) {
   return true;
 }
 
-// "00001-of-00003"
-std::optional<Shard> parse_part_name(const std::string& name) {
-  if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
-  const auto digits = name.substr(0, 5) + name.substr(9);
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return {};
-  return Shard{std::stoll(name.substr(0, 5)), std::stoll(name.substr(9))};
-}
-
 }  // namespace
 
 std::string DataRoot::part(const Shard& shard) const {
-  return fmt::format("{}/{:05}-of-{:05}", parts(), shard.index, shard.count);
+  return parts() + "/" + part_name(shard);
 }
 
 std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
@@ -102,7 +92,8 @@ bool DataRoot::finished() const {
 bool DataRoot::holds(const Json& effective) const {
   if (!finished()) return false;
   const Json state = load_json(state_file());
-  return state.is_object() && has_configuration(state.value("configuration", Json()), effective);
+  return state.is_object() &&
+         has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
 }
 
 bool DataRoot::continues(const Json& effective) const {
@@ -113,12 +104,13 @@ bool DataRoot::continues(const Json& effective) const {
 
 void DataRoot::check_finished(const Json& identity) const {
   const Json state = load_json(state_file());
-  if (!state.is_object() || !state.contains("configuration"))
+  if (!state.is_object() || !state.contains(metadata::kStateConfiguration))
     bad_input(
         "{}: holds a capture that another program made; choose another output.data_root, or "
         "replace it with --overwrite",
         path_);
-  if (state["configuration"] != identity) refuse(path_, state["configuration"], identity);
+  const auto& there = state[metadata::kStateConfiguration];
+  if (there != identity) refuse(path_, there, identity);
 }
 
 void DataRoot::check_parts(const Json& identity, const Shard& shard) const {
@@ -155,11 +147,11 @@ std::vector<Shard> DataRoot::shards() const {
 void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
   fs::remove(state_file());  // first: what is left does not look whole
   for (const auto& folder : head_folders(path_)) {
-    fs::remove(folder / "data.parquet");
+    fs::remove(folder / layout::kHeadFile);
     if (fs::is_empty(folder)) fs::remove(folder);
   }
-  fs::remove(path_ + "/examples.parquet");
-  fs::remove(path_ + "/README.md");
+  fs::remove(path_ + "/" + layout::kExamplesFile);
+  fs::remove(path_ + "/" + layout::kCardFile);
   for (const auto& other : shards()) {
     const bool own = other.count == shard.count && other.index == shard.index;
     if (!own && shard.count == other.count && Journal(part(other)).manifest().identity == identity)

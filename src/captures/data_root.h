@@ -1,16 +1,14 @@
-// The output folder of a capture: what lies in it, who may write to it, how parts become a whole.
-//
-//   data_root/.parts/lock
-//   data_root/.parts/00000-of-00003/{lock,manifest.json,journal.jsonl,00000000.seg,...}
-//   data_root/.parts/final/...      files on their way to data_root
+// The output folder of a capture: who may write to it, what it holds, how parts become a whole.
+// captures/layout.h says what lies where.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "captures/journal.h"
-#include "qkscope/captures.h"
+#include "captures/layout.h"
 #include "io/file_lock.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 
@@ -19,10 +17,10 @@ class DataRoot {
   explicit DataRoot(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  std::string parts() const { return path_ + "/.parts"; }
+  std::string parts() const { return path_ + "/" + layout::kPartsFolder; }
   std::string part(const Shard& shard) const;
-  std::string final_folder() const { return parts() + "/final"; }
-  std::string state_file() const { return path_ + "/_saver_state.json"; }
+  std::string final_folder() const { return parts() + "/" + layout::kFinalFolder; }
+  std::string state_file() const { return path_ + "/" + layout::kStateFile; }
 
   // One writer at a time: shards run beside each other, a run without shards and a merge alone.
   std::vector<FileLock> lock(const Shard& shard) const;

@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "captures/metadata_keys.h"
+#include "captures/layout.h"
+#include "captures/metadata.h"
 #include "core/text.h"
 
 namespace qkscope {
@@ -33,10 +34,8 @@ void write_front_matter(Out out, const std::vector<std::string>& names) {
                  "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
                  "- interpretability\nconfigs:\n");
   for (const auto& name : names)
-    fmt::format_to(out,
-                   "- config_name: {0}\n  data_files:\n  - split: train\n    path: "
-                   "{0}/data.parquet\n",
-                   name);
+    fmt::format_to(out, "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/{1}\n",
+                   name, layout::kHeadFile);
   fmt::format_to(out, "---\n\n");
 }
 
@@ -89,11 +88,11 @@ void write_columns(Out out, bool token_strings) {
   fmt::format_to(out,
                  "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
                  "| bucket | int32 | which stretch of the context the position is in |\n"
-                 "| example_id | int32 | low 32 bits of the example's key; `examples.parquet` has "
-                 "the rest |\n"
+                 "| example_id | int32 | low 32 bits of the example's key; `{}` has the rest |\n"
                  "| position | int32 | token position, from 0 |\n"
                  "| vector | list of float32 | the vector that enters the attention product |\n"
-                 "| sliding_window | int32 | the layer's window; null on full attention |\n");
+                 "| sliding_window | int32 | the layer's window; null on full attention |\n",
+                 layout::kExamplesFile);
   if (token_strings) fmt::format_to(out, "| token_str | string | the token at the position |\n");
 }
 
@@ -147,11 +146,11 @@ Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
   Json state = {{metadata::kStateModelName, manifest.model_name},
                 {metadata::kStateModelMetadata, manifest.model_metadata},
-                {"bucket_counts", buckets},
-                {"configuration", manifest.identity},
-                {"configuration_hash", manifest.config_hash}};
+                {metadata::kStateBucketCounts, buckets},
+                {metadata::kStateConfiguration, manifest.identity},
+                {metadata::kStateConfigurationHash, manifest.config_hash}};
   if (!manifest.repo.empty())
-    state["publish"] = {
+    state[metadata::kStatePublish] = {
         {"repo", manifest.repo}, {"branch", manifest.branch}, {"private", manifest.private_repo}};
   return state;
 }

@@ -1,39 +1,28 @@
-#include "captures/head_reader.h"
-
+// Reads one head file of a capture, ours or a foreign one without metadata, and checks what must
+// hold for its rows.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <filesystem>
-#include <new>
-#include <stdexcept>
+#include <numeric>
+#include <tuple>
+#include <unordered_set>
 
-#include <arrow/io/file.h>
 #include <arrow/util/key_value_metadata.h>
 #include <parquet/column_reader.h>
-#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
 
-#include "captures/head_checks.h"
+#include "core/edge.h"
 #include "core/error.h"
+#include "io/arrow_error.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
-
-// Parquet's own messages are for programmers: put the file before them.
-template <typename Body>
-auto with_file_named(const std::string& path, const Body& body) {
-  try {
-    return body();
-  } catch (const parquet::ParquetException& error) {
-    bad_input("{}: not a readable Parquet file: {}", path, error.what());
-  } catch (const std::bad_alloc&) {
-    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
-  } catch (const std::length_error&) {
-    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
-  }
-}
 
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) bad_input("{}: there is no such file", path);
@@ -236,20 +225,73 @@ void Reading::read_window(HeadRows& rows) {
     bad_input("{}: 'sliding_window' is {}; expected 1 or more", path_, windows.front());
 }
 
-}  // namespace
-
-HeadFile read_head_file(const std::string& path) {
-  HeadFile file = with_file_named(path, [&] {
-    const auto reader = open(path);
-    return HeadFile{Reading(path, *reader).rows(), metadata_of(*reader->metadata())};
-  });
-  check_finite(file.rows, path);
-  check_distinct(file.rows, path);
-  return file;
+// Captures are written example by example, positions ascending: then nothing can be there twice,
+// and no sorting is needed to see it.
+bool in_capture_order(const HeadRows& rows) {
+  std::unordered_set<std::int32_t> seen;
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    const bool same = i > 0 && rows.example_id[i] == rows.example_id[i - 1];
+    if (same && rows.position[i] <= rows.position[i - 1]) return false;
+    if (!same && !seen.insert(rows.example_id[i]).second) return false;
+  }
+  return true;
 }
 
-Metadata read_head_metadata(const std::string& path) {
-  return with_file_named(path, [&] { return metadata_of(*open(path)->metadata()); });
+void check_finite(const HeadRows& rows, const std::string& path) {
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    const float* row = rows.vectors.data() + i * dim;
+    // Infinities and NaNs have the largest exponent: the largest bits tell for the whole row.
+    std::uint32_t largest = 0;
+    for (std::size_t j = 0; j < dim; ++j)
+      largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
+    if (largest < 0x7F800000U) continue;
+    const auto j = static_cast<std::size_t>(
+        std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
+    bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
+              path, i, rows.example_id[i], rows.position[i], j, row[j]);
+  }
+}
+
+// Every (example, position) once.
+void check_distinct(const HeadRows& rows, const std::string& path) {
+  if (in_capture_order(rows)) return;
+  std::vector<std::size_t> order(rows.position.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key = [&](std::size_t i) {
+    return std::tuple(rows.example_id[i], rows.position[i], i);
+  };
+  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return key(x) < key(y); });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const auto first = order[i - 1];
+    const auto second = order[i];
+    if (rows.example_id[first] != rows.example_id[second]) continue;
+    if (rows.position[first] != rows.position[second]) continue;
+    bad_input("{}: rows {} and {} are both example {}, position {}; expected each token once", path,
+              first, second, rows.example_id[first], rows.position[first]);
+  }
+}
+
+}  // namespace
+
+HeadFile read_head_file(const std::string& path, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    HeadFile file = reading_parquet(path, [&] {
+      const auto reader = open(path);
+      return HeadFile{Reading(path, *reader).rows(), metadata_of(*reader->metadata())};
+    });
+    check_finite(file.rows, path);
+    check_distinct(file.rows, path);
+    return file;
+  });
+}
+
+Metadata read_head_metadata(const std::string& path, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return reading_parquet(path, [&] { return metadata_of(*open(path)->metadata()); });
+  });
 }
 
 }  // namespace qkscope

@@ -11,8 +11,10 @@
 #include <parquet/properties.h>
 #include <unistd.h>
 
+#include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {
@@ -54,6 +56,21 @@ void append_part(std::vector<T>& to, std::span<const T> from, std::size_t begin,
   to.insert(to.end(), part.begin(), part.end());
 }
 
+void check_sizes(const HeadRows& rows, const std::string& path) {
+  const auto count = rows.position.size();
+  if (rows.head_dim < 1)
+    bad_input("{}: cannot write: head_dim is {}; expected 1 or more", path, rows.head_dim);
+  const auto expect = [&](const char* column, std::size_t found, std::size_t expected) {
+    if (found != expected)
+      bad_input("{}: cannot write: '{}' has {} values; expected {} for {} positions", path, column,
+                found, expected, count);
+  };
+  expect("bucket", rows.bucket.size(), count);
+  expect("example_id", rows.example_id.size(), count);
+  expect("vector", rows.vectors.size(), count * static_cast<std::size_t>(rows.head_dim));
+  if (!rows.token_str.empty()) expect("token_str", rows.token_str.size(), count);
+}
+
 }  // namespace
 
 struct HeadWriter::State {
@@ -68,6 +85,10 @@ struct HeadWriter::State {
   void check(const arrow::Status& status) const {
     check_arrow(status, fmt::format("writing {}", path), ErrorKind::failure);
   }
+  template <typename T>
+  T take(arrow::Result<T> result) const {
+    return take_arrow(std::move(result), fmt::format("writing {}", path), ErrorKind::failure);
+  }
 
   std::shared_ptr<arrow::Array> token_strings() const;
   void flush();
@@ -81,7 +102,7 @@ HeadRowsView view(const HeadRows& rows) {
 std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
   arrow::StringBuilder builder;
   check(builder.AppendValues(pending.token_str));
-  return builder.Finish().ValueOrDie();
+  return take(builder.Finish());
 }
 
 // Row groups are cut by row count alone, so the bytes do not depend on how rows were appended.
@@ -93,9 +114,8 @@ void HeadWriter::State::flush() {
   const auto vectors = std::make_shared<arrow::FixedSizeListArray>(
       schema->field(3)->type(), count, std::static_pointer_cast<arrow::Array>(values));
   const std::vector<std::int32_t> same(pending.position.size(), pending.sliding_window.value_or(0));
-  const auto windows = pending.sliding_window
-                           ? int_array(same)
-                           : arrow::MakeArrayOfNull(arrow::int32(), count).ValueOrDie();
+  const auto windows = pending.sliding_window ? int_array(same)
+                                              : take(arrow::MakeArrayOfNull(arrow::int32(), count));
   arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
                                 int_array(pending.position), vectors, windows};
   if (options.token_strings) columns.push_back(token_strings());
@@ -114,14 +134,11 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
   state_->temporary = path + ".partial";
   state_->options = std::move(options);
   state_->schema = head_schema(state_->options);
-  state_->stream = take_arrow(arrow::io::FileOutputStream::Open(state_->temporary),
-                              fmt::format("writing {}", path), ErrorKind::failure);
+  state_->stream = state_->take(arrow::io::FileOutputStream::Open(state_->temporary));
   const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
-  state_->writer =
-      take_arrow(parquet::arrow::FileWriter::Open(
-                     *state_->schema, arrow::default_memory_pool(), state_->stream,
-                     writer_properties(state_->options.row_group_size), arrow_properties),
-                 fmt::format("writing {}", path), ErrorKind::failure);
+  state_->writer = state_->take(parquet::arrow::FileWriter::Open(
+      *state_->schema, arrow::default_memory_pool(), state_->stream,
+      writer_properties(state_->options.row_group_size), arrow_properties));
 }
 
 HeadWriter::~HeadWriter() {
@@ -161,15 +178,21 @@ void HeadWriter::finish() {
   state_->writer.reset();
 }
 
-void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  HeadWriterOptions options;
-  options.head_dim = rows.head_dim;
-  options.token_strings = !rows.token_str.empty();
-  options.metadata = metadata;
-  HeadWriter writer(path, std::move(options));
-  writer.append(view(rows));
-  writer.finish();
+void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata,
+                     Version headers) {
+  at_edge([&] {
+    check_version(headers);
+    check_sizes(rows, path);
+    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+      make_folders(folder.string());
+    HeadWriterOptions options;
+    options.head_dim = rows.head_dim;
+    options.token_strings = !rows.token_str.empty();
+    options.metadata = metadata;
+    HeadWriter writer(path, std::move(options));
+    writer.append(view(rows));
+    writer.finish();
+  });
 }
 
 }  // namespace qkscope

@@ -1,9 +1,10 @@
-// Writes one head file of a capture, rows as they come. The file appears under its name at
-// finish().
+// Writes one head file of a capture, rows as they come (write_head_file() in qkscope/captures.h
+// writes all at once). The file appears under its name at finish().
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,7 +16,7 @@ struct HeadWriterOptions {
   int head_dim = 0;
   bool token_strings = false;          // adds the column token_str
   std::int64_t row_group_size = 4096;  // rows
-  Metadata metadata;                   // see captures/metadata_keys.h
+  Metadata metadata;                   // see captures/metadata.h
 };
 
 // Rows of one call: all spans have the same number of rows.
@@ -44,8 +45,5 @@ class HeadWriter {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// A whole file at once; makes the folder it lies in.
-void write_head_file(const std::string& path, const HeadRows& rows, const Metadata& metadata);
 
 }  // namespace qkscope

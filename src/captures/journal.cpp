@@ -5,9 +5,9 @@
 #include <set>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include "captures/layout.h"
 #include "core/error.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
@@ -17,9 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kManifestFile[] = "manifest.json";
-constexpr char kJournalFile[] = "journal.jsonl";
-
 JournalEntry entry_from(const Json& line) {
   return {line.at("segment"), line.at("examples"), line.at("rows"), line.at("tokens")};
 }
@@ -27,19 +24,19 @@ JournalEntry entry_from(const Json& line) {
 }  // namespace
 
 void Journal::create(const std::string& folder, const Manifest& manifest) {
-  write_file(folder + "/" + kManifestFile, to_json(manifest).dump(1) + "\n");
+  write_file(folder + "/" + layout::kManifestFile, to_json(manifest).dump(1) + "\n");
 }
 
 bool Journal::exists(const std::string& folder) {
-  return fs::exists(folder + "/" + kManifestFile);
+  return fs::exists(folder + "/" + layout::kManifestFile);
 }
 
 Journal::Journal(const std::string& folder) : folder_(folder) {
-  const auto path = folder + "/" + kManifestFile;
+  const auto path = folder + "/" + layout::kManifestFile;
   try {
     manifest_ = manifest_from_json(load_json(path));
-    if (!fs::exists(folder + "/" + kJournalFile)) return;
-    const MappedFile file(folder + "/" + kJournalFile);
+    if (!fs::exists(folder + "/" + layout::kJournalFile)) return;
+    const MappedFile file(folder + "/" + layout::kJournalFile);
     const auto text = file.text();
     for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
       const auto line = parse_json(text.substr(valid_bytes_, end - valid_bytes_), file.path());
@@ -76,12 +73,8 @@ std::int64_t Journal::tokens() const {
   return sum;
 }
 
-std::string Journal::segment_name(std::size_t number) {
-  return fmt::format("{:08}.seg", number);
-}
-
 void Journal::append(const Json& line) {
-  const auto path = folder_ + "/" + kJournalFile;
+  const auto path = folder_ + "/" + layout::kJournalFile;
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) system_error("write", path, errno);
   const auto text = line.dump() + "\n";
@@ -114,7 +107,8 @@ void Journal::remove_strays() const {
   for (const auto& entry : entries_) named.insert(entry.segment);
   for (const auto& entry : fs::directory_iterator(folder_)) {
     const auto name = entry.path().filename().string();
-    const bool working_file = name.find(".seg") != std::string::npos || name.ends_with(".tmp");
+    const bool working_file =
+        name.find(layout::kSegmentSuffix) != std::string::npos || name.ends_with(".tmp");
     if (working_file && !named.contains(name)) fs::remove(entry.path());
   }
 }

@@ -36,7 +36,6 @@ class Journal {
   std::int64_t tokens() const;
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
-  static std::string segment_name(std::size_t number);  // counted from 0
 
   void add(const JournalEntry& entry);
   void mark_complete();

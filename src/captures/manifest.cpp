@@ -1,7 +1,11 @@
 #include "captures/manifest.h"
 
-#include "captures/metadata_keys.h"
-#include "core/error.h"
+#include <set>
+
+#include <fmt/format.h>
+
+#include "captures/metadata.h"
+#include "core/blake2b.h"
 
 namespace qkscope {
 namespace {
@@ -42,7 +46,32 @@ SamplerOptions sampler_from_json(const Json& json) {
   return options;
 }
 
+void compare(const Json& there, const Json& now, const std::string& path,
+             std::vector<std::string>& differences) {
+  if (there == now) return;
+  if (!there.is_object() || !now.is_object()) {
+    differences.push_back(fmt::format("{}: {} there, {} now", path, there.dump(), now.dump()));
+    return;
+  }
+  std::set<std::string> keys;
+  for (const auto& [key, value] : there.items()) keys.insert(key);
+  for (const auto& [key, value] : now.items()) keys.insert(key);
+  for (const auto& key : keys)
+    compare(there.value(key, Json()), now.value(key, Json()), path.empty() ? key : path + "." + key,
+            differences);
+}
+
 }  // namespace
+
+std::string config_hash(const Json& effective) {
+  return fmt::format("{:016x}", blake2b_64(effective.dump()));
+}
+
+std::vector<std::string> config_differences(const Json& there, const Json& now) {
+  std::vector<std::string> differences;
+  compare(there, now, "", differences);
+  return differences;
+}
 
 HeadId Manifest::head_id(const HeadGroup& group, std::int64_t head) const {
   return {static_cast<int>(group.layer), static_cast<int>(head), group.kind};
@@ -57,6 +86,7 @@ Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) cons
     all[metadata::kKeyHead] = std::to_string(head / heads_per_key_head);
   all[metadata::kRope] = group.rope;
   if (!group.rope_inv_freq.empty()) all[metadata::kRopeInvFreq] = group.rope_inv_freq;
+  put_sampler(all, sampler);
   all[metadata::kConfigHash] = config_hash;
   return all;
 }

@@ -1,5 +1,5 @@
-// Everything that turns the parts of a run into its final files, kept beside the parts: a merge
-// needs neither the configuration nor the model.
+// What a run is, and everything that turns the parts of a run into its final files, kept beside the
+// parts: a merge needs neither the configuration nor the model.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "captures/head_id.h"
-#include "qkscope/captures.h"
-#include "captures/sampler_options.h"
 #include "io/json.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
-
-// The heads of one layer and kind: they share the sampled positions.
-struct HeadGroup {
-  std::int64_t layer = 0;
-  HeadKind kind = HeadKind::query;
-  std::vector<std::int64_t> heads;  // ascending
-  std::optional<std::int32_t> window;
-  std::string rope;           // metadata of the files: a JSON object or "none"
-  std::string rope_inv_freq;  // a JSON list; empty where there is no RoPE
-};
 
 struct Manifest {
   Json identity;            // what must be the same for a run to be continued
@@ -35,14 +23,20 @@ struct Manifest {
   std::vector<HeadGroup> groups;  // by layer, q before k
   Metadata metadata;              // the same on every head file
   std::string model_name;
-  Json model_metadata;  // for _saver_state.json
-  std::string repo;     // Hub dataset to load from, as the card says; "" when not published
+  Json model_metadata;  // for the state file
+  std::string repo;     // Hub dataset to load from, as the dataset card says; "": not published
   std::string branch;
   bool private_repo = false;
 
   HeadId head_id(const HeadGroup& group, std::int64_t head) const;
   Metadata file_metadata(const HeadGroup& group, std::int64_t head) const;
 };
+
+// Of an effective configuration (what decides the rows and bytes of a capture): 16 hex digits.
+std::string config_hash(const Json& effective);
+
+// "capture.min_bucket_size: 128 there, 256 now", one per difference.
+std::vector<std::string> config_differences(const Json& there, const Json& now);
 
 Json to_json(const Manifest& manifest);
 Manifest manifest_from_json(const Json& json);

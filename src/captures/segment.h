@@ -11,18 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "captures/examples.h"
 #include "io/output_file.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope {
-
-struct ExampleRecord {
-  std::int64_t row = 0;  // in the dataset
-  std::int64_t key = 0;  // the full 64 bits that seed the sampler
-  std::string source_id;
-  std::int32_t tokens = 0;
-  bool truncated = false;
-};
 
 // Where the rows of one example and group lie.
 struct BlockEntry {
@@ -30,8 +23,8 @@ struct BlockEntry {
   std::int64_t example_row = 0;  // in the dataset
   std::uint32_t rows = 0;
   std::uint32_t string_bytes = 0;
-  std::int32_t example_id = 0;  // the low 32 bits of the key
-  std::uint32_t unused = 0;     // fills the entry to a multiple of eight bytes
+  std::int32_t example_id = 0;
+  std::uint32_t unused = 0;  // fills the entry to a multiple of eight bytes
 };
 
 class SegmentWriter {

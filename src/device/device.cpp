@@ -66,8 +66,12 @@ std::int64_t free_memory(Device device) {
 
 void copy_values(TensorView to, ConstTensorView from) {
   at_edge([&] {
-    QKSCOPE_ASSERT(to.dtype() == from.dtype() && to.size() == from.size());
-    QKSCOPE_ASSERT(to.is_contiguous() && from.is_contiguous());
+    if (to.dtype() != from.dtype() || to.size() != from.size() || !to.is_contiguous() ||
+        !from.is_contiguous())
+      bad_input(
+          "copy values: found {} {} for {} {}; expected contiguous tensors of one type and size",
+          dtype_name(from.dtype()), from.shape().to_string(), dtype_name(to.dtype()),
+          to.shape().to_string());
     if (to.bytes() == from.bytes()) return;
     if (on_host(to.device()) && on_host(from.device()))
       std::memcpy(to.bytes(), from.bytes(), to.size_bytes());

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "figures/figure.h"
 #include "figures/panels.h"
+#include "figures/registry.h"
 #include "figures/script.h"
 #include "figures/style.h"
 

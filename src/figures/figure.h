@@ -2,10 +2,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "figures/results.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 
@@ -19,38 +18,11 @@ struct Figure {
   std::string missing;  // why there is nothing to draw; empty when there is
 };
 
-Figure nothing_to_draw(std::string why);
-
-struct FigureKind {
-  const char* name;
-  std::vector<const char*> tables;  // without these there is no such figure
-  Figure (*make)(const Results& results);
-};
-
-// Every figure, in the order of the report.
-const std::vector<FigureKind>& figure_kinds();
-
-Figure position_signal(const Results& results);
-Figure taxonomy_evolution(const Results& results);
-Figure explained_variance(const Results& results);
-Figure layer_heatmap_rq(const Results& results);
-Figure layer_heatmap_rk(const Results& results);
-Figure rq_rk_scatter(const Results& results);
-Figure nope_vs_rope(const Results& results);
-Figure pc_roles(const Results& results);
-Figure qk_collage(const Results& results);
-Figure ab_plane_collage(const Results& results);
-Figure complement_collage(const Results& results);
-Figure rotation_trajectory(const Results& results);
-Figure bias_decomposition(const Results& results);
-Figure plasticity_trajectory(const Results& results);
-Figure plasticity_profile(const Results& results);
-Figure plasticity_heatmap(const Results& results);
-Figure component_weights(const Results& results);
-Figure drift_correlations(const Results& results);
-Figure variance_decomposition(const Results& results);
-Figure bias_strength(const Results& results);
-Figure slope_ratio(const Results& results);
-Figure bias_vs_separation(const Results& results);
+// A figure that the results have no data for.
+inline Figure nothing_to_draw(std::string why) {
+  Figure figure;
+  figure.missing = std::move(why);
+  return figure;
+}
 
 }  // namespace qkscope

@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "figures/figure.h"
 #include "figures/panels.h"
+#include "figures/registry.h"
 #include "figures/script.h"
-#include "figures/statistics.h"
 #include "figures/style.h"
 
 namespace qkscope {

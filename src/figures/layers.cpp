@@ -5,11 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "figures/figure.h"
-#include "figures/heatmaps.h"
+#include "figures/registry.h"
 #include "figures/run_axis.h"
 #include "figures/script.h"
-#include "figures/statistics.h"
 #include "figures/style.h"
 
 namespace qkscope {
@@ -105,22 +103,8 @@ Table mean_weights(const Results& results) {
 
 }  // namespace
 
-std::string palette(const std::vector<std::string>& colours) {
-  std::string stops;
-  for (std::size_t i = 0; i < colours.size(); ++i)
-    stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
-  return fmt::format("set palette defined ({})\n", stops);
-}
-
-std::string plot_unit_cells(int x, int y, int value) {
-  return fmt::format(
-      "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
-      "boxxyerror fillstyle solid noborder linecolor palette",
-      x, y, value);
-}
-
 Figure layer_heatmap_rq(const Results& results) {
-  Figure figure = layer_heatmap(results, "r_q", kBlues);
+  Figure figure = layer_heatmap(results, "r_q", style::kBlues);
   figure.title = "Position in queries over depth";
   figure.caption =
       "Mean r_q on the first component over the heads in each tenth of the depth. The tenth is "
@@ -130,7 +114,7 @@ Figure layer_heatmap_rq(const Results& results) {
 }
 
 Figure layer_heatmap_rk(const Results& results) {
-  Figure figure = layer_heatmap(results, "r_k", kReds);
+  Figure figure = layer_heatmap(results, "r_k", style::kReds);
   figure.title = "Position in keys over depth";
   figure.caption =
       "Mean r_k (with its sign) on the first component over the heads in each tenth of the depth. "
@@ -156,7 +140,7 @@ Figure component_weights(const Results& results) {
     return figure;
   }
   figure.height = 0.62 + 0.2 * static_cast<double>(results.runs().size());
-  figure.script = palette(kGreens) + run_rows(results) +
+  figure.script = palette(style::kGreens) + run_rows(results) +
                   "set cbrange [0:*]\nunset grid\nunset border\nset autoscale xfix\n"
                   "set xlabel 'dimension of the head' offset 0, 0.3\nset tmargin 1.5\n"
                   "set rmargin 6\n" +

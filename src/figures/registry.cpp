@@ -1,4 +1,4 @@
-#include "figures/figure.h"
+#include "figures/registry.h"
 
 namespace qkscope {
 
@@ -28,12 +28,6 @@ const std::vector<FigureKind>& figure_kinds() {
       {"bias_vs_separation", {"rotated"}, bias_vs_separation},
   };
   return kKinds;
-}
-
-Figure nothing_to_draw(std::string why) {
-  Figure figure;
-  figure.missing = std::move(why);
-  return figure;
 }
 
 }  // namespace qkscope

@@ -1,12 +1,13 @@
 #include "figures/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string_view>
 
 #include "core/base64.h"
 #include "core/error.h"
-#include "figures/report_data.h"
+#include "figures/report_heads.h"
 #include "figures/style.h"
 #include "io/folder.h"
 #include "io/json.h"
@@ -86,6 +87,40 @@ std::string title_of(const Results& results) {
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
+// Runs with what is known of them: entries of runs.json where there is one, and summary.json.
+Json runs_of(const Results& results) {
+  Json entries = Json::array();
+  const std::string list = results.folder() + "/runs.json";
+  if (path_exists(list)) {
+    const Json sweep = load_json(list);
+    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
+  }
+  Json runs = Json::array();
+  const auto with_summary = [&](Json run, const std::string& folder) {
+    const std::string summary = folder + "/summary.json";
+    if (path_exists(summary)) run["summary"] = load_json(summary);
+    runs.push_back(std::move(run));
+  };
+  // First the runs with rows, in their order: heads name them by their place here.
+  for (const auto& run : results.runs()) {
+    Json known = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
+    std::string folder = results.folder();
+    for (const auto& entry : entries) {
+      if (!entry.is_object() || entry.value("label", Json()) != run.label) continue;
+      known.update(entry);
+      if (entry.value("results", Json()).is_string())
+        folder += "/" + entry["results"].get<std::string>();
+    }
+    with_summary(std::move(known), folder);
+  }
+  for (const auto& entry : entries)
+    if (entry.is_object() &&
+        std::none_of(results.runs().begin(), results.runs().end(),
+                     [&](const Run& run) { return entry.value("label", Json()) == run.label; }))
+      runs.push_back(entry);
+  return runs;
+}
+
 // JSON that can stand in a <script>: no text in it can end the element or begin a comment.
 std::string for_script(const Json& json) {
   std::string text;
@@ -117,7 +152,7 @@ std::string report_page(const ReportInput& input) {
   ReportHeads heads = report_heads(input.results);
   const Json data = {{"title", title_of(input.results)},
                      {"version", version_string()},
-                     {"runs", report_runs(input.results)},
+                     {"runs", runs_of(input.results)},
                      {"figures", figures_of(input)},
                      {"left_out", input.left_out},
                      {"heads", std::move(heads.json)},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "figures/figure.h"
+#include "figures/results.h"
 
 namespace qkscope {
 

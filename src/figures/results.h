@@ -1,4 +1,5 @@
-// The result tables of one analysis or of a sweep, as the figures take them.
+// The result tables of one analysis or of a sweep, as the figures take them, and summaries of their
+// numbers over heads.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 
@@ -71,5 +72,10 @@ bool all_empty(const std::vector<std::vector<double>>& groups);
 // (runs): the largest value of a column, 1 where there is none. For the range of an axis.
 std::vector<double> largest_by_run(const Results& results, const Frame& frame,
                                    const std::string& column);
+
+// Of nothing they are NaN.
+double mean_of(const std::vector<double>& values);
+double deviation_of(const std::vector<double>& values);           // ddof 1; NaN of one value
+double quantile_of(std::vector<double> values, double fraction);  // between neighbours linear
 
 }  // namespace qkscope

@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "figures/figure.h"
-#include "figures/run_table.h"
-#include "figures/statistics.h"
+#include "figures/registry.h"
+#include "figures/run_axis.h"
+#include "figures/run_series.h"
 #include "figures/style.h"
-#include "figures/trajectory.h"
 
 namespace qkscope {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "core/utf8.h"
 
 namespace qkscope {
@@ -51,6 +53,20 @@ double round_step(double range, int wanted) {
 
 double text_width(std::string_view text, double points) {
   return static_cast<double>(utf8::count(text)) * points * 0.56 / 72;
+}
+
+std::string palette(const std::vector<std::string>& colours) {
+  std::string stops;
+  for (std::size_t i = 0; i < colours.size(); ++i)
+    stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
+  return fmt::format("set palette defined ({})\n", stops);
+}
+
+std::string plot_unit_cells(int x, int y, int value) {
+  return fmt::format(
+      "  data using {0}:{1}:(${0} - 0.5):(${0} + 0.5):(${1} - 0.5):(${1} + 0.5):{2} with "
+      "boxxyerror fillstyle solid noborder linecolor palette",
+      x, y, value);
 }
 
 }  // namespace qkscope

@@ -1,8 +1,9 @@
-// Text and numbers for gnuplot scripts.
+// Pieces of gnuplot scripts: text, numbers, palettes.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qkscope {
 
@@ -21,5 +22,11 @@ double round_step(double range, int wanted);
 
 // Rough inches of a line of text in this size (points).
 double text_width(std::string_view text, double points);
+
+// `set palette` from colours at even steps.
+std::string palette(const std::vector<std::string>& colours);
+
+// Unit cells around (x, y), coloured by a value: columns of the CSV.
+std::string plot_unit_cells(int x, int y, int value);
 
 }  // namespace qkscope

@@ -1,6 +1,9 @@
 // How figures look: fonts, sizes and colours, all in one place.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace qkscope::style {
 
 // Inches. Single figures fit one column of a two-column paper, grids of panels its whole width.
@@ -43,6 +46,14 @@ inline constexpr char kQueryEarly[] = "#BFD7EA";
 inline constexpr char kQueryLate[] = "#08306B";
 inline constexpr char kKeyEarly[] = "#FBC4B4";
 inline constexpr char kKeyLate[] = "#7F0A0A";
+
+// Colours of cells, from low to high at even steps.
+inline const std::vector<std::string> kBlues = {"#F4F8FC", "#9CC3E0", "#3B82BD", "#08306B"};
+inline const std::vector<std::string> kReds = {"#FDF5F2", "#F6B09A", "#DC5A42", "#7F0A0A"};
+inline const std::vector<std::string> kGreens = {"#F4FAF7", "#93D2BC", "#2E9E7D", "#00402E"};
+// From dark blue over grey to yellow: even in lightness, and seen alike by all readers.
+inline const std::vector<std::string> kCividis = {"#00204D", "#414D6B", "#7C7B78", "#BCAF6F",
+                                                  "#FFEA46"};
 
 // gnuplot's point types: filled circle, filled square, filled diamond.
 inline constexpr int kCircle = 7;

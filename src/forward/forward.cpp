@@ -174,7 +174,9 @@ class Run {
   void keep(HookPoint point, Buffer buffer) {
     const auto copy = backend_.copy(buffer, observer_.selection(point));
     if (observer_.keep(point, copy)) {
-      QKSCOPE_ASSERT(observer_.edits(point));
+      if (!observer_.edits(point))
+        bad_input("observer: keep() gave values back at {}, where edits() is false",
+                  hook_name(point));
       backend_.put(buffer, copy);
     }
   }

@@ -53,6 +53,41 @@ bool is_square(Stage stage) {
   return stage == Stage::attn_scores || stage == Stage::pattern;
 }
 
+// Of an activation that is shown by head, else 0.
+std::int64_t heads_of(const ModelConfig& model, Stage stage) {
+  switch (stage) {
+    case Stage::q:
+    case Stage::q_normed:
+    case Stage::rot_q:
+    case Stage::z:
+      return model.n_heads;
+    case Stage::k:
+    case Stage::k_normed:
+    case Stage::rot_k:
+    case Stage::v:
+      return model.n_kv_heads;
+    default:
+      return 0;
+  }
+}
+
+void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
+                 std::string_view where) {
+  for (const auto number : chosen)
+    if (number < 0 || number >= count)
+      bad_input("observer: {} {} of {} is not there; found {}, numbered from 0", what, number,
+                where, count);
+}
+
+void check_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
+                     std::int64_t rows) {
+  if (is_square(point.stage))
+    return check_range(observer.score_rows(), rows, "row", hook_name(point));
+  const auto [chosen_rows, heads] = observer.selection(point);
+  if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
+  if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
+}
+
 }  // namespace
 
 std::string hook_name(HookPoint point) {
@@ -170,6 +205,7 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   for (const auto point : hook_points(model))
     if (observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
+  for (const auto point : wanted_) check_selection(model, observer, point, rows);
   narrowing_ = narrowing_layer(model);
   find_last_rows(observer, rows);
 }

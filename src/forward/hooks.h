@@ -11,6 +11,7 @@ namespace qkscope {
 
 class PassPlan {
  public:
+  // Refuses an observer that selects rows or heads which are not there.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows);
 
   bool empty() const { return wanted_.empty(); }

@@ -3,13 +3,9 @@
 
 #include <cstdint>
 
-namespace qkscope {
+#include "qkscope/analysis.h"
 
-struct Correlation {
-  double r = 0;        // NaN when one side does not vary
-  double p = 0;        // two-sided; 0 where it underflows
-  double log10_p = 0;  // exact where p underflows
-};
+namespace qkscope {
 
 // From centred sums: xy = sum x y, xx = sum x^2, yy = sum y^2 over n rows.
 Correlation correlation(double xy, double xx, double yy, std::int64_t n);

@@ -8,25 +8,16 @@
 #include <vector>
 
 #include "numerics/position_order.h"
+#include "numerics/sinusoid.h"
 #include "numerics/spectrum.h"
 
 namespace qkscope {
 
-struct FrequencyBand {
-  double low = 0;  // radians per token, 0 <= low < high <= pi
-  double high = 1;
-};
-
 struct RotationPeak {
   double omega = 0;     // radians per token, in the band
   double strength = 0;  // |mean(exp(i (angle - omega t)))|
-  bool reversed =
-      false;  // the angle falls with position: the plane's second axis points the other way
-};
-
-struct SinusoidFit {
-  double omega = 0;
-  double r_squared = 0;
+  // The angle falls with position: the plane's second axis points the other way.
+  bool reversed = false;
 };
 
 // For one set of positions; reused for many signals over it. Not to be shared between threads.
@@ -41,10 +32,10 @@ class FrequencySearch {
   std::array<RotationPeak, 4> strongest_rotations(std::span<const FourValues> units,
                                                   int planes = 4);
 
-  // Least squares of c + a cos(omega t) + b sin(omega t): the frequency with the highest R^2. A
-  // wave is looked for from an eighth of a turn over the whole span upwards: a slower one cannot be
-  // told from a parabola. Values are in the order of the positions given.
-  SinusoidFit best_sinusoid(std::span<const double> values);
+  // Values are in the order of the positions given.
+  SinusoidFit best_sinusoid(std::span<const double> values) {
+    return qkscope::best_sinusoid(values, order_, band_, spectrum_);
+  }
 
  private:
   // Half grid points, of either sign, that may be next to the strongest rotation of each plane.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include <cblas.h>
 
@@ -15,6 +16,13 @@ extern "C" void dsyevd_(const char* jobz, const char* uplo, const int* n, double
 
 namespace qkscope {
 namespace {
+
+// OpenBLAS has one number of threads for the whole process.
+struct {
+  std::mutex mutex;
+  int users = 0;
+  int before = 0;  // what the process had set
+} g_one_blas_thread;
 
 int as_int(std::int64_t value) {
   return static_cast<int>(value);
@@ -162,6 +170,25 @@ double trace(const Matrix& matrix) {
   return sum;
 }
 
+std::vector<double> householder_between(std::span<const double> from, std::span<const double> to) {
+  std::vector<double> w;
+  for (std::size_t i = 0; i < from.size(); ++i) w.push_back(from[i] - to[i]);
+  const double length = norm(w);
+  if (length < 1e-15) return {};
+  for (double& x : w) x /= length;
+  return w;
+}
+
+void reflect(std::span<double> x, std::span<const double> w) {
+  if (w.empty()) return;
+  const double twice = 2 * dot(x, w);
+  for (std::size_t j = 0; j < w.size(); ++j) x[j] -= twice * w[j];
+}
+
+void reflect_rows(Matrix& rows, std::span<const double> w) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) reflect({rows.row(i), w.size()}, w);
+}
+
 Eigen symmetric_eigen(const Matrix& matrix) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols);
   const int n = as_int(matrix.rows);
@@ -186,8 +213,16 @@ Eigen symmetric_eigen(const Matrix& matrix) {
   return result;
 }
 
-void use_one_blas_thread() {
+OneBlasThread::OneBlasThread() {
+  const std::lock_guard lock(g_one_blas_thread.mutex);
+  if (g_one_blas_thread.users++ > 0) return;
+  g_one_blas_thread.before = openblas_get_num_threads();
   openblas_set_num_threads(1);
+}
+
+OneBlasThread::~OneBlasThread() {
+  const std::lock_guard lock(g_one_blas_thread.mutex);
+  if (--g_one_blas_thread.users == 0) openblas_set_num_threads(g_one_blas_thread.before);
 }
 
 }  // namespace qkscope

@@ -46,6 +46,13 @@ std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
 double quadratic_form(const Matrix& matrix, std::span<const double> x);
 double trace(const Matrix& matrix);
 
+// The Householder vector w for which I - 2 w w^T takes `from` (unit) to `to` (unit); empty when
+// they are equal.
+std::vector<double> householder_between(std::span<const double> from, std::span<const double> to);
+// x becomes x - 2 w (w.x); nothing when w is empty.
+void reflect(std::span<double> x, std::span<const double> w);
+void reflect_rows(Matrix& rows, std::span<const double> w);
+
 struct Eigen {
   std::vector<double> values;  // descending
   Matrix vectors;              // (n, n): row i belongs to values[i], unit length
@@ -54,8 +61,15 @@ struct Eigen {
 // All eigenvalues and eigenvectors of a symmetric matrix; failure when LAPACK does not converge.
 Eigen symmetric_eigen(const Matrix& matrix);
 
-// One BLAS thread: the analyses run on all cores head by head, and a product's rounding must not
+// Limits BLAS to one thread while it lives, and gives back what the process had set when the last
+// of them goes: the analyses run on all cores head by head, and a product's rounding must not
 // depend on the number of threads.
-void use_one_blas_thread();
+class OneBlasThread {
+ public:
+  OneBlasThread();
+  ~OneBlasThread();
+  OneBlasThread(const OneBlasThread&) = delete;
+  OneBlasThread& operator=(const OneBlasThread&) = delete;
+};
 
 }  // namespace qkscope

@@ -18,7 +18,7 @@ struct CentralMoments {
   double m4 = 0;
 };
 
-// Four running sums each, so that the additions do not wait for one another.
+// Eight running sums each, so that the additions do not wait for one another.
 CentralMoments central_moments(std::span<const double> values, double mean) {
   constexpr std::size_t kLanes = 8;
   double s2[kLanes] = {};

@@ -1,10 +1,12 @@
+#include "numerics/sinusoid.h"
+
 #include <algorithm>
 #include <cmath>
 #include <complex>
 #include <limits>
 #include <numbers>
+#include <vector>
 
-#include "numerics/frequency_search.h"
 #include "numerics/phase_table.h"
 
 namespace qkscope {
@@ -171,21 +173,22 @@ std::vector<Height> heights_over(const FrequencyBand& band, const WaveFit& fit,
 
 }  // namespace
 
-SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
+SinusoidFit best_sinusoid(std::span<const double> values, const PositionOrder& order,
+                          FrequencyBand band, Spectrum& spectrum) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  const auto length = static_cast<double>(order_.length());
-  auto centred = centred_by_position(values, order_);
-  const WaveFit fit(order_, centred);
+  const auto length = static_cast<double>(order.length());
+  auto centred = centred_by_position(values, order);
+  const WaveFit fit(order, centred);
   const double slowest = std::numbers::pi / 4 / length;
-  if (values.size() < 4 || !(fit.total() > 0) || slowest >= band_.high) return {kNan, kNan};
+  if (values.size() < 4 || !(fit.total() > 0) || slowest >= band.high) return {kNan, kNan};
 
   const double scale = std::sqrt(static_cast<double>(values.size()) / fit.total());
   std::vector<double> scaled;
   for (const double y : centred) scaled.push_back(y * scale);
-  const WaveGrid grid(spectrum_, order_, scaled, band_.high);
+  const WaveGrid grid(spectrum, order, scaled, band.high);
   // Slow waves are nearly parabolas: single precision cannot tell them apart, so compute them.
-  const auto heights = heights_over({std::max(slowest, band_.low), band_.high}, fit, grid,
-                                    spectrum_.step(), 32 / length);
+  const auto heights = heights_over({std::max(slowest, band.low), band.high}, fit, grid,
+                                    spectrum.step(), 32 / length);
   double best = 0;
   for (const auto& height : heights) best = std::max(best, height.r_squared);
   SinusoidFit found{kNan, -1};

@@ -13,6 +13,11 @@
 
 namespace qkscope {
 
+struct FrequencyBand {
+  double low = 0;  // radians per token, 0 <= low < high <= pi
+  double high = 1;
+};
+
 // One row's value in each of four complex signals.
 struct FourValues {
   double re[4];

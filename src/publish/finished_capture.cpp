@@ -4,23 +4,19 @@
 #include <filesystem>
 #include <set>
 
-#include "captures/capture_index.h"
 #include "captures/data_root.h"
-#include "captures/head_reader.h"
-#include "captures/metadata_keys.h"
+#include "captures/layout.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
+#include "qkscope/captures.h"
 #include "texts/card_configs.h"
 
 namespace qkscope {
 namespace {
-
-constexpr const char* kCard = "README.md";
-constexpr const char* kState = "_saver_state.json";
-constexpr const char* kExamples = "examples.parquet";
 
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
@@ -31,18 +27,18 @@ Json load_state(const DataRoot& root) {
         root.path(), root.parts());
   if (!root.finished())
     bad_input("{}: holds no finished capture: there is no {}; run the capture to its end",
-              root.path(), kState);
+              root.path(), layout::kStateFile);
   Json state = load_json(root.state_file());
-  if (!state.is_object() || !state.contains("configuration_hash") ||
-      !state["configuration_hash"].is_string())
+  if (!state.is_object() || !state.contains(metadata::kStateConfigurationHash) ||
+      !state[metadata::kStateConfigurationHash].is_string())
     bad_input("{}: the capture was made by another program: {} has no configuration_hash",
-              root.path(), kState);
+              root.path(), layout::kStateFile);
   return state;
 }
 
 // Folders of heads: those the dataset card names.
 std::set<std::string> heads_of_card(const std::string& data_root) {
-  const auto path = data_root + "/" + kCard;
+  const auto path = data_root + "/" + layout::kCardFile;
   const MappedFile file(path);
   std::set<std::string> names;
   for (const auto& config : read_card_configs(file.text(), path)) names.insert(config.name);
@@ -86,11 +82,11 @@ std::vector<std::string> head_files(const std::string& data_root, const CaptureI
 FinishedCapture check_finished_capture(const std::string& data_root) {
   const auto state = load_state(DataRoot(data_root));
   const auto index = index_capture(data_root);
-  check_heads(data_root, index, state["configuration_hash"].get<std::string>());
+  check_heads(data_root, index, state[metadata::kStateConfigurationHash].get<std::string>());
   FinishedCapture capture;
   capture.model = index.model;
   capture.files = head_files(data_root, index);
-  for (const char* name : {kCard, kState, kExamples}) {
+  for (const char* name : {layout::kCardFile, layout::kStateFile, layout::kExamplesFile}) {
     if (!path_exists(data_root + "/" + name))
       bad_input("{}/{}: is missing; capture again with --overwrite", data_root, name);
     capture.files.emplace_back(name);
@@ -101,18 +97,13 @@ FinishedCapture check_finished_capture(const std::string& data_root) {
           return file == name || file.starts_with(name + "/");
         }))
       capture.others.push_back(name);
-  if (const auto wish = state.find("publish"); wish != state.end() && wish->is_object()) {
+  if (const auto wish = state.find(metadata::kStatePublish);
+      wish != state.end() && wish->is_object()) {
     capture.repo = wish->value("repo", "");
     capture.branch = wish->value("branch", "");
     capture.private_repo = wish->value("private", false);
   }
   return capture;
-}
-
-bool is_capture_file(const std::string& path) {
-  const auto slash = path.find('/');
-  if (slash == std::string::npos) return path == kCard || path == kState || path == kExamples;
-  return parse_folder_name(path.substr(0, slash)) && path.substr(slash) == "/data.parquet";
 }
 
 }  // namespace qkscope

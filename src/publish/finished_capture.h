@@ -20,8 +20,4 @@ struct FinishedCapture {
 // run, or when another program made it; the message says which.
 FinishedCapture check_finished_capture(const std::string& data_root);
 
-// Whether a path is one that captures have: a head's file, the dataset card, the state, the
-// examples.
-bool is_capture_file(const std::string& path);
-
 }  // namespace qkscope

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "captures/layout.h"
 #include "checkpoint/hub_cache.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -23,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostConflicts = 4;
-constexpr const char* kCard = "README.md";
 
 constexpr const char* kMainCard =
     "---\n"
@@ -112,8 +112,8 @@ class Publication {
                     .files = {},
                     .texts = {},
                     .removed = {}};
-      if (find_file(fetch_tree(client_, repository_, commit.parent), kCard) == nullptr)
-        commit.texts[kCard] =
+      if (find_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) == nullptr)
+        commit.texts[layout::kCardFile] =
             fmt::format(fmt::runtime(kMainCard), fmt::arg("repo", repository_.id));
       return commit;
     });

@@ -1,21 +1,31 @@
-#include "results/analyze.h"
-
 #include <algorithm>
-#include <atomic>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 
-#include <malloc.h>
-
+#include "analysis/kernels/plane_units.h"
+#include "analysis/moments.h"
+#include "analysis/pca.h"
+#include "analysis/plasticity.h"
+#include "analysis/rotation.h"
+#include "captures/capture_index.h"
 #include "captures/head_reader.h"
 #include "captures/metadata_keys.h"
+#include "captures/rope_info.h"
+#include "core/edge.h"
+#include <malloc.h>
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
+#include "qkscope/analysis.h"
+#include "results/scatter.h"
 
 namespace qkscope {
 namespace {
@@ -30,10 +40,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-
-Rows rows_of(const HeadRows& rows) {
-  return {rows.head_dim, rows.vectors, rows.position, rows.example_id, rows.bucket};
-}
 
 // A seeded sample of `limit` rows in their order.
 void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
@@ -57,6 +63,50 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.position.resize(kept);
   rows.vectors.resize(kept * dim);
 }
+
+// The sampler's settings in a head file's metadata.
+constexpr char kSampler[] = "sampler";  // "log_uniform", "uniform" or "all"
+constexpr char kMinBucketSize[] = "min_bucket_size";
+
+// How the capture's sampler numbered its buckets; none where the file does not say.
+std::optional<BucketLayout> bucket_layout(const Metadata& metadata, const std::string& path) {
+  const auto sampler = metadata.find(kSampler);
+  const auto size = metadata.find(kMinBucketSize);
+  if (sampler == metadata.end() || size == metadata.end()) return std::nullopt;
+  BucketLayout layout;
+  if (sampler->second == "log_uniform")
+    layout.kind = BucketLayout::Kind::doubling;
+  else if (sampler->second != "uniform" && sampler->second != "all")
+    bad_input("{}: metadata '{}' is '{}'; expected log_uniform, uniform or all", path, kSampler,
+              sampler->second);
+  const std::string& digits = size->second;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), layout.size);
+  if (error != std::errc() || end != digits.data() + digits.size() || layout.size <= 0)
+    bad_input("{}: metadata '{}' is '{}'; expected a positive number", path, kMinBucketSize,
+              digits);
+  return layout;
+}
+
+// Hands out large buffers, so that the heads after the first find their memory mapped.
+class SparePlaneUnits {
+ public:
+  std::unique_ptr<PlaneUnits> take() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return std::make_unique<PlaneUnits>();
+    auto units = std::move(spare_.back());
+    spare_.pop_back();
+    return units;
+  }
+  void give_back(std::unique_ptr<PlaneUnits> units) {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(std::move(units));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<PlaneUnits>> spare_;  // at most one per thread
+};
 
 // Query heads that read one key head: the key file is read, and its moments are taken, once.
 struct Group {
@@ -120,15 +170,16 @@ class Runner {
   }
 
   void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                AnalysisTimes& times) const;
+                AnalysisTimes& times);
 
   const AnalyzeOptions& options_;
   AnalysisRun& run_;
+  SparePlaneUnits units_;
   std::mutex mutex_;
 };
 
 void Runner::run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                      AnalysisTimes& times) const {
+                      AnalysisTimes& times) {
   Stopwatch watch;
   const HeadFile file = read(report.query);
   times.read += watch.lap();
@@ -160,12 +211,15 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   if (options_.rotation) {
     RotationOptions rotation = options_.rotation_options;
     rotation.inv_freq = rope.inv_freq;
-    report.rotation = planar_rotation(queries, keys, pooled, rotation);
+    auto units = units_.take();
+    report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
+    units_.give_back(std::move(units));
   }
   times.rotation += watch.lap();
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.sliding_window = file.rows.sliding_window;
+    plasticity.buckets = bucket_layout(file.metadata, path);
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
@@ -201,13 +255,6 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   return list;
 }
 
-// Every head needs the same few large buffers: handing them back to the system between heads would
-// cost a page fault per 4 KiB each time.
-void keep_freed_memory() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
-
 // What the first head file says that holds for the whole capture.
 Metadata capture_metadata(const CaptureIndex& index) {
   Metadata common;
@@ -233,28 +280,34 @@ std::string default_label(const CaptureIndex& index, const Metadata& capture) {
 
 }  // namespace
 
-AnalysisRun analyze_capture(const AnalyzeOptions& options) {
-  use_one_blas_thread();
-  keep_freed_memory();
-  const CaptureIndex index = index_capture(options.data_root);
-  AnalysisRun run;
-  run.capture = capture_metadata(index);
-  run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
-  const auto groups = group_by_key(options, index, run);
-  Runner runner(options, run);
-  Progress progress(
-      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
-  std::mutex mutex;
-  std::int64_t done = 0;
-  parallel_for(std::ssize(groups), [&](std::int64_t i) {
-    const auto& group = groups[static_cast<std::size_t>(i)];
-    runner.run_group(group);
-    const std::lock_guard lock(mutex);
-    done += std::ssize(group.heads);
-    progress.update(done);
+AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    Stopwatch watch;
+    const OneBlasThread one_blas_thread;
+    const CaptureIndex index = index_capture(options.data_root);
+    AnalysisRun run;
+    run.capture = capture_metadata(index);
+    run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
+    const auto groups = group_by_key(options, index, run);
+    Runner runner(options, run);
+    Progress progress({.what = "analyze",
+                       .unit = "heads",
+                       .total = std::ssize(run.heads),
+                       .quiet = options.quiet});
+    std::mutex mutex;
+    std::int64_t done = 0;
+    parallel_for(std::ssize(groups), [&](std::int64_t i) {
+      const auto& group = groups[static_cast<std::size_t>(i)];
+      runner.run_group(group);
+      const std::lock_guard lock(mutex);
+      done += std::ssize(group.heads);
+      progress.update(done);
+    });
+    progress.finish();
+    run.seconds = watch.lap();
+    return run;
   });
-  progress.finish();
-  return run;
 }
 
 }  // namespace qkscope

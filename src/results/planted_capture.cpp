@@ -1,18 +1,22 @@
-#include "results/planted_capture.h"
-
+#include <algorithm>
 #include <filesystem>
 #include <set>
-#include <utility>
 #include <vector>
 
+#include "analysis/planted.h"
 #include "captures/head_id.h"
 #include "captures/head_writer.h"
 #include "captures/metadata_keys.h"
 #include "captures/rope_info.h"
+#include "core/edge.h"
+#include "captures/layout.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
 #include "io/output_file.h"
+#include "qkscope/analysis.h"
+#include "qkscope/captures.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
@@ -63,6 +67,10 @@ Metadata metadata_of(const PlantedCaptureOptions& options, const HeadId& id) {
                      {metadata::kDtype, options.head.round_to_bf16 ? "bfloat16" : "float32"},
                      {metadata::kDevice, "cpu"},
                      {metadata::kVersion, version_string()}};
+  put_sampler(result, {.type = SamplerType::uniform,
+                       .base_rate = options.head.rows_per_bucket,
+                       .min_bucket_size = options.head.bucket_size,
+                       .max_rows = {}});
   if (id.kind == HeadKind::query)
     result[metadata::kKeyHead] =
         std::to_string(id.head / (options.query_heads / options.key_heads));
@@ -83,14 +91,7 @@ void write_head(const PlantedCaptureOptions& options, const HeadId& id) {
   const PlantedOptions head = planted_head(options, id.layer, key_head);
   const std::uint64_t rows_seed =
       (head.seed << 8) + static_cast<std::uint64_t>(is_query ? 2 + id.head : 1);
-  SampledRows planted =
-      plant_rows(head, is_query ? PlantedKind::queries : PlantedKind::keys, rows_seed);
-  HeadRows rows;
-  rows.head_dim = planted.dim;
-  rows.vectors = std::move(planted.vectors);
-  rows.position = std::move(planted.position);
-  rows.example_id = std::move(planted.example_id);
-  rows.bucket = std::move(planted.bucket);
+  HeadRows rows = plant_rows(head, id.kind, rows_seed);
   if (options.sliding_window > 0) rows.sliding_window = options.sliding_window;
   write_head_file(head_file_path(options.data_root, id), rows, metadata_of(options, id));
 }
@@ -116,29 +117,32 @@ Json truth(const PlantedCaptureOptions& options, const HeadId& query) {
 
 }  // namespace
 
-void write_planted_capture(const PlantedCaptureOptions& options) {
-  if (options.key_heads < 1 || options.query_heads % options.key_heads != 0)
-    bad_input("{} query heads and {} key heads: expected a multiple", options.query_heads,
-              options.key_heads);
-  const auto queries = chosen_queries(options);
-  std::set<HeadId> files(queries.begin(), queries.end());
-  for (const auto& query : queries)
-    files.insert(
-        {query.layer, query.head / (options.query_heads / options.key_heads), HeadKind::key});
-  const std::vector<HeadId> list(files.begin(), files.end());
-  std::filesystem::create_directories(options.data_root);
-  parallel_for(std::ssize(list),
-               [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
-  Json planted = Json::array();
-  for (const auto& query : queries) planted.push_back(truth(options, query));
-  write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");
-  if (!options.metadata) return;
-  const Json state = {{metadata::kStateModelName, kModelName},
-                      {metadata::kStateModelMetadata,
-                       {{metadata::kStateQueryHeads, options.query_heads},
-                        {metadata::kStateKeyHeads, options.key_heads}}},
-                      {"bucket_counts", Json::object()}};
-  write_file(options.data_root + "/_saver_state.json", state.dump(2) + "\n");
+void write_planted_capture(const PlantedCaptureOptions& options, Version headers) {
+  at_edge([&] {
+    check_version(headers);
+    if (options.key_heads < 1 || options.query_heads % options.key_heads != 0)
+      bad_input("{} query heads and {} key heads: expected a multiple", options.query_heads,
+                options.key_heads);
+    const auto queries = chosen_queries(options);
+    std::set<HeadId> files(queries.begin(), queries.end());
+    for (const auto& query : queries)
+      files.insert(
+          {query.layer, query.head / (options.query_heads / options.key_heads), HeadKind::key});
+    const std::vector<HeadId> list(files.begin(), files.end());
+    std::filesystem::create_directories(options.data_root);
+    parallel_for(std::ssize(list),
+                 [&](std::int64_t i) { write_head(options, list[static_cast<std::size_t>(i)]); });
+    Json planted = Json::array();
+    for (const auto& query : queries) planted.push_back(truth(options, query));
+    write_file(options.data_root + "/planted.json", planted.dump(1) + "\n");
+    if (!options.metadata) return;
+    const Json state = {{metadata::kStateModelName, kModelName},
+                        {metadata::kStateModelMetadata,
+                         {{metadata::kStateQueryHeads, options.query_heads},
+                          {metadata::kStateKeyHeads, options.key_heads}}},
+                        {metadata::kStateBucketCounts, Json::object()}};
+    write_file(options.data_root + "/" + layout::kStateFile, state.dump(2) + "\n");
+  });
 }
 
 }  // namespace qkscope

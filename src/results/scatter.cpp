@@ -6,12 +6,8 @@
 #include <optional>
 #include <tuple>
 
-#include "results/row_builder.h"
-
 namespace qkscope {
 namespace {
-
-using Type = Table::Type;
 
 std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
@@ -81,25 +77,6 @@ std::vector<ScatterPoint> scatter_points(const CentredRows& queries, const Centr
   add_side(HeadKind::query, queries, pooled.mean, directions, per_side, points);
   add_side(HeadKind::key, keys, pooled.mean, directions, per_side, points);
   return points;
-}
-
-void add_scatter_table(const AnalysisRun& run, ResultTables& results) {
-  Table table;
-  for (const auto& column : head_columns({{"side", Type::text},
-                                          {"position", Type::integer},
-                                          {"pc0", Type::real},
-                                          {"pc1", Type::real},
-                                          {"a", Type::real},
-                                          {"b", Type::real},
-                                          {"c0", Type::real},
-                                          {"c1", Type::real}}))
-    table.column(column.name, column.type);
-  for (const auto& head : run.heads)
-    for (const auto& p : head.scatter)
-      table.add(head_cells(run, head,
-                           {std::string(p.side == HeadKind::query ? "q" : "k"),
-                            std::int64_t{p.position}, p.pc0, p.pc1, p.a, p.b, p.c0, p.c1}));
-  results.tables.push_back({"head_scatter", std::move(table), false});
 }
 
 }  // namespace qkscope

@@ -4,8 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 
+#include "captures/rope_info.h"
+#include "captures/layout.h"
 #include "core/blake2b.h"
+#include "core/edge.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
@@ -175,12 +180,8 @@ Json options_json(const AnalyzeOptions& options) {
 }
 
 std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/_saver_state.json";
+  const auto file = data_root + "/" + layout::kStateFile;
   return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
-}
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
@@ -199,50 +200,54 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
   return summary;
 }
 
-void write_results(const std::string& folder, const AnalysisRun& run, const AnalyzeOptions& options,
-                   double started) {
-  const double analysed = steady_seconds();
-  make_folders(folder);
-  std::filesystem::remove(folder + "/summary.json");  // what is half written has none
-  const ResultTables results = result_tables(run, options);
-  parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
-    const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
-    const std::string path = folder + "/" + result.name;
-    if (i % 2 == 0) {
-      if (result.csv) result.table.write_csv(path + ".csv");
-    } else {
-      result.table.write_parquet(path + ".parquet");
-    }
+void write_results(const std::string& folder, const AnalysisRun& run,
+                   const AnalyzeOptions& options) {
+  at_edge([&] {
+    const auto begun = std::chrono::steady_clock::now();
+    make_folders(folder);
+    std::filesystem::remove(folder + "/summary.json");  // what is half written has none
+    const ResultTables results = result_tables(run, options);
+    parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
+      const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
+      const std::string path = folder + "/" + result.name;
+      if (i % 2 == 0) {
+        if (result.csv) result.table.write_csv(path + ".csv");
+      } else {
+        result.table.write_parquet(path + ".parquet");
+      }
+    });
+    Json summary = summarise(run, results, options);
+    const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
+    summary["timings"] = {{"threads", thread_count()},
+                          {"total_seconds", run.seconds + writing.count()},
+                          {"analysis_seconds", run.seconds},
+                          {"write_seconds", writing.count()},
+                          {"thread_seconds",
+                           {{"read", run.times.read},
+                            {"moments", run.times.moments},
+                            {"pca", run.times.pca},
+                            {"rotation", run.times.rotation},
+                            {"plasticity", run.times.plasticity}}}};
+    write_file(folder + "/summary.json", summary.dump(2) + "\n");
   });
-  Json summary = summarise(run, results, options);
-  const double now = steady_seconds();
-  summary["timings"] = {{"threads", thread_count()},
-                        {"total_seconds", now - started},
-                        {"analysis_seconds", analysed - started},
-                        {"write_seconds", now - analysed},
-                        {"thread_seconds",
-                         {{"read", run.times.read},
-                          {"moments", run.times.moments},
-                          {"pca", run.times.pca},
-                          {"rotation", run.times.rotation},
-                          {"plasticity", run.times.plasticity}}}};
-  write_file(folder + "/summary.json", summary.dump(2) + "\n");
 }
 
 void report_failed_heads(const AnalysisRun& run, const std::string& folder) {
-  std::size_t failed = 0;
-  ErrorKind kind = ErrorKind::bad_input;
-  for (const auto& head : run.heads) {
-    if (head.error.empty()) continue;
-    ++failed;
-    if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
-    log::error("layer {} head {}: {}", head.query.layer, head.query.head, head.error);
-  }
-  if (failed == 0) return;
-  throw Error(kind,
-              fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
-                          failed < run.heads.size() ? "the results of the others are in " + folder
-                                                    : "the tables in " + folder + " are empty"));
+  at_edge([&] {
+    std::size_t failed = 0;
+    ErrorKind kind = ErrorKind::bad_input;
+    for (const auto& head : run.heads) {
+      if (head.error.empty()) continue;
+      ++failed;
+      if (head.error_kind == ErrorKind::failure) kind = ErrorKind::failure;
+      log::error("layer {} head {}: {}", head.query.layer, head.query.head, head.error);
+    }
+    if (failed == 0) return;
+    throw Error(kind,
+                fmt::format("{} of {} heads could not be analysed; {}", failed, run.heads.size(),
+                            failed < run.heads.size() ? "the results of the others are in " + folder
+                                                      : "the tables in " + folder + " are empty"));
+  });
 }
 
 }  // namespace qkscope

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/capture_config.h"
+#include "qkscope/analysis.h"
 #include "qkscope/study.h"
 #include "results/analyze.h"
 

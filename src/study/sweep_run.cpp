@@ -9,12 +9,15 @@
 
 #include <fmt/ranges.h>
 
+#include "capture/capture_config.h"
 #include "capture/capture_inputs.h"
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "qkscope/analysis.h"
+#include "qkscope/capture.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
 #include "results/write_results.h"
@@ -159,11 +162,10 @@ class SweepRunner {
     inputs_.release(i);
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (stopped()) return Outcome::interrupted;
-    const double started = steady_seconds();
     const auto results = folder_.results(run.label);
     const auto analysed = analyze_capture(analysis);
     std::filesystem::remove_all(results);  // with tables that other options gave
-    write_results(results, analysed, analysis, started);
+    write_results(results, analysed, analysis);
     report_failed_heads(analysed, results);
     return Outcome::done;
   }

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "core/error.h"
+#include "qkscope/captures.h"
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"

@@ -3,28 +3,22 @@
 
 #include "analysis/moments.h"
 #include "analysis/planted.h"
+#include "sanitized.h"
 
 namespace qkscope {
 
-// Under the sanitizers everything is some ten times slower: fewer repetitions then.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-
 struct PlantedHead {
-  SampledRows query_rows;
-  SampledRows key_rows;
+  HeadRows query_rows;
+  HeadRows key_rows;
   CentredRows queries;
   CentredRows keys;
   PooledMoments pooled;
 
-  PlantedHead(SampledRows q, SampledRows k)
+  PlantedHead(HeadRows q, HeadRows k)
       : query_rows(std::move(q)),
         key_rows(std::move(k)),
-        queries(centre(query_rows.rows())),
-        keys(centre(key_rows.rows())),
+        queries(centre(rows_of(query_rows))),
+        keys(centre(rows_of(key_rows))),
         pooled(pool(queries, keys)) {}
 };
 
@@ -43,8 +37,8 @@ inline PlantedOptions small_head(std::uint64_t seed) {
 }
 
 inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed) {
-  return {plant_rows(options, PlantedKind::queries, 2 * rows_seed),
-          plant_rows(options, PlantedKind::keys, 2 * rows_seed + 1)};
+  return {plant_rows(options, HeadKind::query, 2 * rows_seed),
+          plant_rows(options, HeadKind::key, 2 * rows_seed + 1)};
 }
 
 }  // namespace qkscope

@@ -17,14 +17,14 @@ namespace qkscope {
 namespace {
 
 // The same rows in another order.
-SampledRows shuffled(const SampledRows& rows, std::uint64_t seed) {
+HeadRows shuffled(const HeadRows& rows, std::uint64_t seed) {
   std::vector<std::size_t> order(rows.position.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   Random random(seed);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  SampledRows result;
-  result.dim = rows.dim;
-  const auto dim = static_cast<std::size_t>(rows.dim);
+  HeadRows result;
+  result.head_dim = rows.head_dim;
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
   for (const auto i : order) {
     result.position.push_back(rows.position[i]);
     result.example_id.push_back(rows.example_id[i]);
@@ -35,7 +35,7 @@ SampledRows shuffled(const SampledRows& rows, std::uint64_t seed) {
   return result;
 }
 
-SampledRows negated(SampledRows rows) {
+HeadRows negated(HeadRows rows) {
   for (float& x : rows.vectors) x = -x;
   return rows;
 }
@@ -168,7 +168,7 @@ TEST(Properties, EqualKeysAreACoinFlip) {
   // Every key the same vector: no query can prefer one.
   for (std::size_t i = 8; i < head.key_rows.vectors.size(); ++i)
     head.key_rows.vectors[i] = head.key_rows.vectors[i % 8];
-  const auto keys = centre(head.key_rows.rows());
+  const auto keys = centre(rows_of(head.key_rows));
   const auto result = attention_plasticity(head.queries, keys, {});
   for (const auto& point : result.profile) {
     if (point.mean.pairs == 0) continue;
@@ -215,7 +215,7 @@ TEST(Properties, DegenerateHeadsGiveDefinedResults) {
             "constant_position");
   EXPECT_TRUE(std::isnan(attention_plasticity(constant.queries, constant.keys, {}).r2_scalar));
   // One row of each.
-  const auto one = [](SampledRows rows) {
+  const auto one = [](HeadRows rows) {
     rows.position.resize(1);
     rows.example_id.resize(1);
     rows.bucket.resize(1);

@@ -16,7 +16,8 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 COLUMNS = ["bucket", "example_id", "position", "vector", "sliding_window"]
-KEYS = {"model", "revision", "layer", "head", "kind", "rope", "stage", "dtype", "device", "version", "config_hash"}
+KEYS = {"model", "revision", "layer", "head", "kind", "rope", "stage", "sampler", "base_rate", "min_bucket_size",
+        "dtype", "device", "version", "config_hash"}
 
 
 def check_schema(path):

@@ -3,6 +3,7 @@
 
 #include "capture/capture_config.h"
 #include "capture_fixture.h"
+#include "captures/manifest.h"
 #include "core/error.h"
 
 namespace qkscope {
@@ -74,7 +75,7 @@ TEST_F(ConfigFile, EveryKeyIsRead) {
   EXPECT_EQ(config.model.dtype, DType::bf16);
   EXPECT_EQ(config.model.device_map, "cuda:1");
   EXPECT_EQ(
-      config.model.config_overrides,
+      config_overrides(config.model),
       (Json{
           {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}, {"flag", true}, {"s", "4"}}));
   EXPECT_EQ(config.tokenizer.name, "tk");
@@ -120,7 +121,7 @@ TEST_F(ConfigFile, OverridesReplaceAndAdd) {
                                        "capture.head_sampling.count=3", "dataset.path=a=b.txt"});
   EXPECT_EQ(config.capture.sampler.min_bucket_size, 256);
   EXPECT_EQ(config.capture.heads.layers, (std::vector<std::int64_t>{0, 2}));
-  EXPECT_EQ(config.model.config_overrides["rope_scaling"]["factor"], 4.0);
+  EXPECT_EQ(config_overrides(config.model)["rope_scaling"]["factor"], 4.0);
   EXPECT_EQ(config.capture.heads.sampling->count, 3);
   EXPECT_EQ(config.dataset.path, "a=b.txt");
   EXPECT_THAT(complaint(kSmallest, {"capture.min_bucket_size"}), HasSubstr("expected KEY=VALUE"));
@@ -210,7 +211,7 @@ TEST(ProductionConfigs, AreThoseOfTheSweep) {
               stage ? config.tokenizer.max_length / 16 : 8192);
     EXPECT_FALSE(config.capture.pre_rope);
     EXPECT_EQ(config.model.dtype, DType::bf16);
-    EXPECT_EQ(config.model.config_overrides.is_null(), !config.model.name.starts_with("Qwen/"));
+    EXPECT_EQ(config.model.config_overrides.empty(), !config.model.name.starts_with("Qwen/"));
     EXPECT_EQ(config.model.revision, stage ? entry.path().stem().string() : "main");
     EXPECT_TRUE(config.output.hf_branch->ends_with("-longbench-pro-128k-plus"));
     ++count;

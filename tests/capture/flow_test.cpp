@@ -6,6 +6,7 @@
 #include "capture/batch_reader.h"
 #include "capture/capture_run.h"
 #include "capture/part_writer.h"
+#include "capture/position_sampler.h"
 #include "capture_fixture.h"
 #include "core/error.h"
 #include "device/cpu/cpu_backend.h"
@@ -17,13 +18,13 @@ using testing::HasSubstr;
 
 class CaptureFlow : public CaptureFixture {
  protected:
-  CapturePlan plan(const std::string& root = "out", const std::vector<std::string>& more = {}) {
+  RunPlan plan(const std::string& root = "out", const std::vector<std::string>& more = {}) {
     auto overrides = more;
     overrides.push_back("output.data_root=" + file(root));
-    return make_plan(read_capture_config(file("run.yaml"), overrides));
+    return make_run_plan(read_capture_config(file("run.yaml"), overrides));
   }
 
-  static std::vector<PreparedBatch> all_batches(const CapturePlan& plan) {
+  static std::vector<PreparedBatch> all_batches(const RunPlan& plan) {
     ExampleSource source(plan, {});
     BatchReader reader(plan, source);
     std::vector<PreparedBatch> batches;
@@ -181,7 +182,7 @@ TEST_F(CaptureFlow, OneBackendRunsEveryBatch) {
 class FailingBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
-  void finish() override { failure("the card is gone"); }
+  void finish() override { failure("the GPU is gone"); }
 };
 
 TEST_F(CaptureFlow, AFailingPassLeavesNoThreadAndNoSegment) {

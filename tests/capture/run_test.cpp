@@ -2,7 +2,7 @@
 #include <set>
 
 #include "capture_fixture.h"
-#include "captures/head_reader.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 namespace {
@@ -172,7 +172,7 @@ TEST_F(CaptureRun, DryRunSaysExactlyWhatARunGives) {
             "out/l{:02}h{:02}{}/data.parquet", std::stoi(layer), head.get<int>(), kind))));
 }
 
-TEST_F(CaptureRun, OptionsOfACardChangeNothingOnTheCpu) {
+TEST_F(CaptureRun, OptionsOfAGpuChangeNothingOnTheCpu) {
   ASSERT_EQ(capture("plain").status, 0);
   const auto options = "--device cpu --deterministic --device-memory 8GiB --batch-tokens 100";
   ASSERT_EQ(capture("out", options).status, 0);

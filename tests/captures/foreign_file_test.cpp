@@ -5,14 +5,11 @@
 #include <gtest/gtest.h>
 #include <parquet/arrow/writer.h>
 
-#include "captures/capture_index.h"
-#include "captures/head_reader.h"
-#include "captures/head_writer.h"
-#include "captures/metadata_keys.h"
-#include "captures/rope_info.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "io/output_file.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
+#include "qkscope/captures.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -169,20 +166,6 @@ TEST(RopeInfo, ReadsWhatTheMetadataSays) {
   EXPECT_EQ(listed.inv_freq, (std::vector<double>{0.5, 0.25}));
   EXPECT_THROW(rope_info({{metadata::kRope, "{"}}, "f"), Error);
   EXPECT_THROW(rope_info({{metadata::kRope, "{}"}, {metadata::kRopeInvFreq, "[0]"}}, "f"), Error);
-}
-
-TEST(Table, WritesFullPrecisionQuotesAndEmptyForNan) {
-  Table table;
-  table.column("n", Table::Type::integer)
-      .column("x", Table::Type::real)
-      .column("s", Table::Type::text)
-      .column("b", Table::Type::boolean);
-  table.add({std::int64_t{1}, 0.1, "a \"b\", c", std::int64_t{1}});
-  table.add({std::int64_t{-2}, std::numeric_limits<double>::quiet_NaN(), "plain", std::int64_t{0}});
-  table.add({std::int64_t{3}, 1.0 / 3, "", std::int64_t{0}});
-  EXPECT_EQ(
-      table.to_csv(),
-      "n,x,s,b\n1,0.1,\"a \"\"b\"\", c\",true\n-2,,plain,false\n3,0.3333333333333333,,false\n");
 }
 
 }  // namespace

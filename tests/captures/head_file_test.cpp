@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 #include <parquet/arrow/reader.h>
 
-#include "captures/head_id.h"
-#include "captures/head_reader.h"
 #include "captures/head_writer.h"
-#include "captures/metadata_keys.h"
+#include "captures/layout.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"

@@ -1,11 +1,18 @@
 // Segments and journals on their own.
 #include "captures/segment.h"
 
-#include <gmock/gmock.h>
+#include <algorithm>
+#include <filesystem>
 
-#include "capture_fixture.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "captures/journal.h"
+#include "captures/layout.h"
 #include "core/error.h"
+#include "io/mapped_file.h"
+#include "io/output_file.h"
+#include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
@@ -23,7 +30,7 @@ class SegmentFile : public testing::Test {
         {.row = 7, .key = (std::int64_t{1} << 40) + 3, .source_id = "", .truncated = true});
     const std::vector<std::int32_t> positions = {2, 5};
     const std::vector<std::string_view> strings = {"Ġa", ""};
-    const Tensor vectors({2, 2, 2});  // (rows, heads, head_dim)
+    Tensor vectors({2, 2, 2});  // (rows, heads, head_dim)
     std::ranges::copy(std::vector<float>{1, 2, 5, 6, 3, 4, 7, 8}, vectors.data<float>());
     writer.add_block(1, 1, positions, strings, vectors);
     writer.commit();
@@ -67,10 +74,10 @@ TEST_F(SegmentFile, CutAnywhereItIsRefused) {
   write();
   const auto whole = std::string(MappedFile(path()).text());
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    write_text(path(), whole.substr(0, size));
+    write_file(path(), whole.substr(0, size));
     EXPECT_THROW(SegmentReader(path(), kGroups), Error) << size;
   }
-  write_text(path(), whole);
+  write_file(path(), whole);
   EXPECT_THROW(SegmentReader(path(), kGroups + 1), Error);
 }
 
@@ -81,12 +88,12 @@ TEST(Journal, CountsWhatItNames) {
   EXPECT_FALSE(Journal::exists(folder.path()));
   Journal::create(folder.path(), manifest);
   Journal journal(folder.path());
-  write_text(folder.file("00000000.seg"), "x");
-  write_text(folder.file("stray.seg.12.tmp"), "x");
-  journal.add({.segment = Journal::segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
+  write_file(folder.file("00000000.seg"), "x");
+  write_file(folder.file("stray.seg.12.tmp"), "x");
+  journal.add({.segment = segment_name(0), .examples = 3, .rows = 5, .tokens = 70});
   journal.remove_strays();
   EXPECT_FALSE(std::filesystem::exists(folder.file("stray.seg.12.tmp")));
-  EXPECT_EQ(Journal::segment_name(1), "00000001.seg");
+  EXPECT_EQ(segment_name(1), "00000001.seg");
   const Journal again(folder.path());
   EXPECT_EQ(again.examples(), 3);
   EXPECT_EQ(again.rows(), 5);

@@ -15,7 +15,7 @@ TEST(Device, NamesAreUnderstoodAndSpelled) {
   EXPECT_EQ(device_name(choose_device("cpu")), "cpu");
   EXPECT_EQ(device_name({Device::Kind::cuda, 3}), "cuda:3");
   const bool is_gpu = choose_device("auto").kind == Device::Kind::cuda;
-  if (cuda_device_count() == 0) EXPECT_FALSE(is_gpu);
+  EXPECT_TRUE(!is_gpu || cuda_device_count() > 0);
 }
 
 TEST(Device, WhatCannotBeUsedIsSaid) {
@@ -24,8 +24,8 @@ TEST(Device, WhatCannotBeUsedIsSaid) {
               std::string("device: found '") + wanted + "', expected auto, cpu, cuda or cuda:N");
   const auto missing = bad_input_message([] { choose_device("cuda:99"); });
   EXPECT_TRUE(missing.starts_with("device cuda:99: ")) << missing;
-  if (cuda_device_count() == 0)
-    EXPECT_EQ(missing, "device cuda:99: " + why_no_cuda() + "; use cpu");
+  const auto expected = cuda_device_count() == 0 ? why_no_cuda() + "; use cpu" : "no such GPU";
+  EXPECT_NE(missing.find(expected), std::string::npos) << missing;
 }
 
 TEST(Device, ValuesAreCopiedOnTheHost) {

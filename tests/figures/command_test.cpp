@@ -7,7 +7,7 @@
 #include "cli/run_program.h"
 #include "io/folder.h"
 #include "io/output_file.h"
-#include "results/planted_capture.h"
+#include "qkscope/analysis.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "figures/statistics.h"
-#include "figures/trajectory.h"
+#include "figures/run_axis.h"
 
 namespace qkscope {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "error_message.h"
 #include "forward/forward.h"
 #include "recorder.h"
 
@@ -233,6 +234,19 @@ TEST(Collector, ScoresThatCannotBeHeldAreRefused) {
   const std::vector<HookPoint> points = {{Stage::attn_scores, 0}};
   check_score_size(model, points, 100, 1'000, "--positions");
   EXPECT_THROW(check_score_size(model, points, 1'000'000, 1'000'000, "--positions"), Error);
+}
+
+// Rows and heads that are not there are refused before anything runs.
+TEST(Collector, RowsThatAreNotThereAreNamed) {
+  const auto model = load("llama_gqa");
+  Batch batch;
+  batch.add(random_ids(20, model.config.vocab_size, 8));
+  for (const auto stage : {Stage::rot_q, Stage::pattern})
+    for (const std::int64_t row : {-1, 20}) {
+      Collector collector({{stage, 1}}, {3, row});
+      const auto message = bad_input_message([&] { forward(model, batch, collector); });
+      EXPECT_NE(message.find("row " + std::to_string(row)), std::string::npos) << message;
+    }
 }
 
 TEST(Hooks, PatternsMatchAndTyposAreAnswered) {

@@ -8,6 +8,7 @@
 #include <qkscope/forward.h>
 #include <qkscope/log.h>
 #include <qkscope/model.h>
+#include <qkscope/threads.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -8,12 +8,11 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "captures/head_id.h"
-#include "captures/head_reader.h"
-#include "captures/head_writer.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
+#include "qkscope/analysis.h"
+#include "qkscope/captures.h"
 #include "results/planted_capture.h"
 #include "temporary_folder.h"
 

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "capture/capture_config.h"
 #include "capture/capture_fixture.h"
 #include "core/error.h"
 #include "io/folder.h"
@@ -66,12 +67,12 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(early.phase, "");
   EXPECT_EQ(early.order, 1);
   EXPECT_EQ(early.capture.tokenizer.max_length, 64);
-  EXPECT_EQ(early.capture.model.config_overrides,
+  EXPECT_EQ(config_overrides(early.capture.model),
             (Json{{"rope_scaling", {{"factor", 8.0}, {"kind", "a"}}}}));
   const auto& late = sweep.runs[1];
   EXPECT_EQ(late.order, 9);
   EXPECT_EQ(late.capture.tokenizer.max_length, 4096);
-  EXPECT_EQ(late.capture.model.config_overrides["rope_scaling"]["factor"], 2.0);
+  EXPECT_EQ(config_overrides(late.capture.model)["rope_scaling"]["factor"], 2.0);
   EXPECT_EQ(late.capture.dataset.max_samples, 5);
 }
 

@@ -1,9 +1,9 @@
 // Mean plasticity over pairs: by query and key bucket, by query bucket, by distances.
 #pragma once
 
-#include "analysis/kernels/bucket_range.h"
+#include "analysis/kernels/bucket_ranges.h"
 #include "analysis/kernels/key_pairs.h"
-#include "analysis/plasticity.h"
+#include "qkscope/analysis.h"
 
 namespace qkscope {
 

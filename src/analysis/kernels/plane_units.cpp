@@ -29,10 +29,12 @@ inline FourValues unit_vectors(const double* xy, const double* shift) {
 
 }  // namespace
 
-PlaneUnits::PlaneUnits(const Matrix& axes, std::int64_t rows) : dim_(axes.cols), rows_(rows) {
+void PlaneUnits::start(const Matrix& axes, std::int64_t rows) {
+  dim_ = axes.cols;
+  rows_ = rows;
   const std::int64_t planes = axes.rows / 2;
   const std::int64_t groups = (planes + 3) / 4;
-  axes_.resize(static_cast<std::size_t>(groups * dim_ * kTileColumns));
+  axes_.assign(static_cast<std::size_t>(groups * dim_ * kTileColumns), 0.0);
   for (std::int64_t plane = 0; plane < planes; ++plane)
     for (std::int64_t j = 0; j < dim_; ++j) {
       double* const to = axes_.data() + (plane / 4 * dim_ + j) * kTileColumns + plane % 4;

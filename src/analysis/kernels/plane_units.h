@@ -13,8 +13,9 @@ namespace qkscope {
 // Unit vectors of all rows in up to four planes per group, rows in a given order.
 class PlaneUnits {
  public:
-  // Axes 2i and 2i+1 (rows of `axes`) span plane i.
-  PlaneUnits(const Matrix& axes, std::int64_t rows);
+  // Begins with new planes and rows, in the memory of those before. Axes 2i and 2i+1 (rows of
+  // `axes`) span plane i.
+  void start(const Matrix& axes, std::int64_t rows);
 
   std::int64_t groups() const { return std::ssize(axes_) / (kTileColumns * dim_); }
   // Projects the rows, centred on the pooled mean, and puts row i at places[i]. A row at the centre
@@ -33,8 +34,8 @@ class PlaneUnits {
     return axes_.data() + group * dim_ * kTileColumns;
   }
 
-  std::int64_t dim_;
-  std::int64_t rows_;
+  std::int64_t dim_ = 0;
+  std::int64_t rows_ = 0;
   std::vector<double> axes_;  // (groups, dim, 8): the first axes of four planes, then the second
   std::vector<FourValues> units_;  // (groups, rows)
 };

@@ -1,4 +1,5 @@
-// Attention with cuDNN's fused kernels, where it has one.
+// Attention with cuDNN's fused kernels, where it has one. fused_attention_absent.cpp stands in for
+// it in a build without cuDNN.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,367 @@
+// Analyses of a capture: what the queries and keys of each head have to do with position.
+//
+//   AnalyzeOptions options;
+//   options.data_root = "captures/smollm3";
+//   const AnalysisRun run = analyze_capture(options);
+//   write_results("results/smollm3", run, options);
+//
+// docs/analysis.md defines every number. A number that does not exist is NaN.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qkscope/captures.h"
+#include "qkscope/error.h"
+#include "qkscope/tables.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+// ---- Combined PCA: principal components of a head's queries and keys together.
+
+struct PcaOptions {
+  int components = 10;
+  double weak_correlation = 0.05;  // below it r_q does not decide the sign of a component
+};
+
+struct Correlation {
+  double r = 0;        // Pearson; NaN when one side does not vary
+  double p = 0;        // two-sided; 0 where it underflows
+  double log10_p = 0;  // exact where p underflows
+};
+
+struct PcaComponent {
+  double explained_variance = 0;  // share of the total
+  Correlation q;                  // of the queries' projection with position
+  Correlation k;                  // of the keys' projection with position
+  std::vector<double> direction;  // (dim), unit length, sign fixed by q.r or k.r
+};
+
+struct PcaResult {
+  std::vector<PcaComponent> components;
+  std::vector<double> explained_variance;  // (dim): of all components, not only those kept
+  // On the first component, around the pooled mean.
+  double mu_q = 0;
+  double mu_k = 0;
+  double slope_q = 0;  // per token
+  double slope_k = 0;
+  double fisher = 0;  // squared distance of the means over the mean variance within q and k
+  // Sum over the components kept of explained variance times squared correlation.
+  double positional_variance_q = 0;
+  double positional_variance_k = 0;
+};
+
+// ---- Taxonomy: the class of a head by what its first component has to do with position.
+
+enum class HeadClass {
+  position_dominated,  // r_q and |r_k| high
+  q_positional,        // r_q high, |r_k| low
+  k_positional,        // r_q low, |r_k| high
+  content_focused,     // both low
+  mixed,               // anything else
+  undefined,           // a correlation does not exist (constant positions, a single row)
+};
+
+struct TaxonomyOptions {
+  double high = 0.7;
+  double low = 0.3;
+};
+
+// From the correlations of the first component: components[0].q.r and .k.r.
+QKSCOPE_API HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options = {});
+QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for undefined
+
+// ---- Planar rotation: the direction a along which a head's rows drift with position, the
+// direction b that separates queries from keys, and the planes of the complement, orthogonal to
+// both.
+
+struct RotationOptions {
+  // b from the difference of the means, or from the first eigenvector of E[(q-k)(q-k)^T].
+  enum class Separation { mean, eigen };
+  Separation separation = Separation::mean;
+  std::vector<double> inv_freq;  // the layer's RoPE frequencies; empty when it has none
+  double max_omega = 1;          // top of the band searched when inv_freq is empty
+  int pairs = 30;                // planes of the complement
+  double active_angle_r = 0.9;   // a plane turns with position above this
+};
+
+// A plane of the complement: principal axes 2i and 2i + 1.
+struct ComplementPair {
+  double variance_share = 0;        // of the variance left without a and b
+  double variance_share_total = 0;  // of all variance
+  double angle_r = 0;               // how strictly rows turn with position: 0 not at all, 1 exactly
+  double omega = 0;                 // radians per token
+  double nearest_inv_freq = 0;      // NaN when the layer has none
+  double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart
+  bool active = false;              // angle_r above the threshold
+};
+
+struct RotationResult {
+  std::vector<double> a;   // (dim)
+  std::vector<double> b;   // (dim)
+  std::vector<double> c0;  // (dim): the two axes of the complement's first plane; empty when there
+  std::vector<double> c1;  // is none
+  double position_r = 0;   // |correlation| with position along a, queries and keys pooled
+  double r_q_a = 0;        // correlation of each with position along a
+  double r_k_a = 0;
+  double alpha_q = 0;  // slope along a, per token
+  double alpha_k = 0;
+  double mu_q_a = 0;  // means of the vectors themselves along a and b
+  double mu_k_a = 0;
+  double mu_q_b = 0;
+  double mu_k_b = 0;
+  double bias_strength = 0;        // mu_q_a * alpha_k
+  double separation_strength = 0;  // share of the squared distance of queries and keys along b
+  double var_frac_a = 0;           // shares of the total variance
+  double var_frac_b = 0;
+  double plane_var_fraction = 0;  // var_frac_a + var_frac_b
+  double residual_pos_r = 0;      // largest |correlation| with position outside a; a check
+  double content_var_b = 0;       // variance along b within queries and within keys
+  double omega = 0;               // of the best wave through the projection on a
+  double omega_r_squared = 0;
+  std::vector<ComplementPair> complement;
+  std::string undefined;  // why a, and with it most numbers, do not exist; empty when they do
+
+  int active_planes() const {
+    int count = 0;
+    for (const auto& pair : complement) count += pair.active ? 1 : 0;
+    return count;
+  }
+};
+
+// ---- Attention plasticity: how often the choice between two keys of one text would flip with the
+// query's content, at each query position. Exact over all eligible pairs unless a cell holds too
+// many.
+
+// Which positions a bucket number stands for.
+struct BucketLayout {
+  enum class Kind {
+    equal,     // floor(position / size)
+    doubling,  // floor(log2(position + 1)), at least ceil(log2(size))
+  };
+  Kind kind = Kind::equal;
+  std::int64_t size = 0;  // tokens of a bucket, of the smallest one where they double
+};
+
+struct PlasticityOptions {
+  enum class QueryModelKind { bucket, linear };
+  QueryModelKind profile_model = QueryModelKind::bucket;
+  std::int64_t max_pairs = 10'000'000;  // per cell; above it a seeded sample of this size
+  std::uint64_t seed = 0;
+  double p_alpha = 0.01;  // of the normality tests
+  int heatmap_bins = 16;  // per axis
+  std::optional<std::int32_t> sliding_window;
+  std::optional<BucketLayout> buckets;  // none: found from the rows
+};
+
+struct MeanPlasticity {
+  double ap = 0;              // NaN when there is no pair
+  double stderr_ap = 0;       // over examples; NaN below two examples
+  std::int64_t pairs = 0;     // used
+  std::int64_t eligible = 0;  // more than `pairs` when sampled
+};
+
+// Pairs of keys within one bucket.
+struct BucketCell {
+  std::int32_t q_bucket = 0;
+  std::int32_t k_bucket = 0;
+  MeanPlasticity mean;
+};
+
+// Pairs of all keys before the queries of one bucket.
+struct ProfilePoint {
+  std::int32_t q_bucket = 0;
+  double position = 0;  // mean over the bucket's queries
+  std::int64_t queries = 0;
+  MeanPlasticity mean;
+};
+
+struct HeatmapCell {
+  double key_distance_low = 0;  // |t1 - t2| in [low, high)
+  double key_distance_high = 0;
+  double query_distance_low = 0;  // query position - midpoint of the pair
+  double query_distance_high = 0;
+  double ap = 0;
+  std::int64_t pairs = 0;
+};
+
+// Of the queries' residuals around their drift, in the coordinates in which it is the first axis.
+struct ResidualNormality {
+  double first_skew = 0;
+  double first_kurtosis = 0;  // excess
+  double first_ks_p = 0;
+  double median_abs_skew = 0;  // over the other coordinates
+  double median_abs_kurtosis = 0;
+  double median_ks_p = 0;
+  double share_below_alpha = 0;
+};
+
+struct PlasticityResult {
+  double r2_pos = 0;          // of the queries' dimensions on position, mean over dimensions
+  double beta_norm = 0;       // length of the drift, per token
+  double r2_scalar = 0;       // of log2(position + 1) on the drift coordinate
+  double mae_baseline = 0;    // mean absolute error of log2(position + 1) around its mean
+  double mae_projection = 0;  // and around the regression
+  double mae_ratio = 0;
+  ResidualNormality normality;
+  double ap_overall = 0;          // mean over the cells of `table`
+  double ap_profile_overall = 0;  // profile averaged over all queries
+  double ap_first20 = 0;          // over those in the first fifth of the context
+  double ap_last20 = 0;           // and in the last
+  double ap_drop = 0;             // ap_first20 - ap_last20
+  std::vector<BucketCell> table;
+  std::vector<ProfilePoint> profile;
+  std::vector<HeatmapCell> heatmap;      // cells that hold a pair
+  std::vector<double> component_r2;      // (dim)
+  std::vector<double> component_weight;  // (dim), sums to 1
+};
+
+// ---- All heads of a capture.
+
+// A row of a head on the head's own axes, for pictures. Coordinates that were not computed are NaN.
+struct ScatterPoint {
+  HeadKind side = HeadKind::query;
+  std::int32_t position = 0;
+  double pc0 = 0;  // around the pooled mean
+  double pc1 = 0;
+  double a = 0;  // of the vector itself, as mu_q_a
+  double b = 0;
+  double c0 = 0;  // first pair of the complement, around the pooled mean
+  double c1 = 0;
+};
+
+struct AnalyzeOptions {
+  std::string data_root;
+  std::string label;  // the model column; empty: the capture's own name for its model
+  bool pca = true;
+  bool rotation = true;
+  bool plasticity = true;
+  PcaOptions pca_options;
+  TaxonomyOptions taxonomy;
+  RotationOptions rotation_options;       // inv_freq is filled per head from the capture
+  PlasticityOptions plasticity_options;   // sliding_window and buckets likewise
+  std::optional<HeadCounts> head_counts;  // for captures that do not say them
+  std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
+  std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
+  std::uint64_t seed = 0;
+  int scatter = 96;    // rows per head and side kept for pictures; 0: none
+  bool quiet = false;  // no progress
+};
+
+// One query head, with the key head it reads.
+struct HeadReport {
+  HeadId query;
+  int k_head = -1;
+  RopeUse rope = RopeUse::unknown;
+  int dim = 0;
+  std::int64_t n_q = 0;  // rows
+  std::int64_t n_k = 0;
+  bool positions_vary = true;  // of queries and of keys
+  std::optional<PcaResult> pca;
+  std::optional<RotationResult> rotation;
+  std::optional<PlasticityResult> plasticity;
+  std::vector<ScatterPoint> scatter;
+  std::string error;  // why this head has no results; empty when it has
+  ErrorKind error_kind = ErrorKind::bad_input;
+};
+
+struct AnalysisTimes {  // seconds, summed over threads
+  double read = 0;
+  double moments = 0;
+  double pca = 0;
+  double rotation = 0;
+  double plasticity = 0;
+};
+
+struct AnalysisRun {
+  std::string label;
+  Metadata capture;  // what the capture says of itself: model, commit, dtype, device ...
+  std::vector<HeadReport> heads;  // by layer and head
+  AnalysisTimes times;
+  double seconds = 0;  // that the analyses took
+};
+
+// Runs the analyses over every head of a capture, on all cores. A head that cannot be analysed is
+// reported in its HeadReport; the others go on.
+QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options,
+                                        Version headers = kHeaderVersion);
+
+// ---- Results as tables and files.
+
+struct ResultTable {
+  std::string name;  // "qk": written as qk.csv and qk.parquet
+  Table table;
+  bool csv = true;  // false: Parquet only
+};
+
+// file -> column -> reason -> number of empty fields.
+using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;
+
+struct ResultTables {
+  std::vector<ResultTable> tables;
+  UndefinedCounts undefined;
+};
+
+QKSCOPE_API ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
+
+// NAME.csv and NAME.parquet for each table, then summary.json: means over heads (all, RoPE and NoPE
+// layers apart), counts, failed heads, reasons of empty fields, timings.
+QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
+                               const AnalyzeOptions& options);
+
+// Logs the heads that failed and throws when there are any. Called once everything is written, so
+// that a program's exit code says so; `folder` is where the results are.
+QKSCOPE_API void report_failed_heads(const AnalysisRun& run, const std::string& folder);
+
+// ---- Planted captures: heads with known structure, on which the analyses are tested.
+
+// A plane in which rows turn with position.
+struct PlantedPlane {
+  double omega = 0;  // radians per token
+  double radius = 0;
+};
+
+// A head whose rows drift along one direction, a, and whose queries are apart from its keys along
+// another, b, with noise around.
+struct PlantedOptions {
+  int dim = 128;
+  int examples = 500;
+  std::int32_t context = 131072;    // tokens per example
+  std::int32_t bucket_size = 8192;  // tokens
+  double rows_per_bucket = 1;       // sampled, on average, per example
+  double drift_q = 3e-5;            // per token, along a
+  double drift_k = 2e-5;
+  double mean_q_a = 0.5;  // at the middle of the context
+  double mean_k_a = -0.5;
+  double separation = 2;  // distance of the means along b
+  double noise = 1;       // standard deviation in every direction
+  std::vector<PlantedPlane> planes;
+  bool round_to_bf16 = false;  // as captured from a model that runs in bfloat16
+  std::uint64_t seed = 0;
+};
+
+struct PlantedCaptureOptions {
+  std::string data_root;
+  int layers = 4;
+  int query_heads = 8;  // per layer
+  int key_heads = 2;
+  int heads = 0;       // query heads written, spread evenly over the model; 0: all
+  int nope_every = 4;  // every n-th layer has no rotating planes; 0: none
+  double rope_theta = 5e6;
+  int active_planes = 6;  // planes planted on RoPE layers, at RoPE frequencies
+  double plane_radius = 3;
+  int sliding_window = 0;  // tokens; 0: full attention
+  bool metadata = true;    // false: as a foreign capture that says nothing about itself
+  PlantedOptions head;     // planes and seed are set per head
+};
+
+// Writes a whole capture in the layout of a real one: the head files, _saver_state.json, and
+// planted.json (what was planted in each head).
+QKSCOPE_API void write_planted_capture(const PlantedCaptureOptions& options,
+                                       Version headers = kHeaderVersion);
+
+}  // namespace qkscope

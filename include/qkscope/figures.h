@@ -1,0 +1,35 @@
+// Draws figures of results, and the report that shows them together with every head.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+struct DrawOptions {
+  std::string results;  // folder of an analysis or a sweep
+  std::string out;      // made if missing
+  std::string only;     // the name of one figure; empty: all, and the report
+  std::vector<std::string> formats = {"svg", "png", "pdf"};
+  bool report = true;  // also write report.html
+  bool quiet = false;  // no progress
+};
+
+struct Drawn {
+  std::vector<std::string> figures;                           // names
+  std::vector<std::pair<std::string, std::string>> left_out;  // name, why
+  std::string report;  // path of report.html; empty when it was not asked for
+};
+
+// Draws every figure that the results have data for; gnuplot must be installed. For each figure
+// NAME: NAME.svg, .png, .pdf, NAME.csv (what was drawn), NAME.gp (the script) and NAME.txt (the
+// caption). Files appear when they are whole.
+QKSCOPE_API Drawn draw_figures(const DrawOptions& options, Version headers = kHeaderVersion);
+
+// Every figure there is, in the order of the report.
+QKSCOPE_API std::vector<std::string> figure_names();
+
+}  // namespace qkscope

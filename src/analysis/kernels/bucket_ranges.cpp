@@ -1,0 +1,54 @@
+#include "analysis/kernels/bucket_ranges.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "core/error.h"
+
+namespace qkscope {
+
+BucketRanges::BucketRanges(const BucketLayout& layout) {
+  QKSCOPE_ASSERT(layout.size > 0);
+  if (layout.kind == BucketLayout::Kind::equal)
+    size_ = layout.size;
+  else
+    first_bucket_ = std::bit_width(static_cast<std::uint64_t>(layout.size - 1));
+}
+
+BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
+  std::int64_t smallest = 1;
+  std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  first_bucket_ = std::numeric_limits<std::int32_t>::max();
+  for (const Rows* rows : {&queries, &keys}) {
+    for (std::size_t i = 0; i < rows->position.size(); ++i) {
+      const std::int64_t position = rows->position[i];
+      const std::int64_t bucket = rows->bucket[i];
+      first_bucket_ = std::min(first_bucket_, rows->bucket[i]);
+      if (bucket >= 0) smallest = std::max(smallest, position / (bucket + 1) + 1);
+      if (bucket > 0) largest = std::min(largest, position / bucket);
+    }
+  }
+  if (smallest > largest) return;
+  // Several sizes may fit what was sampled: take the roundest, the one with most factors of two.
+  size_ = smallest;
+  for (std::int64_t unit = 2; unit <= largest; unit *= 2) {
+    const std::int64_t rounded = (smallest + unit - 1) / unit * unit;
+    if (rounded > largest) break;
+    size_ = rounded;
+    if (unit > std::numeric_limits<std::int32_t>::max()) break;
+  }
+}
+
+std::pair<std::int64_t, std::int64_t> BucketRanges::range(std::int32_t bucket) const {
+  if (size_ > 0) return {bucket * size_, (bucket + std::int64_t{1}) * size_};
+  const auto power = [](std::int32_t b) { return std::int64_t{1} << std::clamp(b, 0, 40); };
+  return {bucket <= first_bucket_ ? 0 : power(bucket) - 1, power(bucket + 1) - 1};
+}
+
+bool BucketRanges::reaches(std::int32_t query_bucket, std::int32_t key_bucket,
+                           std::int64_t window) const {
+  return range(key_bucket).second - 1 > range(query_bucket).first - window;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,32 @@
+// Which positions a bucket number stands for.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "analysis/moments.h"
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+class BucketRanges {
+ public:
+  // As the capture's sampler laid them out.
+  explicit BucketRanges(const BucketLayout& layout);
+  // Guessed, where nothing says it: equal buckets where floor(position / size) explains every row,
+  // else buckets that double (floor(log2(position + 1))).
+  BucketRanges(const Rows& queries, const Rows& keys);
+
+  // Positions [first, second) of the bucket.
+  std::pair<std::int64_t, std::int64_t> range(std::int32_t bucket) const;
+
+  // Whether some query of `query_bucket` reaches some key of `key_bucket` through a window of that
+  // many tokens (a query sees itself and the window - 1 keys before it).
+  bool reaches(std::int32_t query_bucket, std::int32_t key_bucket, std::int64_t window) const;
+
+ private:
+  std::int64_t size_ = 0;          // tokens per bucket; 0: buckets double
+  std::int32_t first_bucket_ = 0;  // of doubling buckets: it starts at position 0
+};
+
+}  // namespace qkscope

@@ -1,0 +1,151 @@
+// The public functions of qkscope/capture.h.
+#include "qkscope/capture.h"
+
+#include "capture/capture_config.h"
+#include "capture/capture_plan.h"
+#include "capture/capture_run.h"
+#include "capture/dry_run.h"
+#include "core/edge.h"
+#include "hub/fetch.h"
+#include "yaml/yaml_config.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kIndent = 2;  // of JSON
+
+CaptureConfig read_with_overrides(YamlDocument document,
+                                  const std::vector<std::string>& overrides) {
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+}  // namespace
+
+CaptureConfig read_capture_config(const std::string& file,
+                                  const std::vector<std::string>& overrides, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return read_with_overrides(load_yaml(file), overrides);
+  });
+}
+
+CaptureConfig parse_capture_config(const std::string& yaml,
+                                   const std::vector<std::string>& overrides, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return read_with_overrides(parse_yaml(yaml, "config"), overrides);
+  });
+}
+
+void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options,
+                          Version headers) {
+  at_edge([&] {
+    check_version(headers);
+    CorpusOptions corpus;
+    corpus.path = config.dataset.path;
+    corpus.name = config.dataset.name;
+    corpus.split = config.dataset.split;
+    fetch_dataset(corpus, options);  // a mistake in it shows before the large download
+    fetch_tokenizer(config.tokenizer.name, options);
+    fetch_checkpoint(config.model.name, config.model.revision.value_or(""), options);
+  });
+}
+
+CapturePlan::CapturePlan(std::shared_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
+
+const CaptureConfig& CapturePlan::config() const {
+  return plan_->config;
+}
+
+const ModelConfig& CapturePlan::model() const {
+  return plan_->model;
+}
+
+Device CapturePlan::device() const {
+  return plan_->backend.device;
+}
+
+DType CapturePlan::dtype() const {
+  return plan_->backend.dtype;
+}
+
+const MemoryPlan& CapturePlan::memory() const {
+  return plan_->memory;
+}
+
+const std::vector<HeadGroup>& CapturePlan::heads() const {
+  return plan_->manifest.groups;
+}
+
+const std::vector<std::int64_t>& CapturePlan::eligible_layers() const {
+  return plan_->selection.eligible_layers;
+}
+
+const std::vector<std::int64_t>& CapturePlan::excluded_layers() const {
+  return plan_->selection.excluded_layers;
+}
+
+CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return CapturePlan(std::make_shared<const RunPlan>(make_run_plan(config, compute)));
+  });
+}
+
+DryRun dry_run(const CapturePlan& plan, const Shard& shard, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return dry_run(plan.run_plan(), shard);
+  });
+}
+
+std::string plan_json(const CapturePlan& plan, const DryRun& dry) {
+  return at_edge([&] { return to_json(plan.run_plan(), dry).dump(kIndent); });
+}
+
+std::string_view outcome_name(CaptureResult::Outcome outcome) {
+  using Outcome = CaptureResult::Outcome;
+  switch (outcome) {
+    case Outcome::finished:
+      return "finished";
+    case Outcome::already_finished:
+      return "already finished";
+    case Outcome::part_finished:
+      return "part finished";
+    case Outcome::interrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+std::string result_json(const CaptureResult& result) {
+  return at_edge([&] {
+    const Json json = {{"outcome", outcome_name(result.outcome)},
+                       {"examples", result.examples},
+                       {"tokens", result.tokens},
+                       {"rows", result.rows},
+                       {"seconds", result.seconds},
+                       {"load_seconds", result.load_seconds},
+                       {"forward_seconds", result.forward_seconds},
+                       {"input_seconds", result.input_seconds},
+                       {"assembly_seconds", result.assembly_seconds}};
+    return json.dump(kIndent);
+  });
+}
+
+CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return run_capture(plan.run_plan(), options);
+  });
+}
+
+CaptureResult merge_capture(const std::string& data_root, bool quiet, Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    return merge_parts(data_root, quiet);
+  });
+}
+
+}  // namespace qkscope

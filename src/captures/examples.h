@@ -1,0 +1,39 @@
+// The examples of a capture: their ids, and examples.parquet, which says what the 32-bit example_id
+// of the head files stands for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace qkscope {
+
+struct ExampleRecord {
+  std::int64_t row = 0;   // in the dataset
+  std::int64_t key = 0;   // the full 64 bits that seed the sampler
+  std::string source_id;  // as the dataset writes it
+  std::int32_t tokens = 0;
+  bool truncated = false;
+};
+
+// The id of an example in the head files: the low 32 bits of its key.
+constexpr std::int32_t example_id(std::int64_t key) {
+  return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
+}
+
+class ExamplesWriter {
+ public:
+  ExamplesWriter(const std::string& path, std::int64_t row_group_size);
+  ~ExamplesWriter();
+  ExamplesWriter(const ExamplesWriter&) = delete;
+  ExamplesWriter& operator=(const ExamplesWriter&) = delete;
+
+  void append(const ExampleRecord& example);
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace qkscope

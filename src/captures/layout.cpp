@@ -1,0 +1,72 @@
+#include "captures/layout.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "core/edge.h"
+
+namespace qkscope {
+namespace {
+
+// Digits at the front of `text`, removed from it.
+std::optional<int> take_number(std::string_view& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || text.front() == '-') return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+bool take(std::string_view& text, char expected) {
+  if (text.empty() || text.front() != expected) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+}  // namespace
+
+std::string folder_name(const HeadId& id) {
+  return fmt::format("l{:02}h{:02}{}", id.layer, id.head, static_cast<char>(id.kind));
+}
+
+std::optional<HeadId> parse_folder_name(std::string_view name) {
+  HeadId id;
+  if (!take(name, 'l')) return std::nullopt;
+  const auto layer = take_number(name);
+  if (!layer || !take(name, 'h')) return std::nullopt;
+  const auto head = take_number(name);
+  if (!head || (name != "q" && name != "k")) return std::nullopt;
+  id.layer = *layer;
+  id.head = *head;
+  id.kind = name == "q" ? HeadKind::query : HeadKind::key;
+  return id;
+}
+
+std::string head_file_path(const std::string& data_root, const HeadId& id) {
+  return at_edge([&] { return data_root + "/" + folder_name(id) + "/" + layout::kHeadFile; });
+}
+
+bool is_capture_file(std::string_view path) {
+  const auto slash = path.find('/');
+  if (slash == std::string_view::npos)
+    return path == layout::kCardFile || path == layout::kStateFile || path == layout::kExamplesFile;
+  return parse_folder_name(path.substr(0, slash)) && path.substr(slash + 1) == layout::kHeadFile;
+}
+
+std::string part_name(const Shard& shard) {
+  return fmt::format("{:05}-of-{:05}", shard.index, shard.count);
+}
+
+std::optional<Shard> parse_part_name(const std::string& name) {
+  if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
+  const auto digits = name.substr(0, 5) + name.substr(9);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return {};
+  return Shard{std::stoll(name.substr(0, 5)), std::stoll(name.substr(9))};
+}
+
+std::string segment_name(std::size_t number) {
+  return fmt::format("{:08}{}", number, layout::kSegmentSuffix);
+}
+
+}  // namespace qkscope

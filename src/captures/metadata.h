@@ -1,0 +1,53 @@
+// The key-value metadata of every head file: its names, and what can be read from it. Whoever
+// writes a capture and whoever reads one take the names from here; docs/capture-format.md says what
+// each holds.
+#pragma once
+
+#include <vector>
+
+#include "qkscope/captures.h"
+
+namespace qkscope {
+
+namespace metadata {
+
+inline constexpr char kModel[] = "model";
+inline constexpr char kRevision[] = "revision";
+inline constexpr char kCommit[] = "commit";
+inline constexpr char kLayer[] = "layer";
+inline constexpr char kHead[] = "head";
+inline constexpr char kKind[] = "kind";       // "q" or "k"
+inline constexpr char kKeyHead[] = "k_head";  // on q files: the key head this head reads
+inline constexpr char kRope[] = "rope";       // a JSON object {type, theta, dim, ...}, or "none"
+inline constexpr char kRopeInvFreq[] = "rope_inv_freq";  // a JSON list, radians per token
+inline constexpr char kStage[] = "stage";                // "pre_rope" or "post_rope"
+inline constexpr char kSampler[] = "sampler";            // "log_uniform", "uniform" or "all"
+inline constexpr char kBaseRate[] = "base_rate";
+inline constexpr char kMinBucketSize[] = "min_bucket_size";
+inline constexpr char kDtype[] = "dtype";
+inline constexpr char kDevice[] = "device";
+inline constexpr char kVersion[] = "version";
+inline constexpr char kConfigHash[] = "config_hash";
+
+inline constexpr char kRopeNone[] = "none";
+
+// In the state file.
+inline constexpr char kStateModelName[] = "model_name";
+inline constexpr char kStateModelMetadata[] = "model_metadata";
+inline constexpr char kStateBucketCounts[] = "bucket_counts";
+inline constexpr char kStateConfiguration[] = "configuration";
+inline constexpr char kStateConfigurationHash[] = "configuration_hash";
+inline constexpr char kStatePublish[] = "publish";
+// And under "model_metadata".
+inline constexpr char kStateQueryHeads[] = "head_sampling_num_query_heads";
+inline constexpr char kStateKeyHeads[] = "head_sampling_num_key_heads";
+
+}  // namespace metadata
+
+// Sets the keys that sampler_options() reads.
+void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
+
+// theta^(-2i/dim) for i in [0, dim/2): what plain RoPE turns by per token.
+std::vector<double> plain_inv_freq(double theta, int dim);
+
+}  // namespace qkscope

@@ -1,0 +1,24 @@
+// What the report's page shows of heads, as JSON with packed numbers.
+#pragma once
+
+#include <string>
+
+#include "figures/results.h"
+#include "io/json.h"
+
+namespace qkscope {
+
+// Numbers of all heads. Columns are little-endian arrays in base64, one entry per head:
+// {"count", "run", "layer", "head", "k_head", "rope", "class", "measures": [{"name", "data"}],
+//  "profile": {"start", "position", "ap"}, "scatter": {"start", "queries", "low", "high"}}.
+struct ReportHeads {
+  Json json;
+  // Points of all heads in base64: per point 7 bytes, which are its position over the last one and
+  // the coordinates pc0, pc1, a, b, c0, c1 between the head's `low` and `high` (0 to 254; 255 where
+  // there is none).
+  std::string points;
+};
+
+ReportHeads report_heads(const Results& results);
+
+}  // namespace qkscope

@@ -1,0 +1,143 @@
+#include "figures/run_series.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "figures/script.h"
+
+namespace qkscope {
+namespace {
+
+std::string scaled(const std::string& expression, double scale) {
+  return scale == 1 ? expression : fmt::format("({}) * {}", expression, scale);
+}
+
+// From the low to the high end, without gnuplot's gap around the point.
+std::string whisker(const std::string& x, const Series& s, double scale) {
+  return fmt::format("data using ({}):({}):(0):({}) with vectors nohead lw 1.2 lc rgb '{}'", x,
+                     scaled(s.low, scale), scaled(fmt::format("({}) - ({})", s.high, s.low), scale),
+                     s.colour);
+}
+
+template <typename Summary>
+std::vector<double> each(const std::vector<std::vector<double>>& groups, const Summary& summary) {
+  std::vector<double> values;
+  for (const auto& group : groups) values.push_back(summary(group));
+  return values;
+}
+
+double size_of(const std::vector<double>& group) {
+  return static_cast<double>(group.size());
+}
+
+}  // namespace
+
+std::string plot_series(const std::vector<Series>& series, std::size_t runs, double scale) {
+  std::string text = "plot \\\n";
+  for (const auto& s : series)
+    if (runs > 1)
+      text += fmt::format(
+          "  data using 1:({}):({}) with filledcurves fill transparent solid 0.16 noborder lc rgb "
+          "'{}', \\\n",
+          scaled(s.low, scale), scaled(s.high, scale), s.colour);
+    else
+      text += fmt::format("  {}, \\\n", whisker("$1", s, scale));
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    const auto& s = series[i];
+    text += fmt::format(
+        "  data using 1:({}) with linespoints lw 1.4 pt {} ps 0.5*mark lc rgb '{}'{}\n",
+        scaled(s.middle, scale), s.point_type, s.colour, i + 1 < series.size() ? ", \\" : "");
+  }
+  return text;
+}
+
+std::string plot_whiskers(const std::vector<Series>& series, double scale) {
+  std::string text = "plot \\\n";
+  const double step = series.size() > 1 ? 0.22 : 0;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    const auto& s = series[i];
+    const auto x = fmt::format(
+        "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
+    text += fmt::format(
+        "  {}, \\\n  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n",
+        whisker(x, s, scale), x, scaled(s.middle, scale), s.point_type, s.colour,
+        i + 1 < series.size() ? ", \\" : "");
+  }
+  return text;
+}
+
+std::vector<KeyEntry> key_of(const std::vector<Series>& series) {
+  std::vector<KeyEntry> entries;
+  for (const auto& s : series) entries.push_back({s.title, s.colour, s.point_type});
+  return entries;
+}
+
+int RunTable::add(const std::string& name, std::vector<double> values) {
+  columns_.push_back({name, std::move(values)});
+  return static_cast<int>(columns_.size()) + 1;  // columns count from 1, the index is the first
+}
+
+int RunTable::add_mean(const std::string& name, const std::vector<std::vector<double>>& groups) {
+  const int place = add(name + "_mean", each(groups, mean_of));
+  add(name + "_std", each(groups, deviation_of));
+  add(name + "_heads", each(groups, size_of));
+  return place;
+}
+
+int RunTable::add_quartiles(const std::string& name,
+                            const std::vector<std::vector<double>>& groups) {
+  const auto quantile = [](double fraction) {
+    return [fraction](const auto& group) { return quantile_of(group, fraction); };
+  };
+  const int place = add(name + "_median", each(groups, quantile(0.5)));
+  add(name + "_q25", each(groups, quantile(0.25)));
+  add(name + "_q75", each(groups, quantile(0.75)));
+  add(name + "_mean", each(groups, mean_of));
+  add(name + "_heads", each(groups, size_of));
+  return place;
+}
+
+Series RunTable::mean_series(std::string title, std::string colour, int point_type, int place) {
+  return {std::move(title),
+          std::move(colour),
+          point_type,
+          fmt::format("${}", place),
+          fmt::format("${} - ${}", place, place + 1),
+          fmt::format("${} + ${}", place, place + 1)};
+}
+
+Series RunTable::quartile_series(std::string title, std::string colour, int point_type, int place) {
+  return {std::move(title),
+          std::move(colour),
+          point_type,
+          fmt::format("${}", place),
+          fmt::format("${}", place + 1),
+          fmt::format("${}", place + 2)};
+}
+
+Table RunTable::table() const {
+  Table table;
+  table.column("run", Table::Type::integer);
+  bool any = false;
+  for (const auto& column : columns_) {
+    table.column(column.name, Table::Type::real);
+    if (!column.name.ends_with("_heads"))
+      any = any || std::any_of(column.values.begin(), column.values.end(),
+                               [](double value) { return !std::isnan(value); });
+  }
+  table.column("model", Table::Type::text).column("phase", Table::Type::text);
+  if (!any) return table;
+  for (std::size_t i = 0; i < results_.runs().size(); ++i) {
+    std::vector<Table::Cell> cells = {static_cast<std::int64_t>(i)};
+    for (const auto& column : columns_) cells.emplace_back(column.values[i]);
+    cells.emplace_back(one_line(results_.runs()[i].label));
+    cells.emplace_back(one_line(results_.runs()[i].phase));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,343 @@
+#include <cmath>
+#include <limits>
+
+#include "captures/rope_info.h"
+#include "core/edge.h"
+#include "qkscope/analysis.h"
+#include "results/row_builder.h"
+
+namespace qkscope {
+namespace {
+
+using Type = Table::Type;
+
+// ---- PCA and taxonomy.
+
+constexpr HeadClass kClasses[] = {HeadClass::position_dominated, HeadClass::q_positional,
+                                  HeadClass::k_positional, HeadClass::content_focused,
+                                  HeadClass::mixed};
+
+void add_qk(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("qk", head_columns({{"pc", Type::integer},
+                                      {"explained_variance", Type::real},
+                                      {"r_q", Type::real},
+                                      {"p_q", Type::real},
+                                      {"r_k", Type::real},
+                                      {"p_k", Type::real},
+                                      {"log10_p_q", Type::real},
+                                      {"log10_p_k", Type::real},
+                                      {"mu_q", Type::real},
+                                      {"mu_k", Type::real},
+                                      {"slope_q", Type::real},
+                                      {"slope_k", Type::real},
+                                      {"fisher", Type::real},
+                                      {"positional_variance_q", Type::real},
+                                      {"positional_variance_k", Type::real}}));
+  for (const auto& head : run.heads) {
+    if (!head.pca) continue;
+    const PcaResult& pca = *head.pca;
+    for (std::size_t i = 0; i < pca.components.size(); ++i) {
+      const auto& c = pca.components[i];
+      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+      const auto first = [&](double value) { return i == 0 ? value : kNan; };
+      rows.add(head_cells(run, head,
+                          {static_cast<std::int64_t>(i), c.explained_variance, c.q.r, c.q.p, c.k.r,
+                           c.k.p, c.q.log10_p, c.k.log10_p, first(pca.mu_q), first(pca.mu_k),
+                           first(pca.slope_q), first(pca.slope_k), first(pca.fisher),
+                           first(pca.positional_variance_q), first(pca.positional_variance_k)}),
+               i == 0 ? undefined_reason(head) : "first_component_only");
+    }
+  }
+  rows.finish(results);
+}
+
+void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
+  RowBuilder heads("taxonomy",
+                   head_columns({{"r_q", Type::real}, {"r_k", Type::real}, {"class", Type::text}}));
+  struct Count {
+    std::map<std::string, std::int64_t> of;
+    std::int64_t total = 0;
+  };
+  std::map<std::string, Count> counts;
+  for (const auto& head : run.heads) {
+    if (!head.pca || head.pca->components.empty()) continue;
+    const auto& first = head.pca->components.front();
+    const std::string name = to_string(classify(first.q.r, first.k.r, options.taxonomy));
+    heads.add(head_cells(run, head, {first.q.r, first.k.r, name}), undefined_reason(head));
+    if (name.empty()) continue;
+    for (const auto& group : {std::string("all"), to_string(head.rope)}) {
+      ++counts[group].of[name];
+      ++counts[group].total;
+    }
+  }
+  heads.finish(results);
+  RowBuilder rows("taxonomy_counts", {{"model", Type::text},
+                                      {"layers", Type::text},
+                                      {"class", Type::text},
+                                      {"heads", Type::integer},
+                                      {"fraction", Type::real}});
+  for (auto& [group, count] : counts)
+    for (const auto head_class : kClasses) {
+      const auto n = count.of[to_string(head_class)];
+      rows.add({run.label, group, to_string(head_class), n,
+                static_cast<double>(n) / static_cast<double>(count.total)},
+               "");
+    }
+  rows.finish(results);
+}
+
+// ---- Rotation and complement.
+
+void add_rotated(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("rotated", head_columns({{"position_r", Type::real},
+                                           {"r_q_a", Type::real},
+                                           {"r_k_a", Type::real},
+                                           {"alpha_q", Type::real},
+                                           {"alpha_k", Type::real},
+                                           {"mu_q_a", Type::real},
+                                           {"mu_k_a", Type::real},
+                                           {"mu_q_b", Type::real},
+                                           {"mu_k_b", Type::real},
+                                           {"bias_strength", Type::real},
+                                           {"separation_strength", Type::real},
+                                           {"var_frac_a", Type::real},
+                                           {"var_frac_b", Type::real},
+                                           {"plane_var_fraction", Type::real},
+                                           {"residual_pos_r", Type::real},
+                                           {"content_var_b", Type::real},
+                                           {"omega", Type::real},
+                                           {"omega_r_squared", Type::real},
+                                           {"active_planes", Type::integer}}));
+  for (const auto& head : run.heads) {
+    if (!head.rotation) continue;
+    const RotationResult& r = *head.rotation;
+    rows.add(head_cells(run, head,
+                        {r.position_r, r.r_q_a, r.r_k_a, r.alpha_q, r.alpha_k, r.mu_q_a, r.mu_k_a,
+                         r.mu_q_b, r.mu_k_b, r.bias_strength, r.separation_strength, r.var_frac_a,
+                         r.var_frac_b, r.plane_var_fraction, r.residual_pos_r, r.content_var_b,
+                         r.omega, r.omega_r_squared, std::int64_t{r.active_planes()}}),
+             r.undefined.empty() ? undefined_reason(head) : r.undefined);
+  }
+  rows.finish(results);
+}
+
+void add_complement(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("complement", head_columns({{"pair", Type::integer},
+                                              {"variance_share", Type::real},
+                                              {"variance_share_total", Type::real},
+                                              {"angle_r", Type::real},
+                                              {"omega", Type::real},
+                                              {"nearest_inv_freq", Type::real},
+                                              {"separability", Type::real},
+                                              {"active", Type::boolean}}));
+  for (const auto& head : run.heads) {
+    if (!head.rotation) continue;
+    for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
+      const auto& pair = head.rotation->complement[i];
+      rows.add(
+          head_cells(run, head,
+                     {static_cast<std::int64_t>(i), pair.variance_share, pair.variance_share_total,
+                      pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
+                      std::int64_t{pair.active ? 1 : 0}}),
+          std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown" : undefined_reason(head));
+    }
+  }
+  rows.finish(results);
+}
+
+// ---- Plasticity.
+
+void add_metrics(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("head_metrics", {{"layer", Type::integer},
+                                   {"q_head", Type::integer},
+                                   {"k_head", Type::integer},
+                                   {"n_q_tokens", Type::integer},
+                                   {"n_k_tokens", Type::integer},
+                                   {"d_model", Type::integer},
+                                   {"q_R2_pos", Type::real},
+                                   {"q_beta_norm", Type::real},
+                                   {"q_R2_scalar", Type::real},
+                                   {"q_mae_baseline", Type::real},
+                                   {"q_mae_proj", Type::real},
+                                   {"q_mae_ratio", Type::real},
+                                   {"q_resid0_skew", Type::real},
+                                   {"q_resid0_kurt", Type::real},
+                                   {"q_resid0_ks_p", Type::real},
+                                   {"q_noise_med_abs_skew", Type::real},
+                                   {"q_noise_med_abs_kurt", Type::real},
+                                   {"q_noise_med_ks_p", Type::real},
+                                   {"q_noise_frac_ks_p_lt_alpha", Type::real},
+                                   {"ap_overall", Type::real},
+                                   {"model", Type::text},
+                                   {"rope", Type::text},
+                                   {"ap_profile_overall", Type::real},
+                                   {"ap_first20", Type::real},
+                                   {"ap_last20", Type::real},
+                                   {"ap_drop", Type::real}});
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    const PlasticityResult& p = *head.plasticity;
+    const ResidualNormality& n = p.normality;
+    rows.add({std::int64_t{head.query.layer},
+              std::int64_t{head.query.head},
+              std::int64_t{head.k_head},
+              head.n_q,
+              head.n_k,
+              std::int64_t{head.dim},
+              p.r2_pos,
+              p.beta_norm,
+              p.r2_scalar,
+              p.mae_baseline,
+              p.mae_projection,
+              p.mae_ratio,
+              n.first_skew,
+              n.first_kurtosis,
+              n.first_ks_p,
+              n.median_abs_skew,
+              n.median_abs_kurtosis,
+              n.median_ks_p,
+              n.share_below_alpha,
+              p.ap_overall,
+              run.label,
+              to_string(head.rope),
+              p.ap_profile_overall,
+              p.ap_first20,
+              p.ap_last20,
+              p.ap_drop},
+             undefined_reason(head));
+  }
+  rows.finish(results);
+}
+
+void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("head_bucket_plasticity", {{"layer", Type::integer},
+                                             {"q_head", Type::integer},
+                                             {"k_head", Type::integer},
+                                             {"q_bucket", Type::integer},
+                                             {"k_bucket", Type::integer},
+                                             {"ap_bucket", Type::real},
+                                             {"n_pairs", Type::integer},
+                                             {"model", Type::text},
+                                             {"rope", Type::text},
+                                             {"n_eligible", Type::integer},
+                                             {"stderr", Type::real}});
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (const auto& cell : head.plasticity->table)
+      rows.add(
+          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
+           std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket}, cell.mean.ap, cell.mean.pairs,
+           run.label, to_string(head.rope), cell.mean.eligible, cell.mean.stderr_ap},
+          cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+  }
+  rows.finish(results);
+}
+
+void add_profile(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("head_profile", head_columns({{"q_bucket", Type::integer},
+                                                {"position", Type::real},
+                                                {"ap", Type::real},
+                                                {"n_pairs", Type::integer},
+                                                {"stderr", Type::real},
+                                                {"n_queries", Type::integer},
+                                                {"n_eligible", Type::integer}}));
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (const auto& point : head.plasticity->profile)
+      rows.add(
+          head_cells(run, head,
+                     {std::int64_t{point.q_bucket}, point.position, point.mean.ap, point.mean.pairs,
+                      point.mean.stderr_ap, point.queries, point.mean.eligible}),
+          point.mean.pairs > 0 ? "pairs_in_one_example"
+          : point.queries < 2  ? "single_query"
+                               : "no_pairs");
+  }
+  rows.finish(results);
+}
+
+void add_heatmap(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("pair_heatmap", head_columns({{"key_distance_low", Type::real},
+                                                {"key_distance_high", Type::real},
+                                                {"query_distance_low", Type::real},
+                                                {"query_distance_high", Type::real},
+                                                {"ap", Type::real},
+                                                {"n_pairs", Type::integer}}));
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (const auto& cell : head.plasticity->heatmap)
+      rows.add(head_cells(run, head,
+                          {cell.key_distance_low, cell.key_distance_high, cell.query_distance_low,
+                           cell.query_distance_high, cell.ap, cell.pairs}),
+               "no_pairs");
+  }
+  rows.finish(results);
+}
+
+void add_weights(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("head_component_weights", {{"layer", Type::integer},
+                                             {"q_head", Type::integer},
+                                             {"k_head", Type::integer},
+                                             {"component", Type::integer},
+                                             {"component_r2", Type::real},
+                                             {"component_weight", Type::real},
+                                             {"model", Type::text},
+                                             {"rope", Type::text}});
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
+      rows.add(
+          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
+           static_cast<std::int64_t>(i), head.plasticity->component_r2[i],
+           head.plasticity->component_weight[i], run.label, to_string(head.rope)},
+          undefined_reason(head));
+  }
+  rows.finish(results);
+}
+
+// ---- Points for pictures.
+
+void add_scatter_table(const AnalysisRun& run, ResultTables& results) {
+  Table table;
+  for (const auto& column : head_columns({{"side", Type::text},
+                                          {"position", Type::integer},
+                                          {"pc0", Type::real},
+                                          {"pc1", Type::real},
+                                          {"a", Type::real},
+                                          {"b", Type::real},
+                                          {"c0", Type::real},
+                                          {"c1", Type::real}}))
+    table.column(column.name, column.type);
+  for (const auto& head : run.heads)
+    for (const auto& p : head.scatter)
+      table.add(head_cells(run, head,
+                           {std::string(p.side == HeadKind::query ? "q" : "k"),
+                            std::int64_t{p.position}, p.pc0, p.pc1, p.a, p.b, p.c0, p.c1}));
+  results.tables.push_back({"head_scatter", std::move(table), false});
+}
+
+}  // namespace
+
+ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options) {
+  return at_edge([&] {
+    ResultTables results;
+    if (options.pca) {
+      add_qk(run, results);
+      add_taxonomy(run, options, results);
+    }
+    if (options.rotation) {
+      add_rotated(run, results);
+      add_complement(run, results);
+    }
+    if (options.plasticity) {
+      add_metrics(run, results);
+      add_bucket_table(run, results);
+      add_profile(run, results);
+      add_heatmap(run, results);
+      add_weights(run, results);
+    }
+    if (options.scatter > 0 && (options.pca || options.rotation)) add_scatter_table(run, results);
+    return results;
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,341 @@
+#include "qkscope/tables.h"
+
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <memory>
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/io/memory.h>
+#include <fmt/format.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/writer.h>
+#include <parquet/exception.h>
+
+#include "core/edge.h"
+#include "core/error.h"
+#include "io/arrow_error.h"
+#include "io/folder.h"
+#include "io/output_file.h"
+
+namespace qkscope {
+namespace {
+
+std::size_t length(const Table::Column& column) {
+  switch (column.type) {
+    case Table::Type::integer:
+    case Table::Type::boolean:
+      return column.integers.size();
+    case Table::Type::real:
+      return column.reals.size();
+    case Table::Type::text:
+      break;
+  }
+  return column.texts.size();
+}
+
+void check_cells(const std::vector<Table::Column>& columns, const std::vector<Table::Cell>& cells) {
+  if (cells.size() != columns.size())
+    bad_input("table: a row has {} cells; expected {}, one per column", cells.size(),
+              columns.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const bool text = std::holds_alternative<std::string>(cells[i]);
+    const bool real = std::holds_alternative<double>(cells[i]);
+    const auto type = columns[i].type;
+    const bool fits = type == Table::Type::text   ? text
+                      : type == Table::Type::real ? !text
+                                                  : !text && !real;
+    if (!fits)
+      bad_input("table: a cell of column '{}' is {}, which the column does not hold",
+                columns[i].name,
+                text   ? "text"
+                : real ? "a real number"
+                       : "an integer");
+  }
+}
+
+// ---- Writing.
+
+void append_quoted(std::string& out, const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    out += text;
+    return;
+  }
+  out += '"';
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  out += '"';
+}
+
+void append_field(std::string& out, const Table::Column& column, std::size_t row) {
+  switch (column.type) {
+    case Table::Type::integer:
+      fmt::format_to(std::back_inserter(out), "{}", column.integers[row]);
+      break;
+    case Table::Type::boolean:
+      out += column.integers[row] != 0 ? "true" : "false";
+      break;
+    case Table::Type::real:
+      if (!std::isnan(column.reals[row]))
+        fmt::format_to(std::back_inserter(out), "{}", column.reals[row]);
+      break;
+    case Table::Type::text:
+      append_quoted(out, column.texts[row]);
+      break;
+  }
+}
+
+// NaN becomes null, as it becomes empty in the CSV.
+std::shared_ptr<arrow::Array> to_arrow(const Table::Column& column,
+                                       std::shared_ptr<arrow::Field>& field) {
+  const std::string doing = "building a result table";
+  const auto ok = [&](const arrow::Status& status) {
+    check_arrow(status, doing, ErrorKind::failure);
+  };
+  const auto finish = [&](auto& builder) {
+    return take_arrow(builder.Finish(), doing, ErrorKind::failure);
+  };
+  switch (column.type) {
+    case Table::Type::integer: {
+      arrow::Int64Builder builder;
+      ok(builder.AppendValues(column.integers));
+      field = arrow::field(column.name, arrow::int64());
+      return finish(builder);
+    }
+    case Table::Type::boolean: {
+      arrow::BooleanBuilder builder;
+      for (const auto value : column.integers) ok(builder.Append(value != 0));
+      field = arrow::field(column.name, arrow::boolean());
+      return finish(builder);
+    }
+    case Table::Type::real: {
+      arrow::DoubleBuilder builder;
+      for (const double value : column.reals)
+        ok(std::isnan(value) ? builder.AppendNull() : builder.Append(value));
+      field = arrow::field(column.name, arrow::float64());
+      return finish(builder);
+    }
+    case Table::Type::text:
+      break;
+  }
+  arrow::StringBuilder builder;
+  ok(builder.AppendValues(column.texts));
+  field = arrow::field(column.name, arrow::utf8());
+  return finish(builder);
+}
+
+// The table as the bytes of a Parquet file.
+std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
+  const auto& columns = from.columns();
+  arrow::FieldVector fields(columns.size());
+  arrow::ArrayVector arrays;
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    arrays.push_back(to_arrow(columns[i], fields[i]));
+  const auto table = arrow::Table::Make(arrow::schema(fields), arrays, from.rows());
+  const auto properties =
+      parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
+  const auto stream =
+      take_arrow(arrow::io::BufferOutputStream::Create(), doing, ErrorKind::failure);
+  check_arrow(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
+                                         std::int64_t{1} << 20, properties),
+              doing, ErrorKind::failure);
+  return take_arrow(stream->Finish(), doing, ErrorKind::failure);
+}
+
+// ---- Reading.
+
+void append_integers(const arrow::Int64Array& from, const std::string& where, Table::Column& to) {
+  if (from.null_count() > 0) bad_input("{}: empty fields in a column of integers", where);
+  to.integers.insert(to.integers.end(), from.raw_values(), from.raw_values() + from.length());
+}
+
+void append_booleans(const arrow::BooleanArray& from, const std::string& where, Table::Column& to) {
+  if (from.null_count() > 0) bad_input("{}: empty fields in a column of booleans", where);
+  for (std::int64_t i = 0; i < from.length(); ++i) to.integers.push_back(from.Value(i) ? 1 : 0);
+}
+
+void append_reals(const arrow::DoubleArray& from, Table::Column& to) {
+  for (std::int64_t i = 0; i < from.length(); ++i)
+    to.reals.push_back(from.IsNull(i) ? std::numeric_limits<double>::quiet_NaN() : from.Value(i));
+}
+
+template <typename Texts>  // arrow::StringArray or arrow::LargeStringArray
+void append_texts(const Texts& from, Table::Column& to) {
+  for (std::int64_t i = 0; i < from.length(); ++i)
+    to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
+}
+
+Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
+                         const std::string& where) {
+  Table::Column result{name, Table::Type::text, {}, {}, {}};
+  const auto each = [&](Table::Type type, const auto& append) {
+    result.type = type;
+    for (const auto& chunk : column.chunks()) append(*chunk);
+  };
+  switch (column.type()->id()) {
+    case arrow::Type::INT64:
+      each(Table::Type::integer, [&](const arrow::Array& chunk) {
+        append_integers(static_cast<const arrow::Int64Array&>(chunk), where, result);
+      });
+      break;
+    case arrow::Type::BOOL:
+      each(Table::Type::boolean, [&](const arrow::Array& chunk) {
+        append_booleans(static_cast<const arrow::BooleanArray&>(chunk), where, result);
+      });
+      break;
+    case arrow::Type::DOUBLE:
+      each(Table::Type::real, [&](const arrow::Array& chunk) {
+        append_reals(static_cast<const arrow::DoubleArray&>(chunk), result);
+      });
+      break;
+    case arrow::Type::STRING:
+      each(Table::Type::text, [&](const arrow::Array& chunk) {
+        append_texts(static_cast<const arrow::StringArray&>(chunk), result);
+      });
+      break;
+    case arrow::Type::LARGE_STRING:
+      each(Table::Type::text, [&](const arrow::Array& chunk) {
+        append_texts(static_cast<const arrow::LargeStringArray&>(chunk), result);
+      });
+      break;
+    default:
+      bad_input("{}: type {}; expected int64, double, bool or string", where,
+                column.type()->ToString());
+  }
+  return result;
+}
+
+// Their places in the file.
+std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
+                            const std::string& path) {
+  std::vector<int> indices;
+  if (columns.empty())
+    for (int i = 0; i < schema.num_fields(); ++i) indices.push_back(i);
+  for (const auto& name : columns) {
+    const int index = schema.GetFieldIndex(name);
+    if (index < 0) bad_input("{}: there is no column '{}'; analyse again", path, name);
+    indices.push_back(index);
+  }
+  return indices;
+}
+
+Table read_columns(const std::string& path, const std::vector<std::string>& columns) {
+  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
+  std::unique_ptr<parquet::arrow::FileReader> reader;
+  const auto doing = path + ": not a readable Parquet file";
+  parquet::arrow::FileReaderBuilder builder;
+  check_arrow(builder.Open(file), doing, ErrorKind::bad_input);
+  check_arrow(builder.Build(&reader), doing, ErrorKind::bad_input);
+  std::shared_ptr<arrow::Schema> schema;
+  check_arrow(reader->GetSchema(&schema), doing, ErrorKind::bad_input);
+  const auto indices = indices_of(*schema, columns, path);
+  std::vector<Table::Column> result;
+  for (const int index : indices) {
+    std::shared_ptr<arrow::ChunkedArray> column;
+    check_arrow(reader->ReadColumn(index, &column), doing, ErrorKind::bad_input);
+    const auto& name = schema->field(index)->name();
+    result.push_back(from_arrow(name, *column, path + ": column '" + name + "'"));
+  }
+  return Table(std::move(result));
+}
+
+}  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  at_edge([&] {
+    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(length(columns_.front()));
+    for (const auto& column : columns_)
+      if (static_cast<std::int64_t>(length(column)) != rows_)
+        bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
+                  length(column), columns_.front().name, rows_);
+  });
+}
+
+const Table::Column* Table::find(std::string_view name) const {
+  for (const auto& column : columns_)
+    if (column.name == name) return &column;
+  return nullptr;
+}
+
+Table& Table::column(std::string name, Type type) {
+  at_edge([&] {
+    if (rows_ > 0)
+      bad_input("table: column '{}' is declared after {} rows; expected before the first", name,
+                rows_);
+    columns_.push_back({std::move(name), type, {}, {}, {}});
+  });
+  return *this;
+}
+
+void Table::add(std::vector<Cell> cells) {
+  at_edge([&] {
+    check_cells(columns_, cells);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      Column& column = columns_[i];
+      switch (column.type) {
+        case Type::integer:
+        case Type::boolean:
+          column.integers.push_back(std::get<std::int64_t>(cells[i]));
+          break;
+        case Type::real:
+          column.reals.push_back(std::holds_alternative<double>(cells[i])
+                                     ? std::get<double>(cells[i])
+                                     : static_cast<double>(std::get<std::int64_t>(cells[i])));
+          break;
+        case Type::text:
+          column.texts.push_back(std::move(std::get<std::string>(cells[i])));
+          break;
+      }
+    }
+    ++rows_;
+  });
+}
+
+std::string Table::to_csv() const {
+  return at_edge([&] {
+    std::string out;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (i > 0) out += ',';
+      append_quoted(out, columns_[i].name);
+    }
+    out += '\n';
+    for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        if (i > 0) out += ',';
+        append_field(out, columns_[i], row);
+      }
+      out += '\n';
+    }
+    return out;
+  });
+}
+
+void Table::write_csv(const std::string& path) const {
+  at_edge([&] { write_file(path, to_csv()); });
+}
+
+void Table::write_parquet(const std::string& path) const {
+  at_edge([&] {
+    const auto buffer = to_parquet(*this, fmt::format("writing {}", path));
+    write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
+                                      static_cast<std::size_t>(buffer->size())));
+  });
+}
+
+Table read_parquet_table(const std::string& path, const std::vector<std::string>& columns,
+                         Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    if (!path_exists(path)) bad_input("{}: there is no such file", path);
+    try {
+      return read_columns(path, columns);
+    } catch (const parquet::ParquetException& error) {
+      bad_input("{}: not a readable Parquet file: {}", path, error.what());
+    }
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,87 @@
+// The fast loops against plain ones.
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "numerics/kolmogorov.h"
+#include "numerics/matrix.h"
+#include "numerics/normal.h"
+#include "numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+Matrix random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  Random random(seed);
+  Matrix matrix(rows, cols);
+  for (double& x : matrix.data) x = random.normal();
+  return matrix;
+}
+
+// Only the order of additions differs.
+constexpr double kRounding = 1e-13;
+
+TEST(Kernels, ProductsOfAllShapes) {
+  for (const std::int64_t rows : {1, 2, 4, 5, 6, 11})
+    for (const std::int64_t depth : {1, 3, 8, 130})
+      for (const std::int64_t cols : {1, 7, 8, 9, 16}) {
+        const Matrix left = random_matrix(rows, depth, 1);
+        const Matrix right = random_matrix(depth, cols, 2);
+        const Matrix turned = random_matrix(cols, depth, 3);
+        const Matrix product = multiply(left, right);
+        const Matrix product_turned = multiply_transposed(left, turned);
+        for (std::int64_t i = 0; i < rows; ++i)
+          for (std::int64_t j = 0; j < cols; ++j) {
+            double sum = 0;
+            double sum_turned = 0;
+            for (std::int64_t k = 0; k < depth; ++k) {
+              sum += left(i, k) * right(k, j);
+              sum_turned += left(i, k) * turned(j, k);
+            }
+            EXPECT_NEAR(product(i, j), sum, kRounding * 10);
+            EXPECT_NEAR(product_turned(i, j), sum_turned, kRounding * 10);
+          }
+      }
+}
+
+TEST(Kernels, GramOfAllShapes) {
+  for (const std::int64_t rows : {1, 63, 64, 150})
+    for (const std::int64_t cols : {1, 5, 8, 13, 32}) {
+      const Matrix x = random_matrix(rows, cols, 4);
+      Matrix gram(cols, cols);
+      add_gram(x.data.data(), rows, gram);
+      fill_lower_triangle(gram);
+      for (std::int64_t i = 0; i < cols; ++i)
+        for (std::int64_t j = 0; j < cols; ++j) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < rows; ++k) sum += x(k, i) * x(k, j);
+          EXPECT_NEAR(gram(i, j), sum, kRounding * 100);
+        }
+    }
+}
+
+TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {
+  for (int round = 0; round < 60; ++round) {
+    Random random(static_cast<std::uint64_t>(round));
+    std::vector<double> values;
+    const auto count = 1 + random.below(3000);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const double x = random.normal() * (round % 3 == 0 ? 4 : 1) + 0.01 * round;
+      values.push_back(round % 2 == 0 ? x : std::round(4 * x) / 4);  // with ties, too
+    }
+    const double found = kolmogorov_distance_to_normal(values);
+    std::sort(values.begin(), values.end());
+    double distance = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double cdf = normal_cdf(values[i]);
+      const auto n = static_cast<double>(values.size());
+      distance = std::max(
+          {distance, static_cast<double>(i + 1) / n - cdf, cdf - static_cast<double>(i) / n});
+    }
+    EXPECT_NEAR(found, distance, 1e-14) << round;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope

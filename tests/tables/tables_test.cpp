@@ -1,0 +1,92 @@
+#include "qkscope/tables.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "io/output_file.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Table sample() {
+  Table table;
+  table.column("n", Table::Type::integer)
+      .column("x", Table::Type::real)
+      .column("s", Table::Type::text)
+      .column("b", Table::Type::boolean);
+  table.add({std::int64_t{-7}, 0.1, std::string("a \"quoted\", name"), std::int64_t{1}});
+  table.add({std::int64_t{1} << 60, std::numeric_limits<double>::quiet_NaN(), std::string(""),
+             std::int64_t{0}});
+  return table;
+}
+
+std::string complaint(const std::string& path, const std::vector<std::string>& columns) {
+  try {
+    read_parquet_table(path, columns);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TableReader, GivesBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  sample().write_parquet(folder.file("t.parquet"));
+  const Table table = read_parquet_table(folder.file("t.parquet"));
+  EXPECT_EQ(table.to_csv(), sample().to_csv());
+  EXPECT_EQ(table.find("b")->type, Table::Type::boolean);
+  EXPECT_TRUE(std::isnan(table.find("x")->reals[1]));
+}
+
+TEST(TableReader, TakesTheNamedColumnsInTheirOrder) {
+  const TemporaryFolder folder;
+  sample().write_parquet(folder.file("t.parquet"));
+  const Table table = read_parquet_table(folder.file("t.parquet"), {"s", "n"});
+  ASSERT_EQ(table.columns().size(), 2u);
+  EXPECT_THAT(table.columns()[1].integers, ElementsAre(-7, std::int64_t{1} << 60));
+}
+
+TEST(TableReader, SaysWhatIsWrong) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("t.parquet");
+  EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: there is no such file"));
+  sample().write_parquet(path);
+  EXPECT_THAT(complaint(path, {"y"}), HasSubstr("there is no column 'y'"));
+  write_file(path, "PAR1 and no more");
+  EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: not a readable Parquet file"));
+}
+
+TEST(Table, RefusesRowsThatDoNotFit) {
+  Table table;
+  table.column("n", Table::Type::integer).column("x", Table::Type::real);
+  table.add({std::int64_t{1}, std::int64_t{2}});  // an integer is a real number
+  const auto message = [](const auto& body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { table.add({std::int64_t{1}}); }), HasSubstr("1 cells; expected 2"));
+  EXPECT_THAT(message([&] { table.add({1.5, 1.5}); }), HasSubstr("column 'n' is a real number"));
+  EXPECT_THAT(message([&] {
+                table.add({std::int64_t{1}, std::string("a")});
+              }),
+              HasSubstr("column 'x' is text"));
+  EXPECT_THAT(message([&] { table.column("late", Table::Type::text); }),
+              HasSubstr("'late' is declared after 1 rows"));
+  EXPECT_EQ(table.rows(), 1);
+}
+
+}  // namespace
+}  // namespace qkscope
