@@ -14,10 +14,10 @@
 #include "cli/stop_signal.h"
 #include "core/dtype.h"
 #include "core/error.h"
-#include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
+#include "qkscope/log.h"
 
 namespace qkscope::cli {
 namespace {

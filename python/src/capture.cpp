@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "hook_runner.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -6,7 +6,7 @@
 #include "capture/capture_run.h"
 #include "capture/dry_run.h"
 #include "core/edge.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
 #include "yaml/yaml_config.h"
 
 namespace qkscope {
@@ -42,11 +42,8 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
                           Version headers) {
   at_edge([&] {
     check_version(headers);
-    CorpusOptions corpus;
-    corpus.path = config.dataset.path;
-    corpus.name = config.dataset.name;
-    corpus.split = config.dataset.split;
-    fetch_dataset(corpus, options);  // a mistake in it shows before the large download
+    const auto& dataset = config.dataset;  // a mistake in it shows before the large download
+    fetch_dataset(dataset.path, dataset.name.value_or(""), dataset.split, options);
     fetch_tokenizer(config.tokenizer.name, options);
     fetch_checkpoint(config.model.name, config.model.revision.value_or(""), options);
   });

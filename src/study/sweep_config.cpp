@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
-#include "yaml/yaml_section.h"
+#include "yaml/yaml_config.h"
 
 namespace qkscope {
 namespace {

@@ -8,7 +8,6 @@
 #include "capture/capture_config.h"
 #include "qkscope/analysis.h"
 #include "qkscope/study.h"
-#include "results/analyze.h"
 
 namespace qkscope {
 

@@ -10,8 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "capture/capture_config.h"
-#include "capture/capture_inputs.h"
-#include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"

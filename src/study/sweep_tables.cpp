@@ -10,7 +10,7 @@
 #include "core/thread_pool.h"
 #include "io/folder.h"
 #include "io/json.h"
-#include "tables/table_reader.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 namespace {

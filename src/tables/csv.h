@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope {
 

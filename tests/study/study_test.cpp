@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "error_message.h"
+#include "qkscope/tables.h"
 #include "sweep_fixture.h"
-#include "tables/table.h"
 
 namespace qkscope {
 namespace {
