@@ -58,10 +58,14 @@ set_up() {
   need_cuda_headers
 }
 
-build() {  # build PRESET
+configure() {  # configure PRESET
   set_up
   cmake --preset "$1" >"/tmp/qkscope-configure-$$.log" 2>&1 || { cat "/tmp/qkscope-configure-$$.log" >&2; exit 1; }
   rm -f "/tmp/qkscope-configure-$$.log"
+}
+
+build() {  # build PRESET
+  configure "$1"
   cmake --build --preset "$1"
 }
 
@@ -73,6 +77,13 @@ run_tests() {  # run_tests PRESET [ctest options]
   need_python requirements-test.txt
   build "$preset"
   ctest --preset "$preset" -j "$(nproc)" "$@"
+}
+
+# What is left without PCRE2, SLEEF, libcurl and nvcc compiles, starts and tokenizes.
+build_minimal() {
+  build minimal
+  build-minimal/bin/qkscope --version
+  build-minimal/bin/qkscope tokenize --tokenizer share/demo/checkpoints/S3-4720/tokenizer.json --text 'a small text'
 }
 
 # The Python package, on top of the release build.
@@ -102,11 +113,12 @@ print('qkscope', qkscope.__version__, model.run_with_cache('a text', 'logits')['
   ls build-wheel/dist/*.whl
 }
 
-# fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME.
+# fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME;
+# tools/pack_corpus.sh NAME puts it into the kept corpus.
 fuzz() {
   local name=${1:-} seconds=${2:-300}
-  if [ ! -d "tests/fuzz/corpus/${name:-?}" ]; then
-    echo "error: './run.sh fuzz $name': expected one of: $(ls tests/fuzz/corpus | xargs)" >&2
+  if [ ! -f "tests/fuzz/corpus/${name:-?}.tar.xz" ]; then
+    echo "error: './run.sh fuzz $name': expected one of: $(basename -s .tar.xz tests/fuzz/corpus/* | xargs)" >&2
     exit 2
   fi
   set_up
@@ -116,12 +128,38 @@ fuzz() {
   cmake --build build-fuzz --target "fuzz_$name"
   local found="build-fuzz/corpus/$name"
   mkdir -p "$found"
-  "build-fuzz/fuzz/fuzz_$name" "$found" "tests/fuzz/corpus/$name" \
+  "build-fuzz/fuzz/fuzz_$name" "$found" "build-fuzz/tests/fuzz/corpus/$name" \
     -dict="tests/fuzz/$name.dict" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
     -artifact_prefix=build-fuzz/
 }
 
 cpp_files() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh'; }
+
+check_format() {
+  need_packages "${lint_packages[@]}"
+  cpp_files | xargs -r clang-format --dry-run -Werror
+}
+
+# Reads names of .cpp files and runs clang-tidy on those that the build compiles, with the build's own options less
+# those that only g++ knows.
+tidy() {
+  local unknown='Wno-restrict|Wno-maybe-uninitialized'
+  [ "$(uname -m)" = x86_64 ] || unknown+='|march=native'  # clang 14 has it on x86 alone
+  mkdir -p build/lint
+  sed -E "s/ -($unknown)\\b//g" build/compile_commands.json >build/lint/compile_commands.json
+  while read -r file; do
+    if grep -qF "/$file\"" build/lint/compile_commands.json; then echo "$file"; fi
+  done | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build/lint --quiet
+}
+
+# lint_changed [BASE]: the format of everything, clang-tidy on the .cpp files whose text is not BASE's. Without
+# BASE it is the first parent of HEAD, and where there is none (a shallow clone) every file counts.
+lint_changed() {
+  local base=${1:-$(git rev-parse --quiet --verify HEAD^ || git hash-object -t tree /dev/null)}
+  check_format
+  configure release
+  git diff --name-status --find-renames "$base" -- '*.cpp' | awk '$1 != "D" && $1 != "R100" { print $NF }' | tidy
+}
 
 usage() {
   cat <<'HELP'
@@ -134,9 +172,12 @@ usage() {
   wheel          build a wheel of it and try it in an environment of its own
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
+  build-minimal  build without any optional part (build-minimal/) and try the program
   bench          build and run the benchmarks beside their peers
   format         format the sources with clang-format
   lint           check format and run clang-tidy
+  lint-changed [BASE]
+                 check format, and run clang-tidy on what changed since BASE (the first parent of HEAD)
   clean          remove everything that was built
   help           this text
 HELP
@@ -152,15 +193,16 @@ case "$command" in
   wheel) wheel "$@" ;;
   fuzz) fuzz "$@" ;;
   build) build release ;;
+  build-minimal) build_minimal ;;
   bench) need_python requirements-test.txt && need_python requirements-bench.txt && build release && tools/bench.sh "$@" ;;
   format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
   lint)
-    need_packages "${lint_packages[@]}"
-    cpp_files | xargs -r clang-format --dry-run -Werror
+    check_format
     build_python
     build release
-    git ls-files '*.cpp' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build --quiet ;;
-  clean) rm -rf build build-debug build-asan build-fuzz build-wheel ;;
+    git ls-files '*.cpp' | tidy ;;
+  lint-changed) lint_changed "$@" ;;
+  clean) rm -rf build build-debug build-asan build-fuzz build-minimal build-wheel ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

@@ -11,7 +11,8 @@
 
 namespace qkscope::cli {
 
-// quiet: errors only, no progress; normal: also warnings and information; verbose: also debug lines.
+// quiet: errors only, no progress; normal: also warnings and information; verbose: also debug
+// lines.
 enum class Verbosity { quiet, normal, verbose };
 
 void set_up_logging(Verbosity verbosity);
@@ -26,9 +27,4 @@ template <typename... Args>
 void warn(fmt::format_string<Args...> format, Args&&... args) {
   say(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
 }
-template <typename... Args>
-void error(fmt::format_string<Args...> format, Args&&... args) {
-  say(LogLevel::error, fmt::format(format, std::forward<Args>(args)...));
-}
-
 }  // namespace qkscope::cli

@@ -19,10 +19,7 @@ function(qkscope_test name)
   add_executable(test_${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
   target_link_libraries(test_${name} PRIVATE qkscope_compiler ${ARG_DEPENDS} ${ARG_LINK}
-                        GTest::gmock GTest::gtest_main)
-  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(test_${name} PRIVATE
-    QKSCOPE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QKSCOPE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+                        qkscope_test_paths GTest::gmock GTest::gtest_main)
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(QKSCOPE_SANITIZE)  # the search for leaks takes seconds at the end of each process: one for all
     add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)

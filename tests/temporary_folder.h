@@ -1,10 +1,9 @@
 // A folder of its own for a test, removed with everything in it.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
-
-#include <stdlib.h>
 
 namespace qkscope {
 

@@ -2,7 +2,7 @@
 // at sampled positions.
 //
 //   auto config = qkscope::read_capture_config("run.yaml");
-//   qkscope::fetch_capture_inputs(config, {});  // with qkscope/hub.h; only for names on the Hub
+//   qkscope::fetch_capture_inputs(config);  // only for names on the Hub
 //   auto result = qkscope::run_capture(qkscope::make_plan(config), {});
 //
 // A run that was stopped or killed continues where it was when it is started again.
@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "qkscope/captures.h"
+#include "qkscope/hub.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
 
-struct FetchOptions;  // qkscope/hub.h
 struct RunPlan;       // the library's own
 
 // ---- Configuration: one struct per section of the YAML file ----
@@ -109,7 +109,7 @@ QKSCOPE_API CaptureConfig parse_capture_config(const std::string& yaml,
 
 // Downloads what the configuration names and the Hub's cache lacks: dataset, tokenizer and
 // checkpoint. Afterwards each of them is a local path or in the cache.
-QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options,
+QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options = {},
                                       Version headers = kHeaderVersion);
 
 // ---- The plan: what a run will do ----

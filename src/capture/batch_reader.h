@@ -14,7 +14,7 @@
 
 #include "capture/capture_plan.h"
 #include "capture/example_source.h"
-#include "device/batch.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

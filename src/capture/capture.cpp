@@ -42,7 +42,7 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
                           Version headers) {
   at_edge([&] {
     check_version(headers);
-    const auto& dataset = config.dataset;  // a mistake in it shows before the large download
+    const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
     fetch_dataset(dataset.path, dataset.name.value_or(""), dataset.split, options);
     fetch_tokenizer(config.tokenizer.name, options);
     fetch_checkpoint(config.model.name, config.model.revision.value_or(""), options);

@@ -11,7 +11,6 @@
 #include "engine/watched_observer.h"
 #include "forward/forward.h"
 #include "io/json.h"
-#include "model/fold_norms.h"
 #include "model/loaded_checkpoint.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -12,10 +11,7 @@
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
-#include "captures/capture_index.h"
-#include "captures/head_reader.h"
-#include "captures/metadata_keys.h"
-#include "captures/rope_info.h"
+#include "qkscope/captures.h"
 #include "core/edge.h"
 #include <malloc.h>
 #include "captures/metadata.h"
@@ -64,28 +60,13 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.vectors.resize(kept * dim);
 }
 
-// The sampler's settings in a head file's metadata.
-constexpr char kSampler[] = "sampler";  // "log_uniform", "uniform" or "all"
-constexpr char kMinBucketSize[] = "min_bucket_size";
-
 // How the capture's sampler numbered its buckets; none where the file does not say.
 std::optional<BucketLayout> bucket_layout(const Metadata& metadata, const std::string& path) {
-  const auto sampler = metadata.find(kSampler);
-  const auto size = metadata.find(kMinBucketSize);
-  if (sampler == metadata.end() || size == metadata.end()) return std::nullopt;
-  BucketLayout layout;
-  if (sampler->second == "log_uniform")
-    layout.kind = BucketLayout::Kind::doubling;
-  else if (sampler->second != "uniform" && sampler->second != "all")
-    bad_input("{}: metadata '{}' is '{}'; expected log_uniform, uniform or all", path, kSampler,
-              sampler->second);
-  const std::string& digits = size->second;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), layout.size);
-  if (error != std::errc() || end != digits.data() + digits.size() || layout.size <= 0)
-    bad_input("{}: metadata '{}' is '{}'; expected a positive number", path, kMinBucketSize,
-              digits);
-  return layout;
+  const auto sampler = sampler_options(metadata, path);
+  if (!sampler) return std::nullopt;
+  const bool doubling = sampler->type == SamplerType::log_uniform;
+  return BucketLayout{doubling ? BucketLayout::Kind::doubling : BucketLayout::Kind::equal,
+                      sampler->min_bucket_size};
 }
 
 // Hands out large buffers, so that the heads after the first find their memory mapped.

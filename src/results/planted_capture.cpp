@@ -4,10 +4,7 @@
 #include <vector>
 
 #include "analysis/planted.h"
-#include "captures/head_id.h"
 #include "captures/head_writer.h"
-#include "captures/metadata_keys.h"
-#include "captures/rope_info.h"
 #include "core/edge.h"
 #include "captures/layout.h"
 #include "captures/metadata.h"

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "captures/rope_info.h"
+#include "qkscope/captures.h"
 #include "core/edge.h"
 #include "qkscope/analysis.h"
 #include "results/row_builder.h"

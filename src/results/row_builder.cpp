@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "captures/rope_info.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 

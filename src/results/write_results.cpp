@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "captures/rope_info.h"
+#include "qkscope/captures.h"
 #include "captures/layout.h"
 #include "core/blake2b.h"
 #include "core/edge.h"

@@ -15,6 +15,7 @@
 #include "cli/run_program.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
+#include "paths.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -33,9 +34,9 @@ inline void write_text(const std::string& path, const std::string& text) {
 inline const std::string& tiny_checkpoint() {
   static const TemporaryFolder folder;
   static const std::string path = [] {
-    const auto out = folder.file("tiny");
+    auto out = folder.file("tiny");
     const auto line = fmt::format("python3 '{}/tools/make_tiny_checkpoint.py' --out '{}' 2>&1",
-                                  QKSCOPE_SOURCE_DIR, out);
+                                  source_path(), out);
     EXPECT_EQ(std::system((line + " >/dev/null").c_str()), 0) << line;
     return out;
   }();

@@ -5,6 +5,7 @@
 #include "capture_fixture.h"
 #include "captures/manifest.h"
 #include "core/error.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -192,7 +193,7 @@ TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
 
 TEST(ProductionConfigs, AreThoseOfTheSweep) {
   namespace fs = std::filesystem;
-  const fs::path root = QKSCOPE_SOURCE_DIR "/configs/attention-plasticity";
+  const fs::path root = source_path("configs/attention-plasticity");
   int count = 0;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     if (entry.path().extension() != ".yaml") continue;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "model/model_config.h"
 #include "numerics/python_random.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -93,7 +94,7 @@ struct Published {
 class PublishedModel : public testing::TestWithParam<Published> {};
 
 TEST_P(PublishedModel, GivesThePublishedNumberOfHeads) {
-  const auto folder = std::string(QKSCOPE_SOURCE_DIR "/../shared/checkpoints/") + GetParam().folder;
+  const auto folder = source_path("../shared/checkpoints/") + GetParam().folder;
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
   const auto model = parse_model_config(load_config(folder), folder);
   HeadFilter filter;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "capture_fixture.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -14,7 +15,7 @@ class CaptureMemory : public CaptureFixture {
   long peak(int documents, const std::string& root) {
     write_documents(file("docs.jsonl"), documents, 30);
     // Row groups small enough that the short run fills some, too.
-    const auto line = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " +
+    const auto line = "PATH=\"" + program_folder() + ":$PATH\"; exec " +
                       command(root, "--threads 1 --set output.write_batch_size=512");
     const pid_t child = ::fork();
     if (child == 0) {

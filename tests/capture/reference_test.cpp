@@ -1,5 +1,6 @@
 // Captures against transformers and the prototype's rules (tools/make_capture_reference.py).
 #include "capture_fixture.h"
+#include "paths.h"
 #include "python.h"
 
 namespace qkscope {
@@ -14,12 +15,12 @@ class CaptureReference : public testing::TestWithParam<ReferenceCase> {};
 
 TEST_P(CaptureReference, RowsAreEqualAndVectorsClose) {
   const TemporaryFolder folder;
-  const std::string reference = QKSCOPE_SOURCE_DIR "/tests/capture/reference/";
+  const std::string reference = source_path("tests/capture/reference/");
   const auto outcome = run_program(fmt::format(
       "sniff-qk --config '{0}{1}.yaml' --set model.name='{2}/tests/golden/{3}' "
       "--set tokenizer.name='{0}tokenizer.json' --set dataset.path='{0}texts.jsonl' "
       "--set inference.batch_size=4 --set output.data_root='{4}' --quiet",
-      reference, GetParam().name, QKSCOPE_SOURCE_DIR, GetParam().checkpoint, folder.file("out")));
+      reference, GetParam().name, source_path(), GetParam().checkpoint, folder.file("out")));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(run_python("tests/capture/compare_reference.py",
                        {reference + GetParam().name + ".safetensors", folder.file("out")}),

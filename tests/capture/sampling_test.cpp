@@ -4,12 +4,13 @@
 #include "capture/position_sampler.h"
 #include "io/json.h"
 #include "numerics/python_random.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
 
 const Json& golden() {
-  static const Json json = load_json(QKSCOPE_SOURCE_DIR "/tests/capture/sampling_golden.json");
+  static const Json json = load_json(source_path("tests/capture/sampling_golden.json"));
   return json;
 }
 

@@ -4,19 +4,20 @@
 #include <filesystem>
 
 #include <fmt/core.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
 #include "core/convert.h"
 #include "io/folder.h"
 #include "io/json.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
 
 // The folders in ../shared/`part`; empty, with a line that says so, where there is no such folder.
 std::vector<std::string> shared(const std::string& part) {
-  const auto folder = std::filesystem::path(QKSCOPE_SOURCE_DIR) / ".." / "shared" / part;
+  const auto folder = std::filesystem::path(source_path()) / ".." / "shared" / part;
   std::vector<std::string> folders;
   if (is_folder(folder))
     for (const auto& name : names_in(folder)) folders.push_back(folder / name);
@@ -52,8 +53,7 @@ TEST(RealCheckpoints, EveryIndexIsRead) {
 }
 
 TEST(RealCheckpoints, TheEmbeddingIsAnAliasOfTheOutput) {
-  const auto folder =
-      std::filesystem::path(QKSCOPE_SOURCE_DIR) / "../shared/weights/infinitensor-story";
+  const auto folder = std::filesystem::path(source_path()) / "../shared/weights/infinitensor-story";
   if (!is_folder(folder)) GTEST_SKIP() << folder << " is not there";
   const auto checkpoint = Checkpoint::open(folder);
   ASSERT_TRUE(checkpoint.has("model.embed_tokens.weight"));

@@ -1,5 +1,5 @@
 // tools/make_tiny_checkpoint.py writes what a published checkpoint would hold.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
 #include "io/json.h"

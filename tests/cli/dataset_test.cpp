@@ -2,6 +2,7 @@
 
 #include "io/json.h"
 #include "io/output_file.h"
+#include "paths.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -9,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kTokenizer = " --tokenizer " QKSCOPE_SOURCE_DIR "/tests/tokenizer/data/gpt2.json";
+const std::string kTokenizer = " --tokenizer " + source_path("tests/tokenizer/data/gpt2.json");
 
 TEST(Dataset, ShowsRowsColumnsAndTokenLengths) {
   const TemporaryFolder folder;

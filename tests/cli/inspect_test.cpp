@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "io/json.h"
+#include "paths.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -8,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kGolden = QKSCOPE_SOURCE_DIR "/tests/golden/";
+const std::string kGolden = source_path("tests/golden/");
 
 TEST(Inspect, SaysWhatACheckpointIs) {
   const auto outcome = run_program("qkscope inspect " + kGolden + "smollm3_list --length 1000");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/mapped_file.h"
+#include "paths.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -22,7 +23,7 @@ struct Outcome {
 // `command` is a line for the shell; the programs of the build come first on its path.
 inline Outcome run_program(const std::string& command) {
   const TemporaryFolder folder;
-  const auto line = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; " + command;
+  const auto line = "PATH=\"" + program_folder() + ":$PATH\"; " + command;
   const auto wrapped =
       "( " + line + " ) >" + folder.file("out") + " 2>" + folder.file("err") + " </dev/null";
   const int status = std::system(wrapped.c_str());
@@ -39,7 +40,7 @@ inline pid_t start_program(const std::string& command, const std::string& output
   const int out = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   ::dup2(out, 1);
   ::dup2(out, 2);
-  const auto line = "PATH=\"" QKSCOPE_BIN_DIR ":$PATH\"; exec " + command;
+  const auto line = "PATH=\"" + program_folder() + ":$PATH\"; exec " + command;
   ::execl("/bin/sh", "sh", "-c", line.c_str(), static_cast<char*>(nullptr));
   ::_exit(127);
 }

@@ -3,6 +3,7 @@
 
 #include "io/json.h"
 #include "io/output_file.h"
+#include "paths.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -11,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 const std::string kTokenize =
-    "qkscope tokenize --tokenizer " QKSCOPE_SOURCE_DIR "/tests/tokenizer/data/llama3.json ";
+    "qkscope tokenize --tokenizer " + source_path("tests/tokenizer/data/llama3.json") + " ";
 
 TEST(Tokenize, IdsThereAndBack) {
   const auto ids = run_program(kTokenize + "--text 'the house'");

@@ -4,6 +4,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "io/output_file.h"
+#include "paths.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -11,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kModel = QKSCOPE_SOURCE_DIR "/tests/golden/smollm3_list";
+const std::string kModel = source_path("tests/golden/smollm3_list");
 
 // Runs trace with these options and opens what it wrote.
 class Trace : public testing::Test {

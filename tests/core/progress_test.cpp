@@ -1,4 +1,5 @@
 #include "qkscope/log.h"
+#include "qkscope/text.h"
 
 #include <cstdio>
 #include <string>

@@ -7,6 +7,7 @@
 #include "cli/run_program.h"
 #include "io/folder.h"
 #include "io/output_file.h"
+#include "paths.h"
 #include "qkscope/analysis.h"
 #include "temporary_folder.h"
 
@@ -143,8 +144,8 @@ TEST_F(Figures, DamagedRunsAreNamedAndLeaveNoReport) {
 
 TEST_F(Figures, WithoutGnuplotItSaysWhatToInstall) {
   analyze("--only pca");
-  const auto done =
-      run_program("PATH=" QKSCOPE_BIN_DIR "; qkscope figures " + results() + " --out " + out());
+  const auto done = run_program("PATH=" + program_folder() + "; qkscope figures " + results() +
+                                " --out " + out());
   EXPECT_EQ(done.status, 1);
   EXPECT_THAT(done.err, AllOf(HasSubstr("gnuplot is not installed"), HasSubstr("gnuplot-nox")));
   EXPECT_FALSE(path_exists(out()));

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "golden_case.h"
 #include "io/json.h"
+#include "paths.h"
 #include "qkscope/forward.h"
 
 namespace qkscope {
@@ -26,7 +27,7 @@ std::unique_ptr<Backend> on_gpu(const LoadedCheckpoint& model, DType dtype,
 }
 
 LoadedCheckpoint load(const std::string& name) {
-  return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
+  return load_model(source_path("tests/golden/") + name);
 }
 
 Batch random_batch(const LoadedCheckpoint& model, const std::vector<std::int64_t>& lengths) {
@@ -94,7 +95,7 @@ struct Bf16Errors {  // relative norms, summed over tensors
 };
 
 const Json& transformers_bf16_errors() {
-  static const Json errors = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/bf16_errors.json");
+  static const Json errors = load_json(source_path("tests/golden/bf16_errors.json"));
   return errors;
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "forward/forward.h"
+#include "paths.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -34,7 +35,7 @@ class Editor : public Recorder {
 };
 
 LoadedCheckpoint load(const std::string& name) {
-  return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
+  return load_model(source_path("tests/golden/") + name);
 }
 
 constexpr std::int64_t kLength = 70;  // more than the windows of the tiny models

@@ -17,6 +17,7 @@
 #include "forward/forward.h"
 #include "io/json.h"
 #include "model/model_config.h"
+#include "paths.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -42,7 +43,7 @@ inline std::ostream& operator<<(std::ostream& out, const Case& golden) {
 
 inline std::vector<Case> golden_cases() {
   std::vector<Case> found;
-  for (const auto& entry : fs::directory_iterator(QKSCOPE_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : fs::directory_iterator(source_path("tests/golden"))) {
     if (!fs::exists(entry.path() / "golden.safetensors")) continue;
     for (const auto& file : fs::directory_iterator(entry.path())) {
       const auto name = file.path().filename().string();
@@ -51,10 +52,10 @@ inline std::vector<Case> golden_cases() {
             {entry.path().string(), name, (entry.path() / "golden.safetensors").string()});
     }
   }
-  for (const auto& entry : fs::directory_iterator(QKSCOPE_SOURCE_DIR "/share/demo/checkpoints"))
-    found.push_back({entry.path().string(), "config.json",
-                     QKSCOPE_SOURCE_DIR "/tests/golden/demo/" + entry.path().filename().string() +
-                         ".safetensors"});
+  for (const auto& entry : fs::directory_iterator(source_path("share/demo/checkpoints")))
+    found.push_back(
+        {entry.path().string(), "config.json",
+         source_path("tests/golden/demo/") + entry.path().filename().string() + ".safetensors"});
   std::sort(found.begin(), found.end(),
             [](const Case& a, const Case& b) { return a.name() < b.name(); });
   return found;

@@ -8,6 +8,7 @@
 #include "core/thread_pool.h"
 #include "error_message.h"
 #include "forward/forward.h"
+#include "paths.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -19,7 +20,7 @@ const char* const kFamilies[] = {"llama_gqa",    "llama_long",    "mistral_windo
                                  "glm4",         "rope_yarn",     "mistral3_fp8"};
 
 LoadedCheckpoint load(const std::string& name) {
-  return load_model(QKSCOPE_SOURCE_DIR "/tests/golden/" + name);
+  return load_model(source_path("tests/golden/") + name);
 }
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {

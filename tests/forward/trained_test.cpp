@@ -7,12 +7,13 @@
 
 #include "forward/forward.h"
 #include "io/json.h"
+#include "paths.h"
 #include "recorder.h"
 
 namespace qkscope {
 namespace {
 
-const std::string kWeights = QKSCOPE_SOURCE_DIR "/../shared/weights/";
+const std::string kWeights = source_path("../shared/weights/");
 
 // Mean negative log-likelihood of each token after the first, in nats.
 double mean_nll(const Tensor& logits, const std::vector<std::int32_t>& ids) {

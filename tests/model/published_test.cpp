@@ -10,13 +10,14 @@
 #include "io/json.h"
 #include "model/model_config.h"
 #include "model/tensor_table.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPublished = QKSCOPE_SOURCE_DIR "/../shared/checkpoints";
+const fs::path kPublished = source_path("../shared/checkpoints");
 
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;

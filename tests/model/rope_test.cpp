@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "model/rope_reader.h"
 #include "ops/rope_frequencies.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -31,7 +32,7 @@ int distance(float a, float b) {
 // be one unit off and its reciprocal two.
 TEST(Rope, FrequenciesAreThoseOfTransformers) {
   constexpr int kUlps = 2;
-  const Json table = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/rope_frequencies.json");
+  const Json table = load_json(source_path("tests/golden/rope_frequencies.json"));
   int exact = 0;
   int total = 0;
   for (const auto& entry : table) {
@@ -57,7 +58,7 @@ TEST(Rope, FrequenciesAreThoseOfTransformers) {
 }
 
 TEST(Rope, OnlyDynamicAndLongropeDependOnTheLength) {
-  const Json table = load_json(QKSCOPE_SOURCE_DIR "/tests/golden/rope_frequencies.json");
+  const Json table = load_json(source_path("tests/golden/rope_frequencies.json"));
   for (const auto& entry : table) {
     const auto rope = rope_of(entry);
     const bool same = rope_frequencies(rope, 1).inverse == rope_frequencies(rope, 1 << 20).inverse;

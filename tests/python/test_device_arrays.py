@@ -1,6 +1,6 @@
 """Activations that stay where they are computed, as on CUDA; here the place is the CPU, where every bit must be the same.
 
-Without torch they are DeviceArray, with torch tensors. test_cuda.py is the same on a card.
+Without torch they are DeviceArray, with torch tensors. test_cuda.py is the same on a GPU.
 """
 
 import threading

@@ -11,9 +11,9 @@
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
+#include "paths.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
-#include "results/planted_capture.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -29,7 +29,7 @@ struct Ended {
 };
 
 Ended run(const std::string& arguments) {
-  const std::string command = std::string(QKSCOPE_BIN_DIR) + "/qkscope " + arguments + " 2>&1";
+  const std::string command = program_folder() + "/qkscope " + arguments + " 2>&1";
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   Ended ended;
   std::array<char, 4096> buffer;

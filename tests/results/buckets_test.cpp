@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "captures/head_id.h"
-#include "captures/head_reader.h"
+#include "captures/layout.h"
+#include "qkscope/captures.h"
 #include "captures/head_writer.h"
 #include "qkscope/analysis.h"
 #include "temporary_folder.h"

@@ -3,6 +3,7 @@
 
 #include "capture/capture_fixture.h"
 #include "io/folder.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -16,9 +17,9 @@ class Demo : public testing::Test {
     make_folders(folder_.file("data/demo/checkpoints"));
     make_folders(folder_.file("data/configs/demo"));
     write_documents(folder_.file("data/demo/corpus.jsonl"), 24, 20);
-    fs::copy_file(QKSCOPE_SOURCE_DIR "/configs/demo/sweep.yaml",
+    fs::copy_file(source_path("configs/demo/sweep.yaml"),
                   folder_.file("data/configs/demo/sweep.yaml"));
-    fs::copy(QKSCOPE_SOURCE_DIR "/share/published", folder_.file("data/published"));
+    fs::copy(source_path("share/published"), folder_.file("data/published"));
     for (const auto* label : {"S1-40", "S1-1200", "S1-2400", "S1-3440", "S2-4200", "S3-4720",
                               "LC1-240", "LC1-1200", "LC2-240", "LC2-1200"})
       fs::create_directory_symlink(tiny_checkpoint(),

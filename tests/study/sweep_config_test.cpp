@@ -8,6 +8,7 @@
 #include "capture/capture_fixture.h"
 #include "core/error.h"
 #include "io/folder.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -169,7 +170,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
 }
 
 TEST_F(SweepFile, TheShippedSweepsAreWhole) {
-  const std::string configs = QKSCOPE_SOURCE_DIR "/configs/";
+  const std::string configs = source_path("configs/");
   const auto training = read_sweep({configs + "sweeps/smollm3-training.yaml", {}, ""});
   ASSERT_EQ(training.runs.size(), 10u);
   for (const auto& run : training.runs)

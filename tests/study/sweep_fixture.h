@@ -7,7 +7,6 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "capture/capture_fixture.h"

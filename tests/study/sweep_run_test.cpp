@@ -2,6 +2,8 @@
 #include <csignal>
 #include <thread>
 
+#include <gmock/gmock.h>
+
 #include "python.h"
 #include "sweep_fixture.h"
 

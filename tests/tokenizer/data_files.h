@@ -3,12 +3,13 @@
 
 #include <string>
 
+#include "paths.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope {
 
 inline std::string data_file(const std::string& name) {
-  return QKSCOPE_SOURCE_DIR "/tests/tokenizer/data/" + name + ".json";
+  return source_path("tests/tokenizer/data/") + name + ".json";
 }
 
 inline Tokenizer load_small(const std::string& name) {
