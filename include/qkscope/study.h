@@ -12,11 +12,10 @@
 
 #include "qkscope/captures.h"
 #include "qkscope/error.h"
+#include "qkscope/tables.h"
 #include "qkscope/version.h"
 
 namespace qkscope {
-
-class Table;  // qkscope/tables.h
 
 // What a sweep is read from. docs/sweep.md describes the file.
 struct SweepSource {

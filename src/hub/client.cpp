@@ -21,7 +21,7 @@ bool is_redirect(int status) {
 }
 
 // Where a redirect leads, if it may be followed.
-Url next_stop(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
+Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
   const auto next = resolve_url(request.url, response.header("location"));
   if (request.url.scheme == "https" && next.scheme == "http")
     failure("{}: sends us on to {}, which is not encrypted; not followed",
@@ -38,7 +38,7 @@ std::string page(const HubClient& client, const Repository& repository) {
   return client.at(repository.page_path()).to_string();
 }
 
-// Words of the server, for the end of a sentence.
+// What the server says about it, for the end of a sentence.
 std::string reason(const HttpResponse& response) {
   auto text = response.header("x-error-message");
   if (text.empty()) {
@@ -66,7 +66,7 @@ bool stopped(const std::atomic<bool>* stop) {
   return stop != nullptr && stop->load();
 }
 
-// In short naps, so that a stop is seen.
+// In short steps, so that a stop is noticed.
 void sleep(double seconds, const std::atomic<bool>* stop) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -103,7 +103,7 @@ HttpResponse HubClient::send_once(HttpRequest request) const {
       request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
     auto response = exchange(request);
     if (!is_redirect(response.status) || response.header("location").empty()) return response;
-    request.url = next_stop(request, response, settings_.endpoint);
+    request.url = redirect_target(request, response, settings_.endpoint);
   }
   failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
 }
@@ -172,7 +172,7 @@ void explain_refusal(const HubClient& client, const HttpResponse& response,
 }
 
 bool worth_another_try(const HttpResponse& response) {
-  if (response.status == 0) return response.may_pass;
+  if (response.status == 0) return response.transient;
   constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
   return std::find(std::begin(kLater), std::end(kLater), response.status) != std::end(kLater);
 }

@@ -29,15 +29,15 @@ class HubClient {
   const std::atomic<bool>* stop() const { return stop_; }
   Url at(const std::string& path) const;  // below the endpoint
 
-  // One try. Redirects are followed, for a GET to any https server, else on the endpoint only; the
-  // token goes to the endpoint's server and no other. A broken connection is in the answer.
+  // One attempt. Redirects are followed, for a GET to any https server, else on the endpoint only;
+  // the token goes to the endpoint's server and no other. A broken connection is in the answer.
   HttpResponse send_once(HttpRequest request) const;
 
-  // Tries again while it is worth it. Any status may come back; a connection that stays broken is a
-  // failure.
+  // Tries again where worth_another_try(). Any status may come back; a connection that stays broken
+  // is a failure.
   HttpResponse send(const HttpRequest& request) const;
 
-  // An answer that is not a success ends in the sentence that fits it.
+  // An answer that is not a success is thrown as an error (explain_refusal).
   Json get_json(const Repository& repository, const Url& url) const;
   Json post_json(const Repository& repository, const Url& url, const Json& body) const;
 
@@ -50,7 +50,7 @@ Json parse_answer(const HttpResponse& response, const Url& url);
 
 enum class Access { read, write };
 
-// What a refusal means and what to do about it. `response` is not a success.
+// Throws what a refusal means and what to do about it. `response` is not a success.
 [[noreturn]] void explain_refusal(const HubClient& client, const HttpResponse& response,
                                   const Repository& repository, Access access);
 
@@ -59,8 +59,8 @@ enum class Access { read, write };
 // A connection that broke, or a status that says "later": 408, 429, 500, 502, 503, 504.
 bool worth_another_try(const HttpResponse& response);
 
-// Seconds, or a date; nothing where the header is absent or makes no sense. `now`: seconds since
-// 1970.
+// The seconds that a Retry-After header asks to wait: it holds seconds or a date. Nothing where it
+// is absent or cannot be understood. `now`: seconds since 1970.
 std::optional<double> retry_after(const std::string& header, double now);
 
 // The waiting between attempts at one request, or at one download.
@@ -69,9 +69,10 @@ class Backoff {
   Backoff(const HubSettings& settings, const std::atomic<bool>* stop)
       : settings_(settings), stop_(stop) {}
 
-  // Waits, twice as long each time or as long as the server asks for. False when no try is left.
+  // Waits, twice as long each time or as long as the server asks for. False when no attempt is
+  // left.
   bool wait_after(const HttpResponse& response);
-  void made_headway() { tries_ = 0; }
+  void made_progress() { tries_ = 0; }
 
  private:
   const HubSettings& settings_;

@@ -1,4 +1,4 @@
-// The two sums the Hub names contents by, fed piece by piece.
+// The two hashes that the Hub names contents by, computed piece by piece.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ class Digest {
 
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  std::string hex();  // ends it
+  std::string hex();  // ends it: nothing can be added
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Begins the sum that git names a file's content by: SHA-1 over "blob SIZE\0" and the content.
+// Begins the hash that git names a file's content by: SHA-1 over "blob SIZE\0" and the content.
 Digest git_digest(std::uint64_t size);
 
 std::string sha256_of_file(const std::string& path);

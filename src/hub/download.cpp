@@ -22,7 +22,7 @@
 namespace qkscope {
 namespace {
 
-constexpr int kMostSpoiled = 2;  // whole downloads whose sum was wrong
+constexpr int kMostWrong = 2;  // whole downloads whose hash was wrong
 
 Digest new_digest(const RemoteFile& file) {
   return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
@@ -31,18 +31,18 @@ Digest new_digest(const RemoteFile& file) {
 HttpResponse broken(const std::string& why) {
   HttpResponse response;
   response.fault = why;
-  response.may_pass = true;
+  response.transient = true;
   return response;
 }
 
-// BLOB.incomplete with the sum of what is in it.
+// The file BLOB.incomplete, and the hash of what it holds so far.
 class PartialFile {
  public:
   PartialFile(const std::string& blob, const RemoteFile& file)
       : path_(blob + ".incomplete"), file_(file), digest_(new_digest(file)) {
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor_ < 0) system_error("write", path_, errno);
-    read_what_is_there();
+    read_existing();
   }
   ~PartialFile() { ::close(descriptor_); }
   PartialFile(const PartialFile&) = delete;
@@ -68,15 +68,15 @@ class PartialFile {
     digest_ = new_digest(file_);
   }
 
-  bool sum_is_right() { return digest_.hex() == file_.etag(); }
+  bool hash_is_right() { return digest_.hex() == file_.etag(); }
 
-  void become(const std::string& blob) {
+  void move_to(const std::string& blob) {
     if (::fsync(descriptor_) != 0) system_error("sync", path_, errno);
     if (std::rename(path_.c_str(), blob.c_str()) != 0) system_error("rename to", blob, errno);
   }
 
  private:
-  void read_what_is_there() {
+  void read_existing() {
     std::vector<std::byte> buffer(std::size_t{1} << 20);
     while (true) {
       const auto count = ::read(descriptor_, buffer.data(), buffer.size());
@@ -116,16 +116,16 @@ class BlobDownload {
     if (!cache_.has_blob(file_)) {  // else another process was faster
       PartialFile partial(cache_.blob(file_), file_);
       continue_partial(partial);
-      for (int spoiled = 1; !partial.sum_is_right(); ++spoiled) {
+      for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
         partial.start_again();
-        if (spoiled == kMostSpoiled)
+        if (wrong == kMostWrong)
           failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
                   url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256",
                   file_.etag());
         log::warn("{}: what came is not what the Hub announced; downloading it again", file_.path);
         continue_partial(partial);
       }
-      partial.become(cache_.blob(file_));
+      partial.move_to(cache_.blob(file_));
     }
     progress_(file_.size);
   }
@@ -138,7 +138,7 @@ class BlobDownload {
       const auto before = partial.size();
       auto response = fetch_rest(partial);
       if (partial.size() == file_.size) return;
-      if (partial.size() > before) backoff.made_headway();
+      if (partial.size() > before) backoff.made_progress();
       if (response.status == 416) {  // the server does not know such a place in the file
         partial.start_again();
         response = broken("the server cannot continue the file");
@@ -211,7 +211,7 @@ void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files)
         cache.folder(), format_bytes(needed), format_bytes(space.available));
 }
 
-// A large file last would run alone in the end.
+// A large file begun last would be downloaded alone at the end.
 void largest_first(std::vector<RemoteFile>& files) {
   std::stable_sort(files.begin(), files.end(),
                    [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });

@@ -1,5 +1,5 @@
 // Files of a repository into the cache: several at once, continued where they were cut off, and
-// kept only when size and sum are right.
+// kept only when size and hash are right.
 #pragma once
 
 #include <string>

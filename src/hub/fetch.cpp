@@ -20,7 +20,7 @@
 namespace qkscope {
 namespace {
 
-// One revision of a repository on its way into the cache.
+// Brings one revision of a repository into the cache.
 class Fetch {
  public:
   Fetch(Repository repository, std::string revision, FileChoice choice, const FetchOptions& options)
@@ -38,7 +38,7 @@ class Fetch {
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot(known);
     const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
-                        !load_tree(cache_.folder(), known);  // nobody can say what is missing
+                        !load_tree(cache_.folder(), known);  // what is missing is not known
     if (offline) return usable ? cache_.snapshot(known) : "";
     Listing listing;
     try {

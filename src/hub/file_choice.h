@@ -11,7 +11,8 @@ namespace qkscope {
 // The content of a file of the repository; nothing where it is not here and may not be fetched.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
-// `paths` are all files there are. Nothing comes back when a file that decides could not be read.
+// The files of `paths`, which are all the repository has, that are needed. Nothing when a file that
+// decides it could not be read.
 using FileChoice = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 

@@ -40,7 +40,7 @@ void refuse_plain_http(const Url& url, const std::string& what);
 // "stage1 step/x" → "stage1%20step%2Fx"; `keep` are characters that stay ("/" for paths).
 std::string percent_encode(std::string_view text, std::string_view keep = "");
 
-// A stretch of a file to send as the body.
+// The part of a file that is sent as the body.
 struct FileSlice {
   std::string path;  // "" for none
   std::uint64_t offset = 0;
@@ -52,7 +52,7 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // what was not given to the sink
   std::string fault;                           // why the connection failed
-  bool may_pass = false;                       // the fault may be gone the next time
+  bool transient = false;                      // the fault may be gone at the next attempt
 
   bool ok() const { return status >= 200 && status < 300; }
   std::string header(const std::string& name) const;  // "" where there is none

@@ -74,7 +74,7 @@ void read_status(Exchange& state) {
   state.response.status = static_cast<int>(status);
 }
 
-std::size_t take_header(char* data, std::size_t size, std::size_t count, void* user) {
+std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::string_view line(data, size * count);
   if (line.starts_with("HTTP/")) state.response.headers.clear();
@@ -89,7 +89,7 @@ std::size_t take_header(char* data, std::size_t size, std::size_t count, void* u
   return line.size();
 }
 
-std::size_t take_body(char* data, std::size_t size, std::size_t count, void* user) {
+std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const std::size_t bytes = size * count;
   try {
@@ -110,7 +110,7 @@ std::size_t take_body(char* data, std::size_t size, std::size_t count, void* use
   }
 }
 
-std::size_t give_body(char* data, std::size_t size, std::size_t count, void* user) {
+std::size_t send_body(char* data, std::size_t size, std::size_t count, void* user) {
   auto& state = *static_cast<Exchange*>(user);
   const auto wanted = std::min<std::uint64_t>(size * count, state.upload_left);
   state.upload.read(data, static_cast<std::streamsize>(wanted));
@@ -125,7 +125,7 @@ std::size_t give_body(char* data, std::size_t size, std::size_t count, void* use
   }
 }
 
-int look_up(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   const auto* stop = static_cast<Exchange*>(user)->request.stop;
   return stop != nullptr && stop->load() ? 1 : 0;
 }
@@ -156,11 +156,11 @@ void set_safety(CURL* handle, const HttpRequest& request) {
 
 void set_callbacks(Exchange& state) {
   CURL* handle = state.handle;
-  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
+  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
   curl_easy_setopt(handle, CURLOPT_HEADERDATA, &state);
-  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_body);
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive_body);
   curl_easy_setopt(handle, CURLOPT_WRITEDATA, &state);
-  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, look_up);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_stop);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kPiece);
@@ -182,7 +182,7 @@ void set_body(Exchange& state) {
     if (!state.upload) system_error("open", request.upload.path, errno);
     rewind_body(&state, 0, SEEK_SET);
     curl_easy_setopt(handle, CURLOPT_UPLOAD, 1L);
-    curl_easy_setopt(handle, CURLOPT_READFUNCTION, give_body);
+    curl_easy_setopt(handle, CURLOPT_READFUNCTION, send_body);
     curl_easy_setopt(handle, CURLOPT_READDATA, &state);
     curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, rewind_body);
     curl_easy_setopt(handle, CURLOPT_SEEKDATA, &state);
@@ -200,9 +200,9 @@ HeaderList header_list(const HttpRequest& request) {
   return HeaderList(curl_slist_append(list, "Expect:"));  // do not ask before sending a body
 }
 
-// Certificates and addresses do not mend themselves, and without a network no name is found; the
-// rest may pass.
-bool may_pass(CURLcode code) {
+// Whether another attempt may succeed: not where certificates or addresses are wrong, or where
+// without a network no name is found.
+bool is_transient(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -240,7 +240,7 @@ HttpResponse exchange(const HttpRequest& request) {
   if (code == CURLE_OK) return std::move(state.response);
   state.response.status = 0;
   state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
-  state.response.may_pass = may_pass(code);
+  state.response.transient = is_transient(code);
   return std::move(state.response);
 }
 

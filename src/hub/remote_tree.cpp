@@ -34,7 +34,7 @@ std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
   return found->get<std::uint64_t>();
 }
 
-// Sums become names of files: only what can be one is let through.
+// Paths and hashes become names of files: anything else is refused.
 bool is_whole(const RemoteFile& file) {
   return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
          (file.sha256.empty() || is_hex(file.sha256, 64));

@@ -13,7 +13,7 @@ struct HubSettings {
   bool offline = false;  // HF_HUB_OFFLINE: nothing is asked of the Hub
   int stall_seconds =
       30;            // HF_HUB_DOWNLOAD_TIMEOUT: a connection that is silent for so long is cut
-  int attempts = 5;  // of one request, or of a download that makes no headway
+  int attempts = 5;  // of one request, or of a download that makes no progress
   double first_wait = 0.5;      // seconds before the second attempt; doubled for each one after it
   double longest_wait = 300.0;  // a server that asks for more patience is not waited for
 };

@@ -18,8 +18,8 @@ class TransferMeter {
   // `sizes`: of the files, in bytes.
   TransferMeter(const std::string& what, const std::vector<std::uint64_t>& sizes, bool quiet);
 
-  // So many bytes of the file with this index are there; from any thread. The first report of a
-  // file says what an earlier run left of it.
+  // `bytes` of the file with this index are there; from any thread. The first report of a file says
+  // what an earlier run left of it.
   void update(std::size_t file, std::uint64_t bytes);
 
  private:

@@ -25,10 +25,11 @@ HttpRequest json_post(const Url& url, const Json& body) {
 
 Json creation(const Repository& repository, bool private_repo) {
   const auto slash = repository.id.find('/');
-  Json wish = {{"type", "dataset"}, {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
-  if (slash != std::string::npos) wish["organization"] = repository.id.substr(0, slash);
-  if (private_repo) wish["visibility"] = "private";
-  return wish;
+  Json settings = {{"type", "dataset"},
+                   {"name", repository.id.substr(slash + 1)}};  // npos + 1 is 0
+  if (slash != std::string::npos) settings["organization"] = repository.id.substr(0, slash);
+  if (private_repo) settings["visibility"] = "private";
+  return settings;
 }
 
 std::string sample_of(const LocalFile& file) {
@@ -72,7 +73,7 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
     explain_refusal(client, there, repository, Access::read);
   const auto created =
       client.send(json_post(client.at("/api/repos/create"), creation(repository, private_repo)));
-  if (created.status == 409) return;  // it exists and was hidden, or someone was faster
+  if (created.status == 409) return;  // it exists and was hidden, or was made meanwhile
   if (!created.ok()) explain_refusal(client, created, repository, Access::write);
   log::info("made the {} dataset repository {}", private_repo ? "private" : "public",
             repository.id);

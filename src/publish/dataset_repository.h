@@ -9,7 +9,7 @@
 
 namespace qkscope {
 
-// A file on its way to the Hub.
+// A file to be sent to the Hub.
 struct LocalFile {
   std::string path;  // within the repository
   std::string source;
@@ -18,10 +18,10 @@ struct LocalFile {
   bool large = false;  // goes to the large-file storage; the Hub decides
 };
 
-// Makes the repository where it is not there. One that is public while `private_repo` is asked for
-// is bad input.
+// Creates the repository where it does not exist. One that is public while `private_repo` is asked
+// for is bad input.
 void ensure_repository(const HubClient& client, const Repository& repository, bool private_repo);
-// From the head of main, where it is not there.
+// Creates the branch from the head of main, where it does not exist.
 void ensure_branch(const HubClient& client, const Repository& repository,
                    const std::string& branch);
 
@@ -39,7 +39,7 @@ struct Commit {
   bool empty() const { return files.empty() && texts.empty() && removed.empty(); }
 };
 
-// The answer is a success, or one after which nobody knows whether the commit was taken: the
+// The answer is a success, or one that leaves open whether the commit was taken: the
 // connection broke, the Hub is in trouble, or the branch has moved on (409, 412). Look at the
 // branch then. Anything else is explained to the user.
 HttpResponse send_commit(const HubClient& client, const Repository& repository,

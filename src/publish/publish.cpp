@@ -60,7 +60,7 @@ bool is_same(const LocalFile& local, const RemoteFile& remote) {
                                : local.sha256 == remote.sha256;
 }
 
-// When each file was written last: whoever changes them meanwhile is noticed.
+// When each file was last written: shows whether they changed meanwhile.
 std::vector<fs::file_time_type> times_of(const std::string& data_root,
                                          const std::vector<std::string>& paths) {
   std::vector<fs::file_time_type> times;

@@ -3,12 +3,12 @@
 
 #include <fmt/ranges.h>
 
-#include "qkscope/capture.h"
-#include "capture/dry_run.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/data_folder.h"
 #include "io/folder.h"
+#include "qkscope/capture.h"
+#include "qkscope/hub.h"
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"

@@ -24,7 +24,7 @@ void read_share(YamlSection& section, const std::string& key, double& value) {
   value = found.value_or(value);
 }
 
-// True for the second of two words.
+// Whether the value is the second of two words; the first is the default.
 bool read_choice(YamlSection& section, const std::string& key, const std::string& first,
                  const std::string& second) {
   const auto word = section.text(key).value_or(first);
@@ -84,7 +84,7 @@ std::string required_name(YamlSection& section, const std::string& key) {
   return name;
 }
 
-// A path in a file means what it means beside that file.
+// A relative path in a file is relative to the folder of that file.
 std::string beside(const std::string& file, const std::string& path) {
   return (fs::path(file).parent_path() / path).lexically_normal().string();
 }

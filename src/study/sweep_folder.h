@@ -1,5 +1,5 @@
 // The folder of a sweep, and how far its runs are: both are read off the disk, so that processes
-// which share a sweep need no other memory of it.
+// which share a sweep need nothing else to agree.
 //
 //   RESULTS/NAME/captures/LABEL/...        one capture each
 //   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
@@ -29,9 +29,9 @@ class SweepFolder {
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
-  // Not held when another process is at this run.
+  // Not held when another process has this run.
   FileLock lock_run(const std::string& label) const;
-  // For the files of the whole sweep; waits for its turn.
+  // For the files of the whole sweep; waits until it is free.
   FileLock lock_tables() const;
 
   // The options of a run's analysis.

@@ -10,15 +10,14 @@
 #include <fmt/ranges.h>
 
 #include "capture/capture_config.h"
-#include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "qkscope/log.h"
 #include "core/text.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
+#include "qkscope/log.h"
 #include "results/write_results.h"
 #include "study/sweep_tables.h"
 
@@ -110,7 +109,7 @@ class SweepRunner {
     const auto workers =
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
-      std::vector<std::jthread> threads;  // the runs meet in the thread pool, which they share
+      std::vector<std::jthread> threads;  // the runs share the thread pool
       for (std::size_t i = 1; i < workers; ++i) threads.emplace_back([this] { work(); });
       work();
     }
@@ -123,10 +122,10 @@ class SweepRunner {
   }
 
  private:
-  // What a run throws is its failure; what else is thrown ends the sweep.
+  // What a run throws is recorded as its failure; anything thrown besides ends the sweep.
   void work() {
     try {
-      for (std::size_t i = next_++; i < runs_.size(); i = next_++) take(i);
+      for (std::size_t i = next_++; i < runs_.size(); i = next_++) run_and_report(i);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       broken_ = std::current_exception();
@@ -134,7 +133,7 @@ class SweepRunner {
     }
   }
 
-  void take(std::size_t i) {
+  void run_and_report(std::size_t i) {
     auto& report = reports_[i];
     report.label = runs_[i]->label;
     if (stopped()) return;

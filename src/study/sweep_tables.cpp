@@ -141,7 +141,7 @@ void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   table.write_parquet(folder.path() + "/" + name + kEnding);
 }
 
-// Tables that no finished run has any more would tell an old story.
+// Tables that no finished run has any more are out of date.
 void remove_others(const SweepFolder& folder, const std::set<std::string>& names) {
   for (const auto& file : names_in(folder.path())) {
     const std::filesystem::path path(file);

@@ -6,7 +6,6 @@
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
-#include "qkscope/tables.h"
 
 namespace qkscope {
 

@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "error_message.h"
-#include "sweep_fixture.h"
 #include "qkscope/tables.h"
+#include "sweep_fixture.h"
 
 namespace qkscope {
 namespace {
