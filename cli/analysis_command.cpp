@@ -3,8 +3,8 @@
 #include <chrono>
 #include <map>
 
-#include "core/error.h"
-#include "core/log.h"
+#include "cli/error.h"
+#include "cli/logging.h"
 
 namespace qkscope::cli {
 
@@ -104,7 +104,7 @@ void AnalysisCommand::run() {
   const AnalysisRun run = analyze_capture(options_);
   write_results(out_, run, options_);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
-  log::info("{} heads in {:.1f} s; results in {}", run.heads.size(), taken.count(), out_);
+  info("{} heads in {:.1f} s; results in {}", run.heads.size(), taken.count(), out_);
   report_failed_heads(run, out_);
 }
 

@@ -11,7 +11,8 @@
 
 namespace qkscope::cli {
 
-// quiet: errors only, no progress; normal: also warnings and information; verbose: also debug lines.
+// quiet: errors only, no progress; normal: also warnings and information; verbose: also debug
+// lines.
 enum class Verbosity { quiet, normal, verbose };
 
 void set_up_logging(Verbosity verbosity);

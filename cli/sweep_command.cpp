@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "cli/draw_sweep.h"
+#include "cli/logging.h"
 #include "cli/stop_signal.h"
-#include "core/log.h"
 #include "qkscope/log.h"
 
 namespace qkscope::cli {
@@ -101,7 +101,7 @@ void finish(const SweepCommand& command, const std::vector<RunReport>& reports) 
     if (command.figures) draw_sweep(command.sweep.folder(), command.options.quiet);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
-    log::error("figures: {}", error.what());
+    error("figures: {}", error.what());
   }
   report_failed_runs(reports);
   if (not_drawn) std::rethrow_exception(not_drawn);

@@ -2,8 +2,8 @@
 
 #include "cli/analysis_command.h"
 #include "cli/commands.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "cli/error.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/text.h"
-#include "io/json.h"
+#include "cli/json.h"
 #include "qkscope/hub.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

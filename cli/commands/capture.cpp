@@ -9,15 +9,15 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/error.h"
 #include "cli/publishing.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
-#include "core/dtype.h"
-#include "core/error.h"
+#include "qkscope/forward.h"
 #include "qkscope/log.h"
-#include "core/text.h"
-#include "device/device.h"
-#include "hub/fetch.h"
+#include "qkscope/tensor.h"
+#include "qkscope/hub.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

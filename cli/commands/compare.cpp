@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "qkscope/study.h"
-#include "tables/table.h"
+#include "qkscope/tables.h"
 
 namespace qkscope::cli {
 namespace {

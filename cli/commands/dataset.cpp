@@ -7,14 +7,14 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/json.h"
 #include "cli/shard.h"
-#include "core/error.h"
-#include "qkscope/log.h"
-#include "core/text.h"
-#include "core/thread_pool.h"
-#include "io/json.h"
 #include "qkscope/hub.h"
+#include "qkscope/log.h"
+#include "qkscope/text.h"
 #include "qkscope/texts.h"
+#include "qkscope/threads.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {

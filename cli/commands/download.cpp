@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/error.h"
+#include "cli/error.h"
 #include "qkscope/hub.h"
 
 namespace qkscope::cli {

@@ -4,8 +4,8 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/log.h"
-#include "core/text.h"
+#include "cli/logging.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {
@@ -38,9 +38,9 @@ void FiguresCommand::run() {
   options.report = !no_report;
   options.quiet = common.quiet;
   const Drawn drawn = draw_figures(options);
-  for (const auto& [name, why] : drawn.left_out) log::info("{} left out: {}", name, why);
-  log::info("{} figures in {}", drawn.figures.size(), options.out);
-  if (!drawn.report.empty()) log::info("report: {}", drawn.report);
+  for (const auto& [name, why] : drawn.left_out) info("{} left out: {}", name, why);
+  info("{} figures in {}", drawn.figures.size(), options.out);
+  if (!drawn.report.empty()) info("report: {}", drawn.report);
 }
 
 }  // namespace

@@ -1,21 +1,16 @@
 // qkscope inspect: what a checkpoint is.
-#include <filesystem>
 #include <map>
-#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/error.h"
-#include "core/text.h"
-#include "device/memory_plan.h"
-#include "io/json.h"
+#include "cli/error.h"
+#include "cli/json.h"
 #include "qkscope/hub.h"
-#include "model/loaded_checkpoint.h"
-#include "model/tensor_table.h"
+#include "qkscope/model.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {
@@ -78,22 +73,6 @@ Json config_json(const ModelConfig& model) {
           {"layers", layers}};
 }
 
-// Weight files themselves; an index alone says only which tensors there would be.
-bool has_weights(const std::string& folder) {
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const auto name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") || name.ends_with(".bin")) return true;
-  }
-  return false;
-}
-
-std::size_t check_index(const ModelConfig& model, const std::string& folder) {
-  if (!std::filesystem::exists(folder + "/model.safetensors.index.json")) return 0;
-  const auto names = indexed_tensor_names(folder);
-  check_names(model, names, folder + "/model.safetensors.index.json");
-  return names.size();
-}
-
 // Layers that share a description, in the order of their first layer.
 void print_layers(const ModelConfig& model) {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> kinds;
@@ -136,66 +115,58 @@ void print_config(const ModelConfig& model) {
              model.tied ? ", input and output embedding tied" : "");
 }
 
-std::map<std::string, std::size_t> dtype_counts(const Checkpoint& checkpoint) {
+std::map<std::string, std::size_t> dtype_counts(const CheckpointInfo& checkpoint) {
   std::map<std::string, std::size_t> counts;
-  for (const auto& name : checkpoint.names()) ++counts[checkpoint.info(name).stored_dtype];
+  for (const auto& tensor : checkpoint.tensors) ++counts[tensor.stored_dtype];
   return counts;
 }
 
-void print_weights(const Checkpoint& checkpoint) {
+void print_weights(const CheckpointInfo& checkpoint) {
   std::vector<std::string> dtypes;
   for (const auto& [dtype, count] : dtype_counts(checkpoint))
     dtypes.push_back(fmt::format("{} {}", count, dtype));
-  fmt::print("weights     {} tensors ({}), {}\n", checkpoint.names().size(),
-             fmt::join(dtypes, ", "), format_bytes(checkpoint.bytes()));
+  fmt::print("weights     {} tensors ({}), {}\n", checkpoint.tensors.size(),
+             fmt::join(dtypes, ", "), format_bytes(checkpoint.bytes));
 }
 
 void run(const InspectOptions& options) {
   options.common.apply();
   const auto folder = fetch_checkpoint(options.name, options.revision,
                                        {.weights = false, .quiet = options.common.quiet});
-  const auto model = parse_model_config(load_config(folder), folder + "/config.json");
+  const auto checkpoint = inspect_checkpoint(folder);
+  const auto& model = checkpoint.config;
   const auto length =
       options.length > 0 ? options.length : std::min<std::int64_t>(model.max_positions, 4096);
-  const auto activations = static_cast<std::uint64_t>(activation_bytes(model, length));
-  std::optional<Checkpoint> checkpoint;
-  std::size_t indexed = 0;
-  if (has_weights(folder)) {
-    checkpoint = Checkpoint::open(folder);
-    bind_weights(model, *checkpoint);  // names, shapes and types fit the configuration
-  } else {
-    indexed = check_index(model, folder);
-  }
+  const auto activations = static_cast<std::uint64_t>(cpu_activation_bytes(model, length));
   if (options.json) {
     Json json = config_json(model);
     json["folder"] = folder;
     json["memory"] = {{"length", length}, {"activation_bytes", activations}};
-    if (checkpoint) {
-      json["memory"]["weight_bytes"] = checkpoint->bytes();
-      json["dtypes"] = dtype_counts(*checkpoint);
-      for (const auto& name : checkpoint->names())
-        json["tensors"][name] = {{"shape", checkpoint->info(name).shape},
-                                 {"dtype", checkpoint->info(name).stored_dtype}};
+    if (checkpoint.has_weights) {
+      json["memory"]["weight_bytes"] = checkpoint.bytes;
+      json["dtypes"] = dtype_counts(checkpoint);
+      for (const auto& tensor : checkpoint.tensors)
+        json["tensors"][tensor.name] = {{"shape", tensor.shape}, {"dtype", tensor.stored_dtype}};
     }
     fmt::print("{}\n", json.dump(2));
     return;
   }
   fmt::print("folder      {}\n", folder);
   print_config(model);
-  if (checkpoint)
-    print_weights(*checkpoint);
+  if (checkpoint.has_weights)
+    print_weights(checkpoint);
   else
     fmt::print("weights     none in this folder{}\n",
-               indexed > 0
-                   ? fmt::format("; its index names {} tensors, all that are needed", indexed)
+               checkpoint.indexed_tensors > 0
+                   ? fmt::format("; its index names {} tensors, all that are needed",
+                                 checkpoint.indexed_tensors)
                    : "");
   fmt::print("memory      {} weights (mapped) + {} activations for {} tokens on the CPU\n",
-             checkpoint ? format_bytes(checkpoint->bytes()) : "?", format_bytes(activations),
-             length);
-  if (options.tensors && checkpoint)
-    for (const auto& name : checkpoint->names())
-      fmt::print("  {} [{}] {}\n", name, fmt::join(checkpoint->info(name).shape, ", "),
-                 checkpoint->info(name).stored_dtype);
+             checkpoint.has_weights ? format_bytes(checkpoint.bytes) : "?",
+             format_bytes(activations), length);
+  if (options.tensors)
+    for (const auto& tensor : checkpoint.tensors)
+      fmt::print("  {} [{}] {}\n", tensor.name, fmt::join(tensor.shape, ", "), tensor.stored_dtype);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/text.h"
 #include "qkscope/capture.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

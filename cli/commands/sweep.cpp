@@ -8,7 +8,7 @@
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
-#include "core/text.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

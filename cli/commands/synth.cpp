@@ -2,8 +2,8 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "core/error.h"
-#include "core/log.h"
+#include "cli/error.h"
+#include "cli/logging.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope::cli {
@@ -61,7 +61,7 @@ void SynthCommand::run() {
     bad_input("--planes {} needs --dim {} or more; found {}", options.active_planes,
               2 + 2 * options.active_planes, options.head.dim);
   write_planted_capture(options);
-  log::info("planted capture in {}", options.data_root);
+  info("planted capture in {}", options.data_root);
 }
 
 }  // namespace

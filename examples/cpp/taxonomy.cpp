@@ -1,5 +1,5 @@
-// The taxonomy of the heads in a capture: how many of each class, and every head's correlations with
-// position.
+// The taxonomy of the heads in a capture: how many of each class, and every head's correlations
+// with position.
 //   taxonomy DATA_ROOT
 #include <cstdio>
 #include <map>

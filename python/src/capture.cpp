@@ -1,18 +1,16 @@
-// qkscope/capture.h
 #include "qkscope/capture.h"
 
 #include <exception>
 
+#include <fmt/core.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "core/dtype.h"
-#include "core/error.h"
-#include "core/text.h"
 #include "hook_runner.h"
-#include "hub/fetch.h"
+#include "qkscope/hub.h"
+#include "qkscope/text.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

@@ -38,8 +38,8 @@ class DeviceCollector : public InterruptibleCollector {
 class HookRunner : public Observer {
  public:
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
-  // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for scores
-  // and patterns, otherwise a NumPy array.
+  // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for
+  // scores and patterns, otherwise a NumPy array.
   HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
              nanobind::callable call, bool on_device)
       : points_(std::move(points)),

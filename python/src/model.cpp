@@ -1,4 +1,6 @@
 // qkscope/model.h and qkscope/forward.h
+#include "qkscope/model.h"
+
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -10,7 +12,6 @@
 #include "hook_runner.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
-#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -118,8 +119,8 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("device", [](const LoadedModel& m) { return device_name(m.model.device()); })
       .def_prop_ro("dtype", [](const LoadedModel& m) { return dtype_name(m.model.dtype()); })
       .def_rw("keeps_on_device", &LoadedModel::keeps_on_device,
-                   "Activations are given as DeviceArray, where they were computed, and not as "
-                   "NumPy arrays; true on CUDA.")
+              "Activations are given as DeviceArray, where they were computed, and not as "
+              "NumPy arrays; true on CUDA.")
       .def("hook_names",
            [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
       .def(

@@ -1,12 +1,11 @@
 // Weights of qkscope/model.h
-#include "qkscope/model.h"
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
 #include "bind.h"
 #include "error.h"
+#include "qkscope/model.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;

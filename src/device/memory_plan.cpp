@@ -50,6 +50,10 @@ std::string bytes_text(std::int64_t bytes) {
 
 }  // namespace
 
+std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
+  return on_cpu(model, rows);
+}
+
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
