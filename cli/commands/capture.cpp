@@ -14,9 +14,9 @@
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "qkscope/forward.h"
+#include "qkscope/hub.h"
 #include "qkscope/log.h"
 #include "qkscope/tensor.h"
-#include "qkscope/hub.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {

@@ -25,7 +25,7 @@
 
 namespace qkscope {
 
-struct RunPlan;       // the library's own
+struct RunPlan;  // the library's own
 
 // ---- Configuration: one struct per section of the YAML file ----
 

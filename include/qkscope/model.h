@@ -196,15 +196,15 @@ struct Batch;    // qkscope/forward.h
 class Observer;  // qkscope/forward.h
 
 struct ModelOptions {
-  std::string revision;          // branch, tag or commit of a Hub model; "": main
-  std::string device = "auto";   // auto, cpu, cuda or cuda:N
-  std::string dtype;             // on CUDA: float32, float16 or bfloat16; "": the checkpoint's own
-  std::string config_overrides;  // a JSON object merged into config.json; "": none
-  std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
-  std::int64_t longest_batch = 0;  // rows, where known: weights stream on CUDA where they do not
-                                   // fit beside the activations of such a batch
-  bool fold_norms = false;  // moves norm weights into the matrices behind them
-  bool quiet = false;       // no progress while a Hub model is downloaded
+  std::string revision = {};    // branch, tag or commit of a Hub model; "": main
+  std::string device = "auto";  // auto, cpu, cuda or cuda:N
+  std::string dtype = {};       // on CUDA: float32, float16 or bfloat16; "": the checkpoint's own
+  std::string config_overrides = {};  // a JSON object merged into config.json; "": none
+  std::int64_t device_memory = 0;     // bytes that may be taken on CUDA; 0: what is free
+  std::int64_t longest_batch = 0;     // rows, where known: weights stream on CUDA where they do not
+                                      // fit beside the activations of such a batch
+  bool fold_norms = false;            // moves norm weights into the matrices behind them
+  bool quiet = false;                 // no progress while a Hub model is downloaded
 };
 
 // A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the

@@ -15,10 +15,10 @@
 #include "captures/head_writer.h"
 #include "captures/segment.h"
 #include "core/error.h"
-#include "qkscope/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
 #include "io/output_file.h"
+#include "qkscope/log.h"
 
 namespace qkscope {
 namespace {

@@ -8,10 +8,10 @@
 #include "capture/head_selection.h"
 #include "captures/manifest.h"
 #include "device/backend.h"
-#include "model/model_config.h"
-#include "qkscope/forward.h"
 #include "forward/hooks.h"
+#include "model/model_config.h"
 #include "qkscope/capture.h"
+#include "qkscope/forward.h"
 
 namespace qkscope {
 

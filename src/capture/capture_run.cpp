@@ -13,9 +13,9 @@
 #include "captures/segment.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "qkscope/log.h"
 #include "core/text.h"
 #include "device/device.h"
+#include "qkscope/log.h"
 
 namespace qkscope {
 namespace {

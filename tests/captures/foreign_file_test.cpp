@@ -8,8 +8,8 @@
 #include "captures/metadata.h"
 #include "core/error.h"
 #include "io/output_file.h"
-#include "qkscope/tables.h"
 #include "qkscope/captures.h"
+#include "qkscope/tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

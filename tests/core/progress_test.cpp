@@ -1,10 +1,10 @@
-#include "qkscope/log.h"
-#include "qkscope/text.h"
-
 #include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "qkscope/log.h"
+#include "qkscope/text.h"
 
 namespace qkscope {
 namespace {
