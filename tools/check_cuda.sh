@@ -69,10 +69,10 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench test_backend test_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench test_device test_forward} -- -k 0 || exit 1
 fi
 if part test; then
-  for program in test_backend test_forward; do
+  for program in test_device test_forward; do
     step "$program" google_test "$program" '*'
     results "$program"
   done
@@ -85,7 +85,7 @@ fi
 if part sanitize; then
   step memcheck google_test test_forward "$sanitized" compute-sanitizer --tool memcheck --error-exitcode 9
   # cuDNN's kernels wait in ways that racecheck takes for races.
-  step racecheck google_test test_backend '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
+  step racecheck google_test test_device '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
   step racecheck-pass google_test test_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
     --kernel-regex-exclude kns=cudnn --error-exitcode 9
   grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' build-logs/{memcheck,racecheck,racecheck-pass}.log
