@@ -26,8 +26,9 @@ std::string decode(const Tokenizer& tokenizer, const Ids& ids, bool skip_special
 
 void bind_tokenizer(nb::module_& module) {
   nb::class_<Tokenizer>(module, "Tokenizer", "A tokenizer.json at work.")
-      .def_static("load", &Tokenizer::load, nb::arg("folder_or_file"),
-                  nb::call_guard<nb::gil_scoped_release>())
+      .def_static(
+          "load", [](const std::string& folder_or_file) { return Tokenizer::load(folder_or_file); },
+          nb::arg("folder_or_file"), nb::call_guard<nb::gil_scoped_release>())
       .def("encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
            nb::arg("max_length") = 0, nb::call_guard<nb::gil_scoped_release>())
       .def("decode", &decode, nb::arg("ids"), nb::arg("skip_special") = false)
