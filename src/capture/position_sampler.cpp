@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
+
+#include "numerics/torch_random.h"
 
 namespace qkscope {
 namespace {
@@ -18,19 +19,6 @@ std::uint64_t fold(std::uint64_t seed, std::uint64_t value) {
   seed = (seed ^ value) * 0x9E3779B97F4A7C15ull;
   return seed ^ (seed >> 32);
 }
-
-// torch.rand of a CPU generator: MT19937 seeded with the low 32 bits, 24 bits of each draw.
-class TorchUniform {
- public:
-  explicit TorchUniform(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
-
-  float operator()() {
-    return static_cast<float>(static_cast<std::uint32_t>(engine_()) & 0xFFFFFFu) * 0x1p-24f;
-  }
-
- private:
-  std::mt19937 engine_;
-};
 
 void keep_fewest_hashes(std::vector<std::int32_t>& positions, std::uint64_t seed,
                         std::size_t rows) {

@@ -88,7 +88,7 @@ class ParquetReader : public RecordReader {
 
   bool next(Record& record) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
-      check(batches_->ReadNext(&batch_), path_);
+      reading_parquet(path_, [&] { check(batches_->ReadNext(&batch_), path_); });
       at_ = 0;
       if (batch_ == nullptr) return false;
     }
@@ -143,7 +143,7 @@ class ParquetReader : public RecordReader {
 }  // namespace
 
 RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns) {
-  return std::make_unique<ParquetReader>(path, columns);
+  return reading_parquet(path, [&] { return std::make_unique<ParquetReader>(path, columns); });
 }
 
 }  // namespace qkscope

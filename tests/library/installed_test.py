@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(run(programs / "ablate_head", demo, 2, 1, "Entry 1, day 4.").splitlines() == [whole, ablated], "same twice")
 
     capture = folder / "capture"
-    run(prefix / "bin/qkscope", "synth", "--out", capture, "--layers", 2, "--heads", 4, "--quiet")
+    run(prefix / "bin/qkscope", "synth", capture, "--layers", 2, "--q-heads", 4, "--k-heads", 2, "--quiet")
     table = run(programs / "taxonomy", capture)
     check(re.search(r"^ *\d+ [a-z_ -]+$", table, re.MULTILINE), table)
 
