@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "error.h"
+#include "qkscope/error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -36,7 +36,8 @@ ReadOnlyArray to_read_only_array(Tensor tensor) {
 }
 
 ReadOnlyArray view_of(ConstTensorView tensor, nb::handle owner) {
-  if (!tensor.is_contiguous()) failure("weights do not lie densely in the file");
+  if (!tensor.is_contiguous())
+    throw Error(ErrorKind::failure, "weights do not lie densely in the file");
   const auto sizes = sizes_of(tensor.shape());
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.rank()), sizes.data(), owner};
 }

@@ -14,9 +14,4 @@ template <typename... Args>
   throw Error(ErrorKind::bad_input, fmt::format(format, std::forward<Args>(args)...));
 }
 
-template <typename... Args>
-[[noreturn]] void failure(fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(ErrorKind::failure, fmt::format(format, std::forward<Args>(args)...));
-}
-
 }  // namespace qkscope::python

@@ -16,15 +16,10 @@
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "paths.h"
+#include "sanitized.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
-
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;

@@ -7,6 +7,7 @@
 
 #include "captures/metadata.h"
 #include "core/error.h"
+#include "error_message.h"
 #include "io/output_file.h"
 #include "qkscope/captures.h"
 #include "qkscope/tables.h"
@@ -61,14 +62,7 @@ std::string write(const TemporaryFolder& folder, const Columns& columns) {
 }
 
 std::string complaint(const std::string& path) {
-  try {
-    read_head_file(path);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    return error.what();
-  }
-  ADD_FAILURE() << "read without complaint";
-  return {};
+  return bad_input_message([&] { read_head_file(path); });
 }
 
 TEST(ForeignFile, PlainListsAndDictionariesAreRead) {

@@ -10,6 +10,7 @@
 #include "captures/layout.h"
 #include "captures/metadata.h"
 #include "core/error.h"
+#include "error_message.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 #include "temporary_folder.h"
@@ -34,14 +35,7 @@ HeadRows some_rows(int count, int dim) {
 
 // The message of the bad input that reading `path` complains about.
 std::string complaint(const std::string& path) {
-  try {
-    read_head_file(path);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
-    return error.what();
-  }
-  ADD_FAILURE() << path << " was read without complaint";
-  return {};
+  return bad_input_message([&] { read_head_file(path); });
 }
 
 std::string written(const TemporaryFolder& folder, const HeadRows& rows) {
