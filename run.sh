@@ -186,7 +186,7 @@ HELP
 command=${1:-help}
 [ $# -gt 0 ] && shift
 case "$command" in
-  demo) build release && build/bin/qkscope demo "$@" ;;
+  demo) configure release && cmake --build build --target qkscope && build/bin/qkscope demo "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
   test-python) test_python "$@" ;;
