@@ -1,0 +1,27 @@
+#include "io/data_folder.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "paths.h"
+
+namespace qkscope {
+namespace {
+
+TEST(DataFolder, TheVariableStandsAlone) {
+  setenv("QKSCOPE_DATA", "/some/where", 1);
+  EXPECT_EQ(data_folders(), std::vector<std::string>{"/some/where"});
+  unsetenv("QKSCOPE_DATA");
+}
+
+TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
+  unsetenv("QKSCOPE_DATA");
+  const auto folders = data_folders();
+  ASSERT_GE(folders.size(), 2u);
+  EXPECT_TRUE(folders.front().ends_with("/share/qkscope")) << folders.front();
+  EXPECT_EQ(folders.back(), source_path("share"));
+}
+
+}  // namespace
+}  // namespace qkscope
