@@ -142,6 +142,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
                            .metadata = manifest.file_metadata(group, head)});
   const Buckets bucket(manifest.sampler);
   std::vector<BlockCursor> cursors;
+  cursors.reserve(parts.size());
   for (const auto& part : parts) cursors.emplace_back(part, job.group);
   BucketCounts counts;
   HeadBlock block;
@@ -169,6 +170,7 @@ std::int64_t write_examples(const std::string& folder, const std::vector<Journal
   ExamplesWriter writer(folder + "/" + layout::kExamplesFile,
                         parts.front().manifest().row_group_size);
   std::vector<ExampleCursor> cursors;
+  cursors.reserve(parts.size());
   for (const auto& part : parts) cursors.emplace_back(part);
   std::int64_t count = 0;
   while (auto* cursor = first_in_dataset(cursors)) {

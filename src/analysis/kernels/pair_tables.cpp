@@ -99,7 +99,7 @@ class Heatmap {
   // The line of cells for keys so far apart.
   int row(double key_distance) const { return bin(key_distance) * bins_; }
   void add(int row, double query_distance, double value) {
-    const auto at = static_cast<std::size_t>(row + bin(query_distance));
+    const auto at = static_cast<std::size_t>(row) + static_cast<std::size_t>(bin(query_distance));
     sum_[at] += value;
     ++count_[at];
   }
@@ -108,7 +108,8 @@ class Heatmap {
     std::vector<HeatmapCell> cells;
     for (int i = 0; i < bins_; ++i)
       for (int j = 0; j < bins_; ++j) {
-        const auto at = static_cast<std::size_t>(i * bins_ + j);
+        const auto at = static_cast<std::size_t>(i) * static_cast<std::size_t>(bins_) +
+                        static_cast<std::size_t>(j);
         if (count_[at] == 0) continue;
         cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
                          sum_[at] / static_cast<double>(count_[at]), count_[at]});
