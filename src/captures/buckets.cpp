@@ -16,7 +16,7 @@ constexpr int kLastPower = 62;  // 2^62 is the largest power that positions are 
 // up to the power (from n = 2^21 - 1 on).
 int floor_log2_float32(std::int64_t n) {
   constexpr std::int64_t kExactBelow = 1 << 20;
-  if (n < kExactBelow) return std::bit_width(static_cast<std::uint64_t>(n)) - 1;
+  if (n < kExactBelow) return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;
   const auto exact = std::log2(static_cast<double>(static_cast<float>(n)));
   return static_cast<int>(std::floor(static_cast<float>(exact)));
 }
@@ -51,7 +51,8 @@ std::string_view sampler_type_name(SamplerType type) {
 Buckets::Buckets(const SamplerOptions& sampler)
     : type_(sampler.type),
       size_(sampler.min_bucket_size),
-      smallest_power_(std::bit_width(static_cast<std::uint64_t>(sampler.min_bucket_size - 1))) {
+      smallest_power_(static_cast<int>(
+          std::bit_width(static_cast<std::uint64_t>(sampler.min_bucket_size - 1)))) {
   if (size_ < 1) bad_input("min_bucket_size is {}; expected 1 or more", size_);
 }
 
