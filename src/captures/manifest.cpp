@@ -57,8 +57,8 @@ void compare(const Json& there, const Json& now, const std::string& path,
   for (const auto& [key, value] : there.items()) keys.insert(key);
   for (const auto& [key, value] : now.items()) keys.insert(key);
   for (const auto& key : keys)
-    compare(there.value(key, Json()), now.value(key, Json()), path.empty() ? key : path + "." + key,
-            differences);
+    compare(there.value(key, Json()), now.value(key, Json()),
+            path.empty() ? key : fmt::format("{}.{}", path, key), differences);
 }
 
 }  // namespace

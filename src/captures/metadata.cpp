@@ -92,6 +92,7 @@ std::string to_string(RopeUse use) {
 
 std::vector<double> plain_inv_freq(double theta, int dim) {
   std::vector<double> frequencies;
+  frequencies.reserve(static_cast<std::size_t>(dim) / 2);
   for (int i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(theta, -2.0 * i / dim));
   return frequencies;
 }

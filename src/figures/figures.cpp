@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include "core/edge.h"
 #include "core/error.h"
@@ -93,7 +93,7 @@ void move_finished(const std::string& from, const std::string& to, const std::st
   std::vector<std::string> endings = formats;
   endings.insert(endings.end(), {"csv", "gp", "txt"});
   for (const auto& ending : endings) {
-    const std::string file = "/" + name + "." + ending;
+    const auto file = fmt::format("/{}.{}", name, ending);
     std::error_code error;
     fs::rename(from + file, to + file, error);
     if (error) system_error("move a figure to", to + file, error.value());

@@ -41,6 +41,7 @@ class FileActions {
 int spawn_gnuplot(std::vector<std::string> arguments, const FileActions& actions) {
   arguments.insert(arguments.begin(), "gnuplot");
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (auto& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::pid_t child = 0;

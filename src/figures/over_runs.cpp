@@ -94,6 +94,7 @@ Figure taxonomy_evolution(const Results& results) {
                          &c == std::end(style::kClasses) - 1 ? "" : ", \\");
   }
   std::vector<double> counts;
+  counts.reserve(total.size());
   for (const auto& group : total) counts.push_back(static_cast<double>(group.size()));
   table.add("all_heads", std::move(counts));
   Figure figure;

@@ -25,6 +25,7 @@ std::string whisker(const std::string& x, const Series& s, double scale) {
 template <typename Summary>
 std::vector<double> each(const std::vector<std::vector<double>>& groups, const Summary& summary) {
   std::vector<double> values;
+  values.reserve(groups.size());
   for (const auto& group : groups) values.push_back(summary(group));
   return values;
 }
@@ -71,6 +72,7 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale) {
 
 std::vector<KeyEntry> key_of(const std::vector<Series>& series) {
   std::vector<KeyEntry> entries;
+  entries.reserve(series.size());
   for (const auto& s : series) entries.push_back({s.title, s.colour, s.point_type});
   return entries;
 }

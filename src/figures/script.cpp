@@ -26,7 +26,7 @@ std::string quoted(std::string_view text) {
 }
 
 std::string shortened(std::string_view text, std::size_t characters) {
-  const std::string whole = one_line(text);
+  std::string whole = one_line(text);
   const auto count = utf8::count(whole);
   if (count <= characters) return whole;
   const auto head = (characters - 1) / 2;

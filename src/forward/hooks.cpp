@@ -118,6 +118,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
   return at_edge([&] {
     const auto points = hook_points(model);
     std::vector<std::string> names;
+    names.reserve(points.size());
     for (const auto point : points) names.push_back(hook_name(point));
     std::vector<bool> chosen(points.size());
     for (const auto& pattern : patterns) {

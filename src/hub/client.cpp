@@ -22,7 +22,7 @@ bool is_redirect(int status) {
 
 // Where a redirect leads, if it may be followed.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
-  const auto next = resolve_url(request.url, response.header("location"));
+  auto next = resolve_url(request.url, response.header("location"));
   if (request.url.scheme == "https" && next.scheme == "http")
     failure("{}: sends us on to {}, which is not encrypted; not followed",
             request.url.without_query(), next.without_query());

@@ -228,6 +228,7 @@ void download_files(const HubClient& client, const Repository& repository,
     check_space(cache, missing);
     largest_first(missing);
     std::vector<std::uint64_t> sizes;
+    sizes.reserve(missing.size());
     for (const auto& file : missing) sizes.push_back(file.size);
     TransferMeter meter("download " + repository.id, sizes, quiet);
     run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {

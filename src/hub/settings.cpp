@@ -44,7 +44,7 @@ std::string checked_token(const std::string& text, const std::string& where) {
 
 std::string find_token() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (const auto token = checked_token(variable(name), name); !token.empty()) return token;
+    if (auto token = checked_token(variable(name), name); !token.empty()) return token;
   auto path = variable("HF_TOKEN_PATH");
   const bool somewhere = !variable("HF_HOME").empty() || !variable("XDG_CACHE_HOME").empty() ||
                          !variable("HOME").empty();
@@ -57,7 +57,7 @@ Url find_endpoint() {
   auto text = variable("HF_ENDPOINT");
   if (text.empty()) text = "https://huggingface.co";
   while (text.ends_with('/')) text.pop_back();
-  const auto url = parse_url(text);
+  auto url = parse_url(text);
   refuse_plain_http(url, "HF_ENDPOINT");
   return url;
 }
