@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly packages=(
-  build-essential cmake ninja-build ccache git ca-certificates pkg-config
+  build-essential cmake ninja-build ccache mold git ca-certificates pkg-config
   python3 python3-venv python3-dev
   libopenblas-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
@@ -58,8 +58,19 @@ set_up() {
   need_cuda_headers
 }
 
+# A build folder that came along when the checkout was copied or moved names files of another place.
+drop_foreign_build() {  # drop_foreign_build FOLDER
+  local source
+  source=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$1/CMakeCache.txt" 2>/dev/null || true)
+  if [ -n "$source" ] && [ "$source" != "$PWD" ]; then
+    say "Building anew: $1/ was made in $source"
+    rm -rf "$1"
+  fi
+}
+
 configure() {  # configure PRESET
   set_up
+  case "$1" in release) drop_foreign_build build ;; *) drop_foreign_build "build-$1" ;; esac
   cmake --preset "$1" >"/tmp/qkscope-configure-$$.log" 2>&1 || { cat "/tmp/qkscope-configure-$$.log" >&2; exit 1; }
   rm -f "/tmp/qkscope-configure-$$.log"
 }
@@ -140,16 +151,15 @@ check_format() {
   cpp_files | xargs -r clang-format --dry-run -Werror
 }
 
-# Reads names of .cpp files and runs clang-tidy on those that the build compiles, with the build's own options less
-# those that only g++ knows.
+# Reads names of .cpp files and runs clang-tidy on those that a build compiles, each as a unit of its own, with the
+# build's options less those that only g++ knows.
 tidy() {
-  local unknown='Wno-restrict|Wno-maybe-uninitialized'
-  [ "$(uname -m)" = x86_64 ] || unknown+='|march=native'  # clang 14 has it on x86 alone
-  mkdir -p build/lint
-  sed -E "s/ -($unknown)\\b//g" build/compile_commands.json >build/lint/compile_commands.json
+  need_python requirements-python-test.txt </dev/null
+  configure lint </dev/null
+  sed -i -E "s/ -(Wno-restrict|Wno-maybe-uninitialized|fuse-ld=mold)\\b//g" build-lint/compile_commands.json
   while read -r file; do
-    if grep -qF "/$file\"" build/lint/compile_commands.json; then echo "$file"; fi
-  done | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build/lint --quiet
+    if grep -qF "/$file\"" build-lint/compile_commands.json; then echo "$file"; fi
+  done | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build-lint --quiet
 }
 
 # lint_changed [BASE]: the format of everything, clang-tidy on the .cpp files whose text is not BASE's. Without
@@ -157,7 +167,6 @@ tidy() {
 lint_changed() {
   local base=${1:-$(git rev-parse --quiet --verify HEAD^ || git hash-object -t tree /dev/null)}
   check_format
-  configure release
   git diff --name-status --find-renames "$base" -- '*.cpp' | awk '$1 != "D" && $1 != "R100" { print $NF }' | tidy
 }
 
@@ -198,11 +207,9 @@ case "$command" in
   format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
   lint)
     check_format
-    build_python
-    build release
     git ls-files '*.cpp' | tidy ;;
   lint-changed) lint_changed "$@" ;;
-  clean) rm -rf build build-debug build-asan build-fuzz build-minimal build-wheel ;;
+  clean) rm -rf build build-debug build-asan build-fuzz build-lint build-minimal build-wheel ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

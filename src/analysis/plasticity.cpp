@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "analysis/kernels/pair_tables.h"
+#include "core/nan.h"
 #include "numerics/normality.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
   const auto& first = model.normality.front();

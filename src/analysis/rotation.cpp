@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "analysis/complement.h"
+#include "core/nan.h"
 #include "numerics/correlation.h"
 #include "numerics/frequency_search.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // E[(q-k)(q-k)^T] over all pairs of a query and a key.
 Matrix difference_covariance(const CentredRows& queries, const CentredRows& keys,

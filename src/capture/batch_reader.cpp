@@ -1,14 +1,11 @@
 #include "capture/batch_reader.h"
 
-#include <chrono>
-
 #include "capture/position_sampler.h"
+#include "core/clock.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBatchesAhead = 2;
 
@@ -65,7 +62,7 @@ std::optional<PreparedBatch> BatchReader::next() {
   const auto start = Clock::now();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return done_ || !queue_.empty(); });
-  seconds_waited_ += std::chrono::duration<double>(Clock::now() - start).count();
+  seconds_waited_ += seconds_since(start);
   if (queue_.empty()) {
     if (error_) std::rethrow_exception(error_);
     return {};

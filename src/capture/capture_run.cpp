@@ -1,6 +1,5 @@
 #include "capture/capture_run.h"
 
-#include <chrono>
 #include <future>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "capture/part_writer.h"
 #include "captures/data_root.h"
 #include "captures/segment.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -20,12 +20,7 @@
 namespace qkscope {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Outcome = CaptureResult::Outcome;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Passes the source over what the journal says is done.
 void skip_done(const Journal& journal, ExampleSource& source) {

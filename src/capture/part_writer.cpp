@@ -7,6 +7,7 @@
 
 #include "captures/layout.h"
 #include "captures/segment.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "forward/forward.h"
 #include "forward/hooks.h"
@@ -14,15 +15,9 @@
 namespace qkscope {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t kSegmentBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(2);
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Takes the sampled rows of the chosen heads out of the forward pass and hands them to a segment.
 class CaptureObserver : public Observer {

@@ -3,7 +3,6 @@
 // beside the next batches.
 #pragma once
 
-#include <chrono>
 #include <future>
 #include <memory>
 
@@ -11,6 +10,7 @@
 #include "capture/capture_plan.h"
 #include "captures/journal.h"
 #include "captures/segment.h"
+#include "core/clock.h"
 #include "device/backend.h"
 
 namespace qkscope {
@@ -44,7 +44,7 @@ class PartWriter {
   std::unique_ptr<SegmentWriter> segment_;
   JournalEntry open_;  // what the segment holds
   JournalEntry done_;  // in all
-  std::chrono::steady_clock::time_point opened_;
+  Clock::time_point opened_;
   double forward_seconds_ = 0.0;
   std::future<void> closing_;  // of the segment before
 };

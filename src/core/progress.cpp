@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "qkscope/log.h"
 #include "qkscope/text.h"
 
 namespace qkscope {
 namespace {
-using Clock = std::chrono::steady_clock;
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(10);
 std::atomic<std::FILE*> output = nullptr;
@@ -51,7 +51,7 @@ void Progress::finish() {
 }
 
 std::string Progress::line() const {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double elapsed = seconds_since(start_);
   std::string text = fmt::format("{}: {}", options_.what, done_);
   if (options_.total > 0) text += fmt::format("/{}", options_.total);
   text += " " + options_.unit;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base64.h"
+#include "core/nan.h"
 #include "figures/style.h"
 
 namespace qkscope {
@@ -108,8 +109,6 @@ Json PointPacker::json() const {
 std::string PointPacker::points() const {
   return packed(bytes_);
 }
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 const char* head_column(const std::string& table) {
   const bool old_names = table == "head_metrics" || table == "head_component_weights";

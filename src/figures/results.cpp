@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.h"
+#include "core/nan.h"
 #include "io/folder.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr const char* kTables[] = {
     "qk",           "taxonomy",     "rotated",      "complement",

@@ -6,11 +6,10 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/nan.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // ln Gamma(a + 1/2) - ln Gamma(a). The difference of two lgamma loses digits as a grows; the series
 // in 1/a does not.

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "core/nan.h"
 #include "numerics/kolmogorov.h"
 #include "numerics/matrix.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct CentralMoments {
   double m2 = 0;

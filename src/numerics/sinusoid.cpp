@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <limits>
 #include <numbers>
 #include <vector>
 
+#include "core/nan.h"
 #include "numerics/phase_table.h"
 
 namespace qkscope {
@@ -175,7 +175,6 @@ std::vector<Height> heights_over(const FrequencyBand& band, const WaveFit& fit,
 
 SinusoidFit best_sinusoid(std::span<const double> values, const PositionOrder& order,
                           FrequencyBand band, Spectrum& spectrum) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const auto length = static_cast<double>(order.length());
   auto centred = centred_by_position(values, order);
   const WaveFit fit(order, centred);

@@ -12,7 +12,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::size_t kAtOnce = 100;  // files in one question to the storage
+constexpr std::size_t kFilesAtOnce = 100;  // files in one question to the storage
 constexpr const char* kLfsJson = "application/vnd.git-lfs+json";
 
 // What the storage wants done for one file.
@@ -166,8 +166,8 @@ void upload_large_files(const HubClient& client, const Repository& repository,
   for (const auto& file : files) sizes.push_back(file.size);
   TransferMeter meter("upload " + repository.id, sizes, quiet);
   // Addresses hold for a while only: a few files at a time.
-  for (std::size_t begin = 0; begin < files.size(); begin += kAtOnce) {
-    const auto count = std::min(kAtOnce, files.size() - begin);
+  for (std::size_t begin = 0; begin < files.size(); begin += kFilesAtOnce) {
+    const auto count = std::min(kFilesAtOnce, files.size() - begin);
     const auto some = std::span(files).subspan(begin, count);
     const auto uploads = ask_storage(client, repository, branch, some);
     std::map<std::string, std::size_t> index;  // by path

@@ -1,7 +1,7 @@
 #include <cmath>
-#include <limits>
 
 #include "core/edge.h"
+#include "core/nan.h"
 #include "qkscope/analysis.h"
 #include "results/row_builder.h"
 
@@ -37,7 +37,6 @@ void add_qk(const AnalysisRun& run, ResultTables& results) {
     const PcaResult& pca = *head.pca;
     for (std::size_t i = 0; i < pca.components.size(); ++i) {
       const auto& c = pca.components[i];
-      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
       const auto first = [&](double value) { return i == 0 ? value : kNan; };
       rows.add(head_cells(run, head,
                           {static_cast<std::int64_t>(i), c.explained_variance, c.q.r, c.q.p, c.k.r,

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <limits>
 
 #include "captures/layout.h"
 #include "core/blake2b.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/nan.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
@@ -25,8 +25,6 @@ struct Measure {
   const char* name;
   std::function<double(const HeadReport&)> of;
 };
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<Measure> pca_measures() {
   const auto first = [](auto field) {

@@ -81,7 +81,7 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
   return table;
 }
 
-constexpr char kEnding[] = ".parquet";
+constexpr char kTableEnding[] = ".parquet";
 
 using Column = Table::Column;
 
@@ -90,7 +90,8 @@ std::set<std::string> table_names(const SweepFolder& folder, const std::vector<R
   std::set<std::string> names;
   for (const auto& run : runs)
     for (const auto& file : names_in(folder.results(run.label)))
-      if (file.ends_with(kEnding)) names.insert(file.substr(0, file.size() - sizeof kEnding + 1));
+      if (file.ends_with(kTableEnding))
+        names.insert(file.substr(0, file.size() - sizeof kTableEnding + 1));
   return names;
 }
 
@@ -132,20 +133,20 @@ void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   bool csv = false;
   for (const auto& run : runs) {
     const auto path = folder.results(run.label) + "/" + name;
-    if (!path_exists(path + kEnding)) continue;
-    append(with_run(read_parquet_table(path + kEnding), run), path + kEnding, columns);
+    if (!path_exists(path + kTableEnding)) continue;
+    append(with_run(read_parquet_table(path + kTableEnding), run), path + kTableEnding, columns);
     csv = csv || path_exists(path + ".csv");
   }
   const Table table(std::move(columns));
   if (csv) table.write_csv(folder.path() + "/" + name + ".csv");
-  table.write_parquet(folder.path() + "/" + name + kEnding);
+  table.write_parquet(folder.path() + "/" + name + kTableEnding);
 }
 
 // Tables that no finished run has any more are out of date.
 void remove_others(const SweepFolder& folder, const std::set<std::string>& names) {
   for (const auto& file : names_in(folder.path())) {
     const std::filesystem::path path(file);
-    const bool table = path.extension() == ".csv" || path.extension() == kEnding;
+    const bool table = path.extension() == ".csv" || path.extension() == kTableEnding;
     if (table && !names.contains(path.stem().string()))
       std::filesystem::remove(folder.path() + "/" + file);
   }

@@ -162,14 +162,14 @@ Stage make_metaspace(const JsonSpec& spec) {
   const std::string mark = spec.text("replacement");
   if (utf8::count(mark) != 1) spec.wrong("\"replacement\" must be one character");
   const std::string scheme = spec.text("prepend_scheme", "always");
-  using Prepend = Metaspace::Prepend;
-  const auto prepend = scheme == "never"   ? Prepend::never
-                       : scheme == "first" ? Prepend::first
-                                           : Prepend::always;
-  if (prepend == Prepend::always && scheme != "always") {
+  using Scheme = Metaspace::Prepend;
+  const auto prepend = scheme == "never"   ? Scheme::never
+                       : scheme == "first" ? Scheme::first
+                                           : Scheme::always;
+  if (prepend == Scheme::always && scheme != "always") {
     spec.wrong(fmt::format("has the unknown prepend_scheme \"{}\"", scheme));
   }
-  if (!spec.flag("add_prefix_space", true) && prepend != Prepend::never) {
+  if (!spec.flag("add_prefix_space", true) && prepend != Scheme::never) {
     spec.wrong("says add_prefix_space false and a prepend_scheme other than \"never\"");
   }
   return std::make_unique<Metaspace>(utf8::decode(mark.data()).code, prepend,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "core/nan.h"
 #include "numerics/random.h"
 
 namespace qkscope {
@@ -144,7 +144,6 @@ void ExampleSums::clear() {
 }
 
 MeanPlasticity ExampleSums::mean(std::int64_t column, std::int64_t eligible) const {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   double total = 0;
   double count = 0;
   double examples = 0;

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
+
+#include "core/nan.h"
 
 namespace qkscope {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The sign of the mean over buckets of the keys' mean in each bucket; 0 counts as +.
 std::vector<double> key_signs(const CentredRows& keys) {

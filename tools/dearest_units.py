@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Prints what a build spent its time on, dearest first, from ninja's log.
+
+    tools/dearest_units.py [BUILD_FOLDER] [-n COUNT]
+
+Times are wall-clock seconds of each step as ninja saw them: on a busy machine they are longer than the work. A step
+that ran more than once counts with its last run.
+"""
+import argparse
+import collections
+import pathlib
+import sys
+
+
+def steps(log: pathlib.Path) -> dict[str, float]:
+    """Seconds of the last run of each step by the name of its first output."""
+    commands = {}
+    for line in log.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        begin, end, _, output, command = line.split("\t")
+        # One step with several outputs has one line for each: the same times and command.
+        commands[command, begin, end] = (output, (int(end) - int(begin)) / 1000)
+    seconds = {}
+    for output, time in commands.values():
+        seconds[output] = time
+    return seconds
+
+
+def kind_of(output: str) -> str:
+    if not output.endswith(".o"):
+        return "linking and other steps"
+    folders = output.split("/CMakeFiles/")[0].split("/")
+    return "/".join(folders[:2])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", nargs="?", default="build", help="a build folder (build)")
+    parser.add_argument("-n", "--count", type=int, default=25, help="how many units to print (25)")
+    options = parser.parse_args()
+    log = pathlib.Path(options.build) / ".ninja_log"
+    if not log.exists():
+        print(f"error: {log}: no such file; expected a folder that ninja has built in", file=sys.stderr)
+        return 2
+    seconds = steps(log)
+    for output, time in sorted(seconds.items(), key=lambda item: -item[1])[: options.count]:
+        print(f"{time:8.1f} s  {output.replace('CMakeFiles/', '')}")
+    folders = collections.Counter()
+    for output, time in seconds.items():
+        folders[kind_of(output)] += time
+    print(f"\n{sum(seconds.values()):8.1f} s  {len(seconds)} steps in all, by folder:")
+    for folder, time in folders.most_common():
+        print(f"{time:8.1f} s  {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
