@@ -29,6 +29,7 @@ target_link_libraries(qkscope_blas INTERFACE ${OPENBLAS_LIBRARY})
 target_include_directories(qkscope_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
 
 include(Arrow)
+include(Highway)
 include(Cuda)
 
 # PCRE2 runs tokenizer patterns that are not among the known ones.
