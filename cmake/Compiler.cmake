@@ -47,11 +47,10 @@ set(QKSCOPE_QUICK_COMPILE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1
 # No value changes: loops with comparisons and square roots may become vector code.
 target_compile_options(qkscope_compiler INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -fno-trapping-math>)
-if(QKSCOPE_NATIVE)
-  target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
-endif()
-# The asan preset leaves -march=native out: g++ 13 misaligns AVX-512 values on the stack under the
-# address sanitizer (its bug 110027).
+# One binary for every CPU: kernels choose their instructions at run time (src/core/cpu_target.h), the
+# rest is for the oldest. a * b + c is rounded twice unless the source says otherwise: results do not
+# depend on what a compiler or a CPU can fuse.
+target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(QKSCOPE_SANITIZE)
   target_compile_options(qkscope_compiler INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)

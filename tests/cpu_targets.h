@@ -21,4 +21,19 @@ void for_each_cpu_target(Body body) {
   use_cpu_target(before);
 }
 
+// A test case per target: `class Linear : public EachCpuTarget {};`, TEST_P(Linear, ...), and
+// QKSCOPE_EACH_CPU_TARGET(Linear); after them.
+class EachCpuTarget : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { use_cpu_target(GetParam()); }
+  void TearDown() override { use_cpu_target(before_); }
+
+ private:
+  std::string before_ = cpu_target();
+};
+
+#define QKSCOPE_EACH_CPU_TARGET(suite)                                   \
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, testing::ValuesIn(cpu_targets()), \
+                           [](const auto& target) { return target.param; })
+
 }  // namespace qkscope

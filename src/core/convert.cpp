@@ -5,9 +5,99 @@
 #include <cstring>
 #include <limits>
 
+#include "core/cpu_target.h"
 #include "core/error.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/convert.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Bits = hn::ScalableTag<std::uint32_t>;
+using BitVector = hn::Vec<Bits>;
+
+HWY_INLINE BitVector bf16_bits(BitVector code) {
+  return hn::ShiftLeft<16>(code);
+}
+
+// A small format whose exponent and mantissa, moved to where float32 has its own, give the value
+// times a power of two: the product with its inverse rescales subnormals too.
+HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
+  const Floats floats;
+  return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
+}
+
+HWY_INLINE BitVector fp16_bits(BitVector code) {
+  const Bits d;
+  const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(d, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(code, hn::Set(d, 0x7fffu)));
+  const auto infinity = hn::Set(d, 0x7f800000u);
+  const auto special = hn::Gt(magnitude, hn::Set(d, 0x0f7fffffu));  // infinity or NaN
+  const auto value =
+      hn::IfThenElse(special, hn::Or(magnitude, infinity), rescaled(magnitude, 0x1p112f));
+  return hn::Or(value, sign);
+}
+
+HWY_INLINE BitVector e4m3_bits(BitVector code) {
+  const Bits d;
+  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(d, 0x80u)));
+  const auto magnitude = hn::And(code, hn::Set(d, 0x7fu));
+  const auto is_nan = hn::Eq(magnitude, hn::Set(d, 0x7fu));
+  const auto value = hn::IfThenElse(is_nan, hn::Set(d, 0x7fc00000u),
+                                    rescaled(hn::ShiftLeft<20>(magnitude), 0x1p120f));
+  return hn::Or(value, sign);
+}
+
+template <typename Code, typename Function>
+HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, Function to_bits) {
+  const Bits d;
+  const hn::Rebind<Code, Bits> codes;
+  const auto widen_vector = [&](const Code* from, float* to) HWY_ATTR {
+    const auto bits = to_bits(hn::PromoteTo(d, hn::LoadU(codes, from)));
+    hn::StoreU(hn::BitCast(Floats(), bits), Floats(), to);
+  };
+  constexpr std::size_t kLanes = hn::MaxLanes(Bits());
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) widen_vector(source + i, out + i);
+  if (i == count) return;
+  Code last[kLanes] = {};
+  float widened[kLanes];
+  std::memcpy(last, source + i, (count - i) * sizeof(Code));
+  widen_vector(last, widened);
+  std::memcpy(out + i, widened, (count - i) * sizeof(float));
+}
+
+void widen_bf16(const Bf16* source, std::size_t count, float* out) {
+  widen_codes(reinterpret_cast<const std::uint16_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return bf16_bits(code); });
+}
+
+void widen_fp16(const Fp16* source, std::size_t count, float* out) {
+  widen_codes(reinterpret_cast<const std::uint16_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return fp16_bits(code); });
+}
+
+void widen_e4m3(const Fp8E4m3* source, std::size_t count, float* out) {
+  widen_codes(reinterpret_cast<const std::uint8_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
+}
+
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace qkscope {
+
+HWY_EXPORT(widen_bf16);
+HWY_EXPORT(widen_fp16);
+HWY_EXPORT(widen_e4m3);
+
 namespace {
 
 // value = sign * 2^(exponent-7) * 1.mantissa, subnormals at 2^-6.
@@ -22,11 +112,6 @@ std::array<float, 256> e4m3_table() {
     table[static_cast<std::size_t>(code)] = (code & 0x80) ? -value : value;
   }
   return table;
-}
-
-template <typename T>
-void widen_from(const T* source, std::span<float> destination) {
-  for (std::size_t i = 0; i < destination.size(); ++i) destination[i] = to_float(source[i]);
 }
 
 }  // namespace
@@ -70,11 +155,14 @@ void widen(ConstTensorView source, std::span<float> destination) {
         std::memcpy(destination.data(), source.bytes(), destination.size_bytes());
       return;
     case DType::bf16:
-      return widen_from(source.data<Bf16>(), destination);
+      return QKSCOPE_DISPATCH(widen_bf16)(source.data<Bf16>(), destination.size(),
+                                          destination.data());
     case DType::f16:
-      return widen_from(source.data<Fp16>(), destination);
+      return QKSCOPE_DISPATCH(widen_fp16)(source.data<Fp16>(), destination.size(),
+                                          destination.data());
     case DType::f8_e4m3:
-      return widen_from(source.data<Fp8E4m3>(), destination);
+      return QKSCOPE_DISPATCH(widen_e4m3)(source.data<Fp8E4m3>(), destination.size(),
+                                          destination.data());
     case DType::f64: {
       const double* values = source.data<double>();
       for (std::size_t i = 0; i < destination.size(); ++i)
@@ -94,3 +182,4 @@ Tensor to_float32(ConstTensorView source) {
 }
 
 }  // namespace qkscope
+#endif

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
-#include "ops/vector_math.h"
+#include "ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
@@ -47,11 +47,10 @@ class QueryBlock {
     std::vector<float> q;  // (rows, d)
     std::vector<float> packed_q;
     std::vector<float> packed_weights;
-    std::vector<float> packed_keys;  // keys, then values
-    std::vector<float> scores;       // (rows, key block)
-    std::vector<float> z;            // (rows, d), not yet divided by sum
-    std::vector<float> highest;      // (rows)
-    std::vector<float> sum;          // (rows)
+    std::vector<float> packed_keys;             // keys, then values
+    std::vector<float> scores;                  // (rows, key block)
+    std::vector<float> z;                       // (rows, d), not yet divided by the softmax's sum
+    std::vector<rows::RunningSoftmax> softmax;  // (rows)
   };
 
   static Scratch& scratch() {
@@ -70,17 +69,17 @@ class QueryBlock {
   void load_queries() {
     auto& s = scratch();
     const auto size = static_cast<std::size_t>(rows_ * d_);
-    const auto padded_rows = gemm::round_up(rows_, gemm::kRows);
+    const auto tile = gemm::tile_shape();
+    const auto padded_rows = gemm::round_up(rows_, tile.rows);
     s.q.resize(size);
     s.z.assign(size, 0.0f);
     s.scores.resize(static_cast<std::size_t>(rows_ * kKeyBlock));
     s.packed_q.resize(static_cast<std::size_t>(padded_rows * d_));
     s.packed_weights.resize(static_cast<std::size_t>(padded_rows * kKeyBlock));
     s.packed_keys.resize(
-        static_cast<std::size_t>(std::max(gemm::round_up(kKeyBlock, gemm::kColumns) * d_,
-                                          kKeyBlock * gemm::round_up(d_, gemm::kColumns))));
-    s.highest.assign(static_cast<std::size_t>(rows_), kMinusInfinity);
-    s.sum.assign(static_cast<std::size_t>(rows_), 0.0f);
+        static_cast<std::size_t>(std::max(gemm::round_up(kKeyBlock, tile.columns) * d_,
+                                          kKeyBlock * gemm::round_up(d_, tile.columns))));
+    s.softmax.assign(static_cast<std::size_t>(rows_), {kMinusInfinity, 0.0f});
     for (std::int64_t row = 0; row < rows_; ++row)
       std::memcpy(s.q.data() + row * d_, input_.q.data<float>() + offset_of(row),
                   static_cast<std::size_t>(d_) * sizeof(float));
@@ -116,28 +115,17 @@ class QueryBlock {
     std::fill(scores, scores + begin, 0.0f);
     std::fill(scores + end, scores + keys, 0.0f);
     if (begin == end) return;
-    const auto at = static_cast<std::size_t>(row);
-    float* visible = scores + begin;
-    const auto count = end - begin;
-    const float highest =
-        lane_max(count, s.highest[at], [=](std::int64_t i) { return visible[i]; });
-    for (std::int64_t i = 0; i < count; ++i) visible[i] = exp_approx(visible[i] - highest);
-    const float sum = lane_sum(count, [=](std::int64_t i) { return visible[i]; });
-    const float kept = s.sum[at] == 0.0f ? 0.0f : exp_approx(s.highest[at] - highest);
-    if (kept != 1.0f)
-      for (std::int64_t i = 0; i < d_; ++i)
-        s.z[at * static_cast<std::size_t>(d_) + static_cast<std::size_t>(i)] *= kept;
-    s.sum[at] = s.sum[at] * kept + sum;
-    s.highest[at] = highest;
+    const float kept =
+        rows::weigh(scores + begin, end - begin, s.softmax[static_cast<std::size_t>(row)]);
+    if (kept != 1.0f) rows::scale(s.z.data() + row * d_, d_, kept);
   }
 
   void store(TensorView z) const {
     const auto& s = scratch();
     for (std::int64_t row = 0; row < rows_; ++row) {
       float* out = z.data<float>() + offset_of(row);
-      const float factor = 1.0f / s.sum[static_cast<std::size_t>(row)];
-      for (std::int64_t i = 0; i < d_; ++i)
-        out[i] = s.z[static_cast<std::size_t>(row * d_ + i)] * factor;
+      std::memcpy(out, s.z.data() + row * d_, static_cast<std::size_t>(d_) * sizeof(float));
+      rows::scale(out, d_, 1.0f / s.softmax[static_cast<std::size_t>(row)].sum);
     }
   }
 

@@ -6,38 +6,13 @@
 #include "core/convert.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
-#include "ops/vector_math.h"
+#include "ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 15;
 constexpr std::int64_t kGatesPerTask = 1 << 14;  // an exponential each
-
-float silu(float x) {
-  return x / (1.0f + exp_approx(-x));
-}
-
-float gelu_tanh(float x) {
-  constexpr float kSqrt2OverPi = 0.7978845608028654f;
-  const float inner = kSqrt2OverPi * (x + 0.044715f * x * x * x);
-  // tanh(u) = 1 - 2 / (exp(2u) + 1)
-  return x * (1.0f - 1.0f / (exp_approx(2.0f * inner) + 1.0f));
-}
-
-float gelu(float x) {
-  return 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f));
-}
-
-template <typename F>
-void gate_with(F activation, ConstTensorView gate, ConstTensorView up, TensorView out) {
-  const float* g = gate.data<float>();
-  const float* u = up.data<float>();
-  float* o = out.data<float>();
-  parallel_ranges(gate.size(), kGatesPerTask, [=](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin; i < end; ++i) o[i] = activation(g[i]) * u[i];
-  });
-}
 
 }  // namespace
 
@@ -50,8 +25,7 @@ void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float s
     QKSCOPE_ASSERT(id >= 0 && id < table.values.dim(0));
     const std::span<float> out(y.data<float>() + row * width, static_cast<std::size_t>(width));
     widen(table.values.rows(id, id + 1), out);
-    if (factor != 1.0f)
-      for (float& value : out) value *= factor;
+    if (factor != 1.0f) rows::scale(out.data(), width, factor);
   });
 }
 
@@ -60,33 +34,24 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
   const auto rows = x.size() / n;
-  parallel_ranges(
-      rows, std::max<std::int64_t>(1, kElementsPerTask / n),
-      [&](std::int64_t begin, std::int64_t end) {
-        for (auto row = begin; row < end; ++row) {
-          const float* in = x.data<float>() + row * n;
-          float* out = y.data<float>() + row * n;
-          const float squares = lane_sum(n, [&](std::int64_t i) { return in[i] * in[i]; });
-          const float scale =
-              1.0f / std::sqrt(squares / static_cast<float>(n) + static_cast<float>(eps));
-          for (std::int64_t i = 0; i < n; ++i)
-            out[i] = in[i] * scale * weight[static_cast<std::size_t>(i)];
-        }
-      });
+  parallel_ranges(rows, std::max<std::int64_t>(1, kElementsPerTask / n),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    rows::rms_norm({x.data<float>() + begin * n, weight.data(), end - begin, n,
+                                    static_cast<float>(eps)},
+                                   y.data<float>() + begin * n);
+                  });
 }
 
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out) {
   QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
   QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
-  switch (activation) {
-    case Activation::silu:
-      return gate_with([](float x) { return silu(x); }, gate, up, out);
-    case Activation::gelu_tanh:
-      return gate_with([](float x) { return gelu_tanh(x); }, gate, up, out);
-    case Activation::gelu:
-      return gate_with([](float x) { return gelu(x); }, gate, up, out);
-  }
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kGatesPerTask, [=](std::int64_t begin, std::int64_t end) {
+    rows::gate(activation, g + begin, u + begin, end - begin, o + begin);
+  });
 }
 
 void add_to(TensorView residual, ConstTensorView update) {
@@ -95,7 +60,7 @@ void add_to(TensorView residual, ConstTensorView update) {
   float* r = residual.data<float>();
   const float* u = update.data<float>();
   parallel_ranges(residual.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin; i < end; ++i) r[i] += u[i];
+    rows::add(r + begin, u + begin, end - begin);
   });
 }
 
@@ -103,7 +68,7 @@ void soft_cap(TensorView logits, double cap) {
   float* values = logits.data<float>();
   const auto limit = static_cast<float>(cap);
   parallel_ranges(logits.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = begin; i < end; ++i) values[i] = limit * std::tanh(values[i] / limit);
+    rows::soft_cap(values + begin, end - begin, limit);
   });
 }
 
@@ -114,10 +79,11 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
     const auto [first, end] = queries_of(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
       const auto position = row_of_query(first + i, queries) - sequence.begin;
-      const auto turns = static_cast<float>(position / scaling.original_max);
-      const float factor = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
-      float* row = q.data<float>() + (first + i) * width;
-      for (std::int64_t j = 0; j < width; ++j) row[j] *= factor;
+      const auto turns = position / scaling.original_max;
+      // The logarithm in float64, rounded: those in float32 differ from library to library.
+      const auto logarithm = static_cast<float>(std::log(1.0 + static_cast<double>(turns)));
+      const float factor = 1.0f + static_cast<float>(scaling.beta) * logarithm;
+      rows::scale(q.data<float>() + (first + i) * width, width, factor);
     });
   }
 }

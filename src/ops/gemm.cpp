@@ -3,41 +3,62 @@
 #include <algorithm>
 #include <cstring>
 
-namespace qkscope::gemm {
-namespace {
+#include "core/cpu_target.h"
 
-using Vector = float __attribute__((vector_size(kVectorBytes)));
-using Four = float __attribute__((vector_size(16)));
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/gemm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-Vector load(const float* values) {
-  Vector vector;
-  std::memcpy(&vector, values, sizeof vector);
-  return vector;
-}
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::gemm::HWY_NAMESPACE {
 
-void store(float* values, const Vector& vector) {
-  std::memcpy(values, &vector, sizeof vector);
-}
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Lanes = hn::ScalableTag<float>;
+using Vector = hn::Vec<Lanes>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(Lanes()));
+
+// As many sums as the registers hold beside a row of the right side: 32 registers with AVX-512 and
+// NEON, 16 with AVX2 and SSE4.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kVectors = 2;
+constexpr int kRows = 12;
+#elif HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+constexpr int kVectors = 3;
+constexpr int kRows = 4;
+#else
+constexpr int kVectors = 2;
+constexpr int kRows = 8;
+#endif
+constexpr int kColumns = kVectors * kLanes;
 
 // One register tile: c (kRows, kColumns) = or += a (depth, kRows) x b (depth, kColumns).
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {
-  Vector sum[kRows][kVectors] = {};
+  const Lanes d;
+  Vector sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
   for (std::int64_t k = 0; k < depth; ++k) {
     Vector right[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) right[v] = load(b + k * kColumns + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + k * kColumns + v * kLanes);
 #pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row)
+    for (int row = 0; row < kRows; ++row) {
+      const auto left = hn::Set(d, a[k * kRows + row]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[row][v] += right[v] * a[k * kRows + row];
+      for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(right[v], left, sum[row][v]);
+    }
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       float* out = c + row * c_stride + v * kLanes;
-      store(out, add ? load(out) + sum[row][v] : sum[row][v]);
+      hn::StoreU(add ? hn::Add(hn::LoadU(d, out), sum[row][v]) : sum[row][v], d, out);
     }
 }
 
@@ -54,19 +75,25 @@ void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
 
 // Four rows of four floats, each `stride` apart, become four columns: out[k][i] = rows[i][k] *
 // scale.
-void transpose_four(const float* rows, std::int64_t stride, float scale, float* out,
-                    std::int64_t out_stride) {
-  Four r[4];
-  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], rows + i * stride, sizeof(Four));
-  const Four low01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-  const Four high01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-  const Four low23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-  const Four high23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-  const Four columns[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5) * scale,
-                           __builtin_shufflevector(low01, low23, 2, 3, 6, 7) * scale,
-                           __builtin_shufflevector(high01, high23, 0, 1, 4, 5) * scale,
-                           __builtin_shufflevector(high01, high23, 2, 3, 6, 7) * scale};
-  for (int k = 0; k < 4; ++k) std::memcpy(out + k * out_stride, &columns[k], sizeof(Four));
+HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float scale, float* out,
+                               std::int64_t out_stride) {
+  const hn::CappedTag<float, 4> four;
+  const auto r0 = hn::LoadU(four, rows);
+  const auto r1 = hn::LoadU(four, rows + stride);
+  const auto r2 = hn::LoadU(four, rows + 2 * stride);
+  const auto r3 = hn::LoadU(four, rows + 3 * stride);
+  const auto low01 = hn::InterleaveLower(four, r0, r1);
+  const auto low23 = hn::InterleaveLower(four, r2, r3);
+  const auto high01 = hn::InterleaveUpper(four, r0, r1);
+  const auto high23 = hn::InterleaveUpper(four, r2, r3);
+  const auto factor = hn::Set(four, scale);
+  const auto put = [&](int k, auto column) HWY_ATTR {
+    hn::StoreU(hn::Mul(column, factor), four, out + k * out_stride);
+  };
+  put(0, hn::ConcatLowerLower(four, low23, low01));
+  put(1, hn::ConcatUpperUpper(four, low23, low01));
+  put(2, hn::ConcatLowerLower(four, high23, high01));
+  put(3, hn::ConcatUpperUpper(four, high23, high01));
 }
 
 // One whole panel: packed[k][i] = source[i][k] * scale for i < unit.
@@ -96,17 +123,19 @@ void pack_panels(const float* source, std::int64_t stride, std::int64_t count, s
       packed[k * unit + i] = source[(first + i) * stride + k] * scale;
 }
 
-}  // namespace
+TileShape shape_kernel() {
+  return {kRows, kColumns};
+}
 
-void pack(const Left& a, float scale, float* packed) {
+void pack_left_kernel(const Left& a, float scale, float* packed) {
   pack_panels<kRows>(a.values, a.stride, a.rows, a.depth, scale, packed);
 }
 
-void pack(const RightColumns& b, float* packed) {
+void pack_columns_kernel(const RightColumns& b, float* packed) {
   pack_panels<kColumns>(b.values, b.stride, b.columns, b.depth, 1.0f, packed);
 }
 
-void pack(const RightRows& b, float* packed) {
+void pack_rows_kernel(const RightRows& b, float* packed) {
   for (std::int64_t first = 0; first < b.columns; first += kColumns) {
     const auto filled = std::min<std::int64_t>(kColumns, b.columns - first);
     for (std::int64_t k = 0; k < b.depth; ++k) {
@@ -120,7 +149,7 @@ void pack(const RightRows& b, float* packed) {
 
 // The left panel stays in the first-level cache while the right side passes from the second; rows
 // of c are written from left to right.
-void multiply(const Product& p, bool add, float* c, std::int64_t c_stride) {
+void multiply_kernel(const Product& p, bool add, float* c, std::int64_t c_stride) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const float* a = p.left + row * p.depth;
     const auto rows = std::min<std::int64_t>(kRows, p.rows - row);
@@ -136,4 +165,37 @@ void multiply(const Product& p, bool add, float* c, std::int64_t c_stride) {
   }
 }
 
+}  // namespace qkscope::gemm::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope::gemm {
+
+HWY_EXPORT(shape_kernel);
+HWY_EXPORT(pack_left_kernel);
+HWY_EXPORT(pack_columns_kernel);
+HWY_EXPORT(pack_rows_kernel);
+HWY_EXPORT(multiply_kernel);
+
+TileShape tile_shape() {
+  return QKSCOPE_DISPATCH(shape_kernel)();
+}
+
+void pack(const Left& a, float scale, float* packed) {
+  QKSCOPE_DISPATCH(pack_left_kernel)(a, scale, packed);
+}
+
+void pack(const RightColumns& b, float* packed) {
+  QKSCOPE_DISPATCH(pack_columns_kernel)(b, packed);
+}
+
+void pack(const RightRows& b, float* packed) {
+  QKSCOPE_DISPATCH(pack_rows_kernel)(b, packed);
+}
+
+void multiply(const Product& product, bool add, float* c, std::int64_t c_stride) {
+  QKSCOPE_DISPATCH(multiply_kernel)(product, add, c, c_stride);
+}
+
 }  // namespace qkscope::gemm
+#endif

@@ -2,30 +2,20 @@
 //
 // Why not a BLAS: every element of the result is one chain of fused multiply-adds in ascending
 // order of the summed index, whatever the number of rows or columns around it. So a token's result
-// does not depend on what runs beside it, on any machine. Libraries choose kernels by the size of
-// the product and lose that. Packing also widens stored weights on the way.
+// does not depend on what runs beside it, and is the same on every CPU. Libraries choose kernels by
+// the size of the product and lose that.
 #pragma once
 
 #include <cstdint>
 
 namespace qkscope::gemm {
 
-// The tile that lives in registers: kRows x kColumns.
-#if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64;
-inline constexpr int kVectors = 2;
-inline constexpr int kRows = 12;
-#elif defined(__AVX2__)
-inline constexpr int kVectorBytes = 32;
-inline constexpr int kVectors = 3;
-inline constexpr int kRows = 4;
-#else
-inline constexpr int kVectorBytes = 16;
-inline constexpr int kVectors = 2;
-inline constexpr int kRows = 8;
-#endif
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
-inline constexpr int kColumns = kVectors * kLanes;
+// The tile that lives in registers. Its shape depends on the CPU target, no bit of a result does.
+struct TileShape {
+  std::int64_t rows;
+  std::int64_t columns;
+};
+TileShape tile_shape();
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -40,7 +30,7 @@ constexpr std::int64_t stretch(std::int64_t depth) {
 }
 
 // A block of the left side, (rows, depth), row r at a + r * stride, times `scale`; packed into
-// round_up(rows, kRows) * depth floats, filled up with zeros.
+// round_up(rows, tile_shape().rows) * depth floats, filled up with zeros.
 struct Left {
   const float* values;
   std::int64_t stride;
@@ -50,7 +40,7 @@ struct Left {
 void pack(const Left& a, float scale, float* packed);
 
 // A block of the right side given by its columns, (columns, depth): weights, keys. Packed into
-// round_up(columns, kColumns) * depth floats.
+// round_up(columns, tile_shape().columns) * depth floats.
 struct RightColumns {
   const float* values;
   std::int64_t stride;

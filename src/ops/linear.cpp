@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
+#include "ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
@@ -25,20 +26,22 @@ std::int64_t rows_per_task(std::int64_t rows, std::int64_t column_tasks) {
   const auto enough = parts;
   while (parts < most_parts && parts < enough + threads && parts * column_tasks % threads != 0)
     ++parts;
-  return gemm::round_up((rows + parts - 1) / parts, gemm::kRows);
+  return gemm::round_up((rows + parts - 1) / parts, gemm::tile_shape().rows);
 }
 
 // x in packed blocks: for each stretch of the depth, all rows.
 class PackedInput {
  public:
   explicit PackedInput(ConstTensorView x)
-      : rows_(x.dim(0)), depth_(x.dim(1)), padded_rows_(gemm::round_up(rows_, gemm::kRows)) {
+      : rows_(x.dim(0)),
+        depth_(x.dim(1)),
+        padded_rows_(gemm::round_up(rows_, gemm::tile_shape().rows)) {
     buffer().resize(static_cast<std::size_t>(padded_rows_ * depth_));
     float* packed = buffer().data();
-    constexpr std::int64_t kRows = 16 * gemm::kRows;
-    parallel_for((rows_ + kRows - 1) / kRows, [&](std::int64_t task) {
-      const auto first = task * kRows;
-      const auto rows = std::min(kRows, rows_ - first);
+    const auto task_rows = 16 * gemm::tile_shape().rows;
+    parallel_for((rows_ + task_rows - 1) / task_rows, [&](std::int64_t task) {
+      const auto first = task * task_rows;
+      const auto rows = std::min(task_rows, rows_ - first);
       for (std::int64_t k = 0; k < depth_; k += gemm::stretch(depth_)) {
         const auto depth = std::min(gemm::stretch(depth_), depth_ - k);
         gemm::pack({x.data<float>() + first * depth_ + k, depth_, rows, depth}, 1.0f,
@@ -50,7 +53,8 @@ class PackedInput {
 
   std::int64_t rows() const { return rows_; }
   std::int64_t depth() const { return depth_; }
-  // Rows from `first` (a multiple of gemm::kRows) on, over the stretch of `depth` that begins at k.
+  // Rows from `first` (a multiple of the tile's rows) on, over the stretch of `depth` that begins
+  // at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
     return packed_ + padded_rows_ * k + first * depth;
   }
@@ -82,8 +86,7 @@ gemm::RightColumns weight_block(const WeightMatrix& weight, std::int64_t first,
                               weight.values.dtype(), {depth});
     widen(row, {widened.data() + column * depth, static_cast<std::size_t>(depth)});
   }
-  if (weight.scale != 1.0f)
-    for (float& value : widened) value *= weight.scale;
+  if (weight.scale != 1.0f) rows::scale(widened.data(), columns * depth, weight.scale);
   return {widened.data(), depth, columns, depth};
 }
 
@@ -94,8 +97,8 @@ struct Task {
 void run(const PackedInput& x, const WeightMatrix& weight, const float* bias, TensorView y,
          const Task& task) {
   thread_local std::vector<float> packed;
-  packed.resize(
-      static_cast<std::size_t>(gemm::round_up(task.columns, gemm::kColumns) * gemm::kMaxDepth));
+  packed.resize(static_cast<std::size_t>(gemm::round_up(task.columns, gemm::tile_shape().columns) *
+                                         gemm::kMaxDepth));
   const auto stride = y.stride(0);
   float* out = y.data<float>() + task.first_row * stride + task.first_column;
   for (std::int64_t k = 0; k < x.depth(); k += gemm::stretch(x.depth())) {
@@ -107,8 +110,7 @@ void run(const PackedInput& x, const WeightMatrix& weight, const float* bias, Te
   }
   if (bias == nullptr) return;
   for (std::int64_t row = 0; row < task.rows; ++row)
-    for (std::int64_t column = 0; column < task.columns; ++column)
-      out[row * stride + column] += bias[task.first_column + column];
+    rows::add(out + row * stride, bias + task.first_column, task.columns);
 }
 
 void linear(ConstTensorView x, const WeightMatrix& weight, const float* bias, TensorView y) {

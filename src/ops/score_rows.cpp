@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "ops/vector_math.h"
+#include "ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
@@ -31,8 +31,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   for (auto key = begin; key <= position; ++key) {
     const float* k = input.k.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
-    scores[static_cast<std::size_t>(key)] =
-        input.scale * lane_sum(d, [&](std::int64_t i) { return q[i] * k[i]; });
+    scores[static_cast<std::size_t>(key)] = input.scale * rows::dot(q, k, d);
   }
   return {begin, position + 1};
 }
@@ -40,13 +39,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
 void softmax(std::span<const float> scores, std::int64_t begin, std::int64_t end,
              std::span<float> pattern) {
   std::fill(pattern.begin(), pattern.end(), 0.0f);
-  const auto* s = scores.data() + begin;
-  auto* p = pattern.data() + begin;
-  const auto count = end - begin;
-  const float highest = lane_max(count, s[0], [=](std::int64_t i) { return s[i]; });
-  for (std::int64_t i = 0; i < count; ++i) p[i] = exp_approx(s[i] - highest);
-  const float factor = 1.0f / lane_sum(count, [&](std::int64_t i) { return p[i]; });
-  for (std::int64_t i = 0; i < count; ++i) p[i] *= factor;
+  rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
 }
 
 // Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
@@ -111,7 +104,7 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
     const float weight = pattern[static_cast<std::size_t>(key)];
     if (weight == 0.0f) continue;
     const float* v = input.v.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
-    for (std::int64_t i = 0; i < d; ++i) out[i] += weight * v[i];
+    rows::add_scaled(out, v, d, weight);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "cpu_targets.h"
 
 namespace qkscope {
 namespace {
@@ -51,6 +52,33 @@ TEST(Convert, E4m3KnownValues) {
   EXPECT_EQ(to_float(Fp8E4m3{0xb8}), -1.0f);
   EXPECT_EQ(to_float(Fp8E4m3{0x7e}), 448.0f);
   EXPECT_TRUE(std::isnan(to_float(Fp8E4m3{0x7f})));
+}
+
+// Every code of a stored type, and every length up to a few vectors.
+template <typename Stored>
+void expect_widened_like_single_values(std::size_t codes) {
+  Tensor source({static_cast<std::int64_t>(codes)}, DTypeOf<Stored>::value);
+  for (std::size_t i = 0; i < codes; ++i)
+    source.data<Stored>()[i].bits = static_cast<decltype(Stored::bits)>(i);
+  for_each_cpu_target([&](const std::string&) {
+    for (std::size_t count = codes; count > 0; count = count > 40 ? 40 : count - 1) {
+      std::vector<float> out(count + 1, -7.0f);
+      const ConstTensorView part(source.view().bytes(), source.dtype(),
+                                 {static_cast<std::int64_t>(count)});
+      widen(part, {out.data(), count});
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(out[i]),
+                  std::bit_cast<std::uint32_t>(to_float(source.data<Stored>()[i])))
+            << i;
+      EXPECT_EQ(out[count], -7.0f);
+    }
+  });
+}
+
+TEST(Convert, WidenGivesTheBitsOfSingleValues) {
+  expect_widened_like_single_values<Bf16>(0x10000);
+  expect_widened_like_single_values<Fp16>(0x10000);
+  expect_widened_like_single_values<Fp8E4m3>(0x100);
 }
 
 TEST(Convert, WidenRefusesIntegers) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cpu_targets.h"
 #include "ops/score_rows.h"
 #include "random_tensor.h"
 
@@ -56,23 +57,15 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
   return z;
 }
 
-class Attention : public testing::TestWithParam<Case> {};
-
 // Sums of up to 300 float32 terms of order 1.
-TEST_P(Attention, MatchesThePlainSoftmax) {
-  const auto& shape = GetParam();
-  const auto qkv = random_qkv(shape);
-  const AttentionInput input{.q = qkv.q,
-                             .k = qkv.k,
-                             .v = qkv.v,
-                             .sequences = kSequences,
-                             .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
-                             .window = shape.window};
-  Tensor z(qkv.q.shape());
+void expect_plain_softmax(const AttentionInput& input) {
+  const auto n_heads = input.q.dim(1);
+  const auto d_head = input.q.dim(2);
+  Tensor z(input.q.shape());
   attention(input, z);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < kRows; row += 7) rows.push_back(row);
-  Tensor scores({shape.n_heads, static_cast<std::int64_t>(rows.size()), 300});
+  Tensor scores({n_heads, static_cast<std::int64_t>(rows.size()), 300});
   Tensor pattern(scores.shape());
   score_rows(input, rows, scores, pattern);
 
@@ -81,12 +74,11 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
   for (const auto& sequence : kSequences)
     for (std::int64_t position = 0; position < sequence.length; ++position) {
       const auto row = sequence.begin + position;
-      for (std::int64_t head = 0; head < shape.n_heads; ++head) {
+      for (std::int64_t head = 0; head < n_heads; ++head) {
         const auto expected = plain_row(input, sequence, position, head, weights);
-        for (std::int64_t i = 0; i < shape.d_head; ++i)
-          worst = std::max(
-              worst, std::abs(expected[static_cast<std::size_t>(i)] -
-                              z.data<float>()[(row * shape.n_heads + head) * shape.d_head + i]));
+        for (std::int64_t i = 0; i < d_head; ++i)
+          worst = std::max(worst, std::abs(expected[static_cast<std::size_t>(i)] -
+                                           z.data<float>()[(row * n_heads + head) * d_head + i]));
         if (row % 7 != 0) continue;
         const auto offset = (head * scores.dim(1) + row / 7) * 300;
         for (std::int64_t key = 0; key < sequence.length; ++key) {
@@ -99,6 +91,19 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
   EXPECT_LT(worst, 5e-6);
 }
 
+class Attention : public testing::TestWithParam<Case> {};
+
+TEST_P(Attention, MatchesThePlainSoftmax) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  const AttentionInput input{.q = qkv.q,
+                             .k = qkv.k,
+                             .v = qkv.v,
+                             .sequences = kSequences,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+                             .window = shape.window};
+  for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+}
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Values(Case{4, 4, 16, 0}, Case{6, 2, 8, 0}, Case{9, 3, 64, 0},
                                          Case{4, 1, 12, 5}, Case{2, 2, 20, 256},

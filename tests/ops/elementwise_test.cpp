@@ -2,37 +2,18 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include <gtest/gtest.h>
 
-#include "ops/vector_math.h"
+#include "cpu_targets.h"
 #include "random_tensor.h"
 
 namespace qkscope {
 namespace {
 
-TEST(VectorMath, ExpIsWithinTwoUnits) {
-  double worst = 0.0;
-  for (float x = -87.0f; x < 88.0f; x += 0.0037f) {
-    const double exact = std::exp(static_cast<double>(x));
-    worst = std::max(worst, std::abs(exp_approx(x) - exact) / exact);
-  }
-  EXPECT_LT(worst, 2 * 0x1p-23);
-  EXPECT_EQ(exp_approx(0.0f), 1.0f);
-  EXPECT_EQ(exp_approx(-std::numeric_limits<float>::infinity()), 0.0f);
-  EXPECT_EQ(exp_approx(-1000.0f), 0.0f);
-  EXPECT_GT(exp_approx(1000.0f), 1e38f);
-  EXPECT_TRUE(std::isnan(exp_approx(std::numeric_limits<float>::quiet_NaN())));
-}
+class Elementwise : public EachCpuTarget {};
 
-TEST(VectorMath, LaneSumAddsEverything) {
-  for (const std::int64_t count : {0, 1, 15, 16, 17, 100})
-    EXPECT_EQ(lane_sum(count, [](std::int64_t i) { return static_cast<float>(i); }),
-              static_cast<float>(count * (count - 1) / 2));
-}
-
-TEST(RmsNorm, MatchesTheFormulaAlsoInPlace) {
+TEST_P(Elementwise, NormMatchesTheFormulaAlsoInPlace) {
   auto x = random_tensor({33, 70}, 1, 3.0f);
   const auto weight = random_tensor({70}, 2);
   const std::span<const float> w(weight.data<float>(), 70);
@@ -50,7 +31,7 @@ TEST(RmsNorm, MatchesTheFormulaAlsoInPlace) {
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
 }
 
-TEST(GatedActivation, MatchesTheFormulas) {
+TEST_P(Elementwise, GatesMatchTheFormulas) {
   const auto gate = random_tensor({40, 50}, 3, 4.0f);
   const auto up = random_tensor({40, 50}, 4);
   Tensor out(gate.shape());
@@ -68,7 +49,7 @@ TEST(GatedActivation, MatchesTheFormulas) {
   });
 }
 
-TEST(Elementwise, AddCapAndScale) {
+TEST_P(Elementwise, AddCapAndScale) {
   auto a = random_tensor({5, 7}, 5, 20.0f);
   const auto b = random_tensor({5, 7}, 6);
   auto sum = rounded(a, DType::f32);
@@ -89,7 +70,7 @@ TEST(Elementwise, AddCapAndScale) {
   }
 }
 
-TEST(Embedding, TakesRowsAndScales) {
+TEST_P(Elementwise, EmbeddingTakesRowsAndScales) {
   const auto table = rounded(random_tensor({6, 4}, 7), DType::bf16);
   const std::vector<std::int32_t> ids = {5, 0, 5};
   Tensor y({3, 4});
@@ -99,6 +80,8 @@ TEST(Embedding, TakesRowsAndScales) {
       EXPECT_EQ(y.data<float>()[row * 4 + i],
                 2.0f * to_float(table.data<Bf16>()[ids[static_cast<std::size_t>(row)] * 4 + i]));
 }
+
+QKSCOPE_EACH_CPU_TARGET(Elementwise);
 
 }  // namespace
 }  // namespace qkscope

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "cpu_targets.h"
 #include "random_tensor.h"
 
 namespace qkscope {
 namespace {
+
+class LinearLayer : public EachCpuTarget {};
 
 struct Case {
   std::int64_t rows, in, out;
@@ -16,7 +19,7 @@ struct Case {
 
 // Against sums in float64 of the stored values. A float32 sum of n products of order 1 is off by at
 // most about n units of 6e-8, typically sqrt(n) of them.
-TEST(Linear, MatchesThePlainProductForEveryType) {
+TEST_P(LinearLayer, MatchesThePlainProductForEveryType) {
   for (const auto& [rows, in, out, dtype] :
        {Case{1, 8, 5, DType::f32}, Case{37, 64, 48, DType::bf16}, Case{300, 96, 600, DType::f16},
         Case{17, 700, 33, DType::f32}, Case{1030, 16, 20, DType::bf16}}) {
@@ -41,7 +44,7 @@ TEST(Linear, MatchesThePlainProductForEveryType) {
   }
 }
 
-TEST(Linear, ARowDoesNotDependOnTheRowsBesideIt) {
+TEST_P(LinearLayer, ARowDoesNotDependOnTheRowsBesideIt) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);
   Tensor whole({513, 700});
@@ -55,6 +58,8 @@ TEST(Linear, ARowDoesNotDependOnTheRowsBesideIt) {
         << begin << " to " << end;
   }
 }
+
+QKSCOPE_EACH_CPU_TARGET(LinearLayer);
 
 }  // namespace
 }  // namespace qkscope

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include "cpu_targets.h"
 #include "random_tensor.h"
 
 namespace qkscope {
 namespace {
+
+class Rotary : public EachCpuTarget {};
 
 RopeConfig rope(std::int64_t dim) {
   RopeConfig config;
@@ -19,7 +22,7 @@ RopeConfig rope(std::int64_t dim) {
 }
 
 // The rotation written as the complex product it is, in float64; both pairings, part of the head.
-TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
+TEST_P(Rotary, TurnsPairsByPositionTimesFrequency) {
   const std::vector<Sequence> sequences = {{0, 40}, {40, 9}};
   for (const bool interleaved : {false, true})
     for (const std::int64_t dim : {8, 6}) {
@@ -47,7 +50,7 @@ TEST(Rotary, TurnsPairsByPositionTimesFrequency) {
     }
 }
 
-TEST(Rotary, ProductsDependOnTheDistanceAlone) {
+TEST_P(Rotary, ProductsDependOnTheDistanceAlone) {
   const std::vector<Sequence> sequences = {{0, 200}};
   const auto table = rotary_table(rope(16), sequences);
   Tensor x({200, 1, 16});
@@ -65,6 +68,27 @@ TEST(Rotary, ProductsDependOnTheDistanceAlone) {
     for (const std::int64_t first : {1, 50, 109})
       EXPECT_NEAR(product(0, distance), product(first, first + distance), 1e-4);
 }
+
+// The table is the cosine and sine of the float32 angle, rounded once: in float64 it is off by
+// 1e-16.
+TEST_P(Rotary, TheTableIsRoundedFromFloat64) {
+  auto config = rope(64);
+  config.theta = 1e6;
+  const std::vector<Sequence> sequences = {{0, 70000}};
+  const auto table = rotary_table(config, sequences);
+  const auto inverse = rope_frequencies(config, 70000).inverse;
+  for (std::int64_t position = 0; position < 70000; position += position < 100 ? 1 : 997)
+    for (std::int64_t i = 0; i < 32; ++i) {
+      const float angle = static_cast<float>(position) * inverse[static_cast<std::size_t>(i)];
+      const auto at = position * 32 + i;
+      EXPECT_EQ(table.cos.data<float>()[at],
+                static_cast<float>(std::cos(static_cast<double>(angle))));
+      EXPECT_EQ(table.sin.data<float>()[at],
+                static_cast<float>(std::sin(static_cast<double>(angle))));
+    }
+}
+
+QKSCOPE_EACH_CPU_TARGET(Rotary);
 
 }  // namespace
 }  // namespace qkscope

@@ -1,0 +1,275 @@
+#include "ops/row_kernels.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/cpu_target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/row_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::rows::HWY_NAMESPACE {
+
+using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
+
+constexpr Floats kTag;
+
+void scale_kernel(float* x, std::int64_t count, float factor) {
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(load(x + i, extent), factors), x + i, extent);
+  });
+}
+
+void add_kernel(float* x, const float* y, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Add(load(x + i, extent), load(y + i, extent)), x + i, extent);
+  });
+}
+
+void add_scaled_kernel(float* x, const float* y, std::int64_t count, float factor) {
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::MulAdd(load(y + i, extent), factors, load(x + i, extent)), x + i, extent);
+  });
+}
+
+float dot_kernel(const float* x, const float* y, std::int64_t count) {
+  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
+    return hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
+  });
+}
+
+void exponential_kernel(float* x, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(exp_approx(kTag, load(x + i, extent)), x + i, extent);
+  });
+}
+
+// out = exp(scores - highest)
+HWY_INLINE void exponentials_below(const float* scores, std::int64_t count, float highest,
+                                   float* out) {
+  const auto top = hn::Set(kTag, highest);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(exp_approx(kTag, hn::Sub(load(scores + i, extent), top)), out + i, extent);
+  });
+}
+
+HWY_INLINE float row_sum(const float* x, std::int64_t count) {
+  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
+                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
+}
+
+float weigh_kernel(float* scores, std::int64_t count, RunningSoftmax& running) {
+  const float highest = lane_max(scores, count, running.highest);
+  exponentials_below(scores, count, highest, scores);
+  const float sum = row_sum(scores, count);
+  const hn::CappedTag<float, 1> one;
+  const auto before = hn::Set(one, running.sum);
+  const auto kept = running.sum == 0.0f ? hn::Zero(one)
+                                        : exp_approx(one, hn::Set(one, running.highest - highest));
+  running.sum = hn::GetLane(hn::MulAdd(before, kept, hn::Set(one, sum)));
+  running.highest = highest;
+  return hn::GetLane(kept);
+}
+
+void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
+  exponentials_below(scores, count, lane_max(scores, count, scores[0]), pattern);
+  scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
+}
+
+void rms_norm_kernel(const NormRows& input, float* y) {
+  for (std::int64_t row = 0; row < input.rows; ++row) {
+    const float* x = input.x + row * input.n;
+    float* out = y + row * input.n;
+    const float squares = dot_kernel(x, x, input.n);
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(input.n) + input.eps);
+    const auto factor = hn::Set(kTag, scale);
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Mul(hn::Mul(load(x + i, extent), factor), load(input.weight + i, extent)), out + i,
+            extent);
+    });
+  }
+}
+
+HWY_INLINE FloatVector silu(FloatVector x) {
+  return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
+}
+
+// x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1)
+HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
+  const auto one = hn::Set(kTag, 1.0f);
+  const auto square = hn::Mul(hn::Mul(hn::Set(kTag, 0.044715f), x), x);
+  const auto u = hn::Mul(hn::Set(kTag, 0.7978845608028654f), hn::MulAdd(square, x, x));
+  const auto power = exp_approx(kTag, hn::Add(u, u));
+  return hn::Mul(x, hn::Sub(one, hn::Div(one, hn::Add(power, one))));
+}
+
+HWY_INLINE FloatVector gelu(FloatVector x) {
+  const auto inner = hn::Mul(x, hn::Set(kTag, 0.7071067811865476f));
+  const auto outer = rounded(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
+  return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
+}
+
+template <typename Function>
+HWY_INLINE void gate_with(Function activation, const float* gate, const float* up,
+                          std::int64_t count, float* out) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(activation(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
+  });
+}
+
+void gate_kernel(Activation activation, const float* gate, const float* up, std::int64_t count,
+                 float* out) {
+  const auto apply = [&](auto function) HWY_ATTR { gate_with(function, gate, up, count, out); };
+  switch (activation) {
+    case Activation::silu:
+      return apply([](FloatVector x) HWY_ATTR { return silu(x); });
+    case Activation::gelu_tanh:
+      return apply([](FloatVector x) HWY_ATTR { return gelu_tanh(x); });
+    case Activation::gelu:
+      return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
+  }
+}
+
+void soft_cap_kernel(float* x, std::int64_t count, float cap) {
+  const auto limit = hn::Set(kTag, cap);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto inner = hn::Div(load(x + i, extent), limit);
+    const auto outer = rounded(tanh(lower_doubles(inner)), tanh(upper_doubles(inner)));
+    store(hn::Mul(limit, outer), x + i, extent);
+  });
+}
+
+void angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
+                   float* cos, float* sin) {
+  const auto positions = hn::Set(kTag, position);
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto angle = hn::Mul(positions, load(inverse + i, extent));
+    const auto lower = cos_sin(lower_doubles(angle));
+    const auto upper = cos_sin(upper_doubles(angle));
+    store(hn::Mul(rounded(lower.cos, upper.cos), factors), cos + i, extent);
+    store(hn::Mul(rounded(lower.sin, upper.sin), factors), sin + i, extent);
+  });
+}
+
+struct Pair {
+  FloatVector first;
+  FloatVector second;
+};
+
+HWY_INLINE Pair turned(Pair pair, FloatVector cos, FloatVector sin) {
+  return {hn::NegMulAdd(pair.second, sin, hn::Mul(pair.first, cos)),
+          hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
+}
+
+void turn_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto pair = turned({load(x + i, extent), load(x + half + i, extent)},
+                             load(cos + i, extent), load(sin + i, extent));
+    store(pair.first, x + i, extent);
+    store(pair.second, x + half + i, extent);
+  });
+}
+
+HWY_INLINE void turn_interleaved(float* x, FloatVector cos, FloatVector sin) {
+  FloatVector first;
+  FloatVector second;
+  hn::LoadInterleaved2(kTag, x, first, second);
+  const auto pair = turned({first, second}, cos, sin);
+  hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
+}
+
+void turn_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+  std::int64_t i = 0;
+  for (; i + kFloats <= half; i += kFloats)
+    turn_interleaved(x + 2 * i, load(cos + i, Whole()), load(sin + i, Whole()));
+  if (i == half) return;
+  float pairs[2 * kFloats] = {};
+  const auto bytes = static_cast<std::size_t>(half - i) * 2 * sizeof(float);
+  std::memcpy(pairs, x + 2 * i, bytes);
+  turn_interleaved(pairs, load(cos + i, Part{half - i}), load(sin + i, Part{half - i}));
+  std::memcpy(x + 2 * i, pairs, bytes);
+}
+
+}  // namespace qkscope::rows::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope::rows {
+
+HWY_EXPORT(scale_kernel);
+HWY_EXPORT(add_kernel);
+HWY_EXPORT(add_scaled_kernel);
+HWY_EXPORT(dot_kernel);
+HWY_EXPORT(exponential_kernel);
+HWY_EXPORT(weigh_kernel);
+HWY_EXPORT(softmax_kernel);
+HWY_EXPORT(rms_norm_kernel);
+HWY_EXPORT(gate_kernel);
+HWY_EXPORT(soft_cap_kernel);
+HWY_EXPORT(angles_kernel);
+HWY_EXPORT(turn_kernel);
+HWY_EXPORT(turn_interleaved_kernel);
+
+void scale(float* x, std::int64_t count, float factor) {
+  QKSCOPE_DISPATCH(scale_kernel)(x, count, factor);
+}
+
+void add(float* x, const float* y, std::int64_t count) {
+  QKSCOPE_DISPATCH(add_kernel)(x, y, count);
+}
+
+void add_scaled(float* x, const float* y, std::int64_t count, float factor) {
+  QKSCOPE_DISPATCH(add_scaled_kernel)(x, y, count, factor);
+}
+
+float dot(const float* x, const float* y, std::int64_t count) {
+  return QKSCOPE_DISPATCH(dot_kernel)(x, y, count);
+}
+
+void exponential(float* x, std::int64_t count) {
+  QKSCOPE_DISPATCH(exponential_kernel)(x, count);
+}
+
+float weigh(float* scores, std::int64_t count, RunningSoftmax& running) {
+  return QKSCOPE_DISPATCH(weigh_kernel)(scores, count, running);
+}
+
+void softmax(const float* scores, std::int64_t count, float* pattern) {
+  QKSCOPE_DISPATCH(softmax_kernel)(scores, count, pattern);
+}
+
+void rms_norm(const NormRows& input, float* y) {
+  QKSCOPE_DISPATCH(rms_norm_kernel)(input, y);
+}
+
+void gate(Activation activation, const float* gates, const float* up, std::int64_t count,
+          float* out) {
+  QKSCOPE_DISPATCH(gate_kernel)(activation, gates, up, count, out);
+}
+
+void soft_cap(float* x, std::int64_t count, float cap) {
+  QKSCOPE_DISPATCH(soft_cap_kernel)(x, count, cap);
+}
+
+void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
+            float* sin) {
+  QKSCOPE_DISPATCH(angles_kernel)(position, inverse, count, factor, cos, sin);
+}
+
+void turn(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
+  if (interleaved)
+    QKSCOPE_DISPATCH(turn_interleaved_kernel)(x, cos, sin, half);
+  else
+    QKSCOPE_DISPATCH(turn_kernel)(x, cos, sin, half);
+}
+
+}  // namespace qkscope::rows
+#endif

@@ -1,0 +1,62 @@
+// Loops over rows of float32 values, compiled for every CPU target: what the operations of this
+// folder do besides matrix products. Rows may begin at any address. Where a function has an output,
+// it may be one of its inputs.
+#pragma once
+
+#include <cstdint>
+
+#include "qkscope/model.h"
+
+namespace qkscope::rows {
+
+void scale(float* x, std::int64_t count, float factor);  // x *= factor
+void add(float* x, const float* y, std::int64_t count);  // x += y
+void add_scaled(float* x, const float* y, std::int64_t count,
+                float factor);  // x += factor y, fused
+
+// The sum of x[i] y[i] in 16 interleaved lanes of fused multiply-adds.
+float dot(const float* x, const float* y, std::int64_t count);
+
+// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
+// -infinity), very large or infinite above 88; NaN stays NaN.
+void exponential(float* x, std::int64_t count);
+
+// The softmax over a row that comes in pieces: the highest score so far, and the sum of
+// exp(score - highest).
+struct RunningSoftmax {
+  float highest;
+  float sum;
+};
+
+// Turns the next piece of scores into exp(score - highest), takes them into `running`, and returns
+// the factor by which what was summed before is to be multiplied.
+float weigh(float* scores, std::int64_t count, RunningSoftmax& running);
+
+// pattern = softmax(scores)
+void softmax(const float* scores, std::int64_t count, float* pattern);
+
+// y = x / sqrt(mean(x²) + eps) * weight, for each of `rows` rows of n.
+struct NormRows {
+  const float* x;
+  const float* weight;  // (n)
+  std::int64_t rows;
+  std::int64_t n;
+  float eps;
+};
+void rms_norm(const NormRows& input, float* y);
+
+// out = activation(gate) * up
+void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
+          float* out);
+
+void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
+
+// cos and sin of position * inverse[i], the angle rounded to float32, each times `factor`.
+void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
+            float* sin);
+
+// Turns pair i of x by the angle of cos[i] and sin[i]: pairs are (x[i], x[i + half]), or
+// (x[2i], x[2i + 1]) when interleaved.
+void turn(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);
+
+}  // namespace qkscope::rows

@@ -1,0 +1,277 @@
+// Functions and loops on vectors of floats, for files that are compiled for every CPU target (see
+// core/cpu_target.h). Each is one fixed sequence of operations whatever the width of a vector, and
+// multiply-adds are fused where it says so: results are the same on every target that can fuse.
+
+// Read once per target.
+#if defined(QKSCOPE_OPS_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKSCOPE_OPS_VECTOR_MATH_INL_H
+#undef QKSCOPE_OPS_VECTOR_MATH_INL_H
+#else
+#define QKSCOPE_OPS_VECTOR_MATH_INL_H
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using FloatVector = hn::Vec<Floats>;
+inline constexpr std::int64_t kFloats = hn::MaxLanes(Floats());
+
+// How much of a vector a loop is at: all of it, or the first few lanes at the end of a row.
+struct Whole {};
+struct Part {
+  std::int64_t count;
+};
+
+HWY_INLINE FloatVector load(const float* from, Whole) {
+  return hn::LoadU(Floats(), from);
+}
+
+HWY_INLINE FloatVector load(const float* from, Part part) {  // the other lanes are 0
+  HWY_ALIGN float lanes[kFloats] = {};
+  std::memcpy(lanes, from, static_cast<std::size_t>(part.count) * sizeof(float));
+  return hn::Load(Floats(), lanes);
+}
+
+HWY_INLINE void store(FloatVector values, float* to, Whole) {
+  hn::StoreU(values, Floats(), to);
+}
+
+HWY_INLINE void store(FloatVector values, float* to, Part part) {
+  HWY_ALIGN float lanes[kFloats];
+  hn::Store(values, Floats(), lanes);
+  std::memcpy(to, lanes, static_cast<std::size_t>(part.count) * sizeof(float));
+}
+
+// body(i, extent) for each vector of a row.
+template <typename Body>
+HWY_INLINE void for_each_vector(std::int64_t count, Body body) {
+  std::int64_t i = 0;
+  for (; i + kFloats <= count; i += kFloats) body(i, Whole());
+  if (i < count) body(i, Part{count - i});
+}
+
+// Reductions run in 16 interleaved lanes on every target: lane l takes the elements l, l + 16, ...
+inline constexpr std::int64_t kSumLanes = 16;
+inline constexpr std::int64_t kSumVectors = kSumLanes / kFloats;
+static_assert(kSumLanes % kFloats == 0);
+
+// body(vector of the 16 lanes, i, extent) for each vector of a row.
+template <typename Body>
+HWY_INLINE void for_each_lane_vector(std::int64_t count, Body body) {
+  std::int64_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes)
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < kSumVectors; ++v) body(v, i + v * kFloats, Whole());
+  for (std::int64_t v = 0; i < count; ++v, i += kFloats) {
+    if (i + kFloats <= count)
+      body(v, i, Whole());
+    else
+      body(v, i, Part{count - i});
+  }
+}
+
+// The sum over a row: term(i, extent, so_far) adds the elements at i to a vector of sums. In lanes
+// beyond the end of a row it must add nothing.
+template <typename Term>
+HWY_INLINE float lane_sum(std::int64_t count, Term term) {
+  FloatVector sums[kSumVectors];
+  for (auto& sum : sums) sum = hn::Zero(Floats());
+  for_each_lane_vector(count, [&](std::int64_t v, std::int64_t i, auto extent)
+                                  HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
+  HWY_ALIGN float lanes[kSumLanes];
+  for (std::int64_t v = 0; v < kSumVectors; ++v) hn::Store(sums[v], Floats(), lanes + v * kFloats);
+  for (std::int64_t width = kSumLanes / 2; width > 0; width /= 2)
+    for (std::int64_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  return lanes[0];
+}
+
+// The largest of `start` and a row. Compared and chosen: the maximum instructions of CPUs differ
+// where a value is NaN.
+HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
+  FloatVector largest[kSumVectors];
+  for (auto& vector : largest) vector = hn::Set(Floats(), start);
+  std::int64_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes)
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < kSumVectors; ++v) {
+      const auto values = load(row + i + v * kFloats, Whole());
+      largest[v] = hn::IfThenElse(hn::Lt(largest[v], values), values, largest[v]);
+    }
+  HWY_ALIGN float lanes[kSumLanes];
+  for (std::int64_t v = 0; v < kSumVectors; ++v)
+    hn::Store(largest[v], Floats(), lanes + v * kFloats);
+  const auto larger = [](float a, float b) { return a < b ? b : a; };
+  for (float* lane = lanes; i < count; ++i, ++lane) *lane = larger(*lane, row[i]);
+  float result = lanes[0];
+  for (const float lane : lanes) result = larger(result, lane);
+  return result;
+}
+
+// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
+// -infinity), very large or infinite above 88; NaN stays NaN.
+template <typename D, typename V = hn::Vec<D>>
+HWY_INLINE V exp_approx(D d, V x) {
+  const auto lowest = hn::Set(d, -87.5f);
+  const auto highest = hn::Set(d, 88.0f);
+  const auto round = hn::Set(d, 0x1.8p23f);  // adding it rounds to an integer
+  const auto above = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
+  const auto within = hn::IfThenElse(hn::Lt(above, highest), above, highest);
+  const auto shifted = hn::MulAdd(within, hn::Set(d, 1.44269504088896341f), round);
+  const auto whole = hn::Sub(shifted, round);
+  auto r = hn::NegMulAdd(whole, hn::Set(d, 0.693359375f), x);  // ln 2 in two parts
+  r = hn::NegMulAdd(whole, hn::Set(d, -2.12194440e-4f), r);
+  auto p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(hn::Mul(p, r), r, r), hn::Set(d, 1.0f));
+  // 2^whole by its exponent bits: the low bits of `shifted` hold the integer.
+  const hn::RebindToUnsigned<D> bits;
+  const auto power =
+      hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, 127u))));
+  return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::Mul(p, power));
+}
+
+// The functions below are computed in float64 and rounded once: within 0.51 units in the last place
+// of a float32.
+
+using HalfFloats = hn::Half<Floats>;
+using Doubles = hn::Rebind<double, HalfFloats>;
+using DoubleVector = hn::Vec<Doubles>;
+
+HWY_INLINE DoubleVector lower_doubles(FloatVector x) {
+  return hn::PromoteTo(Doubles(), hn::LowerHalf(HalfFloats(), x));
+}
+
+HWY_INLINE DoubleVector upper_doubles(FloatVector x) {
+  return hn::PromoteTo(Doubles(), hn::UpperHalf(HalfFloats(), x));
+}
+
+HWY_INLINE FloatVector rounded(DoubleVector lower, DoubleVector upper) {
+  return hn::Combine(Floats(), hn::DemoteTo(HalfFloats(), upper),
+                     hn::DemoteTo(HalfFloats(), lower));
+}
+
+// Coefficients from the highest power down.
+template <std::size_t n>
+HWY_INLINE DoubleVector polynomial(const double (&coefficients)[n], DoubleVector x) {
+  auto sum = hn::Set(Doubles(), coefficients[0]);
+#pragma GCC unroll 32
+  for (std::size_t i = 1; i < n; ++i) sum = hn::MulAdd(sum, x, hn::Set(Doubles(), coefficients[i]));
+  return sum;
+}
+
+// x P(x² / 8 - 1) up to |x| = 4, where it is 1 in float32. tools/fit_erf.py finds P.
+HWY_INLINE DoubleVector erf(DoubleVector x) {
+  static constexpr double kCoefficients[] = {
+      -3.55668329896667706e-05, 9.72566718652767299e-05,  -7.77587519760843977e-05,
+      1.58769468056328407e-04,  -6.62219823471008853e-04, 1.43721620976526771e-03,
+      -2.54222088089733553e-03, 4.74763892609523109e-03,  -8.62234156643427313e-03,
+      1.43970921192310801e-02,  -2.24691998618399072e-02, 3.30477502061991696e-02,
+      -4.57657877419112707e-02, 5.98889035642353046e-02,  -7.47278125689154193e-02,
+      9.02088371441915199e-02,  -1.07710444144199571e-01, 1.31675121664643208e-01,
+      -1.76576233293287477e-01, 3.53530995619542099e-01};
+  const Doubles d;
+  const auto four = hn::Set(d, 4.0);
+  const auto size = hn::Abs(x);
+  const auto within = hn::IfThenElse(hn::Gt(size, four), four, size);  // NaN stays NaN
+  const auto s = hn::MulAdd(hn::Mul(within, within), hn::Set(d, 0.125), hn::Set(d, -1.0));
+  return hn::CopySign(hn::Mul(within, polynomial(kCoefficients, s)), x);
+}
+
+// exp(x) for x in [0, 700], by its series.
+HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
+  static constexpr double kCoefficients[] = {1.0 / 479001600,
+                                             1.0 / 39916800,
+                                             1.0 / 3628800,
+                                             1.0 / 362880,
+                                             1.0 / 40320,
+                                             1.0 / 5040,
+                                             1.0 / 720,
+                                             1.0 / 120,
+                                             1.0 / 24,
+                                             1.0 / 6,
+                                             0.5,
+                                             1.0,
+                                             1.0};
+  const Doubles d;
+  const auto round = hn::Set(d, 0x1.8p52);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.71547652b82fep0), round);
+  const auto whole = hn::Sub(shifted, round);
+  auto r = hn::NegMulAdd(whole, hn::Set(d, 0x1.62e42fefa39efp-1), x);
+  r = hn::NegMulAdd(whole, hn::Set(d, 0x1.abc9e3b39803fp-56), r);
+  const hn::RebindToUnsigned<Doubles> bits;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<52>(hn::Add(hn::BitCast(bits, shifted),
+                                                              hn::Set(bits, std::uint64_t{1023}))));
+  return hn::Mul(polynomial(kCoefficients, r), power);
+}
+
+// 1 - 2 / (exp(2x) + 1); near 0, where that cancels, x - x³ / 3.
+HWY_INLINE DoubleVector tanh(DoubleVector x) {
+  const Doubles d;
+  const auto ten = hn::Set(d, 10.0);  // tanh is 1 in float32 from 9.1 on
+  const auto size = hn::Abs(x);
+  const auto within = hn::IfThenElse(hn::Gt(size, ten), ten, size);  // NaN stays NaN
+  const auto one = hn::Set(d, 1.0);
+  const auto high = hn::Add(exp_of_positive(hn::Add(within, within)), one);
+  const auto far = hn::Sub(one, hn::Div(hn::Set(d, 2.0), high));
+  const auto cube = hn::Mul(hn::Mul(within, within), within);
+  const auto near = hn::MulAdd(cube, hn::Set(d, -1.0 / 3.0), within);
+  return hn::CopySign(hn::IfThenElse(hn::Lt(within, hn::Set(d, 0x1p-12)), near, far), x);
+}
+
+struct CosSin {
+  DoubleVector cos;
+  DoubleVector sin;
+};
+
+// For |x| up to 2^30, by their series after the nearest multiple of pi / 2 was taken off.
+HWY_INLINE CosSin cos_sin(DoubleVector x) {
+  static constexpr double kCos[] = {1.0 / 20922789888000,
+                                    -1.0 / 87178291200,
+                                    1.0 / 479001600,
+                                    -1.0 / 3628800,
+                                    1.0 / 40320,
+                                    -1.0 / 720,
+                                    1.0 / 24,
+                                    -0.5,
+                                    1.0};
+  static constexpr double kSin[] = {
+      1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+      1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+  const Doubles d;
+  const hn::RebindToUnsigned<Doubles> bits;
+  const auto round = hn::Set(d, 0x1.8p52);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.45f306dc9c883p-1), round);
+  const auto turns = hn::Sub(shifted, round);
+  auto r = hn::NegMulAdd(turns, hn::Set(d, 0x1.921fb54442d18p0), x);
+  r = hn::NegMulAdd(turns, hn::Set(d, 0x1.1a62633145c07p-54), r);
+  const auto square = hn::Mul(r, r);
+  const auto cos = polynomial(kCos, square);
+  const auto sin = hn::MulAdd(hn::Mul(square, r), polynomial(kSin, square), r);
+  // The low bits of `shifted` hold the number of quarter turns: odd ones swap the two, and the sign
+  // of each changes every half turn.
+  const auto quarter = hn::BitCast(bits, shifted);
+  const auto one = hn::Set(bits, std::uint64_t{1});
+  const auto two = hn::Set(bits, std::uint64_t{2});
+  const auto odd = hn::RebindMask(d, hn::TestBit(quarter, one));
+  const auto cos_sign = hn::ShiftLeft<62>(hn::And(hn::Add(quarter, one), two));
+  const auto sin_sign = hn::ShiftLeft<62>(hn::And(quarter, two));
+  return {hn::Xor(hn::IfThenElse(odd, sin, cos), hn::BitCast(d, cos_sign)),
+          hn::Xor(hn::IfThenElse(odd, cos, sin), hn::BitCast(d, sin_sign))};
+}
+
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // read once per target
