@@ -39,10 +39,15 @@ void add_scaled_kernel(float* x, const float* y, std::int64_t count, float facto
   });
 }
 
-float dot_kernel(const float* x, const float* y, std::int64_t count) {
+HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
   return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
     return hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
   });
+}
+
+void dots_kernel(const DotRows& input, float factor, float* out) {
+  for (std::int64_t row = 0; row < input.rows; ++row)
+    out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
 }
 
 void exponential_kernel(float* x, std::int64_t count) {
@@ -87,7 +92,7 @@ void rms_norm_kernel(const NormRows& input, float* y) {
   for (std::int64_t row = 0; row < input.rows; ++row) {
     const float* x = input.x + row * input.n;
     float* out = y + row * input.n;
-    const float squares = dot_kernel(x, x, input.n);
+    const float squares = dot(x, x, input.n);
     const float scale = 1.0f / std::sqrt(squares / static_cast<float>(input.n) + input.eps);
     const auto factor = hn::Set(kTag, scale);
     for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
@@ -207,7 +212,7 @@ namespace qkscope::rows {
 HWY_EXPORT(scale_kernel);
 HWY_EXPORT(add_kernel);
 HWY_EXPORT(add_scaled_kernel);
-HWY_EXPORT(dot_kernel);
+HWY_EXPORT(dots_kernel);
 HWY_EXPORT(exponential_kernel);
 HWY_EXPORT(weigh_kernel);
 HWY_EXPORT(softmax_kernel);
@@ -230,8 +235,8 @@ void add_scaled(float* x, const float* y, std::int64_t count, float factor) {
   QKSCOPE_DISPATCH(add_scaled_kernel)(x, y, count, factor);
 }
 
-float dot(const float* x, const float* y, std::int64_t count) {
-  return QKSCOPE_DISPATCH(dot_kernel)(x, y, count);
+void dots(const DotRows& input, float factor, float* out) {
+  QKSCOPE_DISPATCH(dots_kernel)(input, factor, out);
 }
 
 void exponential(float* x, std::int64_t count) {

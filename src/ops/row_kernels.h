@@ -14,8 +14,15 @@ void add(float* x, const float* y, std::int64_t count);  // x += y
 void add_scaled(float* x, const float* y, std::int64_t count,
                 float factor);  // x += factor y, fused
 
-// The sum of x[i] y[i] in 16 interleaved lanes of fused multiply-adds.
-float dot(const float* x, const float* y, std::int64_t count);
+// out[r] = factor * sum of x[i] y[r][i], in 16 interleaved lanes of fused multiply-adds.
+struct DotRows {
+  const float* x;  // (n)
+  const float* y;  // (rows, n), rows `stride` apart
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t n;
+};
+void dots(const DotRows& input, float factor, float* out);
 
 // exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
 // -infinity), very large or infinite above 88; NaN stays NaN.

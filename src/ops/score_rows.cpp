@@ -29,10 +29,8 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
   const auto begin = first_visible_key(position, input.window);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
-  for (auto key = begin; key <= position; ++key) {
-    const float* k = input.k.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
-    scores[static_cast<std::size_t>(key)] = input.scale * rows::dot(q, k, d);
-  }
+  const float* k = input.k.data<float>() + ((sequence.begin + begin) * n_kv + kv_head) * d;
+  rows::dots({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
   return {begin, position + 1};
 }
 

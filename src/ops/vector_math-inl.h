@@ -63,18 +63,14 @@ inline constexpr std::int64_t kSumLanes = 16;
 inline constexpr std::int64_t kSumVectors = kSumLanes / kFloats;
 static_assert(kSumLanes % kFloats == 0);
 
-// body(vector of the 16 lanes, i, extent) for each vector of a row.
-template <typename Body>
-HWY_INLINE void for_each_lane_vector(std::int64_t count, Body body) {
-  std::int64_t i = 0;
-  for (; i + kSumLanes <= count; i += kSumLanes)
-#pragma GCC unroll 4
-    for (std::int64_t v = 0; v < kSumVectors; ++v) body(v, i + v * kFloats, Whole());
-  for (std::int64_t v = 0; i < count; ++v, i += kFloats) {
-    if (i + kFloats <= count)
-      body(v, i, Whole());
-    else
-      body(v, i, Part{count - i});
+// Adds the upper half to the lower one until one lane is left.
+template <typename D>
+HWY_INLINE float folded(D d, hn::Vec<D> sums) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(sums);
+  } else {
+    const hn::Half<D> half;
+    return folded(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)));
   }
 }
 
@@ -84,13 +80,24 @@ template <typename Term>
 HWY_INLINE float lane_sum(std::int64_t count, Term term) {
   FloatVector sums[kSumVectors];
   for (auto& sum : sums) sum = hn::Zero(Floats());
-  for_each_lane_vector(count, [&](std::int64_t v, std::int64_t i, auto extent)
-                                  HWY_ATTR { sums[v] = term(i, extent, sums[v]); });
-  HWY_ALIGN float lanes[kSumLanes];
-  for (std::int64_t v = 0; v < kSumVectors; ++v) hn::Store(sums[v], Floats(), lanes + v * kFloats);
-  for (std::int64_t width = kSumLanes / 2; width > 0; width /= 2)
-    for (std::int64_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  return lanes[0];
+  std::int64_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes)
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < kSumVectors; ++v)
+      sums[v] = term(i + v * kFloats, Whole(), sums[v]);
+  if (i < count)
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
+      if (i + kFloats <= count)
+        sums[v] = term(i, Whole(), sums[v]);
+      else if (i < count)
+        sums[v] = term(i, Part{count - i}, sums[v]);
+    }
+#pragma GCC unroll 4
+  for (std::int64_t width = kSumVectors / 2; width > 0; width /= 2)
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
+  return folded(Floats(), sums[0]);
 }
 
 // The largest of `start` and a row. Compared and chosen: the maximum instructions of CPUs differ
