@@ -1,6 +1,7 @@
 #include "cli/common_options.h"
 
 #include "cli/logging.h"
+#include "qkscope/cpu.h"
 #include "qkscope/threads.h"
 
 namespace qkscope::cli {
@@ -15,6 +16,7 @@ void CommonOptions::add_to(CLI::App& command) {
 void CommonOptions::apply() const {
   set_up_logging(quiet ? Verbosity::quiet : verbose ? Verbosity::verbose : Verbosity::normal);
   set_thread_count(threads);
+  cpu_target();  // complains about QKSCOPE_CPU before anything is done
 }
 
 }  // namespace qkscope::cli

@@ -11,7 +11,7 @@ struct CommonOptions {
   bool verbose = false;
 
   void add_to(CLI::App& command);
-  // Sets up logging and the thread pool; call first in the command.
+  // Sets up logging, the thread pool and the CPU target; call first in the command.
   void apply() const;
 };
 

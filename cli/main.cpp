@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/program.h"
+#include "qkscope/cpu.h"
 #include "qkscope/text.h"
 #include "qkscope/version.h"
 
@@ -26,7 +27,9 @@ std::string missing_command(const CLI::App& app) {
 
 int run(int argc, char** argv) {
   CLI::App app{"What the attention heads of language models do with position", "qkscope"};
-  app.set_version_flag("--version", fmt::format("qkscope {}", qkscope::version_string()));
+  app.set_version_flag("--version", [] {
+    return fmt::format("qkscope {} ({})", qkscope::version_string(), qkscope::cpu_target());
+  });
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     return fmt::format("error: {}\n'{} --help' lists the options.\n", error.what(), at->get_name());
   });

@@ -82,6 +82,7 @@ void choose_cpu_target() {
   const char* asked = std::getenv("QKSCOPE_CPU");
   const bool forced = asked != nullptr && *asked != '\0';
   take(forced ? find(asked, "QKSCOPE_CPU") : available().front());
+  log::debug("CPU target {} (of {})", name_of(in_use), fmt::join(cpu_targets(), ", "));
   if (!has_fused_multiply_add(name_of(in_use)))
     log::warn(
         "{} ({}): results differ in the last bits from those of machines with fused multiply-adds",

@@ -1,6 +1,7 @@
 // What holds for every command.
 #include <gmock/gmock.h>
 
+#include "qkscope/cpu.h"
 #include "qkscope/version.h"
 #include "run_program.h"
 
@@ -11,7 +12,7 @@ using testing::HasSubstr;
 
 TEST(Cli, VersionAndHelp) {
   EXPECT_EQ(run_program("qkscope --version").out,
-            std::string("qkscope ") + version_string() + "\n");
+            std::string("qkscope ") + version_string() + " (" + cpu_target() + ")\n");
   const auto help = run_program("qkscope --help");
   EXPECT_EQ(help.status, 0);
   for (const auto* command : {"dataset", "inspect", "trace", "tokenize"}) {
@@ -19,6 +20,18 @@ TEST(Cli, VersionAndHelp) {
     const auto own = run_program(std::string("qkscope ") + command + " --help");
     EXPECT_EQ(own.status, 0) << command;
     EXPECT_THAT(own.out, HasSubstr("--threads")) << command;
+  }
+}
+
+TEST(Cli, QkscopeCpuNamesTheTarget) {
+  for (const auto& target : cpu_targets())
+    EXPECT_THAT(run_program("QKSCOPE_CPU=" + target + " qkscope --version").out,
+                HasSubstr("(" + target + ")"));
+  for (const auto* command : {"--version", "inspect x", "tokenize --tokenizer x --text y"}) {
+    const auto outcome = run_program(std::string("QKSCOPE_CPU=mmx qkscope ") + command);
+    EXPECT_EQ(outcome.status, 2) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("QKSCOPE_CPU: 'mmx' is not a target"));
+    EXPECT_THAT(outcome.err, HasSubstr(cpu_targets().back()));
   }
 }
 
