@@ -1,6 +1,8 @@
-# CUDA: where nvcc is there the backend for NVIDIA GPUs is built, for Ampere and Hopper and as PTX
-# for what comes after. QKSCOPE_HAVE_CUDA and QKSCOPE_HAVE_CUDNN say what was found.
-option(QKSCOPE_CUDA "Build the CUDA backend where nvcc is found" ON)
+# CUDA: where nvcc is there the module for NVIDIA GPUs is built (src/device/cuda). QKSCOPE_HAVE_CUDA and
+# QKSCOPE_HAVE_CUDNN say what was found, QKSCOPE_GPU_HERE whether this machine has a GPU to use it on.
+option(QKSCOPE_CUDA "Build the CUDA module where nvcc is found" ON)
+option(QKSCOPE_CUDA_ALL "Code for every generation of GPUs, as a package needs it, not for the one in this machine alone"
+       ${SKBUILD})
 set(QKSCOPE_HAVE_CUDA OFF)
 set(QKSCOPE_HAVE_CUDNN OFF)
 if(NOT QKSCOPE_CUDA)
@@ -15,8 +17,27 @@ if(NOT CMAKE_CUDA_COMPILER)
   endif()
   set(CMAKE_CUDA_COMPILER ${QKSCOPE_NVCC})
 endif()
+
+# The generations: those of this machine's GPUs; every one for packages, and PTX for what comes after; where there is
+# neither, the oldest that the kernels can use, which the driver of a newer GPU translates when it first runs.
+execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+  OUTPUT_VARIABLE generations ERROR_QUIET)
+string(REGEX MATCHALL "[0-9]+\\.[0-9]" generations "${generations}")
+list(TRANSFORM generations REPLACE "\\." "")
+list(REMOVE_DUPLICATES generations)
+list(FILTER generations EXCLUDE REGEX "^.$|^[1-7].$")  # too old
+set(QKSCOPE_GPU_HERE OFF)
+if(generations)
+  set(QKSCOPE_GPU_HERE ON)
+endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  if(QKSCOPE_CUDA_ALL)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+  elseif(generations)
+    list(TRANSFORM generations APPEND -real OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+  else()
+    set(CMAKE_CUDA_ARCHITECTURES 80)
+  endif()
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
@@ -29,7 +50,7 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
 endif()
 set(QKSCOPE_HAVE_CUDA ON)
-set(QKSCOPE_CUDA_LIBRARIES ${CUDAToolkit_LIBRARY_DIR})  # where installed programs find them
+set(QKSCOPE_CUDA_LIBRARIES ${CUDAToolkit_LIBRARY_DIR})  # where the installed module finds them
 
 # cuDNN's front end is headers, from its Python package.
 execute_process(

@@ -22,15 +22,24 @@ install(DIRECTORY share/demo DESTINATION ${data} OPTIONAL)
 install(DIRECTORY share/published DESTINATION ${data})
 
 # Arrow of the Python environment goes along: the installation stands alone.
-set(library_rpath ${QKSCOPE_CUDA_LIBRARIES})
+set(library_rpath "")
 if(PYARROW_ARROW)
   install(FILES ${PYARROW_ARROW} ${PYARROW_PARQUET} DESTINATION ${CMAKE_INSTALL_LIBDIR}/qkscope)
   list(PREPEND library_rpath "$ORIGIN/qkscope")
 endif()
 if(SKBUILD)  # in a wheel libarrow comes from pyarrow, which lies beside the package
-  set(library_rpath "$ORIGIN/../pyarrow" ${QKSCOPE_CUDA_LIBRARIES})
+  set(library_rpath "$ORIGIN/../pyarrow")
 endif()
 set_target_properties(qkscope_shared PROPERTIES INSTALL_RPATH "${library_rpath}")
 file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(qkscope sniff-qk PROPERTIES
-  INSTALL_RPATH "$ORIGIN/${to_library};$ORIGIN/${to_library}/qkscope;${QKSCOPE_CUDA_LIBRARIES}")
+  INSTALL_RPATH "$ORIGIN/${to_library};$ORIGIN/${to_library}/qkscope")
+
+# The module for NVIDIA GPUs lies where src/device/cuda_loader.cpp looks for it. It finds NVIDIA's libraries where pip
+# puts them beside a wheel, in the toolkit it was built with, and where the system's loader looks.
+if(QKSCOPE_HAVE_CUDA)
+  install(TARGETS qkscope_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/qkscope OPTIONAL)  # it may not be built
+  set(packages cu${CUDAToolkit_VERSION_MAJOR} cublas cudnn cuda_nvrtc)
+  list(TRANSFORM packages REPLACE "(.+)" "$ORIGIN/../nvidia/\\1/lib")
+  set_target_properties(qkscope_cuda PROPERTIES INSTALL_RPATH "${packages};${QKSCOPE_CUDA_LIBRARIES}")
+endif()

@@ -5,14 +5,17 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "device/cpu/cpu_backend.h"
-#include "device/cuda/cuda_backend.h"
+#include "device/cuda_loader.h"
+#include "device/device.h"
 
 namespace qkscope {
 
 std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
                                       const BackendOptions& options) {
-  if (options.device.kind == Device::Kind::cuda) return make_cuda_backend(model, options);
-  return std::make_unique<CpuBackend>(model);
+  if (options.device.kind == Device::Kind::cpu) return std::make_unique<CpuBackend>(model);
+  if (const auto why = why_not_gpu(options.device.index); !why.empty())
+    bad_input("device {}: {}; use cpu", device_name(options.device), why);
+  return cuda_part().module->make_backend(model, options, DeviceBudget(model.config, options));
 }
 
 void Batch::add(std::span<const std::int32_t> sequence) {
@@ -41,13 +44,6 @@ void check_batch(const Batch& batch, const ModelConfig& model) {
             id, p, s, model.embedding_rows - 1);
     }
   }
-}
-
-std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
-  if (kept.empty()) return row;
-  const auto found = std::lower_bound(kept.begin(), kept.end(), row);
-  QKSCOPE_ASSERT(found != kept.end() && *found == row);
-  return found - kept.begin();
 }
 
 }  // namespace qkscope

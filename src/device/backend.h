@@ -2,11 +2,13 @@
 // activations that live in the backend.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 
+#include "core/error.h"
 #include "model/loaded_checkpoint.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
@@ -117,6 +119,11 @@ std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model,
 void check_batch(const Batch& batch, const ModelConfig& model);
 
 // Where row `row` of the batch lies among those that still run (ascending; empty: all run).
-std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row);
+inline std::int64_t running_row(std::span<const std::int64_t> kept, std::int64_t row) {
+  if (kept.empty()) return row;
+  const auto found = std::lower_bound(kept.begin(), kept.end(), row);
+  QKSCOPE_ASSERT(found != kept.end() && *found == row);
+  return found - kept.begin();
+}
 
 }  // namespace qkscope

@@ -2,11 +2,13 @@
 
 #include <charconv>
 #include <cstring>
+#include <mutex>
 #include <string_view>
 
 #include "core/edge.h"
 #include "core/error.h"
-#include "device/cuda/cuda_devices.h"
+#include "core/log.h"
+#include "device/cuda_loader.h"
 
 namespace qkscope {
 namespace {
@@ -18,23 +20,32 @@ int gpu_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
+// The reason is said once: at length where a GPU might be expected.
+Device first_gpu_or_cpu() {
+  const auto why = why_not_gpu(0);
+  if (why.empty()) return {Device::Kind::cuda, 0};
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    log::write(cuda_driver().found ? LogLevel::info : LogLevel::debug, "the CPU is used: {}", why);
+  });
+  return {};
+}
+
 Device device_of(const std::string& wanted) {
   if (wanted == "cpu") return {};
-  if (wanted == "auto") {
-    const bool usable = cuda::device_count() > 0 && cuda::why_unusable(0).empty();
-    return usable ? Device{Device::Kind::cuda, 0} : Device{};
-  }
+  if (wanted == "auto") return first_gpu_or_cpu();
   const bool numbered = wanted.starts_with("cuda:");
   const int gpu = numbered ? gpu_number(std::string_view(wanted).substr(5)) : 0;
   if ((!numbered && wanted != "cuda") || gpu < 0)
     bad_input("device: found '{}', expected auto, cpu, cuda or cuda:N", wanted);
-  const int gpus = cuda::device_count();
-  if (gpus == 0) bad_input("device {}: {}; use cpu", wanted, cuda::why_no_device());
-  if (gpu >= gpus)
-    bad_input("device {}: there is no such GPU; found {}, numbered from 0", wanted, gpus);
-  if (const auto why = cuda::why_unusable(gpu); !why.empty())
+  if (const auto why = why_not_gpu(gpu); !why.empty())
     bad_input("device {}: {}; use cpu", wanted, why);
   return {Device::Kind::cuda, gpu};
+}
+
+const CudaModule& module_in_use() {
+  if (cuda_part().module == nullptr) failure("no GPU can be used: {}", cuda_part().why_not);
+  return *cuda_part().module;
 }
 
 bool on_host(Device device) {
@@ -53,15 +64,17 @@ std::string device_name(Device device) {
 }
 
 int cuda_device_count() {
-  return at_edge([] { return cuda::device_count(); });
+  return at_edge([] {
+    return cuda_part().module == nullptr ? 0 : static_cast<int>(cuda_driver().gpus.size());
+  });
 }
 
 std::string why_no_cuda() {
-  return at_edge([] { return cuda::why_no_device(); });
+  return at_edge([] { return cuda_part().why_not; });
 }
 
 std::int64_t free_memory(Device device) {
-  return on_host(device) ? 0 : cuda::free_memory(device.index);
+  return on_host(device) ? 0 : module_in_use().free_memory(device.index);
 }
 
 void copy_values(TensorView to, ConstTensorView from) {
@@ -76,7 +89,7 @@ void copy_values(TensorView to, ConstTensorView from) {
     if (on_host(to.device()) && on_host(from.device()))
       std::memcpy(to.bytes(), from.bytes(), to.size_bytes());
     else
-      cuda::copy_values(to, from);
+      module_in_use().copy_values(to, from);
   });
 }
 

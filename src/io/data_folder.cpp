@@ -4,32 +4,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <dlfcn.h>
+#include "io/own_files.h"
 
 namespace qkscope {
-namespace {
-
 namespace fs = std::filesystem;
-
-// The file this function was loaded from; "" where the loader does not know. In a program that
-// holds the library it is what the user typed, which is a path only if there is a slash in it.
-fs::path library_file() {
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&data_folders), &info) == 0 ||
-      info.dli_fname == nullptr || std::string(info.dli_fname).find('/') == std::string::npos)
-    return {};
-  std::error_code error;
-  const auto file = fs::canonical(info.dli_fname, error);
-  return error ? fs::path() : file;
-}
-
-fs::path program_file() {
-  std::error_code error;
-  const auto file = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : file;
-}
-
-}  // namespace
 
 std::vector<std::string> data_folders() {
   if (const char* chosen = std::getenv("QKSCOPE_DATA"); chosen != nullptr && *chosen != '\0')

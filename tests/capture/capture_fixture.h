@@ -65,6 +65,7 @@ class CaptureFixture : public testing::Test {
   void write_config(const std::string& more) {
     write_text(file("run.yaml"), fmt::format("dataset:\n  path: {}\n  id_column: id\n"
                                              "model:\n  name: {}\n  dtype: float32\n"
+                                             "  device_map: cpu\n"
                                              "tokenizer:\n  max_length: 100\n"
                                              "capture:\n  head_sampling: {{count: 6, seed: 0}}\n"
                                              "  sampler: {{type: uniform, base_rate: 4.0}}\n"

@@ -50,7 +50,7 @@ TEST_F(CaptureInput, TokenizersAndFields) {
   expect_refused("--set capture.heads=[4]", "capture.heads: 4 is out of range");
   expect_refused("--set model.config_overrides.num_hidden_layers=9",
                  "no_rope_layers has 4 entries, expected 9");
-  expect_refused("--device cuda", "CUDA");
+  expect_refused("--device cuda:99", "device cuda:99: ");
   expect_refused("--device tpu", "expected auto, cpu, cuda or cuda:N");
   expect_refused("--resume --overwrite", "exclude each other");
   expect_refused("--dtype int8", "--dtype: found 'int8', expected float32, float16 or bfloat16");

@@ -19,7 +19,7 @@ TEST_P(CaptureReference, RowsAreEqualAndVectorsClose) {
   const auto outcome = run_program(fmt::format(
       "sniff-qk --config '{0}{1}.yaml' --set model.name='{2}/tests/golden/{3}' "
       "--set tokenizer.name='{0}tokenizer.json' --set dataset.path='{0}texts.jsonl' "
-      "--set inference.batch_size=4 --set output.data_root='{4}' --quiet",
+      "--device cpu --set inference.batch_size=4 --set output.data_root='{4}' --quiet",
       reference, GetParam().name, source_path(), GetParam().checkpoint, folder.file("out")));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(run_python("tests/capture/compare_reference.py",

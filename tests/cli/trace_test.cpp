@@ -18,7 +18,9 @@ const std::string kModel = source_path("tests/golden/smollm3_list");
 class Trace : public testing::Test {
  protected:
   Outcome run(const std::string& options) {
-    return run_program("qkscope trace --model " + kModel + " --out " + file() + " " + options);
+    const bool chosen = options.find("--device ") != std::string::npos;
+    return run_program("qkscope trace --model " + kModel + " --out " + file() +
+                       (chosen ? " " : " --device cpu ") + options);
   }
   std::string file() const { return folder_.file("trace.safetensors"); }
   Shape shape(const std::string& name) const {
@@ -102,7 +104,8 @@ TEST_F(Trace, BadInputIsNamedAndNothingIsWritten) {
 
 TEST_F(Trace, OutputThatCannotBeWrittenIsSaid) {
   const auto outcome = run_program("qkscope trace --model " + kModel +
-                                   " --token-ids 1 --hooks logits --out /no/such/x.safetensors");
+                                   " --device cpu --token-ids 1 --hooks logits --out "
+                                   "/no/such/x.safetensors");
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.err, HasSubstr("/no/such"));
 }

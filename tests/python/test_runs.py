@@ -108,7 +108,7 @@ def test_figures(captured, tmp_path):
         (lambda: qkscope.capture("no/such.yaml"), "no/such.yaml"),
         (lambda: qkscope.capture(configuration("x"), limit=0), "limit=0"),
         (lambda: qkscope.capture(configuration("x"), shard=(2, 2)), "shard="),
-        (lambda: qkscope.capture(configuration("x"), device="cuda"), "CUDA"),
+        (lambda: qkscope.capture(configuration("x"), device="cuda:99"), "device cuda:99: "),
         (lambda: qkscope.capture(configuration("x"), dtype="int8"), "dtype: found 'int8'"),
         (lambda: qkscope.capture(configuration("x"), device_memory="much"), "device_memory: found 'much'"),
         (lambda: qkscope.capture(configuration("x"), batch_tokens=-1), "batch_tokens=-1"),

@@ -30,7 +30,7 @@ class SweepFixture : public testing::Test {
                fmt::format("name: small\n"
                            "base:\n"
                            "  dataset:\n    path: {}\n    id_column: id\n"
-                           "  model:\n    name: {}\n    dtype: float32\n"
+                           "  model:\n    name: {}\n    dtype: float32\n    device_map: cpu\n"
                            "  tokenizer:\n    max_length: 100\n"
                            "  capture:\n    sampler: {{type: uniform, base_rate: 4.0}}\n"
                            "    min_bucket_size: 16\n{}{}",

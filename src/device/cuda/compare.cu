@@ -46,6 +46,18 @@ bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t s
   return found == 0;
 }
 
+bool has_code_for_gpu() {
+  cudaFuncAttributes attributes{};
+  const auto status = cudaFuncGetAttributes(&attributes, compare_kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();  // an answer, not an error
+    return false;
+  }
+  check(status, "look for the kernels of the GPU");
+  return true;
+}
+
 double seconds_of(const std::function<void()>& run, int repeats, cudaStream_t stream) {
   const Clock clock;
   float best = std::numeric_limits<float>::max();

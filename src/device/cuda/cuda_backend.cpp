@@ -18,10 +18,8 @@
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
 #include "device/cuda/score_rows.h"
-#include "device/memory_plan.h"
 
-namespace qkscope {
-namespace cuda {
+namespace qkscope::cuda {
 namespace {
 
 int use_device(int device) {
@@ -31,11 +29,12 @@ int use_device(int device) {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const LoadedCheckpoint& model, const BackendOptions& options)
+  CudaBackend(const LoadedCheckpoint& model, const BackendOptions& options,
+              const DeviceBudget& budget)
       : Backend(model),
         dtype_(options.dtype),
         device_(use_device(options.device.index)),
-        budget_(model.config, options),
+        budget_(budget),
         products_(dtype_, stream_),
         attention_(model.config, dtype_, device_, stream_),
         weights_(model, dtype_, device_, budget_.streams()),
@@ -377,11 +376,10 @@ class CudaBackend : public Backend {
 };
 
 }  // namespace
-}  // namespace cuda
 
-std::unique_ptr<Backend> make_cuda_backend(const LoadedCheckpoint& model,
-                                           const BackendOptions& options) {
-  return std::make_unique<cuda::CudaBackend>(model, options);
+std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
+                                      const DeviceBudget& budget) {
+  return std::make_unique<CudaBackend>(model, options, budget);
 }
 
-}  // namespace qkscope
+}  // namespace qkscope::cuda

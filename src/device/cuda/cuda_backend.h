@@ -1,13 +1,14 @@
-// The forward pass on an NVIDIA GPU. Without nvcc none/cuda_backend.cpp stands in for this.
+// The forward pass on an NVIDIA GPU.
 #pragma once
 
 #include <memory>
 
 #include "device/backend.h"
+#include "device/memory_plan.h"
 
-namespace qkscope {
+namespace qkscope::cuda {
 
-std::unique_ptr<Backend> make_cuda_backend(const LoadedCheckpoint& model,
-                                           const BackendOptions& options);
+std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
+                                      const DeviceBudget& budget);
 
-}  // namespace qkscope
+}  // namespace qkscope::cuda

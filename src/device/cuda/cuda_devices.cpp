@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include "device/cuda/compare.h"
 #include "device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
@@ -16,33 +17,22 @@ void wait_for(Device device) {
 
 }  // namespace
 
-int device_count() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // no driver or no GPU is an answer, not an error
-  return 0;
-}
-
-std::string why_no_device() {
-  int count = 0;
-  const auto status = cudaGetDeviceCount(&count);
-  cudaGetLastError();
-  return status == cudaSuccess
-             ? "there is no NVIDIA GPU in this machine"
-             : std::string("no NVIDIA GPU can be used: ") + cudaGetErrorString(status);
-}
-
 std::string why_unusable(int device) {
-  constexpr int kOldest = 8;  // Ampere, see cmake/Cuda.cmake
+  if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
+    cudaGetLastError();  // an answer, not an error
+    return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
+  }
+  if (has_code_for_gpu()) return "";
   int major = 0;
   int minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "ask for the GPU's generation");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "ask for the GPU's generation");
-  if (major >= kOldest) return "";
-  return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
-                     minor, kOldest);
+  return fmt::format(
+      "the GPU has compute capability {}.{}, and this build has code for " QKSCOPE_CUDA_CODE
+      " (CMAKE_CUDA_ARCHITECTURES); build it where the GPU is, or with -DQKSCOPE_CUDA_ALL=ON",
+      major, minor);
 }
 
 std::int64_t free_memory(int device) {

@@ -1,4 +1,4 @@
-// The NVIDIA GPUs of this machine. Without nvcc none/cuda_backend.cpp stands in for this.
+// The NVIDIA GPUs of this machine, by their numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,7 @@
 
 namespace qkscope::cuda {
 
-int device_count();  // 0 without a driver
-
-// The reason where there are none, for people.
-std::string why_no_device();
-
-// Why this build cannot use a GPU that is there: its generation is too old. "" where it can.
+// Why this build cannot use the GPU: it has no code for its generation. "" where it can.
 std::string why_unusable(int device);
 
 std::int64_t free_memory(int device);  // bytes, whoever uses the others

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cudnn_library.h"
 #include "device/cuda/device_memory.h"
 
 namespace qkscope::cuda {
@@ -64,6 +65,7 @@ struct FusedAttention::Library {
 
   // The first plan loads the library's kernels.
   void start(int device) {
+    open_cudnn();
     cuda::check(cudaSetDevice(device), "use the GPU");
     check(cudnnCreate(&handle), "start");
     check(cudnnSetStream(handle, stream), "set the stream");
