@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
 # takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture] [python]      (default: all)
+#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture] [python]  (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
 # CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE; NANOBIND, a folder with the
 # Python package nanobind where PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build test golden sanitize bench shapes precision capture python} "
+readonly parts=" ${*:-build start test golden sanitize bench shapes precision capture python} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*:*Bfloat16*}
@@ -57,6 +57,40 @@ checkpoint() {  # checkpoint SHAPE [LAYERS]: prints its folder
   echo "$folder"
 }
 
+# What a program without use for a GPU pays for it: nothing of CUDA is mapped, and it starts as fast as one without.
+start_time() {
+  local i begin end
+  if ldd build/bin/qkscope | grep -E 'libcu|libnv'; then echo "error: qkscope is linked to the libraries above"; return 1; fi
+  build/bin/qkscope --version
+  begin=$(date +%s%N)
+  for i in $(seq 20); do build/bin/qkscope --version >/dev/null || return 1; done
+  end=$(date +%s%N)
+  echo "qkscope --version: $(((end - begin) / 20000)) us"
+  [ $(((end - begin) / 20000)) -lt 20000 ] || { echo "error: more than 20 ms"; return 1; }
+}
+
+# A GPU is found by itself and by name; where none is shown, or its module is missing, that is said.
+device_choice() {
+  local out trace="build/bin/qkscope trace --model tests/golden/smollm3_list --token-ids 1,2,3,4,5 --hooks logits"
+  out=$(mktemp -d)
+  $trace --out "$out/cpu" --device cpu && $trace --out "$out/cuda" --device cuda || return 1
+  $trace --out "$out/auto" --verbose 2>&1 | grep 'device memory:' && cmp "$out/auto" "$out/cuda" ||
+    { echo "error: auto did not take the GPU"; return 1; }
+  refused 'CUDA_VISIBLE_DEVICES is' env CUDA_VISIBLE_DEVICES= $trace --out "$out/none" --device cuda || return 1
+  refused 'no part for NVIDIA GPUs' env QKSCOPE_CUDA_MODULE=/none.so $trace --out "$out/none" --device cuda || return 1
+  CUDA_VISIBLE_DEVICES='' $trace --out "$out/hidden" 2>&1 | grep 'the CPU is used: .*CUDA_VISIBLE_DEVICES' &&
+    cmp "$out/hidden" "$out/cpu" || { echo "error: without a GPU auto must say so and take the CPU"; return 1; }
+  rm -rf "$out"
+}
+
+refused() {  # refused REASON COMMAND...
+  local reason=$1 said
+  shift
+  said=$("$@" 2>&1) && { echo "error: passed, expected a refusal: $*"; return 1; }
+  echo "$said"
+  grep -q "$reason" <<<"$said" || { echo "error: expected '$reason'"; return 1; }
+}
+
 table() {  # table NAME BATCHES FOLDER...
   local name=$1 list=$2
   shift 2
@@ -69,10 +103,16 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench test_device test_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
+fi
+if part start; then
+  step start start_time
+  tail -2 build-logs/start.log
+  step device device_choice
+  grep -E 'device|CPU' build-logs/device.log
 fi
 if part test; then
-  for program in test_device test_forward; do
+  for program in test_device test_cuda test_forward; do
     step "$program" google_test "$program" '*'
     results "$program"
   done
@@ -85,7 +125,7 @@ fi
 if part sanitize; then
   step memcheck google_test test_forward "$sanitized" compute-sanitizer --tool memcheck --error-exitcode 9
   # cuDNN's kernels wait in ways that racecheck takes for races.
-  step racecheck google_test test_device '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
+  step racecheck google_test test_cuda '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
   step racecheck-pass google_test test_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
     --kernel-regex-exclude kns=cudnn --error-exitcode 9
   grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' build-logs/{memcheck,racecheck,racecheck-pass}.log
@@ -108,7 +148,7 @@ fi
 if part python; then
   packages=$PWD/build/python${NANOBIND:+:$(realpath "$NANOBIND")}${PYTHONPATH:+:$PYTHONPATH}
   PYTHONPATH=$packages step configure-python cmake --preset release -DQKSCOPE_BINDINGS=ON
-  step build-python cmake --build build --target _engine &&
+  step build-python cmake --build build --target _engine qkscope_cuda &&
     PYTHONPATH=$packages step python "$python" -u tests/python/test_cuda.py
   grep -E '^(Ran|OK|FAILED|FAIL:|ERROR:|100 caches)' build-logs/python.log
   PYTHONPATH=$packages step python-bench "$python" bench/python_bench.py "$(checkpoint smollm3-3b)" --device "$device" \

@@ -15,24 +15,24 @@ namespace {
 
 const CudaHost* host = nullptr;
 
-std::string why_unusable(int gpu) {
+std::string fake_reason(int gpu) {
   host->log_write(LogLevel::info, fmt::format("asked for GPU {}", gpu));
   return "it is a fake";
 }
 
 // How many indices the threads of the host went through.
-std::int64_t free_memory(int) {
+std::int64_t fake_memory(int) {
   std::atomic<std::int64_t> sum = 0;
   host->parallel_ranges(1000, 10,
                         [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
   return sum;
 }
 
-void copy_values(TensorView, ConstTensorView) {
+void fake_copy(TensorView, ConstTensorView) {
   failure("a failure of the fake");
 }
 
-std::unique_ptr<Backend> make_backend(const LoadedCheckpoint&, const BackendOptions&,
+std::unique_ptr<Backend> fake_backend(const LoadedCheckpoint&, const BackendOptions&,
                                       const DeviceBudget&) {
   bad_input("a refusal of the fake");
 }
@@ -46,8 +46,11 @@ const char qkscope_cuda_stamp[] = FAKE_STAMP;
 
 [[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
     const qkscope::CudaHost* table) {
-  static constexpr qkscope::CudaModule kModule{13000, qkscope::why_unusable, qkscope::free_memory,
-                                               qkscope::copy_values, qkscope::make_backend};
+  static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
+                                               .why_unusable = qkscope::fake_reason,
+                                               .free_memory = qkscope::fake_memory,
+                                               .copy_values = qkscope::fake_copy,
+                                               .make_backend = qkscope::fake_backend};
   qkscope::host = table;
   return &kModule;
 }
