@@ -119,7 +119,8 @@ TEST(CudaModule, SharesErrorsLogAndThreads) {
   const auto part = opened(fake("libgood.so"));
   ASSERT_NE(part.module, nullptr) << part.why_not;
   std::vector<std::string> heard;
-  set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); });
+  set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); },
+                   LogLevel::debug);
   EXPECT_EQ(part.module->why_unusable(3), "it is a fake");
   set_log_callback(nullptr);
   EXPECT_THAT(heard, ElementsAre("asked for GPU 3"));
