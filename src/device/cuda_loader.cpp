@@ -194,7 +194,7 @@ const CudaPart& cuda_part() {
 std::string why_not_gpu(int gpu) {
   const auto& driver = cuda_driver();
   if (driver.gpus.empty()) return driver.why_not;
-  if (gpu >= static_cast<int>(driver.gpus.size()))
+  if (gpu < 0 || gpu >= static_cast<int>(driver.gpus.size()))
     return fmt::format("there is no such GPU; found {}, numbered from 0", driver.gpus.size());
   const auto [major, minor] = driver.gpus[static_cast<std::size_t>(gpu)];
   if (major < kOldestGpu)

@@ -62,6 +62,10 @@ with tempfile.TemporaryDirectory() as folder:
     check(not foreign, f"symbols that are not ours: {foreign[:5]}")
     needed = run("nm", "-D", "-u", library)
     check("mallopt" not in needed, "the library changes how its host allocates memory")
+    check(not re.search("libcu(da|blas|dnn)|libnvrtc", run("readelf", "-d", library)), "the library needs CUDA")
+    for module in prefix.rglob("libqkscope_cuda.so"):  # where nvcc is
+        shown = sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", module).splitlines())
+        check(shown == ["qkscope_cuda_module", "qkscope_cuda_stamp"], shown)
     for header in (prefix / "include/qkscope").glob("*.h"):
         outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|spdlog|CLI)", header.read_text())
         check(not outside, f"{header.name} includes {outside}")
