@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "numerics/products.h"
 #include "numerics/step_maximum.h"
 
 namespace qkscope {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {
@@ -20,9 +21,7 @@ void centre_positions(CentredRows& rows) {
 std::vector<double> mean_of(const Rows& rows) {
   const auto dim = static_cast<std::size_t>(rows.dim);
   std::vector<double> mean(dim);
-  const float* x = rows.vectors.data();
-  for (std::int64_t i = 0; i < rows.size(); ++i, x += dim)
-    for (std::size_t j = 0; j < dim; ++j) mean[j] += x[j];
+  add_rows(rows.vectors.data(), rows.size(), mean);
   for (double& m : mean) m /= static_cast<double>(rows.size());
   return mean;
 }
@@ -46,11 +45,11 @@ CentredRows centre(const Rows& source) {
     const auto end = std::min(begin + kBlock, count);
     copy_centred(rows, begin, end, block.data());
     add_gram(block.data(), end - begin, rows.scatter);
-    for (std::int64_t i = begin; i < end; ++i) {
-      const double t = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
-      const double* const x = block.data() + static_cast<std::size_t>(i - begin) * dim;
-      for (std::size_t j = 0; j < dim; ++j) rows.cross_scatter[j] += t * x[j];
-    }
+    double time[kBlock];
+    for (std::int64_t i = begin; i < end; ++i)
+      time[i - begin] = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
+    add_weighted_rows(block.data(), {time, static_cast<std::size_t>(end - begin)},
+                      rows.cross_scatter);
   }
   fill_lower_triangle(rows.scatter);
   return rows;
@@ -58,24 +57,14 @@ CentredRows centre(const Rows& source) {
 
 void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
   const auto dim = static_cast<std::size_t>(rows.dim());
-  const double* const mean = rows.mean.data();
-  const float* x = rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim;
-  for (std::int64_t i = begin; i < end; ++i, x += dim, out += dim)
-    for (std::size_t j = 0; j < dim; ++j) out[j] = x[j] - mean[j];
+  centre_rows(rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim, end - begin,
+              rows.mean, out);
 }
 
 double CentredProjection::operator()(std::int64_t i) const {
   const auto dim = static_cast<std::size_t>(rows_.dim());
-  const float* const x = rows_.source.vectors.data() + static_cast<std::size_t>(i) * dim;
-  // Eight running sums, so that the additions do not wait for one another.
-  double part[8] = {};
-  std::size_t j = 0;
-  for (; j + 8 <= dim; j += 8)
-    for (std::size_t lane = 0; lane < 8; ++lane) part[lane] += direction_[j + lane] * x[j + lane];
-  double total = -of_mean_;
-  for (; j < dim; ++j) total += direction_[j] * x[j];
-  for (const double value : part) total += value;
-  return total;
+  return dot(rows_.source.vectors.subspan(static_cast<std::size_t>(i) * dim, dim), direction_) -
+         of_mean_;
 }
 
 PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {

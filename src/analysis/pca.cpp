@@ -6,6 +6,7 @@
 
 #include "core/edge.h"
 #include "numerics/correlation.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {

@@ -7,6 +7,7 @@
 #include "core/nan.h"
 #include "numerics/correlation.h"
 #include "numerics/frequency_search.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {

@@ -8,18 +8,20 @@
 #include <span>
 #include <vector>
 
-#include "numerics/lanes.h"
-
 namespace qkscope {
+
+// One number of each of four signals: a vector register of every CPU we know.
+using FourFloats = float __attribute__((vector_size(16)));
 
 // One complex value of each of four signals.
 struct FourComplex {
   FourFloats re;
   FourFloats im;
+};
 
-  FourComplex operator+(const FourComplex& other) const { return {re + other.re, im + other.im}; }
-  FourComplex operator-(const FourComplex& other) const { return {re - other.re, im - other.im}; }
-  FourComplex times_minus_i() const { return {im, -re}; }
+struct Twiddle {
+  float re;
+  float im;
 };
 
 class Fft {
@@ -34,17 +36,7 @@ class Fft {
   std::size_t place(std::size_t k) const { return places_[k / 8] + k % 8 * (size_ / 8); }
 
  private:
-  struct Twiddle {
-    float re;
-    float im;
-  };
-
   explicit Fft(std::size_t size);
-  void transform(FourComplex* signal, std::size_t length, std::size_t level) const;
-  void pass(FourComplex* signal, std::size_t length, std::size_t level) const;
-  static FourComplex turned(const FourComplex& value, Twiddle by) {
-    return {value.re * by.re - value.im * by.im, value.re * by.im + value.im * by.re};
-  }
 
   std::size_t size_;
   std::vector<std::vector<Twiddle>> twiddles_;  // per level of length n: (n / 8, 7)

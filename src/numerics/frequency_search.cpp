@@ -6,7 +6,7 @@
 #include <complex>
 #include <utility>
 
-#include "numerics/phase_table.h"
+#include "numerics/phase_sums.h"
 
 namespace qkscope {
 namespace {
@@ -56,61 +56,6 @@ Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half, int signal) {
   const double quarters = static_cast<double>(highest - power.data() - 2) + move;
   const double top = highest[0] + slope * move + 0.5 * bend * move * move;
   return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
-}
-
-// Sums over rows of z_t exp(-i omega t), and of the same times t and t^2; t from the middle.
-struct TurnedSums {
-  std::complex<double> s0;
-  std::complex<double> s1;
-  std::complex<double> s2;
-};
-
-std::complex<double> complex_of(const TwoDoubles& value) {
-  return {value[0], value[1]};
-}
-
-TurnedSums turned_sums(double omega, const PositionOrder& order, std::span<const FourValues> values,
-                       int signal) {
-  constexpr auto kBlock = PhaseTable::kBlock;
-  const PhaseTable phase(omega, order.length());
-  struct Turn {  // what a real and an imaginary part become, and the distance from the block's
-                 // middle
-    TwoDoubles along;
-    TwoDoubles across;
-    double t;
-  };
-  Turn turns[kBlock];
-  for (std::int64_t t = 0; t < kBlock; ++t) {
-    const auto& e = phase.fine(t);
-    turns[t].along = TwoDoubles{e.real(), e.imag()};
-    turns[t].across = TwoDoubles{-e.imag(), e.real()};
-    turns[t].t = static_cast<double>(t - kBlock / 2);
-  }
-  const double middle = 0.5 * static_cast<double>(order.length() - 1);
-  const auto offsets = order.offsets();
-  TurnedSums sums;
-  for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    TwoDoubles s0{};
-    TwoDoubles s1{};
-    TwoDoubles s2{};
-    for (std::size_t i = order.begin(block); i < order.begin(block + 1); ++i) {
-      const Turn& turn = turns[offsets[i] % kBlock];
-      const TwoDoubles turned =
-          values[i].re[signal] * turn.along + values[i].im[signal] * turn.across;
-      s0 += turned;
-      s1 += turn.t * turned;
-      s2 += turn.t * turn.t * turned;
-    }
-    const double t = static_cast<double>(block * kBlock + kBlock / 2) - middle;
-    const auto& coarse = phase.coarse(block);
-    const auto c0 = PhaseTable::product(coarse, complex_of(s0));
-    const auto c1 = PhaseTable::product(coarse, complex_of(s1));
-    const auto c2 = PhaseTable::product(coarse, complex_of(s2));
-    sums.s0 += c0;
-    sums.s1 += c1 + t * c0;
-    sums.s2 += c2 + 2 * t * c1 + t * t * c0;
-  }
-  return sums;
 }
 
 }  // namespace

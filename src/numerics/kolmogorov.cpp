@@ -6,9 +6,8 @@
 #include <numbers>
 #include <vector>
 
-#include "numerics/lanes.h"
-#include "numerics/matrix.h"
 #include "numerics/normal.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {
@@ -144,11 +143,8 @@ constexpr double kRange = 5;
 constexpr std::size_t kBins = 4096;
 constexpr float kRounding = 1e-6F;  // of the bounds, which are in single precision
 
-std::uint16_t bin_of(double value) {
-  const double scaled = (value + kRange) * (kBins / (2 * kRange));
-  const double above = scaled > 0 ? scaled : 0;
-  return static_cast<std::uint16_t>(
-      static_cast<std::int32_t>(above < kBins - 1 ? above : kBins - 1));
+void bins_under_normal(std::span<const double> values, std::uint16_t* bin) {
+  bins_of(values, -kRange, kBins / (2 * kRange), kBins - 1, bin);
 }
 
 // Phi at the edges of the bins; the outermost reach to infinity.
@@ -165,16 +161,12 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
   return cdf;
 }
 
-FourFloats larger(const FourFloats& x, const FourFloats& y) {
-  return x > y ? x : y;
-}
-
 // Values counted into bins. Bin order is value order, so a bound for the distance inside a bin
 // follows from the counts before it, and only bins with a high bound need their values.
 class NormalBins {
  public:
   explicit NormalBins(std::span<const double> values) : bin_(values.size()) {
-    for (std::size_t i = 0; i < values.size(); ++i) bin_[i] = bin_of(values[i]);
+    bins_under_normal(values, bin_.data());
     for (const auto bin : bin_) ++before_[bin + std::size_t{1}];
     const float share = 1 / static_cast<float>(values.size());
     for (std::size_t bin = 1; bin <= kBins; ++bin) {
@@ -198,15 +190,16 @@ class NormalBins {
  private:
   void take_bounds() {
     const auto& cdf = cdf_at_edges();
-    FourFloats reached{};
-    for (std::size_t bin = 0; bin < kBins; bin += 4) {
-      const auto low = load<FourFloats>(cdf.data() + bin);
-      const auto high = load<FourFloats>(cdf.data() + bin + 1);
-      const auto before = load<FourFloats>(share_before_.data() + bin);
-      const auto after = load<FourFloats>(share_before_.data() + bin + 1);
-      store(bound_.data() + bin, larger(after - low, high - before));
-      reached = larger(reached, larger(after - high, low - before));  // at the edges
-    }
+    float reached[4] = {};  // four at a time, as vectors have them on every CPU
+    for (std::size_t bin = 0; bin < kBins; bin += 4)
+      for (std::size_t i = 0; i < 4; ++i) {
+        const float low = cdf[bin + i];
+        const float high = cdf[bin + i + 1];
+        const float before = share_before_[bin + i];
+        const float after = share_before_[bin + i + 1];
+        bound_[bin + i] = std::max(after - low, high - before);
+        reached[i] = std::max(reached[i], std::max(after - high, low - before));  // at the edges
+      }
     reached_ = std::max({reached[0], reached[1], reached[2], reached[3]}) - kRounding;
   }
 
@@ -253,12 +246,10 @@ double kolmogorov_distance_to_normal(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
   double distance = 0;
   std::int64_t below = 0;  // values before the next member
-  std::size_t bin = kBins;
+  std::vector<std::uint16_t> bin(members.size());
+  bins_under_normal(members, bin.data());
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (const std::size_t here = bin_of(members[i]); here != bin) {
-      bin = here;
-      below = bins.before(bin);
-    }
+    if (i == 0 || bin[i] != bin[i - 1]) below = bins.before(bin[i]);
     distance = std::max({distance, static_cast<double>(below + 1) / n - cdf[i],
                          cdf[i] - static_cast<double>(below) / n});
     ++below;

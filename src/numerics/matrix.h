@@ -1,9 +1,11 @@
-// A dense row-major matrix of doubles, and what the analyses need of linear algebra.
+// A dense row-major matrix of doubles, reflections and eigenvectors; products are in products.h.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "numerics/vectors.h"
 
 namespace qkscope {
 
@@ -26,24 +28,8 @@ struct Matrix {
   }
 };
 
-double sum(std::span<const double> x);
-// The sum of (x - centre)^2.
-double squares_around(std::span<const double> x, double centre);
-double dot(std::span<const double> x, std::span<const double> y);
-double norm(std::span<const double> x);
-
-// left (m, k) times right (k, n).
-Matrix multiply(const Matrix& left, const Matrix& right);
-// left (m, k) times the transpose of right (n, k): (m, n).
-Matrix multiply_transposed(const Matrix& left, const Matrix& right);
-// Adds rows^T rows of `count` rows (count, cols) to the upper triangle of sum (cols, cols).
-void add_gram(const double* rows, std::int64_t count, Matrix& sum);
 // Makes a matrix symmetric whose upper triangle is known.
 void fill_lower_triangle(Matrix& matrix);
-// matrix times x.
-std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
-// x^T matrix x for a symmetric matrix.
-double quadratic_form(const Matrix& matrix, std::span<const double> x);
 double trace(const Matrix& matrix);
 
 // The Householder vector w for which I - 2 w w^T takes `from` (unit) to `to` (unit); empty when

@@ -1,14 +1,27 @@
 #include "numerics/normal.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <iterator>
 
-#include "numerics/lanes.h"
+#include "core/cpu_target.h"
 
-namespace qkscope {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/normal.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
 namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::ScalableTag<double>;
+using Vector = hn::Vec<Doubles>;
+
+HWY_INLINE Vector all(double value) {
+  return hn::Set(Doubles(), value);
+}
 
 // exp(u^2) erfc(u) (1 + 2u) as a polynomial in (u - 3) / (u + 3), for all u >= 0: interpolated at
 // the Chebyshev nodes with 40 digits; relative error below 5e-16.
@@ -26,12 +39,15 @@ constexpr double kSplit = 134217729;  // 2^27 + 1: cuts a number into two halves
 // Four vectors side by side: while one waits for its last product the others go on.
 struct Lanes {
   static constexpr int kVectors = 4;
-  static constexpr std::size_t kCount = kVectors * kDoubleLanes;
-  Doubles v[kVectors];
+  static constexpr int kLanes = hn::MaxLanes(Doubles());
+  static constexpr std::size_t kCount = kVectors * kLanes;
+  Vector v[kVectors];
+
+  HWY_INLINE Lanes() {}  // not the compiler's: GCC makes that for the lowest target
 };
 
 template <typename Function>
-inline Lanes each(const Function& function) {
+HWY_INLINE Lanes each(const Function& function) {
   Lanes result;
 #pragma GCC unroll 4
   for (int i = 0; i < Lanes::kVectors; ++i) result.v[i] = function(i);
@@ -39,16 +55,16 @@ inline Lanes each(const Function& function) {
 }
 
 template <std::size_t kTerms>
-inline Lanes polynomial(const double (&terms)[kTerms], const Lanes& x) {
-  Lanes p = each([&](int) { return Doubles{} + terms[kTerms - 1]; });
+HWY_INLINE Lanes polynomial(const double (&terms)[kTerms], const Lanes& x) {
+  Lanes p = each([&](int) HWY_ATTR { return all(terms[kTerms - 1]); });
 #pragma GCC unroll 32
   for (int term = static_cast<int>(kTerms) - 2; term >= 0; --term)
-    p = each([&](int i) { return p.v[i] * x.v[i] + terms[term]; });
+    p = each([&](int i) HWY_ATTR { return hn::MulAdd(p.v[i], x.v[i], all(terms[term])); });
   return p;
 }
 
 // exp(x) for -703 <= x <= 0 without branches.
-inline Lanes exp_of_negative(const Lanes& x) {
+HWY_INLINE Lanes exp_of_negative(const Lanes& x) {
   constexpr double kInvLn2 = 1.4426950408889634;
   constexpr double kLn2High = 6.93147180369123816490e-01;
   constexpr double kLn2Low = 1.90821492927058770002e-10;
@@ -68,68 +84,102 @@ inline Lanes exp_of_negative(const Lanes& x) {
                                 1.0 / 39916800,
                                 1.0 / 479001600,
                                 1.0 / 6227020800};
-  using Integers = decltype(Doubles{} < Doubles{});
-  const Lanes shifted = each([&](int i) { return x.v[i] * kInvLn2 + kRound; });
-  const Lanes r = each([&](int i) {
-    const Doubles k = shifted.v[i] - kRound;
-    return (x.v[i] - k * kLn2High) - k * kLn2Low;
+  const Lanes shifted =
+      each([&](int i) HWY_ATTR { return hn::MulAdd(x.v[i], all(kInvLn2), all(kRound)); });
+  const Lanes r = each([&](int i) HWY_ATTR {
+    const Vector k = hn::Sub(shifted.v[i], all(kRound));
+    return hn::NegMulAdd(k, all(kLn2Low), hn::NegMulAdd(k, all(kLn2High), x.v[i]));
   });
   const Lanes p = polynomial(kTaylor, r);
-  return each([&](int i) {
-    const auto power = (std::bit_cast<Integers>(shifted.v[i]) + 1023) << 52;
-    return p.v[i] * std::bit_cast<Doubles>(power);
+  return each([&](int i) HWY_ATTR {
+    const hn::RebindToSigned<Doubles> integers;
+    const auto exponent =
+        hn::Add(hn::BitCast(integers, shifted.v[i]), hn::Set(integers, std::int64_t{1023}));
+    return hn::Mul(p.v[i], hn::BitCast(Doubles(), hn::ShiftLeft<52>(exponent)));
   });
 }
 
-inline Lanes erfc_of_positive(Lanes u) {
-  u = each([&](int i) { return u.v[i] < kLargest ? u.v[i] : Doubles{} + kLargest; });
+HWY_INLINE Lanes erfc_of_positive(Lanes u) {
+  u = each([&](int i) HWY_ATTR {
+    return hn::IfThenElse(hn::Lt(u.v[i], all(kLargest)), u.v[i], all(kLargest));
+  });
+  const Lanes growth =
+      each([&](int i) HWY_ATTR { return hn::MulAdd(all(2), u.v[i], all(1)); });  // 1 + 2 u
   // One division for both (u - 3) / (u + 3) and 1 / (1 + 2 u).
-  const Lanes inverse = each([&](int i) { return 1 / ((u.v[i] + 3) * (1 + 2 * u.v[i])); });
-  const Lanes p = polynomial(
-      kErfcx, each([&](int i) { return (u.v[i] - 3) * (1 + 2 * u.v[i]) * inverse.v[i]; }));
-  const Lanes e = exp_of_negative(each([&](int i) { return -(u.v[i] * u.v[i]); }));
-  return each([&](int i) {
-    const Doubles square = u.v[i] * u.v[i];
+  const Lanes inverse = each([&](int i) HWY_ATTR {
+    return hn::Div(all(1), hn::Mul(hn::Add(u.v[i], all(3)), growth.v[i]));
+  });
+  const Lanes p =
+      polynomial(kErfcx, each([&](int i) HWY_ATTR {
+                   return hn::Mul(hn::Mul(hn::Sub(u.v[i], all(3)), growth.v[i]), inverse.v[i]);
+                 }));
+  const Lanes e =
+      exp_of_negative(each([&](int i) HWY_ATTR { return hn::Neg(hn::Mul(u.v[i], u.v[i])); }));
+  return each([&](int i) HWY_ATTR {
+    const Vector square = hn::Mul(u.v[i], u.v[i]);
     // exp(-u^2) = exp(-square) (1 - lost): u in two halves whose products are exact.
-    const Doubles scaled = u.v[i] * kSplit;
-    const Doubles high = scaled - (scaled - u.v[i]);
-    const Doubles low = u.v[i] - high;
-    const Doubles lost = ((high * high - square) + 2 * high * low) + low * low;
-    return e.v[i] * (1 - lost) * p.v[i] * (u.v[i] + 3) * inverse.v[i];
+    const Vector scaled = hn::Mul(u.v[i], all(kSplit));
+    const Vector high = hn::Sub(scaled, hn::Sub(scaled, u.v[i]));
+    const Vector low = hn::Sub(u.v[i], high);
+    const Vector lost = hn::MulAdd(
+        low, low, hn::MulAdd(hn::Mul(all(2), high), low, hn::Sub(hn::Mul(high, high), square)));
+    const Vector corrected = hn::NegMulAdd(e.v[i], lost, e.v[i]);
+    return hn::Mul(hn::Mul(hn::Mul(corrected, p.v[i]), hn::Add(u.v[i], all(3))), inverse.v[i]);
   });
 }
 
 // Replaces all values by function(values), a full set of lanes at a time.
 template <typename Function>
-void transform(std::span<double> values, const Function& function) {
-  const auto apply = [&](double* at) {
-    const Lanes out = function(each([&](int i) { return load<Doubles>(at + i * kDoubleLanes); }));
-    for (int i = 0; i < Lanes::kVectors; ++i) store(at + i * kDoubleLanes, out.v[i]);
+HWY_INLINE void transform(double* values, std::size_t count, const Function& function) {
+  const auto apply = [&](double* at) HWY_ATTR {
+    const Lanes out = function(
+        each([&](int i) HWY_ATTR { return hn::LoadU(Doubles(), at + i * Lanes::kLanes); }));
+    for (int i = 0; i < Lanes::kVectors; ++i)
+      hn::StoreU(out.v[i], Doubles(), at + i * Lanes::kLanes);
   };
   std::size_t i = 0;
-  for (; i + Lanes::kCount <= values.size(); i += Lanes::kCount) apply(values.data() + i);
-  if (i == values.size()) return;
+  for (; i + Lanes::kCount <= count; i += Lanes::kCount) apply(values + i);
+  if (i == count) return;
   double rest[Lanes::kCount] = {};
-  std::copy(values.begin() + static_cast<std::ptrdiff_t>(i), values.end(), rest);
+  std::copy(values + i, values + count, rest);
   apply(rest);
-  std::copy_n(rest, values.size() - i, values.begin() + static_cast<std::ptrdiff_t>(i));
+  std::copy_n(rest, count - i, values + i);
 }
+
+void erfc_kernel(double* z, std::size_t count) {
+  transform(z, count, [](const Lanes& u) HWY_ATTR { return erfc_of_positive(u); });
+}
+
+void plasticity_kernel(double* z, std::size_t count) {
+  // 4 Phi(z) Phi(-z) = erfc(u) (2 - erfc(u)) with u = |z| / sqrt(2).
+  transform(z, count, [](const Lanes& values) HWY_ATTR {
+    const Lanes e = erfc_of_positive(each([&](int i) HWY_ATTR {
+      return hn::Abs(hn::Mul(values.v[i], all(1 / std::numbers::sqrt2)));
+    }));
+    return each([&](int i) HWY_ATTR { return hn::Mul(e.v[i], hn::Sub(all(2), e.v[i])); });
+  });
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+namespace {
+
+HWY_EXPORT(erfc_kernel);
+HWY_EXPORT(plasticity_kernel);
 
 }  // namespace
 
 void erfc_in_place(std::span<double> z) {
-  transform(z, [](const Lanes& u) { return erfc_of_positive(u); });
+  QKSCOPE_DISPATCH(erfc_kernel)(z.data(), z.size());
 }
 
 void plasticity_of(std::span<double> z) {
-  // 4 Phi(z) Phi(-z) = erfc(u) (2 - erfc(u)) with u = |z| / sqrt(2).
-  transform(z, [](const Lanes& values) {
-    const Lanes e = erfc_of_positive(each([&](int i) {
-      const Doubles scaled = values.v[i] * (1 / std::numbers::sqrt2);
-      return scaled < 0 ? -scaled : scaled;
-    }));
-    return each([&](int i) { return e.v[i] * (2 - e.v[i]); });
-  });
+  QKSCOPE_DISPATCH(plasticity_kernel)(z.data(), z.size());
 }
 
 }  // namespace qkscope
+#endif

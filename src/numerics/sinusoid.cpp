@@ -7,20 +7,13 @@
 #include <vector>
 
 #include "core/nan.h"
+#include "numerics/phase_sums.h"
 #include "numerics/phase_table.h"
 
 namespace qkscope {
 namespace {
 
-// Sums over the rows that decide a least-squares wave: E(omega) = sum exp(-i omega t),
-// E(2 omega), Y = sum of centred values times exp(-i omega t).
-struct WaveSums {
-  std::complex<double> once;
-  std::complex<double> twice;
-  std::complex<double> values;
-};
-
-// The share of the values' variance that c + a cos + b sin explains.
+// The share of the centred values' variance that c + a cos + b sin explains.
 double explained(const WaveSums& sums, double n, double total) {
   const double c = sums.once.real();
   const double s = -sums.once.imag();
@@ -46,32 +39,7 @@ class WaveFit {
   std::int64_t rows() const { return std::ssize(centred_); }
 
   double r_squared(double omega) const {
-    constexpr auto kBlock = PhaseTable::kBlock;
-    const PhaseTable phase(omega, order_.length());
-    TwoDoubles once[kBlock];
-    TwoDoubles twice[kBlock];
-    for (std::int64_t t = 0; t < kBlock; ++t) {
-      const auto& e = phase.fine(t);
-      once[t] = TwoDoubles{e.real(), e.imag()};
-      twice[t] = TwoDoubles{e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag()};
-    }
-    const auto offsets = order_.offsets();
-    WaveSums sums;
-    for (std::int64_t block = 0; block < order_.blocks(); ++block) {
-      TwoDoubles ones{};
-      TwoDoubles doubled{};
-      TwoDoubles values{};
-      for (std::size_t i = order_.begin(block); i < order_.begin(block + 1); ++i) {
-        const auto t = offsets[i] % kBlock;
-        ones += once[t];
-        doubled += twice[t];
-        values += centred_[i] * once[t];
-      }
-      const auto& e = phase.coarse(block);
-      sums.once += PhaseTable::product(e, {ones[0], ones[1]});
-      sums.twice += PhaseTable::product(PhaseTable::product(e, e), {doubled[0], doubled[1]});
-      sums.values += PhaseTable::product(e, {values[0], values[1]});
-    }
+    WaveSums sums = wave_sums(omega, order_, centred_);
     // Angles from the middle of the span: slow waves are then best conditioned.
     const auto back = std::polar(1.0, omega * static_cast<double>((order_.length() - 1) / 2));
     sums.once *= back;

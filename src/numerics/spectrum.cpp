@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "numerics/spectrum_kernels.h"
+
 namespace qkscope {
 namespace {
 
@@ -77,6 +79,17 @@ const Weights& interpolation() {
   return weights;
 }
 
+// Of the eight points around a place halfway between two, in single precision.
+const float* halfway_weights() {
+  static const auto weights = [] {
+    std::array<float, 8> taps;
+    for (std::size_t j = 0; j < taps.size(); ++j)
+      taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
+    return taps;
+  }();
+  return weights.data();
+}
+
 }  // namespace
 
 Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, double highest)
@@ -84,12 +97,12 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
       fft_(Fft::of_size(size_for(static_cast<double>(length) / tokens_per_point()))),
       middle_(length / 2 * kPoints / tokens_),
       gain_(fft_->size(), 1.0F),
-      signal_(fft_->size() + kTaps),
+      signal_(fft_->size() + kSpreadTaps),
       points_(fft_->size() + 2 * kMargin),
       groups_(fft_->size() / 8) {
   const bool thinned = tokens_ > kPoints;
   for (std::int64_t phase = 0; phase < tokens_; ++phase)
-    for (std::int64_t m = 0; m < kTaps; ++m) {
+    for (std::int64_t m = 0; m < kSpreadTaps; ++m) {
       const double distance =
           static_cast<double>(m - 3) - static_cast<double>(phase) / static_cast<double>(tokens_);
       taps_.push_back(thinned ? static_cast<float>(kernel(distance)) : (m == 3 ? 1.0F : 0.0F));
@@ -109,79 +122,28 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, d
 
 void Spectrum::spread(std::span<const FourValues> values) {
   std::fill(signal_.begin(), signal_.end(), FourComplex{});
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& row = values[i];
-    const FourFloats re = {static_cast<float>(row.re[0]), static_cast<float>(row.re[1]),
-                           static_cast<float>(row.re[2]), static_cast<float>(row.re[3])};
-    const FourFloats im = {static_cast<float>(row.im[0]), static_cast<float>(row.im[1]),
-                           static_cast<float>(row.im[2]), static_cast<float>(row.im[3])};
-    const float* const taps = taps_.data() + phase_[i] * kTaps;
-    FourComplex* const to = signal_.data() + start_[i];
-#pragma GCC unroll 8
-    for (std::int64_t m = 0; m < kTaps; ++m) {
-      to[m].re += taps[m] * re;
-      to[m].im += taps[m] * im;
-    }
-  }
+  spread_values(values, taps_.data(), phase_.data(), start_.data(), signal_.data());
   // What reaches past the end belongs to the beginning.
   const auto size = fft_->size();
-  for (std::size_t m = 0; m < kTaps; ++m) signal_[m] = signal_[m] + signal_[size + m];
+  for (std::size_t m = 0; m < kSpreadTaps; ++m) {
+    signal_[m].re += signal_[size + m].re;
+    signal_[m].im += signal_[size + m].im;
+  }
 }
 
 void Spectrum::compute(std::span<const FourValues> values) {
   spread(values);
   fft_->forward(std::span(signal_).first(fft_->size()));
-  sort_points();
-  take_groups();
-}
-
-void Spectrum::sort_points() {
-  // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
-  // cache line is read once.
-  const std::size_t size = fft_->size();
-  const std::size_t eighth = size / 8;
-  for (std::size_t low = 0; low < eighth; low += 8)
-    for (std::size_t k = low; k < size; k += eighth) {
-      const FourComplex* const from = signal_.data() + fft_->place(k);
-#pragma GCC unroll 8
-      for (std::size_t r = 0; r < 8; ++r)
-        points_[kMargin + k + r] = {from[r * eighth].re * gain_[k + r],
-                                    from[r * eighth].im * gain_[k + r]};
-    }
-  for (std::size_t i = 0; i < kMargin; ++i) {
-    points_[i] = points_[size + i];
-    points_[kMargin + size + i] = points_[kMargin + i];
-  }
+  const auto size = fft_->size();
+  FourComplex* const points = points_.data() + kMargin;
+  sort_points(*fft_, signal_.data(), gain_.data(), points);
+  std::copy_n(points + size - kMargin, kMargin, points - kMargin);
+  std::copy_n(points, kMargin, points + size);
+  group_powers(points, halfway_weights(), groups_);
 }
 
 FourFloats Spectrum::power_after(std::size_t i) const {
-  static const auto weights = [] {
-    std::array<float, 8> taps;
-    for (std::size_t j = 0; j < taps.size(); ++j)
-      taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
-    return taps;
-  }();
-  const FourComplex* const from = points_.data() + kMargin + i - 3;
-  FourComplex sum{};
-#pragma GCC unroll 8
-  for (std::size_t j = 0; j < weights.size(); ++j) {
-    sum.re += weights[j] * from[j].re;
-    sum.im += weights[j] * from[j].im;
-  }
-  return sum.re * sum.re + sum.im * sum.im;
-}
-
-void Spectrum::take_groups() {
-  for (std::size_t group = 0; group < groups_.size(); ++group) {
-    FourFloats largest{};
-    for (std::size_t i = 8 * group; i < 8 * group + 8; ++i) {
-      const FourFloats here = power_at(i);
-      const FourFloats after = power_after(i);
-      const FourFloats larger = here > after ? here : after;
-      largest = larger > largest ? larger : largest;
-    }
-    groups_[group] = largest;
-  }
+  return power_between(points_.data() + kMargin + i, halfway_weights());
 }
 
 std::array<double, 5> Spectrum::quarters(std::int64_t half, int signal) const {

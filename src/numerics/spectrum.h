@@ -64,8 +64,6 @@ class Spectrum {
     return static_cast<std::size_t>(k) & (fft_->size() - 1);
   }
   void spread(std::span<const FourValues> values);
-  void sort_points();
-  void take_groups();
   FourFloats power_at(std::size_t i) const {
     const FourComplex& value = points_[i + kMargin];
     return value.re * value.re + value.im * value.im;
@@ -73,17 +71,16 @@ class Spectrum {
   FourFloats power_after(std::size_t i) const;
 
   static constexpr std::int64_t kPoints = 5;  // of the grid, for every `tokens_` positions
-  static constexpr std::int64_t kTaps = 8;
   static constexpr std::size_t kMargin = 8;
 
   std::int64_t tokens_;
   std::shared_ptr<const Fft> fft_;
   std::int64_t middle_;               // the point that stands for the origin
-  std::vector<float> taps_;           // (tokens_, kTaps): the kernel for every place between points
+  std::vector<float> taps_;           // (tokens_, 8): the kernel for every place between points
   std::vector<std::uint32_t> start_;  // (rows): the first point a row reaches
   std::vector<std::uint32_t> phase_;  // (rows): which taps
   std::vector<float> gain_;           // (size): 1 / response of the kernel, per point
-  std::vector<FourComplex> signal_;   // (size + kTaps)
+  std::vector<FourComplex> signal_;   // (size + 8)
   std::vector<FourComplex> points_;   // (kMargin + size + kMargin): S, going round at the ends
   std::vector<FourFloats> groups_;    // (size / 8)
 };

@@ -1,11 +1,13 @@
 // The fast loops against plain ones.
+#include "numerics/products.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
+#include "cpu_targets.h"
 #include "numerics/kolmogorov.h"
-#include "numerics/matrix.h"
 #include "numerics/normal.h"
 #include "numerics/random.h"
 
@@ -22,7 +24,7 @@ Matrix random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
 // Only the order of additions differs.
 constexpr double kRounding = 1e-13;
 
-TEST(Kernels, ProductsOfAllShapes) {
+void check_products_of_all_shapes() {
   for (const std::int64_t rows : {1, 2, 4, 5, 6, 11})
     for (const std::int64_t depth : {1, 3, 8, 130})
       for (const std::int64_t cols : {1, 7, 8, 9, 16}) {
@@ -45,7 +47,11 @@ TEST(Kernels, ProductsOfAllShapes) {
       }
 }
 
-TEST(Kernels, GramOfAllShapes) {
+TEST(Kernels, ProductsOfAllShapes) {
+  for_each_cpu_target([](const std::string&) { check_products_of_all_shapes(); });
+}
+
+void check_gram_of_all_shapes() {
   for (const std::int64_t rows : {1, 63, 64, 150})
     for (const std::int64_t cols : {1, 5, 8, 13, 32}) {
       const Matrix x = random_matrix(rows, cols, 4);
@@ -59,6 +65,10 @@ TEST(Kernels, GramOfAllShapes) {
           EXPECT_NEAR(gram(i, j), sum, kRounding * 100);
         }
     }
+}
+
+TEST(Kernels, GramOfAllShapes) {
+  for_each_cpu_target([](const std::string&) { check_gram_of_all_shapes(); });
 }
 
 TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {

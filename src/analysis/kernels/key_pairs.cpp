@@ -5,8 +5,9 @@
 #include <numeric>
 #include <tuple>
 
+#include "analysis/kernels/vector_loops.h"
 #include "numerics/normal.h"
-#include "numerics/tile.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {
@@ -75,7 +76,8 @@ PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns
       sink_(std::move(sink)),
       scores_(scores_of(keys, columns)),
       end_column_(columns.size()),
-      squares_(static_cast<std::size_t>(keys.vectors.cols * kTileColumns)),
+      squares_(static_cast<std::size_t>(keys.vectors.cols * kPanelColumns)),
+      sums_(static_cast<std::size_t>(columns.size() * kPanelColumns)),
       variance_(kBlock * static_cast<std::size_t>(columns.size())) {
   waiting_.reserve(kBlock);
 }
@@ -88,42 +90,17 @@ void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
 
 void PairEvaluator::take_variances(std::span<const Pair> pairs, double* variance) {
   const auto dim = keys_.vectors.cols;
-  // Two pairs at a time, so that their squares can be stored side by side. In difference form
-  // nothing cancels, however close two keys are.
-  for (std::size_t p = 0; p < pairs.size(); p += 2) {
-    const Pair& one = pairs[p];
-    const Pair& two = pairs[std::min(p + 1, pairs.size() - 1)];
-    const double* const x1 = keys_.vectors.row(one.first);
-    const double* const y1 = keys_.vectors.row(one.second);
-    const double* const x2 = keys_.vectors.row(two.first);
-    const double* const y2 = keys_.vectors.row(two.second);
-    double* const to = squares_.data() + p;
-    std::int64_t j = 0;
-    for (; j + 2 <= dim; j += 2) {
-      const auto delta1 = load<TwoDoubles>(x1 + j) - load<TwoDoubles>(y1 + j);
-      const auto delta2 = load<TwoDoubles>(x2 + j) - load<TwoDoubles>(y2 + j);
-      const TwoDoubles square1 = delta1 * delta1;
-      const TwoDoubles square2 = delta2 * delta2;
-      store(to + j * kTileColumns, __builtin_shufflevector(square1, square2, 0, 2));
-      store(to + (j + 1) * kTileColumns, __builtin_shufflevector(square1, square2, 1, 3));
-    }
-    for (; j < dim; ++j) {
-      const TwoDoubles delta = {x1[j] - y1[j], x2[j] - y2[j]};
-      store(to + j * kTileColumns, delta * delta);
-    }
-  }
+  // In difference form nothing cancels, however close two keys are.
+  squared_differences(keys_.vectors, pairs, squares_.data());
   const auto columns = end_column_ - first_column_;
   const bool shared = weights_.rows == 1;
   const auto lines = shared ? 1 : columns;
-  for (std::int64_t line = 0; line < lines;)
-    line += with_tile_rows(lines - line, [&](auto tile_rows) {
-      const double* const weights = weights_.row(shared ? 0 : first_column_ + line);
-      double sums[tile_rows][kTileColumns];
-      tile_product<tile_rows>(dim, RowsOf{weights, dim}, squares_.data(), sums[0]);
-      for (std::size_t p = 0; p < pairs.size(); ++p)
-        for (int row = 0; row < tile_rows; ++row)
-          variance[static_cast<std::int64_t>(p) * columns + line + row] = sums[row][p];
-    });
+  multiply_panel(weights_.row(shared ? 0 : first_column_), lines, dim, squares_.data(),
+                 sums_.data());
+  for (std::size_t p = 0; p < pairs.size(); ++p)
+    for (std::int64_t line = 0; line < lines; ++line)
+      variance[static_cast<std::int64_t>(p) * columns + line] =
+          sums_[static_cast<std::size_t>(line) * kPanelColumns + p];
   if (!shared) return;
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     double* const to = variance + static_cast<std::int64_t>(p) * columns;
@@ -139,17 +116,11 @@ void PairEvaluator::flush() {
     return;
   }
   const std::span<const Pair> pairs(waiting_);
-  for (std::size_t p = 0; p < count; p += kTileColumns)
-    take_variances(pairs.subspan(p, std::min<std::size_t>(kTileColumns, count - p)),
+  for (std::size_t p = 0; p < count; p += kPanelColumns)
+    take_variances(pairs.subspan(p, std::min<std::size_t>(kPanelColumns, count - p)),
                    variance_.data() + static_cast<std::int64_t>(p) * columns);
-  for (std::size_t p = 0; p < count; ++p) {
-    const double* const x = scores_.row(pairs[p].first) + first_column_;
-    const double* const y = scores_.row(pairs[p].second) + first_column_;
-    double* const v = variance_.data() + static_cast<std::int64_t>(p) * columns;
-    // Equal keys (v = 0) leave the query no preference: p = 1/2.
-    for (std::int64_t c = 0; c < columns; ++c)
-      v[c] = v[c] > 0 ? (x[c] - y[c]) / std::sqrt(v[c]) : 0.0;
-  }
+  // Equal keys (variance 0) leave the query no preference: p = 1/2.
+  z_scores(scores_, pairs, first_column_, columns, variance_.data());
   const std::span<double> z(variance_.data(), count * static_cast<std::size_t>(columns));
   plasticity_of(z);
   sink_({pairs, first_column_, columns, z});

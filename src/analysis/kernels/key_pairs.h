@@ -79,6 +79,7 @@ class PairEvaluator {
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
   std::vector<double> squares_;   // (dim, 8): squared differences of eight pairs
+  std::vector<double> sums_;      // (columns, 8): their weighted sums
   std::vector<double> variance_;  // (pairs, columns)
 };
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "analysis/moments.h"
+#include "numerics/products.h"
 #include "numerics/spectrum.h"
-#include "numerics/tile.h"
 
 namespace qkscope {
 
@@ -17,7 +17,7 @@ class PlaneUnits {
   // `axes`) span plane i.
   void start(const Matrix& axes, std::int64_t rows);
 
-  std::int64_t groups() const { return std::ssize(axes_) / (kTileColumns * dim_); }
+  std::int64_t groups() const { return std::ssize(axes_) / (kPanelColumns * dim_); }
   // Projects the rows, centred on the pooled mean, and puts row i at places[i]. A row at the centre
   // points along the first axis.
   void project(const CentredRows& rows, const PooledMoments& pooled,
@@ -31,7 +31,7 @@ class PlaneUnits {
  private:
   std::vector<double> shift_of(const CentredRows& rows, const PooledMoments& pooled) const;
   const double* axes_of(std::int64_t group) const {
-    return axes_.data() + group * dim_ * kTileColumns;
+    return axes_.data() + group * dim_ * kPanelColumns;
   }
 
   std::int64_t dim_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "analysis/kernels/vector_loops.h"
 #include "core/nan.h"
 
 namespace qkscope {
@@ -22,8 +23,7 @@ std::vector<double> key_signs(const CentredRows& keys) {
     Sum& sum = sums[keys.source.bucket[static_cast<std::size_t>(i)]];
     sum.total.resize(dim);
     sum.count += 1;
-    double* const total = sum.total.data();
-    for (std::size_t j = 0; j < dim; ++j) total[j] += x[j];
+    add_rows(x, 1, sum.total);
   }
   std::vector<double> mean(dim);
   for (const auto& [bucket, sum] : sums)
@@ -92,7 +92,7 @@ struct BucketSpan {
 // what is computed from a line then happens in the second cache.
 class RotatedLines {
  public:
-  static constexpr std::int64_t kLines = 16;
+  static constexpr std::int64_t kLines = TurnedLines::kLines;
 
   // Takes the model's signs and reflection.
   RotatedLines(const CentredRows& queries, const QueryModel& model);
@@ -143,31 +143,15 @@ RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
 void RotatedLines::take(std::int64_t first) {
   const auto dim = queries_.dim();
   const auto count = std::min<std::int64_t>(kLines, dim - first);
-  double sign[kLines] = {};
-  double mean[kLines] = {};
-  double w[kLines] = {};
+  TurnedLines turned{
+      queries_.source.vectors.data() + first, dim, order_, reflected_, count, {}, {}, {}};
   for (std::int64_t j = 0; j < count; ++j) {
     const auto at = static_cast<std::size_t>(first + j);
-    sign[j] = model_.sign[at];
-    mean[j] = queries_.mean[at];
-    w[j] = model_.reflection.empty() ? 0 : model_.reflection[at];
+    turned.sign[j] = model_.sign[at];
+    turned.mean[j] = queries_.mean[at];
+    turned.w[j] = model_.reflection.empty() ? 0 : model_.reflection[at];
   }
-  constexpr std::int64_t kRows = 8;   // a cache line of every output line
-  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
-  for (std::int64_t begin = 0; begin < lines_.cols; begin += kRows) {
-    const auto rows = std::min(kRows, lines_.cols - begin);
-    double block[kRows][kLines];
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const auto at = static_cast<std::size_t>(begin + i);
-      const float* const x = queries_.source.vectors.data() + order_[at] * dim + first;
-      const auto later = std::min(at + kAhead, order_.size() - 1);
-      __builtin_prefetch(queries_.source.vectors.data() + order_[later] * dim + first);
-      for (std::int64_t j = 0; j < count; ++j)
-        block[i][j] = sign[j] * (x[j] - mean[j]) - reflected_[at] * w[j];
-    }
-    for (std::int64_t j = 0; j < count; ++j)
-      for (std::int64_t i = 0; i < rows; ++i) lines_(j, begin + i) = block[i][j];
-  }
+  turn_lines(turned, lines_.data.data());
 }
 
 void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryModel& model) {
@@ -208,8 +192,7 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
     const auto line = lines.line(i);
     if (j == 0) predict_position(queries, line, lines.time(), model);
     describe_buckets(line, lines, j, mean[j], model);
-    for (std::size_t row = 0; row < line.size(); ++row)
-      line[row] -= model.beta[j] * lines.time()[row];
+    add_scaled(-model.beta[j], lines.time(), line);
     model.residual_variance.push_back(std::max(kVarianceFloor, dot(line, line) / (n - 1)));
     model.normality.push_back(normality_of(line));
   }

@@ -1,0 +1,42 @@
+// The inner loops of the analyses that are not products, for every CPU.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "analysis/kernels/key_pairs.h"
+#include "numerics/spectrum.h"
+
+namespace qkscope {
+
+// squares (dim, 8): (x - y)^2 of up to eight pairs of rows of `keys` side by side.
+void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares);
+
+// variance (pairs, columns) becomes z = (score of the first - score of the second) / sqrt(variance)
+// with the scores (keys, all columns) from `first_column` on; 0 where the variance is.
+void z_scores(const Matrix& scores, std::span<const Pair> pairs, std::int64_t first_column,
+              std::int64_t columns, double* variance);
+
+// to[place[i]] = row i of xy (rows, 8), moved by shift (8), as unit vectors in four planes: the x
+// of four planes come first, then their y. (0, 0) becomes (1, 0).
+void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
+                  FourValues* to);
+
+// Sixteen coordinates of rows (order, dim), taken in some order, in a query model's turned
+// coordinates: sign (x - mean) - reflected w.
+struct TurnedLines {
+  static constexpr std::int64_t kLines = 16;
+
+  const float* vectors;  // (rows, dim), at the first coordinate
+  std::int64_t dim;
+  std::span<const std::int64_t> order;  // (rows)
+  std::span<const double> reflected;    // (rows), in order
+  std::int64_t count;                   // coordinates that are there
+  double sign[kLines];
+  double mean[kLines];
+  double w[kLines];
+};
+// out (count, rows)
+void turn_lines(const TurnedLines& lines, double* out);
+
+}  // namespace qkscope

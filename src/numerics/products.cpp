@@ -1,0 +1,214 @@
+#include "numerics/products.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/cpu_target.h"
+#include "core/error.h"
+#include "numerics/vectors.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/products.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::CappedTag<double, kPanelColumns>;
+constexpr int kLanes = hn::MaxLanes(Doubles());
+constexpr int kVectors = kPanelColumns / kLanes;  // of a line of eight columns
+// As many sums as the registers hold beside a line and a number of the left side.
+constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 12 : 5;
+
+// out (kRows, 8) = left (kRows, depth) panel (depth, 8), all sums in registers. left(row, k) gives
+// a number. Not inlined: in a larger function the compiler runs out of registers for the sums.
+template <int kRows, typename Left>
+HWY_NOINLINE void tile_product(std::int64_t depth, const Left left, const double* panel,
+                               double* out) {
+  const Doubles d;
+  using Vector = hn::Vec<Doubles>;
+  Vector sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
+#pragma GCC unroll 4
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Vector line[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      const Vector number = hn::Set(d, left(row, k));
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      hn::StoreU(sum[row][v], d, out + row * kPanelColumns + v * kLanes);
+}
+
+// Calls body(std::integral_constant<int, rows>()) for a number known only at run time.
+template <int kMost, typename Body>
+HWY_INLINE void with_rows(std::int64_t rows, const Body& body) {
+  if constexpr (kMost > 1)
+    if (rows < kMost) return with_rows<kMost - 1>(rows, body);
+  body(std::integral_constant<int, kMost>());
+}
+
+// Calls body(first, height) for tiles that cover `rows`, all about equally high.
+template <typename Body>
+HWY_INLINE void for_each_tile(std::int64_t rows, const Body& body) {
+  for (std::int64_t first = 0; first < rows;) {
+    const auto tiles = (rows - first + kTileRows - 1) / kTileRows;
+    const auto height = (rows - first + tiles - 1) / tiles;
+    with_rows<kTileRows>(height, [&](auto tile_rows) HWY_ATTR { body(first, tile_rows); });
+    first += height;
+  }
+}
+
+// Numbers of a row-major matrix as the left side of a product.
+struct RowsOf {
+  const double* rows;
+  std::int64_t stride;
+  double operator()(int row, std::int64_t k) const { return rows[row * stride + k]; }
+};
+
+// Columns of panels as the rows of the transpose.
+template <int kRows>
+struct PanelColumns {
+  const double* column[kRows];
+  double operator()(int row, std::int64_t k) const { return column[row][k * kPanelColumns]; }
+};
+
+void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
+                   double* out) {
+  for_each_tile(rows, [&](std::int64_t first, auto tile_rows) HWY_ATTR {
+    tile_product<tile_rows>(depth, RowsOf{left + first * depth, depth}, panel,
+                            out + first * kPanelColumns);
+  });
+}
+
+// Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
+void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
+                    Matrix& sum) {
+  const auto n = sum.cols;
+  const auto column = [&](std::int64_t j) {
+    return packed + j / kPanelColumns * packed_depth * kPanelColumns + j % kPanelColumns;
+  };
+  for_each_tile(n, [&](std::int64_t i, auto tile_rows) HWY_ATTR {
+    PanelColumns<tile_rows> left;
+    for (int row = 0; row < tile_rows; ++row) left.column[row] = column(i + row);
+    for (auto j = i / kPanelColumns * kPanelColumns; j < n; j += kPanelColumns) {
+      double out[tile_rows * kPanelColumns];
+      tile_product<tile_rows>(depth, left, column(j), out);
+      const auto used = std::min<std::int64_t>(kPanelColumns, n - j);
+      for (int row = 0; row < tile_rows; ++row)
+        for (std::int64_t c = 0; c < used; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
+    }
+  });
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+namespace {
+
+HWY_EXPORT(panel_product);
+HWY_EXPORT(gram_of_panels);
+
+// A matrix (depth, columns) cut into panels of eight columns, the last filled up with zeros.
+struct PackedColumns {
+  std::int64_t depth;
+  std::int64_t columns;
+  std::vector<double> data;  // (panels, depth, 8)
+
+  PackedColumns(const Matrix& matrix, bool transposed)
+      : depth(transposed ? matrix.cols : matrix.rows),
+        columns(transposed ? matrix.rows : matrix.cols),
+        data(static_cast<std::size_t>((columns + kPanelColumns - 1) / kPanelColumns * depth *
+                                      kPanelColumns)) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      double* const to = data.data() + column / kPanelColumns * depth * kPanelColumns;
+      for (std::int64_t k = 0; k < depth; ++k)
+        to[k * kPanelColumns + column % kPanelColumns] =
+            transposed ? matrix(column, k) : matrix(k, column);
+    }
+  }
+};
+
+Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
+  Matrix product(left.rows, right.columns);
+  constexpr std::int64_t kBlock = 60;  // rows that stay in the first cache for all panels
+  double out[kBlock * kPanelColumns];
+  for (std::int64_t first = 0; first < left.rows; first += kBlock) {
+    const auto rows = std::min(kBlock, left.rows - first);
+    for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
+      multiply_panel(left.row(first), rows, right.depth, right.data.data() + column * right.depth,
+                     out);
+      const auto used = std::min<std::int64_t>(kPanelColumns, right.columns - column);
+      for (std::int64_t row = 0; row < rows; ++row)
+        std::copy_n(out + row * kPanelColumns, used, product.row(first + row) + column);
+    }
+  }
+  return product;
+}
+
+}  // namespace
+
+void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
+                    double* out) {
+  QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
+}
+
+Matrix multiply(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.rows);
+  return multiply_packed(left, PackedColumns(right, false));
+}
+
+Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.cols);
+  return multiply_packed(left, PackedColumns(right, true));
+}
+
+void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
+  const auto n = sum.cols;
+  const auto panels = (n + kPanelColumns - 1) / kPanelColumns;
+  constexpr std::int64_t kDepth = 64;  // rows at a time: they stay in the first cache
+  // Eight columns side by side, so that a tile reads memory in order: (panels, depth, 8).
+  std::vector<double> packed(static_cast<std::size_t>(panels * kDepth * kPanelColumns));
+  for (std::int64_t begin = 0; begin < count; begin += kDepth) {
+    const auto depth = std::min(kDepth, count - begin);
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < n; j += kPanelColumns)
+        std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
+                    packed.data() + j * kDepth + k * kPanelColumns);
+    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kDepth, depth, sum);
+  }
+}
+
+std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
+  QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
+  std::vector<double> product(static_cast<std::size_t>(matrix.rows));
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    product[static_cast<std::size_t>(i)] = dot({matrix.row(i), x.size()}, x);
+  return product;
+}
+
+double quadratic_form(const Matrix& matrix, std::span<const double> x) {
+  return dot(multiply(matrix, x), x);
+}
+
+}  // namespace qkscope
+#endif

@@ -1,0 +1,251 @@
+#include "numerics/vectors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu_target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/vectors.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::int64_t kSums = 16;
+using Doubles = hn::CappedTag<double, kSums>;
+using Vector = hn::Vec<Doubles>;
+using Floats = hn::Rebind<float, Doubles>;
+constexpr int kLanes = hn::MaxLanes(Doubles());
+constexpr int kVectors = kSums / kLanes;
+
+HWY_INLINE Vector load(const double* from) {
+  return hn::LoadU(Doubles(), from);
+}
+HWY_INLINE Vector load(const float* from) {
+  return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), from));
+}
+
+// Sixteen running sums: enough that the additions do not wait for one another.
+struct Sums {
+  Vector v[kVectors];
+
+  HWY_INLINE Sums() {
+    for (Vector& part : v) part = hn::Zero(Doubles());
+  }
+  HWY_INLINE double total() const {
+    double part[kSums];
+    for (int i = 0; i < kVectors; ++i) hn::StoreU(v[i], Doubles(), part + i * kLanes);
+    for (int half = kSums / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) part[i] += part[i + half];
+    return part[0];
+  }
+};
+
+// Calls add(i, values) for vector i of every sixteen values, the last filled up.
+template <typename Add>
+HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double filler,
+                                const Add& add) {
+  std::int64_t at = 0;
+  for (; at + kSums <= count; at += kSums)
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) add(i, load(x + at + i * kLanes));
+  if (at == count) return;
+  double rest[kSums];
+  std::fill_n(std::copy(x + at, x + count, rest), kSums - (count - at), filler);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) add(i, load(rest + i * kLanes));
+}
+
+double sum_kernel(const double* x, std::int64_t count) {
+  Sums sums;
+  for_each_vector(x, count, 0,
+                  [&](int i, Vector values) HWY_ATTR { sums.v[i] = hn::Add(sums.v[i], values); });
+  return sums.total();
+}
+
+double squares_kernel(const double* x, std::int64_t count, double centre) {
+  Sums sums;
+  const Vector middle = hn::Set(Doubles(), centre);
+  for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
+    const Vector off = hn::Sub(values, middle);
+    sums.v[i] = hn::MulAdd(off, off, sums.v[i]);
+  });
+  return sums.total();
+}
+
+PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
+  Sums second;
+  Sums third;
+  Sums fourth;
+  const Vector middle = hn::Set(Doubles(), centre);
+  for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
+    const Vector off = hn::Sub(values, middle);
+    const Vector square = hn::Mul(off, off);
+    second.v[i] = hn::Add(second.v[i], square);
+    third.v[i] = hn::MulAdd(square, off, third.v[i]);
+    fourth.v[i] = hn::MulAdd(square, square, fourth.v[i]);
+  });
+  return {second.total(), third.total(), fourth.total()};
+}
+
+template <typename Number>
+HWY_INLINE double dot_of(const Number* x, const double* y, std::int64_t count) {
+  Sums sums;
+  const auto add = [&](const Number* from, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i)
+      sums.v[i] = hn::MulAdd(load(from + i * kLanes), load(with + i * kLanes), sums.v[i]);
+  };
+  std::int64_t at = 0;
+  for (; at + kSums <= count; at += kSums) add(x + at, y + at);
+  if (at < count) {
+    Number rest[kSums] = {};
+    double with[kSums] = {};
+    std::copy(x + at, x + count, rest);
+    std::copy(y + at, y + count, with);
+    add(rest, with);
+  }
+  return sums.total();
+}
+
+double dot_kernel(const double* x, const double* y, std::int64_t count) {
+  return dot_of(x, y, count);
+}
+
+double dot_float_kernel(const float* x, const double* y, std::int64_t count) {
+  return dot_of(x, y, count);
+}
+
+// y[i] = function(y[i], x[i]) in vectors, the rest in one filled up with zeros.
+template <typename Number, typename Function>
+HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    hn::StoreU(function(load(y + i), load(x + i)), Doubles(), y + i);
+  if (i == count) return;
+  Number rest[kLanes] = {};
+  double out[kLanes] = {};
+  std::copy(x + i, x + count, rest);
+  std::copy(y + i, y + count, out);
+  hn::StoreU(function(load(out), load(rest)), Doubles(), out);
+  std::copy_n(out, count - i, y + i);
+}
+
+void add_scaled_kernel(double factor, const double* x, std::int64_t count, double* y) {
+  const Vector by = hn::Set(Doubles(), factor);
+  combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
+}
+
+void standardise_kernel(double* x, std::int64_t count, double centre, double scale) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = (x[i] - centre) * scale;
+}
+
+void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
+                 std::uint16_t* bin) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double scaled = (x[i] - low) * scale;
+    const double above = scaled > 0 ? scaled : 0;
+    bin[i] = static_cast<std::uint16_t>(static_cast<std::int32_t>(above < last ? above : last));
+  }
+}
+
+void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
+  for (std::int64_t i = 0; i < count; ++i)
+    combine(rows + i * cols, cols, sum,
+            [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
+}
+
+void add_weighted_rows_kernel(const double* rows, std::int64_t cols, const double* weight,
+                              std::int64_t count, double* sum) {
+  for (std::int64_t i = 0; i < count; ++i) add_scaled_kernel(weight[i], rows + i * cols, cols, sum);
+}
+
+void centre_rows_kernel(const float* rows, std::int64_t count, const double* mean,
+                        std::int64_t cols, double* out) {
+  for (std::int64_t i = 0; i < count; ++i, rows += cols, out += cols) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes)
+      hn::StoreU(hn::Sub(load(rows + j), load(mean + j)), Doubles(), out + j);
+    for (; j < cols; ++j) out[j] = rows[j] - mean[j];
+  }
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+namespace {
+
+HWY_EXPORT(sum_kernel);
+HWY_EXPORT(squares_kernel);
+HWY_EXPORT(powers_kernel);
+HWY_EXPORT(dot_kernel);
+HWY_EXPORT(dot_float_kernel);
+HWY_EXPORT(add_scaled_kernel);
+HWY_EXPORT(standardise_kernel);
+HWY_EXPORT(bins_kernel);
+HWY_EXPORT(add_rows_kernel);
+HWY_EXPORT(add_weighted_rows_kernel);
+HWY_EXPORT(centre_rows_kernel);
+
+}  // namespace
+
+double sum(std::span<const double> x) {
+  return QKSCOPE_DISPATCH(sum_kernel)(x.data(), std::ssize(x));
+}
+
+double squares_around(std::span<const double> x, double centre) {
+  return QKSCOPE_DISPATCH(squares_kernel)(x.data(), std::ssize(x), centre);
+}
+
+double dot(std::span<const double> x, std::span<const double> y) {
+  return QKSCOPE_DISPATCH(dot_kernel)(x.data(), y.data(), std::ssize(x));
+}
+
+double dot(std::span<const float> x, std::span<const double> y) {
+  return QKSCOPE_DISPATCH(dot_float_kernel)(x.data(), y.data(), std::ssize(x));
+}
+
+double norm(std::span<const double> x) {
+  return std::sqrt(dot(x, x));
+}
+
+PowerSums powers_around(std::span<const double> x, double centre) {
+  return QKSCOPE_DISPATCH(powers_kernel)(x.data(), std::ssize(x), centre);
+}
+
+void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
+  QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
+}
+
+void standardise(std::span<double> x, double centre, double scale) {
+  QKSCOPE_DISPATCH(standardise_kernel)(x.data(), std::ssize(x), centre, scale);
+}
+
+void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
+             std::uint16_t* bin) {
+  QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
+}
+
+void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {
+  QKSCOPE_DISPATCH(add_rows_kernel)(rows, count, std::ssize(sum), sum.data());
+}
+
+void add_weighted_rows(const double* rows, std::span<const double> weight, std::span<double> sum) {
+  QKSCOPE_DISPATCH(add_weighted_rows_kernel)
+  (rows, std::ssize(sum), weight.data(), std::ssize(weight), sum.data());
+}
+
+void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out) {
+  QKSCOPE_DISPATCH(centre_rows_kernel)(rows, count, mean.data(), std::ssize(mean), out);
+}
+
+}  // namespace qkscope
+#endif

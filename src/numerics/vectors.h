@@ -1,0 +1,40 @@
+// Loops over arrays of numbers. Sums are sixteen running sums, added in a fixed order: the same
+// bytes on every CPU with fused multiply-adds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace qkscope {
+
+double sum(std::span<const double> x);
+// The sum of (x - centre)^2.
+double squares_around(std::span<const double> x, double centre);
+double dot(std::span<const double> x, std::span<const double> y);
+double dot(std::span<const float> x, std::span<const double> y);
+double norm(std::span<const double> x);
+
+// Sums of (x - centre)^2, ^3 and ^4.
+struct PowerSums {
+  double second = 0;
+  double third = 0;
+  double fourth = 0;
+};
+PowerSums powers_around(std::span<const double> x, double centre);
+
+// y += factor x.
+void add_scaled(double factor, std::span<const double> x, std::span<double> y);
+// x becomes (x - centre) scale.
+void standardise(std::span<double> x, double centre, double scale);
+// The whole part of (x - low) scale, held in [0, last].
+void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
+             std::uint16_t* bin);
+
+// sum (cols) += every row of rows (count, cols).
+void add_rows(const float* rows, std::int64_t count, std::span<double> sum);
+// sum (cols) += weight[i] times row i of rows (weights, cols).
+void add_weighted_rows(const double* rows, std::span<const double> weight, std::span<double> sum);
+// out (count, cols) = rows (count, cols) - mean (cols), in float64.
+void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out);
+
+}  // namespace qkscope

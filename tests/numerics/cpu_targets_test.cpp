@@ -1,0 +1,183 @@
+// The kernels under every CPU target: exact chains of fused multiply-adds, and the same bytes.
+#include "cpu_targets.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "numerics/fft.h"
+#include "numerics/normal.h"
+#include "numerics/phase_sums.h"
+#include "numerics/products.h"
+#include "numerics/random.h"
+#include "numerics/vectors.h"
+
+namespace qkscope {
+namespace {
+
+// Numbers in [-1, 1) that no library function had a part in.
+std::vector<double> numbers(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> x(count);
+  for (double& value : x) value = static_cast<double>(random.below(1 << 30)) / (1 << 29) - 1;
+  return x;
+}
+
+Matrix matrix_of(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  Matrix matrix(rows, cols);
+  matrix.data = numbers(matrix.data.size(), seed);
+  return matrix;
+}
+
+std::vector<float> narrow(const std::vector<double>& x) {
+  return {x.begin(), x.end()};
+}
+
+// Everything the kernels make of fixed numbers, as 64 bits (FNV-1a).
+class Digest {
+ public:
+  template <typename Number>
+  void add(std::span<const Number> values) {
+    for (const auto& value : values) {
+      unsigned char bytes[sizeof value];
+      std::memcpy(bytes, &value, sizeof value);
+      for (const auto byte : bytes) value_ = (value_ ^ byte) * 0x100000001b3ULL;
+    }
+  }
+  void add(double value) { add(std::span<const double>(&value, 1)); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+std::uint64_t digest_of_kernels() {
+  Digest digest;
+  for (const std::int64_t rows : {1, 7, 29}) {
+    digest.add<double>(multiply(matrix_of(rows, 130, 1), matrix_of(130, 19, 2)).data);
+    const Matrix x = matrix_of(5 * rows, 37, 3);
+    Matrix gram(37, 37);
+    add_gram(x.data.data(), x.rows, gram);
+    fill_lower_triangle(gram);
+    digest.add<double>(gram.data);
+  }
+  for (const std::size_t count : {1U, 15U, 16U, 1003U}) {
+    const auto x = numbers(count, 4);
+    auto y = numbers(count, 5);
+    digest.add(sum(x));
+    digest.add(dot(x, y));
+    digest.add(dot(narrow(x), y));
+    digest.add(squares_around(x, 0.1));
+    const auto powers = powers_around(x, 0.1);
+    digest.add(powers.second);
+    digest.add(powers.third);
+    digest.add(powers.fourth);
+    add_scaled(0.3, x, y);
+    add_rows(narrow(x).data(), 1, y);
+    add_weighted_rows(x.data(), std::span(y).first(1), y);
+    digest.add<double>(y);
+    standardise(y, 0.2, 1.7);
+    std::vector<double> centred(count);
+    centre_rows(narrow(x).data(), 1, y, centred.data());
+    digest.add<double>(centred);
+    std::vector<std::uint16_t> bins(count);
+    bins_of(y, -1, 100, 150, bins.data());
+    digest.add<std::uint16_t>(bins);
+    for (double& z : y) z *= 8;
+    plasticity_of(y);
+    digest.add<double>(y);
+  }
+  return digest.value();
+}
+
+// Of a digest that depends on the library's sine and cosine, too.
+std::uint64_t digest_of_waves() {
+  Digest digest;
+  for (const std::size_t size : {64U, 128U, 4096U}) {
+    const auto x = narrow(numbers(8 * size, 6));
+    std::vector<FourComplex> signal(size);
+    std::memcpy(signal.data(), x.data(), x.size() * sizeof(float));
+    Fft::of_size(size)->forward(signal);
+    digest.add<FourComplex>(signal);
+  }
+  std::vector<std::int32_t> positions;
+  for (int i = 0; i < 700; ++i) positions.push_back(3 * i);
+  const PositionOrder order(positions);
+  const auto values = numbers(700, 7);
+  const auto parts = numbers(8 * 700, 8);
+  std::vector<FourValues> signals(700);
+  std::memcpy(signals.data(), parts.data(), parts.size() * sizeof(double));
+  Spectrum spectrum(order.offsets(), order.length(), 1.0);
+  spectrum.compute(signals);
+  for (std::int64_t half = 0; half < 50; ++half) {
+    const FourFloats power = spectrum.power(half);
+    digest.add(std::span<const FourFloats>(&power, 1));
+    digest.add(std::span<const FourFloats>(&spectrum.group_power(half), 1));
+  }
+  const auto wave = wave_sums(0.37, order, values);
+  const auto turned = turned_sums(0.37, order, signals, 2);
+  for (const auto& sum : {wave.once, wave.twice, wave.values, turned.s0, turned.s1, turned.s2}) {
+    digest.add(sum.real());
+    digest.add(sum.imag());
+  }
+  return digest.value();
+}
+
+TEST(CpuTargets, ProductsAreOneChainOfFusedMultiplyAdds) {
+  const Matrix left = matrix_of(31, 67, 1);
+  const Matrix right = matrix_of(67, 13, 2);
+  for_each_cpu_target([&](const std::string& target) {
+    if (!has_fused_multiply_add(target)) return;
+    const Matrix product = multiply(left, right);
+    for (std::int64_t i = 0; i < product.rows; ++i)
+      for (std::int64_t j = 0; j < product.cols; ++j) {
+        double chain = 0;
+        for (std::int64_t k = 0; k < left.cols; ++k)
+          chain = std::fma(left(i, k), right(k, j), chain);
+        ASSERT_EQ(product(i, j), chain) << i << ' ' << j;
+      }
+  });
+}
+
+TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
+  for_each_cpu_target([](const std::string& target) {
+    if (!has_fused_multiply_add(target)) return;
+    EXPECT_EQ(digest_of_kernels(), 83772861273926709U);
+  });
+}
+
+TEST(CpuTargets, WavesGiveTheSameBytesUnderEveryTarget) {
+  std::vector<std::uint64_t> digests;
+  for_each_cpu_target([&](const std::string& target) {
+    if (has_fused_multiply_add(target)) digests.push_back(digest_of_waves());
+  });
+  for (const auto digest : digests) EXPECT_EQ(digest, digests.front());
+}
+
+// A target without fused multiply-adds rounds once more per term.
+TEST(CpuTargets, ThoseWithoutFusedMultiplyAddsDifferByRoundingOnly) {
+  const auto x = numbers(1003, 1);
+  const auto y = numbers(1003, 2);
+  const double exact = [&] {
+    long double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += static_cast<long double>(x[i]) * y[i];
+    return static_cast<double>(sum);
+  }();
+  for_each_cpu_target([&](const std::string&) {
+    EXPECT_NEAR(dot(x, y), exact, 1e-13);
+    auto z = numbers(1003, 3);
+    for (double& value : z) value *= 30;
+    const auto before = z;
+    plasticity_of(z);
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      const double p = normal_cdf(-std::fabs(before[i]));
+      EXPECT_NEAR(z[i], 4 * p * (1 - p), 4e-15 * z[i]) << before[i];
+    }
+  });
+}
+
+}  // namespace
+}  // namespace qkscope
