@@ -1,11 +1,13 @@
 # One library per folder, one test program per folder: the arrows between folders are the DEPENDS here.
 # The archives of all folders together are the shared library that programs use (src/CMakeLists.txt).
 
-# qkscope_library(NAME [QUICK] SOURCES a.cpp ... [DEPENDS core ...] [LINK external ...]); QUICK where nothing waits
-# for the code: it is compiled with few optimisations.
+# qkscope_library(NAME [QUICK] SOURCES a.cpp ... [KERNELS b.cpp ...] [DEPENDS core ...] [LINK external ...])
+# QUICK where nothing waits for the code: it is compiled with few optimisations. KERNELS are the files that Highway reads
+# once per target: each is a unit of its own.
 function(qkscope_library name)
-  cmake_parse_arguments(ARG "QUICK" "" "SOURCES;DEPENDS;LINK" ${ARGN})
-  add_library(qkscope_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "QUICK" "" "SOURCES;KERNELS;DEPENDS;LINK" ${ARGN})
+  add_library(qkscope_${name} STATIC ${ARG_SOURCES} ${ARG_KERNELS})
+  set_source_files_properties(${ARG_KERNELS} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(qkscope_${name} PUBLIC
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
   target_link_libraries(qkscope_${name} PRIVATE qkscope_compiler)

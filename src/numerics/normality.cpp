@@ -8,6 +8,7 @@
 #include "numerics/vectors.h"
 
 namespace qkscope {
+
 Normality normality_of(std::span<double> values) {
   const auto n = static_cast<double>(values.size());
   const double mean = sum(values) / n;
