@@ -168,15 +168,15 @@ QKSCOPE_API void check_score_size(const ModelConfig& model, std::span<const Hook
 // Devices.
 
 // The device that `wanted` means: cpu, cuda (the first GPU), cuda:N, or auto (the first GPU where
-// there is one that this build can use, else the CPU). Throws where it cannot be used.
+// there is one that can be used, else the CPU). Throws where it cannot be used.
 QKSCOPE_API Device choose_device(const std::string& wanted);
 
 QKSCOPE_API std::string device_name(Device device);  // "cpu", "cuda:0"
 
-// GPUs in this machine; 0 without the CUDA backend or a driver.
+// GPUs in this machine; 0 where none can be used.
 QKSCOPE_API int cuda_device_count();
 
-// The reason where cuda_device_count() is 0: "this build has no CUDA backend".
+// The reason where cuda_device_count() is 0: "the NVIDIA driver finds no GPU".
 QKSCOPE_API std::string why_no_cuda();
 
 // Copies values between tensors on any devices; both contiguous, of the same element type and
