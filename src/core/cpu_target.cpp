@@ -31,10 +31,12 @@ const char* name_of(std::int64_t target) {
   }
 }
 
-// Highway's bits of the targets of this build that the machine has; the best is the lowest.
+// Highway's bits of the targets of this build that the machine has; the best is the lowest. Highway
+// is asked once: its answer also makes the best the chosen one.
 std::vector<std::int64_t> available() {
+  static const std::int64_t supported = HWY_SUPPORTED_TARGETS & HWY_TARGETS;
   std::vector<std::int64_t> targets;
-  for (auto left = HWY_SUPPORTED_TARGETS & HWY_TARGETS; left != 0; left &= left - 1)
+  for (auto left = supported; left != 0; left &= left - 1)
     targets.push_back(left & -left);
   if (targets.empty())
     failure("this CPU lacks what the kernels need at least ({}): qkscope cannot compute on it",

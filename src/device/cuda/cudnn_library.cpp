@@ -2,6 +2,9 @@
 // library's own once that is open.
 #include "device/cuda/cudnn_library.h"
 
+#include <cstdint>
+#include <string>
+
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <nvrtc.h>
