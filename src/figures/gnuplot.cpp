@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "figures/style.h"
+#include "io/data_folder.h"
 #include "io/mapped_file.h"
 
 namespace qkscope {
@@ -37,16 +38,24 @@ class FileActions {
   ::posix_spawn_file_actions_t actions_;
 };
 
+// The one that a package brings, else the one on the PATH.
+std::string gnuplot_program() {
+  for (const auto& folder : helper_folders())
+    if (auto program = folder + "/gnuplot"; ::access(program.c_str(), X_OK) == 0) return program;
+  return "gnuplot";
+}
+
 // The exit status; without a shell, so that no name is ever read as a command.
 int spawn_gnuplot(std::vector<std::string> arguments, const FileActions& actions) {
-  arguments.insert(arguments.begin(), "gnuplot");
+  const auto program = gnuplot_program();
+  arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (auto& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::pid_t child = 0;
   const int error =
-      ::posix_spawnp(&child, "gnuplot", actions.get(), nullptr, argv.data(), ::environ);
+      ::posix_spawnp(&child, program.c_str(), actions.get(), nullptr, argv.data(), ::environ);
   if (error == ENOENT)
     failure(
         "gnuplot is not installed (no 'gnuplot' on the PATH), and it draws the figures; on Debian "

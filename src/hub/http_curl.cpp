@@ -9,9 +9,11 @@
 #include <string_view>
 
 #include <curl/curl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "core/error.h"
+#include "hub/certificates.h"
 #include "hub/http.h"
 #include "qkscope/version.h"
 
@@ -140,11 +142,21 @@ int rewind_body(void* user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
+const std::string& trusted_certificates() {
+  static const std::string file = [] {
+    const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
+    return certificates_file(own == nullptr ? "" : own);
+  }();
+  return file;
+}
+
 void set_safety(CURL* handle, const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 1L);
   curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 2L);
+  if (const auto& file = trusted_certificates(); !file.empty())
+    curl_easy_setopt(handle, CURLOPT_CAINFO, file.c_str());
   curl_easy_setopt(handle, CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2);
   curl_easy_setopt(handle, CURLOPT_NETRC, CURL_NETRC_IGNORED);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -219,6 +231,16 @@ bool is_transient(CURLcode code) {
   }
 }
 
+std::string certificates_advice() {
+  const auto& file = trusted_certificates();
+  if (file.empty())
+    return fmt::format(
+        " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
+        "set SSL_CERT_FILE)",
+        fmt::join(certificate_places(), ", "));
+  return fmt::format(" (checked against {}; SSL_CERT_FILE names another file)", file);
+}
+
 }  // namespace
 
 HttpResponse exchange(const HttpRequest& request) {
@@ -240,6 +262,8 @@ HttpResponse exchange(const HttpRequest& request) {
   if (code == CURLE_OK) return std::move(state.response);
   state.response.status = 0;
   state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
+  if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
+    state.response.fault += certificates_advice();
   state.response.transient = is_transient(code);
   return std::move(state.response);
 }

@@ -385,7 +385,8 @@ class Trust(HubTestCase):
     def test_certificates_are_checked(self):
         key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key,
-                        "-out", certificate, "-subj", "/CN=localhost"], check=True, capture_output=True)
+                        "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                       check=True, capture_output=True)
         server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -394,8 +395,13 @@ class Trust(HubTestCase):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        out = self.download("org/tiny", status=1, HF_ENDPOINT=f"https://localhost:{server.server_port}")
+        endpoint = f"https://localhost:{server.server_port}"
+        out = self.download("org/tiny", status=1, HF_ENDPOINT=endpoint, SSL_CERT_FILE="")
         self.assertIn("certificate", out)
+        self.assertIn("SSL_CERT_FILE", out)
+        out = self.download("org/tiny", status=1, HF_ENDPOINT=endpoint, SSL_CERT_FILE=str(certificate))
+        self.assertNotIn("certificate", out)
+        self.assertIn("501", out)  # it was talked to, and has no answers
 
 
 if __name__ == "__main__":

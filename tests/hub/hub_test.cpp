@@ -1,7 +1,10 @@
-// Addresses, waiting for a server, and listings of repositories.
+// Addresses, certificates, waiting for a server, and listings of repositories.
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 
 #include "error_message.h"
+#include "hub/certificates.h"
 #include "hub/client.h"
 #include "hub/remote_tree.h"
 #include "io/output_file.h"
@@ -105,6 +108,19 @@ TEST(RemoteTree, IsRemembered) {
     write_file(folder.file("trees/" + commit + ".json"), damaged);
     EXPECT_FALSE(load_tree(folder.path(), commit)) << damaged;
   }
+}
+
+TEST(Certificates, AreLookedForWhereDistributionsKeepThem) {
+  const TemporaryFolder folder;
+  write_file(folder.file("own.crt"), "certificates");
+  setenv("SSL_CERT_FILE", "/chosen.pem", 1);
+  EXPECT_EQ(certificates_file(folder.file("own.crt")), "/chosen.pem");
+  unsetenv("SSL_CERT_FILE");
+  EXPECT_EQ(certificates_file(folder.file("own.crt")), folder.file("own.crt"));
+  // A libcurl from another distribution: its place is not there, this machine's is.
+  const auto found = certificates_file("/absent/ca-bundle.crt");
+  EXPECT_EQ(found, certificates_file(""));
+  if (!found.empty()) EXPECT_THAT(certificate_places(), testing::Contains(found));
 }
 
 }  // namespace

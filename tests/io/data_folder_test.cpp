@@ -23,5 +23,11 @@ TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
   EXPECT_EQ(folders.back(), source_path("share"));
 }
 
+TEST(DataFolder, HelpersLieInTheInstallation) {
+  for (const auto& folder : helper_folders())
+    EXPECT_TRUE(folder.ends_with("/libexec/qkscope")) << folder;
+  EXPECT_FALSE(helper_folders().empty());
+}
+
 }  // namespace
 }  // namespace qkscope
