@@ -1,4 +1,4 @@
-"""Installs the build, builds examples/cpp against it as a project of somebody else's, and runs them.
+"""Installs the build, builds examples/cpp against it as a project of somebody else's, runs them, and moves it.
 
     installed_test.py BUILD_FOLDER SOURCE_FOLDER
 """
@@ -56,17 +56,30 @@ with tempfile.TemporaryDirectory() as folder:
     bad = subprocess.run([programs / "last_token", folder / "absent", "text"], capture_output=True, text=True)
     check(bad.returncode == 2 and bad.stderr.startswith("error: "), bad)
 
-    library = next(prefix.rglob("libqkscope.so"))
+    # The folder may be moved, and a gnuplot that lies in it is preferred to the system's.
+    moved = prefix.rename(folder / "moved")
+    for file in [moved / "bin/qkscope", moved / "bin/sniff-qk", next(moved.rglob("libqkscope.so.*"))]:
+        places = re.search(r"RUNPATH.*\[(.*)\]", run("readelf", "-d", file)).group(1).split(":")
+        check(not [place for place in places if place.startswith(str(build))], f"{file.name} looks in {places}")
+    helper = moved / "libexec/qkscope/gnuplot"
+    helper.parent.mkdir(parents=True)
+    helper.write_text(f'#!/bin/sh\necho drawn >>{folder}/drawn\nexec gnuplot "$@"\n')
+    helper.chmod(0o755)
+    run(moved / "bin/qkscope", "pca", capture, "--out", folder / "results", "--quiet")
+    run(moved / "bin/qkscope", "figures", folder / "results", "--only", "position_signal", "--quiet")
+    check((folder / "drawn").exists(), "the gnuplot of the installation was not asked")
+
+    library = next(moved.rglob("libqkscope.so"))
     shown = [line.split(maxsplit=2)[2] for line in run("nm", "-D", "-C", "--defined-only", library).splitlines()]
     foreign = [name for name in shown if "qkscope::" not in name]
     check(not foreign, f"symbols that are not ours: {foreign[:5]}")
     needed = run("nm", "-D", "-u", library)
     check("mallopt" not in needed, "the library changes how its host allocates memory")
     check(not re.search("libcu(da|blas|dnn)|libnvrtc", run("readelf", "-d", library)), "the library needs CUDA")
-    for module in prefix.rglob("libqkscope_cuda.so"):  # where nvcc is
+    for module in moved.rglob("libqkscope_cuda.so"):  # where nvcc is
         shown = sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", module).splitlines())
         check(shown == ["qkscope_cuda_module", "qkscope_cuda_stamp"], shown)
-    for header in (prefix / "include/qkscope").glob("*.h"):
+    for header in (moved / "include/qkscope").glob("*.h"):
         outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|spdlog|CLI)", header.read_text())
         check(not outside, f"{header.name} includes {outside}")
 print("1 passed, 0 failed")
