@@ -110,18 +110,32 @@ test_python() {  # test_python [ctest options]
   ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
 }
 
-# A wheel in build-wheel/, and the proof that it works in an environment of its own.
+# The interpreters that a wheel can be made for, of those on the PATH.
+interpreters() {
+  local version
+  for version in 3.10 3.11 3.12 3.13 3.14; do
+    if "python$version" -c 'import venv' 2>/dev/null; then echo "python$version"; fi
+  done
+}
+
+# wheel [PYTHON...]: wheels in build-wheel/dist for these interpreters (those on the PATH), each tried in an
+# environment of its own.
 wheel() {
   set_up
-  rm -rf build-wheel/dist build-wheel/venv
-  .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir build-wheel/dist "$@" .
-  python3 -m venv build-wheel/venv
-  build-wheel/venv/bin/python -m pip install --quiet build-wheel/dist/qkscope-*.whl
-  (cd build-wheel && venv/bin/python -c "
-import qkscope
-model = qkscope.load('../share/demo/checkpoints/S3-4720')
-print('qkscope', qkscope.__version__, model.run_with_cache('a text', 'logits')['logits'].shape)")
-  ls build-wheel/dist/*.whl
+  local pythons=("$@")
+  [ $# -gt 0 ] || mapfile -t pythons < <(interpreters)
+  tools/make_wheels.sh "${pythons[@]}"
+}
+
+# package [CMAKE OPTIONS]: a .tar.gz and a .deb in build-package/, tried in bare roots of Debian 12.
+package() {
+  set_up
+  need_packages patchelf dpkg-dev debootstrap
+  cmake --preset package "$@" >/dev/null
+  cmake --build build-package --target qkscope sniff-qk qkscope_shared
+  rm -f build-package/qkscope-*.tar.gz build-package/qkscope_*.deb
+  (cd build-package && cpack)
+  as_root tools/check_package.sh build-package
 }
 
 # fuzz NAME SECONDS: libFuzzer on one parser. What it finds new stays in build-fuzz/corpus/NAME;
@@ -178,7 +192,10 @@ usage() {
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
   test-python    build the Python package on top and run its tests and notebooks
-  wheel          build a wheel of it and try it in an environment of its own
+  wheel [PYTHON...]
+                 build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
+                 the PATH), and try each in an environment of its own
+  package        build a .tar.gz that stands alone and a .deb, and try both in a bare Debian 12 (root or sudo)
   fuzz NAME [S]  fuzz one parser with clang's libFuzzer for S seconds (300)
   build          set up and build; the programs are in build/bin/
   build-minimal  build without any optional part (build-minimal/) and try the program
@@ -200,6 +217,7 @@ case "$command" in
   test-asan) run_tests asan "$@" ;;
   test-python) test_python "$@" ;;
   wheel) wheel "$@" ;;
+  package) package "$@" ;;
   fuzz) fuzz "$@" ;;
   build) build release ;;
   build-minimal) build_minimal ;;
@@ -209,7 +227,7 @@ case "$command" in
     check_format
     git ls-files '*.cpp' | tidy ;;
   lint-changed) lint_changed "$@" ;;
-  clean) rm -rf build build-debug build-asan build-fuzz build-lint build-minimal build-wheel ;;
+  clean) rm -rf build build-debug build-asan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

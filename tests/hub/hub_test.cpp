@@ -1,4 +1,5 @@
 // Addresses, certificates, waiting for a server, and listings of repositories.
+#include <algorithm>
 #include <cstdlib>
 
 #include <gmock/gmock.h>
@@ -120,7 +121,7 @@ TEST(Certificates, AreLookedForWhereDistributionsKeepThem) {
   // A libcurl from another distribution: its place is not there, this machine's is.
   const auto found = certificates_file("/absent/ca-bundle.crt");
   EXPECT_EQ(found, certificates_file(""));
-  if (!found.empty()) EXPECT_THAT(certificate_places(), testing::Contains(found));
+  EXPECT_TRUE(found.empty() || std::ranges::count(certificate_places(), found) == 1) << found;
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+#!python
+# The commands `qkscope` and `sniff-qk` of an installed package: becomes the program of its own name that lies in
+# the package. The package itself is not imported, which would take longer than many commands do.
+import importlib.util
+import os
+import sys
+
+name = os.path.basename(sys.argv[0])
+package = importlib.util.find_spec("qkscope")
+if package is None:
+    sys.exit(f"error: {name}: this Python ({sys.executable}) has no package qkscope; pip install qkscope")
+program = os.path.join(os.path.dirname(package.origin), "bin", name)
+os.execv(program, [program, *sys.argv[1:]])

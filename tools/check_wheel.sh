@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# check_wheel.sh ENVIRONMENT [demo]: the qkscope that is installed in this Python environment loads the demo's model,
+# and its commands work as the programs do: from another folder, with exit codes and signals. One run of the demo's
+# sweep is made, or with `demo` all of them and the figures, for which gnuplot must be there.
+set -euo pipefail
+environment=$(cd "$1" && pwd)
+what=${2:-one run}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+qkscope=$environment/bin/qkscope
+
+fail() { echo "failed: $*" >&2; exit 1; }
+
+"$environment/bin/python" - <<'PYTHON'
+import pathlib
+import qkscope
+
+demo = pathlib.Path(qkscope.__file__).parent / "share/qkscope/demo/checkpoints/S3-4720"
+logits = qkscope.load(str(demo)).run_with_cache("a text", "logits")["logits"]
+print("qkscope", qkscope.__version__, "logits", logits.shape)
+PYTHON
+"$qkscope" --version
+"$environment/bin/sniff-qk" --help >help.txt
+grep -q -- --dry-run help.txt || fail "sniff-qk --help: $(cat help.txt)"
+
+data=$("$environment/bin/python" -c 'import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec("qkscope").origin).parent)')/share/qkscope
+if [ "$what" = demo ]; then
+  "$qkscope" demo --quiet >table.txt
+  [ -s results/demo/figures/report.html ] || fail "qkscope demo left no report"
+else
+  "$qkscope" sweep "$data/configs/demo/sweep.yaml" --data "$data/demo" --only S1-1200 --quiet --no-figures >table.txt
+fi
+grep -q S1-1200 table.txt || fail "no table: $(cat table.txt)"
+
+status=0
+"$qkscope" inspect nowhere 2>message.txt || status=$?
+[ "$status" -eq 2 ] || fail "bad input ends with status $status: $(cat message.txt)"
+
+# The process that was started is the program itself: a signal reaches it, and it says how to go on.
+"$qkscope" demo --quiet --no-figures --out stopped >/dev/null 2>message.txt &
+sleep 0.7
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" -ne 0 ] || fail "an interrupted demo ends with status 0"
