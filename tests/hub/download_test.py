@@ -387,7 +387,8 @@ class Trust(HubTestCase):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key,
                         "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
                        check=True, capture_output=True)
-        server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+        silent = type("Silent", (http.server.BaseHTTPRequestHandler,), {"log_message": lambda *_: None})
+        server = http.server.HTTPServer(("127.0.0.1", 0), silent)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
