@@ -66,7 +66,8 @@ with tempfile.TemporaryDirectory() as folder:
     helper.write_text(f'#!/bin/sh\necho drawn >>{folder}/drawn\nexec gnuplot "$@"\n')
     helper.chmod(0o755)
     run(moved / "bin/qkscope", "pca", capture, "--out", folder / "results", "--quiet")
-    run(moved / "bin/qkscope", "figures", folder / "results", "--only", "position_signal", "--quiet")
+    run(moved / "bin/qkscope", "figures", folder / "results", "--out", folder / "figures", "--only",
+        "position_signal", "--quiet")
     check((folder / "drawn").exists(), "the gnuplot of the installation was not asked")
 
     library = next(moved.rglob("libqkscope.so"))
