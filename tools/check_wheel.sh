@@ -26,15 +26,15 @@ grep -q -- --dry-run help.txt || fail "sniff-qk --help: $(cat help.txt)"
 
 data=$("$environment/bin/python" -c 'import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec("qkscope").origin).parent)')/share/qkscope
 if [ "$what" = demo ]; then
-  "$qkscope" demo --quiet >table.txt
+  "$qkscope" demo >table.txt 2>progress.txt
   [ -s results/demo/figures/report.html ] || fail "qkscope demo left no report"
 else
-  "$qkscope" sweep "$data/configs/demo/sweep.yaml" --data "$data/demo" --only S1-1200 --quiet --no-figures >table.txt
+  "$qkscope" sweep "$data/configs/demo/sweep.yaml" --data "$data/demo" --only S1-1200 --no-figures >table.txt 2>progress.txt
 fi
 grep -q S1-1200 table.txt || fail "no table: $(cat table.txt)"
 
 status=0
-"$qkscope" inspect nowhere 2>message.txt || status=$?
+"$qkscope" inspect ./nowhere 2>message.txt || status=$?
 [ "$status" -eq 2 ] || fail "bad input ends with status $status: $(cat message.txt)"
 
 # The process that was started is the program itself: a signal reaches it, and it says how to go on.
