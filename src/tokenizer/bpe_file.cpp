@@ -20,10 +20,9 @@ class BpeFileReader {
     if (!has_vocabulary_ || !has_merges_) {
       bad_input("{}: the BPE model needs \"vocab\" and \"merges\"", where_);
     }
-    if (merges_late_) {  // they came before the vocabulary or the prefix they are made of
+    if (merges_late_) {
       const std::size_t end = cursor_.position();
       cursor_.jump(merges_begin_);
-      file_.merges.clear();
       read_merges();
       cursor_.jump(end);
     }
@@ -34,9 +33,11 @@ class BpeFileReader {
   void read_member(const std::string& key) {
     if (key == "vocab") return read_vocabulary();
     if (key == "merges") {
+      if (has_merges_) wrong(key, "is there twice");
       has_merges_ = true;
       merges_begin_ = cursor_.position();
-      if (has_vocabulary_) return read_merges();
+      // They are made of the vocabulary and the prefix, which may come after them.
+      if (has_vocabulary_ && has_prefix_) return read_merges();
       merges_late_ = true;
       cursor_.skip();
       return;
@@ -64,8 +65,9 @@ class BpeFileReader {
     } else if (key == "unk_token") {
       if (!value.is_null()) file_.unknown = text();
     } else if (key == "continuing_subword_prefix") {
+      if (has_prefix_) wrong(key, "is there twice");
       file_.continuing_prefix = text();
-      merges_late_ = merges_late_ || has_merges_;
+      has_prefix_ = true;
     } else if (key == "end_of_word_suffix") {
       if (!text().empty()) wrong(key, "is set, which qkscope does not know");
     } else if (key == "fuse_unk") {
@@ -149,7 +151,7 @@ class BpeFileReader {
   JsonCursor& cursor_;
   std::string where_;
   BpeFile file_;
-  bool has_type_ = false, has_vocabulary_ = false, has_merges_ = false;
+  bool has_type_ = false, has_vocabulary_ = false, has_merges_ = false, has_prefix_ = false;
   bool merges_late_ = false;  // still to be read, from merges_begin_ on
   std::size_t merges_begin_ = 0;
   std::string left_, right_;

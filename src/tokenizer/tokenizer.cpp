@@ -68,7 +68,8 @@ void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
   shorten(tokens.strings);
 }
 
-// Byte positions of a text as character positions.
+// Byte positions of a text as character positions. A source may run past the text where a prefix
+// was spelled out in bytes; such numbers mean nothing, and are those of the Hugging Face library.
 std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<Span>& sources) {
   std::vector<std::int64_t> characters(text.size() + 1);
   std::int64_t count = 0;
@@ -77,10 +78,14 @@ std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<
     characters[i] = count - 1;
   }
   characters[text.size()] = count;
-  std::vector<TokenOffset> offsets;
-  for (const Span source : sources) {
-    offsets.push_back({characters[source.begin], characters[source.end]});
-  }
+  const auto to_offset = [&](Span source) -> TokenOffset {
+    if (source.begin >= text.size()) return {source.begin, source.end};
+    const std::int64_t begin = characters[source.begin];
+    if (source.end > text.size()) return {begin, begin + 2};
+    return {begin, characters[source.end]};
+  };
+  std::vector<TokenOffset> offsets(sources.size());
+  std::transform(sources.begin(), sources.end(), offsets.begin(), to_offset);
   return offsets;
 }
 

@@ -4,6 +4,7 @@
 #include "core/thread_pool.h"
 #include "core/utf8.h"
 #include "error_message.h"
+#include "io/json.h"
 #include "tokenizer/data_files.h"
 #include "tokenizer/sample_text.h"
 
@@ -53,6 +54,25 @@ TEST(Encode, EmptyTextHasOnlySpecialTokens) {
   EXPECT_EQ(load_small("llama3").encode("").ids.size(), 1u);
   EXPECT_TRUE(load_small("llama3").encode("", {false}).ids.empty());
   EXPECT_EQ(load_small("llama3").encode("", {true, 0, true}).offsets.size(), 1u);
+}
+
+// A prefix that is spelled out in bytes makes more tokens than the text has bytes. What such tokens
+// came from is no place in the text; the numbers are those of the Hugging Face library (0.23).
+TEST(Encode, OffsetsOfAPrefixSpelledOutInBytesStayInBounds) {
+  Json model = {{"type", "BPE"},
+                {"byte_fallback", true},
+                {"continuing_subword_prefix", "##"},
+                {"vocab", {{"a", 0}, {"##b", 1}, {"ab", 2}}},
+                {"merges", {"a ##b"}}};
+  for (int byte = 0; byte < 256; ++byte) model["vocab"][fmt::format("<0x{:02X}>", byte)] = byte + 3;
+  const auto tokenizer = Tokenizer::from_json(Json{{"model", model}}.dump(), "t");
+  const std::vector<TokenOffset> latin = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}};
+  EXPECT_EQ(tokenizer.encode("axx", {false, 0, true}).offsets, latin);
+  const auto wide = tokenizer.encode("é世界", {false, 0, true}).offsets;
+  ASSERT_EQ(wide.size(), 12u);
+  EXPECT_EQ(wide[7], (TokenOffset{2, 3}));
+  EXPECT_EQ(wide[8], (TokenOffset{8, 9}));
+  EXPECT_EQ(wide[11], (TokenOffset{11, 12}));
 }
 
 TEST(Encode, TokenStringsAndSizes) {

@@ -43,6 +43,20 @@ TEST(TokenizerFile, TheOrderOfKeysDoesNotMatter) {
   const std::string text = R"({"model": {"merges": ["a ##b"], "vocab": {"a": 0, "##b": 1, "ab": 2},
     "continuing_subword_prefix": "##"}, "version": "1.0"})";
   EXPECT_EQ(Tokenizer::from_json(text, "t").encode("abb").ids, (std::vector<std::int32_t>{2, 1}));
+  const std::string prefix_last = R"({"model": {"vocab": {"a": 0, "##b": 1, "ab": 2},
+    "merges": ["a ##b"], "continuing_subword_prefix": "##"}, "version": "1.0"})";
+  EXPECT_EQ(Tokenizer::from_json(prefix_last, "t").encode("abb").ids,
+            (std::vector<std::int32_t>{2, 1}));
+}
+
+TEST(TokenizerFile, AKeyOfTheModelThatIsThereTwiceIsRefused) {
+  const std::string head = R"({"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], )";
+  for (const std::string again : {R"("merges": ["a b"]}})", R"("vocab": {"a": 0}}})",
+                                  R"("continuing_subword_prefix": null,
+                                     "continuing_subword_prefix": "#"}})"}) {
+    const auto message = bad_input_message([&] { Tokenizer::from_json(head + again, "t"); });
+    EXPECT_NE(message.find("is there twice"), std::string::npos) << message;
+  }
 }
 
 TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
