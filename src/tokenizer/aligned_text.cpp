@@ -1,11 +1,20 @@
 #include "tokenizer/aligned_text.h"
 
+#include "core/error.h"
 #include "core/utf8.h"
 
 namespace qkscope {
+namespace {
+
+// Real normalizers make at most 11 times as many bytes (NFKC of one ligature).
+std::size_t most_bytes(std::size_t size) {
+  return 64 * size + (1 << 16);
+}
+
+}  // namespace
 
 AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool aligned)
-    : text_(text), offset_(offset), aligned_(aligned) {
+    : text_(text), offset_(offset), most_(most_bytes(text.size())), aligned_(aligned) {
   if (!aligned) return;
   spans_.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -19,6 +28,7 @@ AlignedText::AlignedText(std::string_view text, std::uint32_t offset, bool align
 void AlignedText::borrow(const AlignedText& whole, Span range) {
   text_ = whole.text_.substr(range.begin, range.end - range.begin);
   offset_ = whole.offset_ + range.begin;
+  most_ = most_bytes(text_.size());
   aligned_ = whole.aligned_;
   spans_.clear();
   if (aligned_) {
@@ -37,6 +47,7 @@ void AlignedText::Rewrite::keep(std::size_t size) {
     spans_.insert(spans_.end(), from, from + static_cast<std::ptrdiff_t>(size));
   }
   at_ += size;
+  check_growth();
 }
 
 void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
@@ -49,6 +60,15 @@ void AlignedText::Rewrite::put(char32_t code, std::size_t consumed) {
     spans_.insert(spans_.end(), text_.size() - before, source);
   }
   at_ += consumed;
+  check_growth();
+}
+
+void AlignedText::Rewrite::check_growth() const {
+  if (text_.size() > target_.most_)
+    bad_input(
+        "the tokenizer makes more than {} bytes of one piece of text: its normalizers let the "
+        "text grow more than 64 times, which no real tokenizer does",
+        target_.most_);
 }
 
 void AlignedText::Rewrite::finish() {

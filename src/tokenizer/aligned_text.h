@@ -43,7 +43,8 @@ class AlignedText {
     return aligned_ ? spans_[at].begin == 0 : offset_ + at == 0;
   }
 
-  // Builds a changed text beside the old one, front to back, then takes its place.
+  // Builds a changed text beside the old one, front to back, then takes its place. A text that
+  // grows without measure is bad input: normalizers in a chain could fill the memory.
   class Rewrite {
    public:
     explicit Rewrite(AlignedText& target);
@@ -59,6 +60,8 @@ class AlignedText {
     void finish();
 
    private:
+    void check_growth() const;
+
     AlignedText& target_;
     std::string text_;
     std::vector<Span> spans_;
@@ -70,6 +73,7 @@ class AlignedText {
   std::string storage_;
   std::vector<Span> spans_;  // one per byte: the whole character of the document it came from
   std::uint32_t offset_ = 0;
+  std::size_t most_ = 0;  // bytes that rewriting may make of it
   bool aligned_ = false;
 };
 

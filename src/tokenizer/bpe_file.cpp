@@ -6,6 +6,9 @@
 namespace qkscope {
 namespace {
 
+// Bytes of continuing_subword_prefix: with byte fallback every character may become so many tokens.
+constexpr std::size_t kLongestPrefix = 64;
+
 class BpeFileReader {
  public:
   BpeFileReader(JsonCursor& cursor, std::string where)
@@ -67,6 +70,9 @@ class BpeFileReader {
     } else if (key == "continuing_subword_prefix") {
       if (has_prefix_) wrong(key, "is there twice");
       file_.continuing_prefix = text();
+      if (file_.continuing_prefix.size() > kLongestPrefix)
+        wrong(key, fmt::format("has {} bytes; at most {} are read", file_.continuing_prefix.size(),
+                               kLongestPrefix));
       has_prefix_ = true;
     } else if (key == "end_of_word_suffix") {
       if (!text().empty()) wrong(key, "is set, which qkscope does not know");

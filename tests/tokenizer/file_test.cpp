@@ -59,6 +59,16 @@ TEST(TokenizerFile, AKeyOfTheModelThatIsThereTwiceIsRefused) {
   }
 }
 
+TEST(TokenizerFile, ATextThatGrowsWithoutMeasureIsRefused) {
+  Json json = kTiny;
+  const Json tenfold = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  for (int i = 0; i < 12; ++i) json["normalizer"]["normalizers"].push_back(tenfold);
+  const auto message = bad_input_message([&] { ids(json, "aaaa"); });
+  EXPECT_NE(message.find("grow more than 64 times"), std::string::npos) << message;
+}
+
 TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
   const auto expect = [](const std::string& place, const Json& value, const std::string& word) {
     const std::string message = refusal(place, value);
@@ -71,6 +81,7 @@ TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
   expect("/model/dropout", 0.1, "dropout");
   expect("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
   expect("/model/novelty", true, "novelty");
+  expect("/model/continuing_subword_prefix", std::string(65, '#'), "65 bytes");
   expect("/model/unk_token", "?", "unk_token");
   expect("/model/vocab/c", -1, "\"c\"");
   expect("/model/vocab/c", 1 << 24, "\"c\"");
