@@ -14,6 +14,8 @@ namespace qkscope {
 namespace {
 
 constexpr int kMaxDepth = 200;
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr std::int64_t kMaxValues = 4'000'000;  // keys counted in; each takes about 50 bytes
 
 std::string place(std::string_view text, std::size_t byte) {
   const auto before = text.substr(0, std::min(byte, text.size()));
@@ -23,13 +25,15 @@ std::string place(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, column);
 }
 
-// Watches the parser: refuses deep nesting and, where asked, repeated keys.
+// Watches the parser: refuses deep nesting, more values than fit into memory and, where asked,
+// repeated keys.
 class Guard {
  public:
   Guard(const std::string& where, RepeatedKeys repeated) : where_(where), repeated_(repeated) {}
 
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
     if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
+    if (++events_ > kMaxValues) bad_input("{}: JSON of more than {} values", where_, kMaxValues);
     if (repeated_ == RepeatedKeys::refuse) watch_keys(event, parsed);
     return true;
   }
@@ -49,12 +53,16 @@ class Guard {
 
   const std::string& where_;
   RepeatedKeys repeated_;
+  std::int64_t events_ = 0;
   std::vector<std::set<std::string>> keys_;  // of each object that is still open
 };
 
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where, RepeatedKeys repeated) {
+  if (text.size() > kMaxBytes)
+    bad_input("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
+              format_bytes(kMaxBytes));
   // The parser takes a zero byte for the end of the text and would pass by what follows.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     bad_input("{}: not valid JSON at {}: a zero byte", where, place(text, zero + 1));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "error_message.h"
 
 namespace qkscope {
 namespace {
@@ -34,6 +35,14 @@ TEST(Json, RepeatedKeysAreRefusedWhereAsked) {
 TEST(Json, AZeroByteDoesNotEndTheText) {
   EXPECT_THROW(parse_json(std::string_view("{}\0oops", 7), "f.json"), Error);
   EXPECT_EQ(parse_json(R"("\u0000")", "f.json").get<std::string>().size(), 1u);
+}
+
+// Tens of millions of empty lists are 100 MB of text and gigabytes of values.
+TEST(Json, ManyValuesAreRefused) {
+  std::string text = "[";
+  for (int i = 0; i < 2'100'000; ++i) text += "[],";
+  const auto message = bad_input_message([&] { parse_json(text + "[]]", "many.json"); });
+  EXPECT_EQ(message, "many.json: JSON of more than 4000000 values");
 }
 
 TEST(Json, DeepNestingIsRefused) {
