@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "core/edge.h"
+#include "core/log.h"
 
 namespace qkscope {
 namespace {
@@ -28,8 +29,15 @@ int cores_available() {
 
 class Pool {
  public:
+  // With as many threads as the system gives: the calling one is always there.
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    workers_.reserve(static_cast<std::size_t>(threads - 1));
+    try {
+      while (this->threads() < threads) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception& error) {
+      log::warn("only {} of {} threads could be started ({}); going on with those", this->threads(),
+                threads, error.what());
+    }
   }
 
   ~Pool() {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "core/log.h"
 #include "core/text.h"
 
 namespace qkscope {
@@ -63,9 +65,15 @@ void run_transfers(std::size_t count, const TransferTask& task) {
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < std::min(count, kAtOnce); ++i) threads.emplace_back(work);
-  for (auto& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    try {
+      while (threads.size() + 1 < std::min(count, kAtOnce)) threads.emplace_back(work);
+    } catch (const std::system_error& refused) {
+      log::debug("transfers: only {} threads could be started: {}", threads.size(), refused.what());
+    }
+    work();
+  }
   if (error) std::rethrow_exception(error);
 }
 

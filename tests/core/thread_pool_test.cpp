@@ -6,6 +6,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace qkscope {
 namespace {
@@ -54,6 +57,24 @@ TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
   std::atomic<int> total{0};
   parallel_for(10, [&](std::int64_t) { ++total; });
   EXPECT_EQ(total, 10);
+}
+
+// In a process of its own, whose limit on threads stays with it. Root is not limited by
+// RLIMIT_NPROC, so memory for stacks is what runs out.
+TEST(ThreadPool, FewerThreadsThanAskedForAreEnough) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // where the pool waits for ever
+    const rlimit limit{std::size_t{1} << 30, std::size_t{1} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    set_thread_count(4096);
+    std::atomic<int> total{0};
+    parallel_for(1000, [&](std::int64_t) { ++total; });
+    _exit(total == 1000 && thread_count() < 4096 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace
