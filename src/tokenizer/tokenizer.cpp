@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "core/edge.h"
 #include "core/error.h"
@@ -102,17 +103,15 @@ struct Tokenizer::State {
   class Lease {
    public:
     explicit Lease(State& state) : state_(state) {
-      const std::lock_guard lock(state.mutex);
-      if (state.idle.empty()) {
-        work_ = std::make_unique<Encoder::Workspace>();
-      } else {
+      if (const auto lock = state.lock_soon(); lock && !state.idle.empty()) {
         work_ = std::move(state.idle.back());
         state.idle.pop_back();
+      } else {
+        work_ = std::make_unique<Encoder::Workspace>();
       }
     }
     ~Lease() {
-      const std::lock_guard lock(state_.mutex);
-      state_.idle.push_back(std::move(work_));
+      if (const auto lock = state_.lock_soon()) state_.idle.push_back(std::move(work_));
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
@@ -122,6 +121,17 @@ struct Tokenizer::State {
     State& state_;
     std::unique_ptr<Encoder::Workspace> work_;
   };
+
+  // Not held where it stays locked: in a process that was forked while another thread had it, it
+  // stays so for ever.
+  std::unique_lock<std::mutex> lock_soon() {
+    std::unique_lock lock(mutex, std::try_to_lock);
+    for (int tries = 0; !lock && tries < 1000; ++tries) {
+      std::this_thread::yield();
+      lock.try_lock();
+    }
+    return lock;
+  }
 
   Encoder::Tokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
                                bool sources) {

@@ -1,10 +1,14 @@
 #include "core/log.h"
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace qkscope {
 namespace {
@@ -29,6 +33,32 @@ TEST(Log, WhoeverListensCannotStopTheWork) {
   set_log_callback([](LogLevel, std::string_view) { throw std::runtime_error("listener"); });
   EXPECT_NO_THROW(log::error("said"));
   set_log_callback(nullptr);
+}
+
+// Whether anyone listens is read without a lock that a fork could leave locked in the child.
+TEST(Log, AChildOfABusyProcessSpeaks) {
+  set_log_callback([](LogLevel, std::string_view) {}, LogLevel::warning);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i)
+    busy.emplace_back([&] {
+      while (!stop) log::wanted(LogLevel::error);
+    });
+  int failed = 0;
+  for (int i = 0; i < 200 && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      _exit(log::wanted(LogLevel::error) ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  stop = true;
+  for (auto& thread : busy) thread.join();
+  set_log_callback(nullptr);
+  EXPECT_EQ(failed, 0);
 }
 
 }  // namespace

@@ -1,4 +1,10 @@
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -38,6 +44,30 @@ TEST(Encode, ManyThreadsShareATokenizer) {
   set_thread_count(8);
   parallel_for(200, [&](std::int64_t) { EXPECT_EQ(tokenizer.encode(text).ids, expected); });
   set_thread_count(0);
+}
+
+TEST(Encode, AChildOfABusyProcessEncodes) {
+  const Tokenizer tokenizer = load_small("gpt2");
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i)
+    busy.emplace_back([&] {
+      while (!stop) tokenizer.encode("a");
+    });
+  int failed = 0;
+  for (int i = 0; i < 100 && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      _exit(tokenizer.encode("a").ids.size() == 1 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  stop = true;
+  for (auto& thread : busy) thread.join();
+  EXPECT_EQ(failed, 0);
 }
 
 TEST(Encode, TextThatIsNotUtf8IsRefusedWithItsByte) {
