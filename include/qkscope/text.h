@@ -27,8 +27,17 @@ QKSCOPE_API std::int64_t parse_integer(std::string_view text, std::string_view w
 // "8GiB", "8G" (the same), "8GB" (powers of 1000), "1.5 TiB", "4096"; upper or lower case.
 QKSCOPE_API std::int64_t parse_bytes(std::string_view text, std::string_view what);
 
+// For a terminal: control characters, bytes that are not UTF-8 and characters that turn the writing
+// direction become \xNN or \u{NNNN}; line ends and tabs stay. Names of files and out of files may
+// hold anything, and could move the cursor or hide what was printed.
+QKSCOPE_API std::string printable(std::string_view text);
+
 // The whole file; what cannot be opened or read is an error that says why.
 QKSCOPE_API std::string read_text_file(const std::string& path);
+
+// For programs: from now on a file that is cut by another process while it is read here ends the
+// process with a message that names it and exit code 1, instead of the signal SIGBUS alone.
+QKSCOPE_API void report_cut_files();
 
 // Where the text stops being UTF-8, in bytes; npos where it never does.
 QKSCOPE_API std::size_t find_invalid_utf8(std::string_view text);

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <unordered_set>
 
+#include <arrow/buffer.h>
+#include <arrow/io/memory.h>
 #include <arrow/util/key_value_metadata.h>
 #include <parquet/column_reader.h>
 #include <parquet/file_reader.h>
@@ -17,6 +19,7 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
+#include "io/mapped_file.h"
 #include "qkscope/captures.h"
 
 namespace qkscope {
@@ -24,9 +27,21 @@ namespace {
 
 constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
 
+// A file mapped by us and not by Arrow: where it is cut under us, the message can name it.
+class MappedBuffer : public arrow::Buffer {
+ public:
+  explicit MappedBuffer(MappedFile file)
+      : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(file.bytes().data()),
+                      static_cast<std::int64_t>(file.bytes().size())),
+        file_(std::move(file)) {}
+
+ private:
+  MappedFile file_;
+};
+
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) bad_input("{}: there is no such file", path);
-  return parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/true);
+  const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
+  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer));
 }
 
 Metadata metadata_of(const parquet::FileMetaData& file) {

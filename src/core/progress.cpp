@@ -67,10 +67,11 @@ void Progress::print(bool last) {
   printed_ = Clock::now();
   if (options_.quiet) return;
   shown_ = line();
-  if (terminal_)
-    fmt::print(options_.out, "\r\x1b[K{}{}", shown_, last ? "\n" : "");
-  else
-    fmt::print(options_.out, "{}\n", shown_);
+  const auto text = printable(shown_);
+  // A line that cannot be printed is no reason to stop.
+  std::fputs(
+      (terminal_ ? fmt::format("\r\x1b[K{}{}", text, last ? "\n" : "") : text + "\n").c_str(),
+      options_.out);
   std::fflush(options_.out);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace qkscope {
 namespace {
@@ -35,6 +36,29 @@ double bytes_of_unit(std::string unit) {
   const auto ending = unit.substr(1);
   if (!ending.empty() && ending != "ib" && ending != "b") return 0.0;
   return std::pow(ending == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+}
+
+// Characters that turn the direction of what follows them.
+bool turns_writing(char32_t code) {
+  return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+// Moves the first character of `text` to `result`, as it is or spelled in hexadecimal digits.
+void append_visibly(std::string& result, std::string_view& text, bool plain) {
+  const auto size = std::min<std::size_t>(utf8::length(text.front()), text.size());
+  if (utf8::find_invalid(text.substr(0, size)) != std::string_view::npos) {
+    result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    text.remove_prefix(1);
+    return;
+  }
+  const char32_t code = utf8::decode(text.data()).code;
+  if (!plain && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
+    result += fmt::format("\\x{:02x}", static_cast<unsigned>(code));
+  else if (turns_writing(code))
+    result += fmt::format("\\u{{{:04x}}}", static_cast<unsigned>(code));
+  else
+    result += text.substr(0, size);
+  text.remove_prefix(size);
 }
 
 }  // namespace
@@ -75,19 +99,24 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const bool plain = text.front() == '\n' || text.front() == '\t';
+    append_visibly(result, text, plain);
+  }
+  return result;
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 200;
+  const bool cut = text.size() > kLongest;
   std::string result = "\"";
-  for (const char c : text.substr(0, kLongest)) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f)
-      result += fmt::format("\\x{:02x}", code);
-    else if (c == '"' || c == '\\')
-      result += {'\\', c};
-    else
-      result += c;
+  for (auto rest = text.substr(0, kLongest); !rest.empty();) {
+    if (rest.front() == '"' || rest.front() == '\\') result += '\\';
+    append_visibly(result, rest, false);
   }
-  return result + (text.size() > kLongest ? "...\"" : "\"");
+  return result + (cut ? "...\"" : "\"");
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -7,9 +7,20 @@
 
 namespace qkscope {
 
+namespace {
+
+// Arrow puts the system's reason ("No space left on device") into a detail beside the message.
+std::string reason(const arrow::Status& status) {
+  auto text = status.message().empty() ? status.CodeAsString() : status.message();
+  if (status.detail() != nullptr) text += ": " + status.detail()->ToString();
+  return text;
+}
+
+}  // namespace
+
 void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
   if (status.ok()) return;
-  throw Error(kind, fmt::format("{}: {}", doing, status.message()));
+  throw Error(kind, fmt::format("{}: {}", doing, reason(status)));
 }
 
 void rethrow_parquet_error(const std::string& path) {

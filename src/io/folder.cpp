@@ -20,6 +20,14 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
+void check_regular_file(const std::string& path) {
+  std::error_code ignored;
+  const auto type = fs::status(path, ignored).type();
+  if (type == fs::file_type::directory) bad_input("{}: a folder, expected a file", path);
+  if (fs::exists(fs::file_status(type)) && type != fs::file_type::regular)
+    bad_input("{}: not a regular file; copy what it gives into one first", path);
+}
+
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   try {

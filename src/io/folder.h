@@ -10,6 +10,10 @@ namespace qkscope {
 bool path_exists(const std::string& path);
 bool is_folder(const std::string& path);
 
+// Refuses a path that is no file to be read: a folder, a pipe that would be waited for. One that is
+// not there passes; opening it says so.
+void check_regular_file(const std::string& path);
+
 // Names of everything in the folder, sorted, without "." and "..".
 std::vector<std::string> names_in(const std::string& folder);
 

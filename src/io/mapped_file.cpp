@@ -10,38 +10,50 @@
 
 #include "core/edge.h"
 #include "core/error.h"
+#include "io/cut_files.h"
+#include "io/folder.h"
 #include "qkscope/text.h"
 
 namespace qkscope {
+namespace {
+
+// A file descriptor that is closed again.
+class Descriptor {
+ public:
+  // Not waiting: a pipe without a writer would never open.
+  explicit Descriptor(const std::string& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (number_ < 0) system_error("open", path, errno);
+  }
+  ~Descriptor() { ::close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+}  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) system_error("open", path, errno);
+  check_regular_file(path);
+  const Descriptor file(path);
   struct stat status {};
-  if (::fstat(file, &status) != 0) {
-    const int error = errno;
-    ::close(file);
-    system_error("stat", path, error);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    ::close(file);
-    bad_input("{}: not a regular file", path);
-  }
+  if (::fstat(file.number(), &status) != 0) system_error("stat", path, errno);
+  if (!S_ISREG(status.st_mode)) bad_input("{}: it became something else while it was opened", path);
   size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ > 0) {  // an empty file cannot be mapped and needs no mapping
-    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-    if (address == MAP_FAILED) {
-      const int error = errno;
-      ::close(file);
-      system_error("map", path, error);
-    }
-    data_ = static_cast<const std::byte*>(address);
-  }
-  ::close(file);
+  if (size_ == 0) return;  // an empty file cannot be mapped and needs no mapping
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
+  if (address == MAP_FAILED) system_error("map", path, errno);
+  data_ = static_cast<const std::byte*>(address);
+  list_mapping(bytes(), path_);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  unlist_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -1,4 +1,5 @@
-// A whole file mapped read-only into memory.
+// A whole file mapped read-only into memory. Where another process cuts a file that is mapped here,
+// reading it ends this process with SIGBUS; report_cut_files() makes that a message.
 #pragma once
 
 #include <cstddef>

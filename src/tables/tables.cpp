@@ -223,6 +223,7 @@ std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::
 }
 
 Table read_columns(const std::string& path, const std::vector<std::string>& columns) {
+  check_regular_file(path);
   const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
   std::unique_ptr<parquet::arrow::FileReader> reader;
   const auto doing = path + ": not a readable Parquet file";

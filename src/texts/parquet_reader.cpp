@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "io/arrow_error.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {
@@ -68,6 +69,7 @@ ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& pa
 class ParquetReader : public RecordReader {
  public:
   ParquetReader(const std::string& path, const RecordColumns& columns) : path_(path) {
+    check_regular_file(path);
     const auto file = check(arrow::io::ReadableFile::Open(path), path);
     parquet::arrow::FileReaderBuilder builder;
     check(builder.Open(file), path);

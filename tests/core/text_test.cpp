@@ -36,6 +36,14 @@ TEST(Text, QuotedNamesCannotSpoilTheTerminal) {
   EXPECT_EQ(in_quotes(std::string(5000, 'x')).size(), 205u);
 }
 
+TEST(Text, WhatATerminalWouldObeyIsSpelledOut) {
+  EXPECT_EQ(printable("größer\n\t世界"), "größer\n\t世界");
+  EXPECT_EQ(printable("a\x1b[2J\rb\x7f"), "a\\x1b[2J\\x0db\\x7f");
+  EXPECT_EQ(printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control character of two bytes
+  EXPECT_EQ(printable("a\xff\xe2\x82"), "a\\xff\\xe2\\x82");
+  EXPECT_EQ(printable("\u202egpj.exe"), "\\u{202e}gpj.exe");
+}
+
 TEST(Text, ParseIntegerNamesTheOption) {
   EXPECT_EQ(parse_integer("-12", "--x"), -12);
   EXPECT_THROW(parse_integer("12x", "--x"), Error);

@@ -1,16 +1,47 @@
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/error.h"
+#include "error_message.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
+#include "qkscope/text.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
+
+// The second half is cut away while the file is mapped: reading it is a signal.
+TEST(MappedFile, AFileThatIsCutIsNamed) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("weights.bin");
+  write_file(path, std::string(1 << 20, 'x'));
+  EXPECT_EXIT(
+      {
+        report_cut_files();
+        const MappedFile file(path);
+        ::truncate(path.c_str(), 4096);
+        int sum = 0;
+        for (const char c : file.text()) sum += c;
+        std::exit(sum == 0 ? 3 : 4);
+      },
+      testing::ExitedWithCode(1), "weights.bin: the file was cut");
+}
+
+TEST(MappedFile, WhatIsNoFileIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_NE(bad_input_message([&] { MappedFile(folder.file("pipe")); }).find("not a regular file"),
+            std::string::npos);
+  EXPECT_NE(bad_input_message([&] { MappedFile(folder.path()); }).find("a folder"),
+            std::string::npos);
+}
 
 TEST(OutputFile, AppearsOnlyWhenCommitted) {
   const TemporaryFolder folder;
