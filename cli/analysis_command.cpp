@@ -5,6 +5,7 @@
 
 #include "cli/error.h"
 #include "cli/logging.h"
+#include "cli/output_folder.h"
 
 namespace qkscope::cli {
 
@@ -99,6 +100,7 @@ void AnalysisCommand::run() {
   if ((query_heads_ > 0) != (key_heads_ > 0))
     bad_input("--q-heads and --k-heads belong together; give both");
   if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
+  check_output_folder(out_);
   options_.quiet = common_.quiet;
   options_.plasticity_options.seed = options_.seed;
   const AnalysisRun run = analyze_capture(options_);

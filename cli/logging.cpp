@@ -6,6 +6,8 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include "qkscope/text.h"
+
 namespace qkscope::cli {
 namespace {
 
@@ -48,7 +50,7 @@ spdlog::logger& logger() {
 }  // namespace
 
 void say(LogLevel level, const std::string& message) {
-  logger().log(spdlog_level(level), message);
+  logger().log(spdlog_level(level), printable(message));
 }
 
 void set_up_logging(Verbosity verbosity) {

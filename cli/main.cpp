@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/program.h"
 #include "qkscope/cpu.h"
+#include "qkscope/error.h"
 #include "qkscope/text.h"
 #include "qkscope/version.h"
 
@@ -41,8 +42,8 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
   if (!app.get_subcommands().empty()) return 0;
-  fmt::print(stderr, "error: {}\n'qkscope --help' lists the commands.\n", missing_command(app));
-  return kBadInput;
+  throw qkscope::Error(qkscope::ErrorKind::bad_input,
+                       missing_command(app) + "\n'qkscope --help' lists the commands.");
 }
 
 }  // namespace

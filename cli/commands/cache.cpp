@@ -55,13 +55,13 @@ void print_text(const CacheListing& listing) {
   std::uint64_t total = 0;
   for (const auto& entry : listing.entries) {
     total += entry.bytes;
-    fmt::print("{:<8}{:<48}{:>12}{}\n", kind_name(entry.repository.kind), entry.repository.id,
-               format_bytes(entry.bytes),
+    fmt::print("{:<8}{:<48}{:>12}{}\n", kind_name(entry.repository.kind),
+               printable(entry.repository.id), format_bytes(entry.bytes),
                entry.incomplete_bytes == 0
                    ? ""
                    : fmt::format("  ({} incomplete)", format_bytes(entry.incomplete_bytes)));
     for (const auto& revision : entry.revisions)
-      fmt::print("        {:<48}{:>12}  {} files\n", revision_name(revision),
+      fmt::print("        {:<48}{:>12}  {} files\n", printable(revision_name(revision)),
                  format_bytes(revision.bytes), revision.files);
   }
   fmt::print("{} in {}\n", format_bytes(total), listing.folder);
@@ -71,7 +71,7 @@ void list(const Options& options) {
   options.common.apply();
   const auto listing = list_cache();
   if (options.json)
-    fmt::print("{}\n", to_json(listing).dump(2));
+    fmt::print("{}\n", to_json(listing).dump(2, ' ', false, Json::error_handler_t::replace));
   else
     print_text(listing);
 }

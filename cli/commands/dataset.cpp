@@ -158,7 +158,7 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
   for (const auto& [name, type] : corpus.columns()) {
     columns += fmt::format("{}{} ({})", columns.empty() ? "" : ", ", name, type);
   }
-  fmt::print("{:<11}{}\n", "columns", columns);
+  fmt::print("{:<11}{}\n", "columns", printable(columns));
   fmt::print("{:<11}{}\n", "rows", count(counts.rows));
   fmt::print("{:<11}{} ({} null and {} empty texts skipped)\n", "documents",
              count(counts.documents), count(counts.null_texts), count(counts.empty_texts));

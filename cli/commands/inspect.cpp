@@ -148,7 +148,7 @@ void run(const InspectOptions& options) {
       for (const auto& tensor : checkpoint.tensors)
         json["tensors"][tensor.name] = {{"shape", tensor.shape}, {"dtype", tensor.stored_dtype}};
     }
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return;
   }
   fmt::print("folder      {}\n", folder);
@@ -166,7 +166,8 @@ void run(const InspectOptions& options) {
              format_bytes(activations), length);
   if (options.tensors)
     for (const auto& tensor : checkpoint.tensors)
-      fmt::print("  {} [{}] {}\n", tensor.name, fmt::join(tensor.shape, ", "), tensor.stored_dtype);
+      fmt::print("  {} [{}] {}\n", printable(tensor.name), fmt::join(tensor.shape, ", "),
+                 tensor.stored_dtype);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What holds for every command.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "io/output_file.h"
 #include "qkscope/cpu.h"
 #include "qkscope/version.h"
 #include "run_program.h"
@@ -47,6 +49,87 @@ TEST(Cli, WrongCommandsAndOptionsAreBadInput) {
   EXPECT_EQ(option.status, 2);
   EXPECT_THAT(option.err, HasSubstr("--no-such-option"));
   EXPECT_EQ(run_program("qkscope inspect x --threads 0").status, 2);
+}
+
+TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
+  for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope cache --json"}) {
+    const auto full = run_program(std::string(command) + " >/dev/full");
+    EXPECT_EQ(full.status, 1) << command;
+    EXPECT_THAT(full.err, HasSubstr("standard output: cannot write")) << command;
+    const auto closed = run_program(std::string(command) + " >&-");
+    EXPECT_EQ(closed.status, 1) << command;
+    EXPECT_THAT(closed.err, HasSubstr("standard output: cannot write")) << command;
+  }
+}
+
+TEST(Cli, MessagesThatCannotBeWrittenChangeNothing) {
+  EXPECT_EQ(run_program("qkscope inspect /no/such/folder 2>/dev/full").status, 2);
+  EXPECT_EQ(run_program("qkscope inspect /no/such/folder 2>&-").status, 2);
+  EXPECT_EQ(run_program("qkscope no-such-command 2>/dev/full").status, 2);
+}
+
+// A file that is opened for writing must not get the number of a closed stream.
+TEST(Cli, ClosedStreamsDoNotLeakIntoFiles) {
+  const TemporaryFolder folder;
+  const auto out = folder.file("capture");
+  const auto result = run_program("qkscope synth " + out + " --examples 2 0>&- 1>&- 2>&-");
+  EXPECT_EQ(result.status, 0);
+  const auto grep = run_program("grep -rlE 'heads|examples:|info|error' --include=* " + out +
+                                " | grep -v json | grep -v README");
+  EXPECT_EQ(grep.out, "");
+}
+
+TEST(Cli, NamesFromOutsideDoNotReachTheTerminalRaw) {
+  const auto result = run_program("qkscope inspect $(printf '/no/\\033[2Jsuch')");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("/no/\\x1b[2Jsuch"));
+}
+
+// Nobody writes into the pipe: it would be waited for.
+TEST(Cli, APipeIsNotAFile) {
+  const TemporaryFolder folder;
+  for (const auto* name : {"tokenizer.json", "texts.jsonl", "texts.parquet", "run.yaml"})
+    run_program("mkfifo " + folder.file(name));
+  for (const auto& command :
+       {"tokenize --tokenizer " + folder.file("tokenizer.json") + " --text a",
+        "dataset " + folder.file("texts.jsonl"), "dataset " + folder.file("texts.parquet"),
+        "capture --config " + folder.file("run.yaml")}) {
+    const auto result = run_program("timeout 10 qkscope " + command);
+    EXPECT_EQ(result.status, 2) << command;
+    EXPECT_THAT(result.err, HasSubstr("not a regular file")) << command;
+  }
+}
+
+TEST(Cli, ResultsThatCannotBeWrittenAreNoticedBeforeComputing) {
+  const TemporaryFolder folder;
+  write_file(folder.file("file"), "");
+  const auto result =
+      run_program("qkscope analyze /no/such/capture --out " + folder.file("file/x"));
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("cannot be a folder for results"));
+}
+
+// Where memory ends the program says so, whichever allocation it was.
+TEST(Cli, MemoryThatEndsIsAMessage) {
+  const TemporaryFolder folder;
+  write_file(folder.file("config.json"),
+             MappedFile(source_path("tests/golden/llama_mha/config.json")).text());
+  std::string body = R"({"a":[)";
+  for (int i = 0; i < 1'300'000; ++i) body += "[],";
+  body += "[]]}";
+  std::string file;
+  for (unsigned i = 0; i < 8; ++i) file += static_cast<char>(body.size() >> 8 * i & 0xff);
+  write_file(folder.file("model.safetensors"), file + body);
+  bool ended = false;
+  for (int megabytes = 120; megabytes <= 260; megabytes += 20) {
+    const auto result =
+        run_program(fmt::format("ulimit -v {}; OPENBLAS_NUM_THREADS=1 qkscope inspect {}",
+                                megabytes * 1000, folder.path()));
+    EXPECT_LE(result.status, 2) << megabytes << " MB: " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("error: ")) << megabytes << " MB";
+    ended |= result.err.find("out of memory") != std::string::npos;
+  }
+  EXPECT_TRUE(ended);
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+#include "cli/output_folder.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "cli/error.h"
+
+namespace qkscope::cli {
+
+namespace fs = std::filesystem;
+
+void check_output_folder(const std::string& path) {
+  std::error_code ignored;
+  auto there = fs::absolute(path).lexically_normal();
+  if (!there.has_filename()) there = there.parent_path();  // it ended in a slash
+  while (!fs::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, ignored))
+    bad_input("{}: cannot be a folder for results: {} is a file", path, there.string());
+  if (::access(there.c_str(), W_OK | X_OK) != 0)
+    bad_input("{}: cannot write results here: {}: {}", path, there.string(), std::strerror(errno));
+}
+
+}  // namespace qkscope::cli
