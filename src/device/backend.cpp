@@ -1,9 +1,11 @@
 #include "device/backend.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "device/cpu/cpu_backend.h"
 #include "device/cuda_loader.h"
 #include "device/device.h"
@@ -31,7 +33,24 @@ std::int64_t Batch::longest() const {
   return length;
 }
 
+namespace {
+
+// Once for each model length, not for each text.
+void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
+  static std::atomic<std::int64_t> said_for = 0;
+  if (longest <= model.max_positions ||
+      said_for.exchange(model.max_positions) == model.max_positions)
+    return;
+  log::warn(
+      "a text of {} tokens is longer than the {} positions this model is made for "
+      "(max_position_embeddings); what it does beyond them is extrapolation",
+      longest, model.max_positions);
+}
+
+}  // namespace
+
 void check_batch(const Batch& batch, const ModelConfig& model) {
+  warn_beyond_positions(batch.longest(), model);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const auto& sequence = batch.sequences[s];
     if (sequence.length == 0) bad_input("sequence {} has no tokens; at least one is needed", s);

@@ -8,8 +8,8 @@
 namespace qkscope {
 namespace {
 
-// Sizes beyond this are nonsense and could overflow a product of two.
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
+// Sizes beyond this are nonsense, could overflow a product of two and do not fit the kernels' int.
+constexpr std::int64_t kMaxCount = INT32_MAX;
 
 std::optional<std::int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
@@ -23,6 +23,10 @@ std::optional<std::int64_t> as_integer(const Json& value) {
 }
 
 }  // namespace
+
+std::string ConfigReader::Range::to_string() const {
+  return fmt::format("a number from {} to {}", least, most);
+}
 
 ConfigReader::ConfigReader(const Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {
@@ -50,7 +54,8 @@ ConfigReader ConfigReader::section(const std::string& key) const {
 
 std::int64_t ConfigReader::count(const std::string& key) const {
   const auto value = as_integer(at(key));
-  if (!value || *value <= 0 || *value > kMaxCount) complain(key, "a positive integer");
+  if (!value || *value <= 0 || *value > kMaxCount)
+    complain(key, fmt::format("an integer from 1 to {}", kMaxCount));
   return *value;
 }
 
@@ -61,7 +66,8 @@ std::int64_t ConfigReader::count(const std::string& key, std::int64_t otherwise)
 std::int64_t ConfigReader::natural(const std::string& key, std::int64_t otherwise) const {
   if (!has(key)) return otherwise;
   const auto value = as_integer(at(key));
-  if (!value || *value < 0 || *value > kMaxCount) complain(key, "an integer, zero or more");
+  if (!value || *value < 0 || *value > kMaxCount)
+    complain(key, fmt::format("an integer from 0 to {}", kMaxCount));
   return *value;
 }
 
@@ -73,6 +79,16 @@ double ConfigReader::number(const std::string& key) const {
 
 double ConfigReader::number(const std::string& key, double otherwise) const {
   return has(key) ? number(key) : otherwise;
+}
+
+double ConfigReader::number(const std::string& key, Range range) const {
+  const double value = number(key);
+  if (!range.holds(value)) complain(key, range.to_string());
+  return value;
+}
+
+double ConfigReader::number(const std::string& key, double otherwise, Range range) const {
+  return has(key) ? number(key, range) : otherwise;
 }
 
 bool ConfigReader::flag(const std::string& key, bool otherwise) const {
@@ -99,12 +115,13 @@ std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
   return values;
 }
 
-std::vector<double> ConfigReader::numbers(const std::string& key) const {
+std::vector<double> ConfigReader::numbers(const std::string& key, Range range) const {
   const Json& list = at(key);
-  if (!list.is_array()) complain(key, "a list of numbers");
+  const auto wanted = fmt::format("a list of numbers, each {}", range.to_string());
+  if (!list.is_array()) complain(key, wanted);
   std::vector<double> values;
   for (const auto& item : list) {
-    if (!item.is_number()) complain(key, "a list of numbers");
+    if (!item.is_number() || !range.holds(item.get<double>())) complain(key, wanted);
     values.push_back(item.get<double>());
   }
   return values;

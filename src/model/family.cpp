@@ -17,15 +17,16 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
       (config.section(key).has("full_attention") || config.section(key).has("sliding_attention")))
     bad_input("{}: '{}' has one map per layer type, which only gemma3 models may have",
               config.where(), key);
-  double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor);
-  if (config.has(key)) partial = config.section(key).number("partial_rotary_factor", partial);
+  constexpr ConfigReader::Range kPart{0.0, 1.0};
+  double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor, kPart);
+  if (config.has(key))
+    partial = config.section(key).number("partial_rotary_factor", partial, kPart);
   RopeConfig rope;
-  rope.theta = config.number("rope_theta", defaults.rope_theta);
+  rope.theta = config.number("rope_theta", defaults.rope_theta, kRopeTheta);
   rope.dim = static_cast<std::int64_t>(static_cast<double>(model.d_head) * partial);
   rope.max_positions = model.max_positions;
   rope.original_max = config.count("original_max_position_embeddings", 0);
   if (config.has(key)) return read_rope(rope, config.section(key));
-  if (rope.theta <= 1.0) config.complain("rope_theta", "a number above 1");
   rope.original_max = model.max_positions;
   return rope;
 }
@@ -50,7 +51,7 @@ std::span<const Family> families() {
 
 void read_llama_base(ModelConfig& model, const ConfigReader& config,
                      const LlamaDefaults& defaults) {
-  model.n_layers = config.count("num_hidden_layers");
+  model.n_layers = read_layer_count(config);
   model.d_model = config.count("hidden_size");
   model.n_heads = config.count("num_attention_heads");
   model.n_kv_heads = config.count("num_key_value_heads", model.n_heads);
@@ -63,12 +64,20 @@ void read_llama_base(ModelConfig& model, const ConfigReader& config,
   model.vocab_size = config.count("vocab_size");
   model.embedding_rows = model.vocab_size;
   model.max_positions = config.count("max_position_embeddings", defaults.max_positions);
-  model.norm_eps = config.number("rms_norm_eps", defaults.norm_eps);
+  model.norm_eps = config.number("rms_norm_eps", defaults.norm_eps, kNormEps);
   model.activation = read_activation(config, "silu");
   model.attention_scale = 1.0 / std::sqrt(static_cast<double>(model.d_head));
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
   model.ropes = {read_llama_rope(model, config, defaults)};
   model.layers.assign(static_cast<std::size_t>(model.n_layers), LayerConfig{});
+}
+
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise) {
+  constexpr std::int64_t kMostLayers = 4096;  // each is described before any weight is looked at
+  const char* key = "num_hidden_layers";
+  const auto layers = otherwise > 0 ? config.count(key, otherwise) : config.count(key);
+  if (layers > kMostLayers) config.complain(key, fmt::format("at most {} layers", kMostLayers));
+  return layers;
 }
 
 Activation read_activation(const ConfigReader& config, const std::string& otherwise) {

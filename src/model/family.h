@@ -29,6 +29,12 @@ struct LlamaDefaults {
 };
 void read_llama_base(ModelConfig& model, const ConfigReader& config, const LlamaDefaults& defaults);
 
+// rms_norm_eps stands under a root.
+inline constexpr ConfigReader::Range kNormEps{0.0, 1.0};
+
+// num_hidden_layers; must be there unless `otherwise` says how many are meant.
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise = 0);
+
 Activation read_activation(const ConfigReader& config, const std::string& otherwise);
 
 // Windows by layer from layer_types ("sliding_attention", "full_attention"); every entry is

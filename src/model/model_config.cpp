@@ -55,7 +55,21 @@ bool read_quantization(const ConfigReader& config) {
   return true;
 }
 
+// Numbers of parameters and bytes must not overflow: seven matrices of two such widths in each
+// layer stay below 2^63.
+void check_widths(const ModelConfig& model, const ConfigReader& config) {
+  constexpr std::int64_t kWidest = 1 << 24;
+  const auto check = [&](const char* what, std::int64_t width) {
+    if (width > kWidest)
+      bad_input("{}: {} is {}, expected at most {}", config.where(), what, width, kWidest);
+  };
+  check("hidden_size", model.d_model);
+  check("intermediate_size", model.d_mlp);
+  check("num_attention_heads times head_dim", model.n_heads * model.d_head);
+}
+
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
+  check_widths(model, config);
   if (model.n_heads % model.n_kv_heads != 0)
     bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(), model.n_heads,
               model.n_kv_heads);

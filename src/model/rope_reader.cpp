@@ -26,14 +26,21 @@ RopeType read_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
+// No published model comes near these ends; beyond them angles stop being numbers.
+constexpr ConfigReader::Range kFactor{1e-3, 1e6};
+constexpr ConfigReader::Range kMagnitude{0.0, 1e3};
+
 void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
-  rope.short_factor = parameters.numbers("short_factor");
-  rope.long_factor = parameters.numbers("long_factor");
-  const auto expected = static_cast<std::size_t>(rope.dim / 2);
-  for (const auto* key : {"short_factor", "long_factor"})
-    if (parameters.numbers(key).size() != expected)
+  const auto read = [&](const char* key) {
+    auto factors = parameters.numbers(key, kFactor);
+    const auto expected = static_cast<std::size_t>(rope.dim / 2);
+    if (factors.size() != expected)
       bad_input("{}: '{}' has {} values, expected {} (half the rotated head)", parameters.where(),
-                key, parameters.numbers(key).size(), expected);
+                key, factors.size(), expected);
+    return factors;
+  };
+  rope.short_factor = read("short_factor");
+  rope.long_factor = read("long_factor");
 }
 
 }  // namespace
@@ -47,8 +54,7 @@ std::string rope_type_name(RopeType type) {
 RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
   RopeConfig rope = std::move(base);
   rope.type = read_type(parameters);
-  rope.theta = parameters.number("rope_theta", rope.theta);
-  if (rope.theta <= 1.0) parameters.complain("rope_theta", "a number above 1");
+  rope.theta = parameters.number("rope_theta", rope.theta, kRopeTheta);
   rope.original_max =
       parameters.count("original_max_position_embeddings",
                        rope.original_max > 0 ? rope.original_max : rope.max_positions);
@@ -57,22 +63,28 @@ RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
   rope.factor =
       may_be_derived && !parameters.has("factor")
           ? static_cast<double>(rope.max_positions) / static_cast<double>(rope.original_max)
-          : parameters.number("factor");
-  if (rope.factor <= 0.0) parameters.complain("factor", "a positive number");
+          : parameters.number("factor", kFactor);
+  if (!kFactor.holds(rope.factor))
+    bad_input(
+        "{}: max_position_embeddings {} and original_max_position_embeddings {} give the RoPE "
+        "factor {}, expected {}",
+        parameters.where(), rope.max_positions, rope.original_max, rope.factor,
+        kFactor.to_string());
   if (parameters.has("attention_factor"))
-    rope.attention_factor = parameters.number("attention_factor");
-  rope.beta_fast = parameters.number("beta_fast", rope.beta_fast);
-  rope.beta_slow = parameters.number("beta_slow", rope.beta_slow);
-  rope.mscale = parameters.number("mscale", 0.0);
-  rope.mscale_all_dim = parameters.number("mscale_all_dim", 0.0);
+    rope.attention_factor = parameters.number("attention_factor", kFactor);
+  rope.beta_fast = parameters.number("beta_fast", rope.beta_fast, kFactor);
+  rope.beta_slow = parameters.number("beta_slow", rope.beta_slow, kFactor);
+  rope.mscale = parameters.number("mscale", 0.0, kMagnitude);
+  rope.mscale_all_dim = parameters.number("mscale_all_dim", 0.0, kMagnitude);
   rope.truncate = parameters.flag("truncate", true);
   if (rope.type == RopeType::llama3) {
-    rope.low_freq_factor = parameters.number("low_freq_factor");
-    rope.high_freq_factor = parameters.number("high_freq_factor");
-    if (rope.low_freq_factor <= 0.0) parameters.complain("low_freq_factor", "a positive number");
+    rope.low_freq_factor = parameters.number("low_freq_factor", kFactor);
+    rope.high_freq_factor = parameters.number("high_freq_factor", kFactor);
     if (rope.high_freq_factor <= rope.low_freq_factor)
       parameters.complain("high_freq_factor", "a number above low_freq_factor");
   }
+  if (rope.type == RopeType::dynamic && rope.dim == 2)  // its exponent is dim / (dim - 2)
+    bad_input("{}: rope_type 'dynamic' needs more than 2 rotated dimensions", parameters.where());
   if (rope.type == RopeType::longrope) read_longrope(rope, parameters);
   return rope;
 }

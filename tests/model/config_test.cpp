@@ -17,7 +17,7 @@ Json llama() {
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})");
 }
 
-Json with(Json config, const char* changes) {
+Json with(Json config, const std::string& changes) {
   return merge_overrides(std::move(config), Json::parse(changes));
 }
 
@@ -53,9 +53,10 @@ TEST(Config, WrongValuesAreNamed) {
                    "model_type 'mamba' is not supported; supported are llama");
   expect_complaint(with(llama(), R"({"hidden_size": null})"), "'hidden_size' is missing");
   expect_complaint(with(llama(), R"({"hidden_size": -4})"),
-                   "'hidden_size' is -4, expected a positive integer");
+                   "'hidden_size' is -4, expected an integer from 1 to 2147483647");
   expect_complaint(with(llama(), R"({"hidden_size": "16"})"), "'hidden_size' is \"16\"");
-  expect_complaint(with(llama(), R"({"hidden_size": 1e300})"), "expected a positive integer");
+  expect_complaint(with(llama(), R"({"hidden_size": 1e300})"),
+                   "expected an integer from 1 to 2147483647");
   expect_complaint(with(llama(), R"({"num_key_value_heads": 3})"),
                    "4 query heads cannot share 3 key heads");
   expect_complaint(with(llama(), R"({"hidden_size": 18})"), "not a multiple of 4 heads");
@@ -73,6 +74,35 @@ TEST(Config, WrongValuesAreNamed) {
       "with weight_block_size");
   expect_complaint(with(llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})"),
                    "one map per layer type");
+}
+
+// Settings from which vectors would come out that are no numbers, or a run that fills the memory.
+TEST(Config, SettingsOutOfRangeAreNamed) {
+  const auto expect = [](const std::string& change, const std::string& word) {
+    expect_complaint(with(llama(), change), word);
+  };
+  expect(R"({"rms_norm_eps": -1e-5})", "rms_norm_eps");
+  expect(R"({"rope_theta": 1e300})", "rope_theta");
+  expect(R"({"partial_rotary_factor": 1e300})", "partial_rotary_factor");
+  expect(R"({"num_hidden_layers": 1000000000})", "num_hidden_layers");
+  expect(R"({"hidden_size": 2000000000, "head_dim": 8})", "hidden_size");
+  expect(R"({"intermediate_size": 2000000000})", "intermediate_size");
+  expect(R"({"num_attention_heads": 65536, "num_key_value_heads": 1, "head_dim": 65536})",
+         "head_dim");
+  for (const auto* window : {"2147483648", "4294967296", "-1", "0"})
+    expect(fmt::format(R"({{"model_type": "mistral", "sliding_window": {}}})", window),
+           "sliding_window");
+  const auto rope = [&](const std::string& settings, const std::string& word) {
+    expect(R"({"rope_scaling": {)" + settings + "}}", word);
+  };
+  rope(R"("rope_type": "linear", "factor": 1e-300)", "factor");
+  rope(R"("rope_type": "linear", "factor": 0)", "factor");
+  rope(R"("rope_type": "yarn", "factor": 2, "beta_fast": 0)", "beta_fast");
+  rope(R"("rope_type": "yarn", "factor": 2, "beta_slow": 0)", "beta_slow");
+  rope(R"("rope_type": "yarn", "factor": 2, "attention_factor": -1)", "attention_factor");
+  rope(R"("rope_type": "yarn", "factor": 2, "mscale": -1e9)", "mscale");
+  rope(R"("rope_type": "longrope", "short_factor": [0, 1], "long_factor": [1, 1])", "short_factor");
+  rope(R"("rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, -1])", "long_factor");
 }
 
 TEST(Config, OverridesMergeKeyByKey) {

@@ -35,9 +35,9 @@ void read_ropes(ModelConfig& model, const ConfigReader& config) {
   base.max_positions = model.max_positions;
   base.original_max = model.max_positions;
   RopeConfig full = base;
-  full.theta = config.number("rope_theta", 1e6);
+  full.theta = config.number("rope_theta", 1e6, kRopeTheta);
   RopeConfig sliding = base;
-  sliding.theta = config.number("rope_local_base_freq", 1e4);
+  sliding.theta = config.number("rope_local_base_freq", 1e4, kRopeTheta);
   if (config.has("rope_parameters")) {
     const auto parameters = config.section("rope_parameters");
     if (parameters.has("full_attention"))
@@ -53,7 +53,7 @@ void read_ropes(ModelConfig& model, const ConfigReader& config) {
 
 void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   // Spelled as in Llama, but with a default for everything: a text_config may leave most of it out.
-  model.n_layers = config.count("num_hidden_layers", 26);
+  model.n_layers = read_layer_count(config, 26);
   model.d_model = config.count("hidden_size", 2304);
   model.n_heads = config.count("num_attention_heads", 8);
   model.n_kv_heads = config.count("num_key_value_heads", 4);
@@ -62,7 +62,7 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   model.vocab_size = config.count("vocab_size", 262208);
   model.embedding_rows = model.vocab_size;
   model.max_positions = config.count("max_position_embeddings", 131072);
-  model.norm_eps = config.number("rms_norm_eps", 1e-6);
+  model.norm_eps = config.number("rms_norm_eps", 1e-6, kNormEps);
   model.activation = read_activation(config, "gelu_pytorch_tanh");
   model.tied = config.flag("tie_word_embeddings", true);
   model.layers.assign(static_cast<std::size_t>(model.n_layers), LayerConfig{});
@@ -71,8 +71,9 @@ void read_gemma3(ModelConfig& model, const ConfigReader& config) {
   model.qkv_bias = config.flag("attention_bias", false);
   model.output_bias = model.qkv_bias;
   model.embedding_scale = std::sqrt(static_cast<double>(model.d_model));
-  model.attention_scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256.0));
-  model.logit_softcap = config.number("final_logit_softcapping", 0.0);
+  model.attention_scale =
+      1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256.0, {1e-6, 1e9}));
+  model.logit_softcap = config.number("final_logit_softcapping", 0.0, {0.0, 1e9});
   model.names = {.mlp_norm = "pre_feedforward_layernorm",
                  .post_attention_norm = "post_attention_layernorm",
                  .post_mlp_norm = "post_feedforward_layernorm"};

@@ -14,7 +14,7 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
   const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (rope.has("llama_4_scaling_beta"))
     model.query_scaling =
-        QueryScaling{rope.number("llama_4_scaling_beta"), model.ropes[0].original_max};
+        QueryScaling{rope.number("llama_4_scaling_beta", {0.0, 1e3}), model.ropes[0].original_max};
 }
 
 }  // namespace qkscope
