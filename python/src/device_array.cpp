@@ -56,10 +56,15 @@ nb::tuple shape_of(const DeviceArray& array) {
 DeviceArray reshape(const DeviceArray& array, const nb::args& sizes) {
   std::array<std::int64_t, Shape::kMaxRank> wanted{};
   if (sizes.size() > wanted.size()) bad_input("reshape: expected at most 4 dimensions");
-  for (std::size_t i = 0; i < sizes.size(); ++i) wanted[i] = nb::cast<std::int64_t>(sizes[i]);
+  std::int64_t count = 1;
+  bool countable = true;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    wanted[i] = nb::cast<std::int64_t>(sizes[i]);
+    countable &= wanted[i] >= 0 && !__builtin_mul_overflow(count, wanted[i], &count);
+  }
   const Shape shape(std::span<const std::int64_t>(wanted.data(), sizes.size()));
   const auto& view = array.copy.view;
-  if (shape.count() != view.size())
+  if (!countable || count != view.size())
     bad_input("reshape: {} values do not make {}", view.size(), shape.to_string());
   return {{array.copy.memory, view.reshaped(shape)}};
 }

@@ -241,7 +241,12 @@ void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
     if (!after || point.stage == Stage::embed) continue;
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return;
-    for (const auto row : chosen) needed[static_cast<std::size_t>(row)] = true;
+    for (const auto row : chosen) {
+      // Checked before, but an observer may answer otherwise when it is asked again.
+      if (row < 0 || row >= rows)
+        bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
+      needed[static_cast<std::size_t>(row)] = true;
+    }
   }
   for (std::int64_t row = 0; row < rows; ++row)
     if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);

@@ -35,6 +35,9 @@ def test_an_array_describes_itself(holding):
     assert array.reshape(1, 3, 128).shape == (1, 3, 128)
     with pytest.raises(qkscope.Error, match=r"384 values do not make \[2, 3\]"):
         array.reshape(2, 3)
+    for sizes in ((-1, -384), (-3, -128), (2**33, 2**31, 3, 0), (-1,)):
+        with pytest.raises(qkscope.Error, match="384 values do not make"):
+            array.reshape(*sizes)
     with pytest.raises(qkscope.Error, match="found 2 values, expected 384"):
         array.assign(np.zeros(2, np.float32))
 
