@@ -113,6 +113,9 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
     replaced = utf8::replace_invalid(text);
     text = replaced;
   }
+  // The parser takes a zero byte for the end of the text and would pass by what follows.
+  if (text.find('\0') != std::string_view::npos)
+    bad_input("{}: not valid JSON: a zero byte", record.where);
   RowListener listener(columns, record);
   Json::sax_parse(text, &listener);
   if (!listener.has_text) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 
@@ -100,23 +100,63 @@ Paths by_name(const Paths& paths, const std::string& base, const std::string& sp
   return of_one_kind(files, where);
 }
 
-bool parts_match(std::span<const std::string> pattern, std::span<const std::string> path) {
-  if (pattern.empty()) return path.empty();
-  if (pattern.front() != "**")
-    return !path.empty() && glob_match(pattern.front(), path.front()) &&
-           parts_match(pattern.subspan(1), path.subspan(1));
-  for (std::size_t skipped = 0; skipped <= path.size(); ++skipped)
-    if (parts_match(pattern.subspan(1), path.subspan(skipped))) return true;
-  return false;
+using Parts = std::vector<std::string>;  // of a path, between its slashes
+
+// `*` stays within a folder, `**` goes through any number of them. Like glob_match with folders for
+// characters: only the last `**` needs another try, so the time is bounded by the product of sizes.
+bool parts_match(const Parts& pattern, const Parts& path) {
+  constexpr auto kNone = std::string::npos;
+  std::size_t p = 0, t = 0, star = kNone, star_path = 0;
+  while (t < path.size()) {
+    if (p < pattern.size() && pattern[p] == "**") {
+      star = p++;
+      star_path = t;
+    } else if (p < pattern.size() && glob_match(pattern[p], path[t])) {
+      ++p;
+      ++t;
+    } else if (star != kNone) {  // let the last ** take one folder more
+      p = star + 1;
+      t = ++star_path;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == "**") ++p;
+  return p == pattern.size();
 }
 
-// `*` stays within a folder, `**` goes through any number of them.
-bool path_matches(std::string_view pattern, std::string_view path) {
-  if (pattern.starts_with("./")) pattern.remove_prefix(2);
-  const auto pattern_parts = split(pattern, '/');
-  const auto path_parts = split(path, '/');
-  return parts_match(pattern_parts, path_parts);
-}
+// The paths that patterns of a card choose.
+class Chooser {
+ public:
+  Chooser(const Paths& paths, const std::string& where) : where_(where) {
+    for (const auto& path : paths) parts_of_.emplace(path, split(path, '/'));
+  }
+
+  void add(std::string_view pattern) {
+    if (pattern.starts_with("./")) pattern.remove_prefix(2);
+    if (pattern.find_first_of("*?") == std::string_view::npos) {  // a plain name
+      if (parts_of_.contains(std::string(pattern))) chosen_.emplace(pattern);
+      return;
+    }
+    if (pattern.size() > kLongestPattern || (tried_ += parts_of_.size()) > kMostTries)
+      bad_input("{}: its card chooses files by more patterns than can be tried", where_);
+    const auto pattern_parts = split(pattern, '/');
+    for (const auto& [path, parts] : parts_of_)
+      if (parts_match(pattern_parts, parts)) chosen_.insert(path);
+  }
+
+  Paths take() const { return {chosen_.begin(), chosen_.end()}; }
+
+ private:
+  // About a second of work; published datasets need a thousandth of it.
+  static constexpr std::size_t kMostTries = 5'000'000;
+  static constexpr std::size_t kLongestPattern = 1000;
+
+  const std::string& where_;
+  std::map<std::string, Parts> parts_of_;
+  std::set<std::string> chosen_;
+  std::size_t tried_ = 0;
+};
 
 Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
               const std::string& where) {
@@ -129,11 +169,9 @@ Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions&
     bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
               config.name, options.split, fmt::join(splits, ", "));
   }
-  std::set<std::string> chosen;
-  for (const auto& pattern : patterns->second)
-    for (const auto& path : paths)
-      if (path_matches(base + pattern, path)) chosen.insert(path);
-  const Paths files(chosen.begin(), chosen.end());
+  Chooser chooser(paths, where);
+  for (const auto& pattern : patterns->second) chooser.add(base + pattern);
+  const Paths files = chooser.take();
   if (std::none_of(files.begin(), files.end(), is_data)) no_files(paths, options.split, where);
   return of_one_kind(files, where);
 }

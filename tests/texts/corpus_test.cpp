@@ -131,6 +131,14 @@ TEST_F(CorpusTest, BrokenRowsSayFileAndLine) {
   expect_has(refusal("a.csv", "text,b\n\"x\"z,y\n"), "line 2");
 }
 
+TEST_F(CorpusTest, AZeroByteDoesNotEndARow) {
+  using namespace std::string_literals;
+  for (const auto& row : {"{\"text\": \"a\"}\0 {\"text\": \"lost\"}"s, "{\"text\": \"a\"\0}"s}) {
+    expect_has(refusal("z.jsonl", row + "\n"), "z.jsonl: line 1: not valid JSON");
+    expect_has(refusal("z.json", "[" + row + "]"), "z.json: line 1: ");
+  }
+}
+
 TEST_F(CorpusTest, MissingColumnsAreListed) {
   expect_has(refusal("a.jsonl", "{\"texts\": \"a\", \"b\": 1}\n"), "b, texts");
   expect_has(refusal("a.csv", "x,tixt\n1,2\n"), "did you mean 'tixt'");

@@ -104,6 +104,31 @@ TEST_F(LayoutTest, ACardWithoutFilesOrWithMistakesIsPassedBy) {
   }
 }
 
+// Patterns that a matcher which tries every way would try for years.
+TEST_F(LayoutTest, PatternsOfACardTakeNoLongerThanTheyAreLong) {
+  const std::string deep = "d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
+  add(deep + "/a.jsonl", "a");
+  std::string pattern;
+  for (int i = 0; i < 40; ++i) pattern += "**/d/";
+  write_file(folder_.file("README.md"),
+             "---\nconfigs:\n- config_name: x\n  data_files: '" + pattern + "no.jsonl'\n---\n");
+  bad_input_message([&] { texts("train"); });
+  write_file(folder_.file("README.md"),
+             "---\nconfigs:\n- config_name: x\n  data_files: '**/d/**/d/**/a.jsonl'\n---\n");
+  EXPECT_EQ(texts("train"), "a");
+}
+
+// A thousand configurations that each name the same thousand patterns.
+TEST_F(LayoutTest, AliasesOfACardDoNotMultiply) {
+  add("train.jsonl", "t");
+  std::string many = "a: &a [";
+  for (int i = 0; i < 1000; ++i) many += "\"f*.jsonl\",";
+  std::string card = "---\n" + many + "]\nconfigs:\n";
+  for (int i = 0; i < 1000; ++i) card += "- {config_name: c, data_files: {train: *a}}\n";
+  write_file(folder_.file("README.md"), card + "---\n");
+  EXPECT_EQ(texts("train"), "t");  // passed by, with a warning
+}
+
 TEST_F(LayoutTest, NothingThere) {
   bad_input_message([&] { texts("train"); });
   CorpusOptions options;
