@@ -7,14 +7,22 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "io/mapped_file.h"
 
 namespace qkscope {
 namespace {
 
 constexpr int kDeepest = 50;
+constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; real ones have a few thousand
+constexpr int kMostValues = 100'000;                    // aliases may repeat what they stand for
 
 YAML::Node parse(const std::string& text, const std::string& where) {
+  if (text.size() > kLargest)
+    bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
+              format_bytes(kLargest));
+  if (const auto at = utf8::find_invalid(text); at != std::string::npos)
+    bad_input("{}: not UTF-8 at byte {}", where, at);
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
@@ -34,18 +42,24 @@ Json scalar_to_json(const YAML::Node& node) {
   return text;
 }
 
-Json to_json(const YAML::Node& node, int depth) {
-  if (depth > kDeepest) bad_input("configuration: maps nested deeper than {} levels", kDeepest);
+// `left`: values that may still be made.
+Json to_json(const YAML::Node& node, int depth, int& left) {
+  const auto line = node.Mark().line + 1;
+  if (depth > kDeepest)
+    bad_input("configuration, line {}: maps nested deeper than {} levels", line, kDeepest);
+  if (--left < 0)
+    bad_input("configuration, line {}: its aliases stand for more than {} values", line,
+              kMostValues);
   if (node.IsScalar()) return scalar_to_json(node);
   if (node.IsSequence()) {
     Json list = Json::array();
-    for (const auto& item : node) list.push_back(to_json(item, depth + 1));
+    for (const auto& item : node) list.push_back(to_json(item, depth + 1, left));
     return list;
   }
   if (node.IsMap()) {
     Json map = Json::object();
     for (const auto& entry : node)
-      map[entry.first.as<std::string>("")] = to_json(entry.second, depth + 1);
+      map[entry.first.as<std::string>("")] = to_json(entry.second, depth + 1, left);
     return map;
   }
   return nullptr;
@@ -105,7 +119,8 @@ void override_values(YamlDocument& document, const std::vector<std::string>& opt
 }
 
 Json yaml_to_json(const YAML::Node& node) {
-  return to_json(node, 0);
+  int left = kMostValues;
+  return to_json(node, 0, left);
 }
 
 YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path)
