@@ -22,11 +22,14 @@ bool is_redirect(int status) {
 
 // Where a redirect leads, if it may be followed.
 Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
-  auto next = resolve_url(request.url, response.header("location"));
-  if (request.url.scheme == "https" && next.scheme == "http")
+  auto next = reading_answer(request.url,
+                             [&] { return resolve_url(request.url, response.header("location")); });
+  if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
     failure("{}: sends us on to {}, which is not encrypted; not followed",
             request.url.without_query(), next.without_query());
-  refuse_plain_http(next, "a redirect of " + request.url.without_query());
+  if (request.method == "GET" && !request.may_leave && !same_server(next, endpoint))
+    failure("{}: sends a question to the Hub on to another server, {}; not followed",
+            request.url.without_query(), next.without_query());
   const bool repeatable = response.status == 307 || response.status == 308;
   if (request.method != "GET" && !(repeatable && same_server(next, endpoint)))
     failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
@@ -41,7 +44,8 @@ std::string page(const HubClient& client, const Repository& repository) {
 // What the server says about it, for the end of a sentence.
 std::string reason(const HttpResponse& response) {
   auto text = response.header("x-error-message");
-  if (text.empty()) {
+  constexpr std::size_t kLongest = 64 << 10;  // longer ones are pages for browsers
+  if (text.empty() && response.body.size() < kLongest) {
     const auto json = Json::parse(response.body, nullptr, false);
     if (json.is_object() && json.contains("error") && json["error"].is_string())
       text = json["error"].get<std::string>();
@@ -126,16 +130,23 @@ Json HubClient::post_json(const Repository& repository, const Url& url, const Js
   const auto response = send({.method = "POST",
                               .url = url,
                               .headers = {{"Content-Type", "application/json"}},
-                              .body = body.dump()});
+                              .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)});
   if (!response.ok()) explain_refusal(*this, response, repository, Access::write);
   return parse_answer(response, url);
 }
 
 Json parse_answer(const HttpResponse& response, const Url& url) {
+  return reading_answer(url, [&] { return parse_json(response.body, url.without_query()); });
+}
+
+void rethrow_answer_error(const Url& url) {
   try {
-    return parse_json(response.body, url.without_query());
-  } catch (const Error& error) {  // the server's mistake, not the user's
-    failure("the Hub's answer cannot be read: {}", error.what());
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::failure) throw;
+    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
+  } catch (const Json::exception& error) {
+    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
   }
 }
 

@@ -29,8 +29,9 @@ class HubClient {
   const std::atomic<bool>* stop() const { return stop_; }
   Url at(const std::string& path) const;  // below the endpoint
 
-  // One attempt. Redirects are followed, for a GET to any https server, else on the endpoint only;
-  // the token goes to the endpoint's server and no other. A broken connection is in the answer.
+  // One attempt. Redirects are followed on the endpoint, and to any https server where a GET may
+  // leave it; the token goes to the endpoint's server and no other. A broken connection is in the
+  // answer.
   HttpResponse send_once(HttpRequest request) const;
 
   // Tries again where worth_another_try(). Any status may come back; a connection that stays broken
@@ -47,6 +48,19 @@ class HubClient {
 };
 
 Json parse_answer(const HttpResponse& response, const Url& url);
+
+// Called inside a catch block around code that reads an answer: what is wrong with the answer is
+// the server's fault and becomes a failure that names the address; a failure passes as it is.
+[[noreturn]] void rethrow_answer_error(const Url& url);
+
+template <typename Body>
+auto reading_answer(const Url& url, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    rethrow_answer_error(url);
+  }
+}
 
 enum class Access { read, write };
 

@@ -154,7 +154,7 @@ class BlobDownload {
   }
 
   HttpResponse fetch_rest(PartialFile& partial) {
-    HttpRequest request{.url = url_};
+    HttpRequest request{.url = url_, .may_leave = true};
     if (partial.size() > 0)
       request.headers.emplace_back("Range", fmt::format("bytes={}-", partial.size()));
     bool begun = false;

@@ -44,6 +44,11 @@ class Fetch {
     try {
       listing = ask_hub();
     } catch (const Error& error) {
+      if (known.empty())
+        throw Error(error.kind(),
+                    fmt::format("{}: no folder or file of this name here, and no such {} in the "
+                                "cache; asking the Hub for it: {}",
+                                repository_.id, repository_.kind_name(), error.what()));
       if (!usable || options_.refresh) throw;
       log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
       return cache_.snapshot(known);

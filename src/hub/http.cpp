@@ -104,6 +104,16 @@ std::string percent_encode(std::string_view text, std::string_view keep) {
   return result;
 }
 
+void HttpResponse::add_header(std::string_view line) {
+  constexpr std::string_view kWhite = " \t\r\n";
+  const auto colon = line.find(':');
+  if (colon == std::string_view::npos) return;
+  auto value = line.substr(colon + 1);
+  value.remove_prefix(std::min(value.find_first_not_of(kWhite), value.size()));
+  value = value.substr(0, value.find_last_not_of(kWhite) + 1);
+  headers[lower(line.substr(0, colon))] = std::string(value);
+}
+
 std::string HttpResponse::header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;

@@ -54,6 +54,8 @@ struct HttpResponse {
   std::string fault;                           // why the connection failed
   bool transient = false;                      // the fault may be gone at the next attempt
 
+  // Takes one line "Name: value" of the head; other lines are passed by.
+  void add_header(std::string_view line);
   bool ok() const { return status >= 200 && status < 300; }
   std::string header(const std::string& name) const;  // "" where there is none
 };
@@ -70,6 +72,7 @@ struct HttpRequest {
   std::function<void(std::uint64_t bytes)> sent = {};  // of the body, so far
   const std::atomic<bool>* stop = nullptr;             // cuts the exchange when it becomes true
   int stall_seconds = 30;
+  bool may_leave = false;  // redirects to other servers are followed, as a file's are
 };
 
 // No redirect is followed here and nothing is tried twice. In http_curl.cpp; a build without

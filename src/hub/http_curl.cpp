@@ -1,6 +1,5 @@
 // The exchange by libcurl: the one place where its errors become ours.
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -80,15 +79,13 @@ std::size_t receive_header(char* data, std::size_t size, std::size_t count, void
   auto& state = *static_cast<Exchange*>(user);
   const std::string_view line(data, size * count);
   if (line.starts_with("HTTP/")) state.response.headers.clear();
-  const auto colon = line.find(':');
-  if (colon == std::string_view::npos) return line.size();
-  std::string name(line.substr(0, colon));
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  auto value = line.substr(colon + 1);
-  const auto begin = std::min(value.find_first_not_of(" \t"), value.size());
-  value = value.substr(begin, value.find_last_not_of(" \t\r\n") + 1 - begin);
-  state.response.headers[name] = std::string(value);
-  return line.size();
+  try {
+    state.response.add_header(line);
+    return line.size();
+  } catch (...) {
+    state.error = std::current_exception();
+    return 0;
+  }
 }
 
 std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,9 @@ namespace {
 constexpr int kTreeFormat = 1;
 constexpr std::size_t kLongestPath = 1000;
 constexpr std::size_t kListed = 12;
+// The Hub sends a thousand files a page; its largest repositories have a hundred thousand.
+constexpr std::size_t kMostPages = 1000;
+constexpr std::size_t kMostFiles = 1'000'000;
 
 bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -142,13 +146,19 @@ RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
   RemoteTree tree;
   auto url = client.at(fmt::format("{}/tree/{}?recursive=true&expand=false", repository.api_path(),
                                    percent_encode(commit)));
+  std::set<std::string> seen;
   while (true) {
+    if (!seen.insert(url.to_string()).second)
+      failure("{}: the pages of the listing lead round in a circle", url.without_query());
+    if (seen.size() > kMostPages || tree.size() > kMostFiles)
+      failure("{}: the listing does not end after {} pages with {} files", url.without_query(),
+              seen.size() - 1, tree.size());
     const auto response = client.send({.url = url});
     if (!response.ok()) explain_refusal(client, response, repository, Access::read);
-    add_page(parse_answer(response, url), url, tree);
+    reading_answer(url, [&] { add_page(parse_answer(response, url), url, tree); });
     const auto next = next_page(response);
     if (next.empty()) break;
-    url = resolve_url(url, next);
+    url = reading_answer(url, [&] { return resolve_url(url, next); });
     if (!same_server(url, client.settings().endpoint))
       failure("{}: the next page of a listing is on another server", url.without_query());
   }

@@ -20,7 +20,7 @@ HttpRequest json_post(const Url& url, const Json& body) {
   return {.method = "POST",
           .url = url,
           .headers = {{"Content-Type", "application/json"}},
-          .body = body.dump()};
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
 Json creation(const Repository& repository, bool private_repo) {
@@ -61,7 +61,9 @@ void ensure_repository(const HubClient& client, const Repository& repository, bo
   const auto there = client.send({.url = url});
   if (there.ok()) {
     const auto info = parse_answer(there, url);
-    if (private_repo && !(info.is_object() && info.value("private", false)))
+    const bool hidden =
+        reading_answer(url, [&] { return info.is_object() && info.value("private", false); });
+    if (private_repo && !hidden)
       bad_input(
           "{}: a private repository is asked for, but it exists and is public; choose another "
           "name, "
@@ -102,12 +104,14 @@ void choose_storage(const HubClient& client, const Repository& repository,
     const auto answer = client.post_json(repository, url, {{"files", list}});
     if (!answer.is_object() || !answer.contains("files") || !answer["files"].is_array())
       failure("{}: expected a list of files", url.without_query());
-    for (const auto& file : answer["files"]) {
-      if (file.value("shouldIgnore", false))
-        failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
-                repository.id, file.value("path", ""));
-      modes[file.value("path", "")] = file.value("uploadMode", "");
-    }
+    reading_answer(url, [&] {
+      for (const auto& file : answer["files"]) {
+        if (file.value("shouldIgnore", false))
+          failure("{}: the repository's .gitignore leaves out {}; change it and publish again",
+                  repository.id, in_quotes(file.value("path", "")));
+        modes[file.value("path", "")] = file.value("uploadMode", "");
+      }
+    });
   }
   for (auto& file : files) {
     if (modes[file.path] != "lfs" && modes[file.path] != "regular")
@@ -120,7 +124,9 @@ HttpResponse send_commit(const HubClient& client, const Repository& repository,
                          const std::string& branch, const Commit& commit) {
   const Json header = {
       {"summary", commit.message}, {"description", ""}, {"parentCommit", commit.parent}};
-  auto lines = Json{{"key", "header"}, {"value", header}}.dump() + "\n";
+  auto lines = Json{{"key", "header"}, {"value", header}}.dump(-1, ' ', false,
+                                                               Json::error_handler_t::replace) +
+               "\n";
   for (const auto& file : commit.files) lines += addition(file).dump() + "\n";
   for (const auto& [path, text] : commit.texts) lines += text_addition(path, text).dump() + "\n";
   for (const auto& path : commit.removed)

@@ -65,7 +65,7 @@ HttpRequest lfs_post(const Url& url, const Json& body) {
   return {.method = "POST",
           .url = url,
           .headers = {{"Accept", kLfsJson}, {"Content-Type", kLfsJson}},
-          .body = body.dump()};
+          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
 std::vector<Upload> ask_storage(const HubClient& client, const Repository& repository,
@@ -87,12 +87,14 @@ std::vector<Upload> ask_storage(const HubClient& client, const Repository& repos
   if (!answer.is_object() || !answer.contains("objects") || !answer["objects"].is_array())
     failure("{}: expected a list of objects", url.without_query());
   std::vector<Upload> uploads;
-  for (const auto& object : answer["objects"]) {
-    const auto found = by_sum.find(object.value("oid", ""));
-    if (found == by_sum.end()) continue;
-    if (auto action = read_action(object, *found->second))
-      uploads.push_back({*found->second, std::move(*action)});
-  }
+  reading_answer(url, [&] {
+    for (const auto& object : answer["objects"]) {
+      const auto found = by_sum.find(object.value("oid", ""));
+      if (found == by_sum.end()) continue;
+      if (auto action = read_action(object, *found->second))
+        uploads.push_back({*found->second, std::move(*action)});
+    }
+  });
   return uploads;
 }
 
@@ -138,10 +140,13 @@ class Sender {
     sent(lfs_post(checked(address), body));
   }
 
-  static Url checked(const std::string& address) {
-    const auto url = parse_url(address);
-    refuse_plain_http(url, "the storage's address");
-    return url;
+  // The address comes from the Hub: what is wrong with it is not the user's fault.
+  Url checked(const std::string& address) const {
+    return reading_answer(client_.at(""), [&] {
+      const auto url = parse_url(address);
+      refuse_plain_http(url, "the storage's address");
+      return url;
+    });
   }
 
   HttpResponse sent(const HttpRequest& request) {

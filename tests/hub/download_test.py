@@ -370,8 +370,8 @@ class Trust(HubTestCase):
         out = self.download("org/tiny", status=2, HF_ENDPOINT="http://hub.example")
         self.assertIn("HF_ENDPOINT: http://hub.example/ is not encrypted", out)
         self.hub.fault("/resolve/", Status(302, {"Location": "http://storage.example/x?signature=secret"}), times=9)
-        out = self.download("org/tiny", status=2)
-        self.assertIn("http://storage.example/x is not encrypted", out)
+        out = self.download("org/tiny", status=1)
+        self.assertIn("http://storage.example/x, which is not encrypted", out)
         self.assertNotIn("secret", out)
 
     def test_redirects_in_a_circle(self):
@@ -380,7 +380,29 @@ class Trust(HubTestCase):
 
     def test_other_protocols_are_not_followed(self):
         self.hub.fault("/revision/", Status(302, {"Location": "file:///etc/passwd"}))
-        self.assertIn("not an address", self.download("org/tiny", status=2))
+        self.assertIn("not an address", self.download("org/tiny", status=1))
+
+    def test_listings_stay_on_the_endpoint(self):
+        for place in ("/revision/", "/tree/"):
+            self.hub.requests.clear()
+            self.hub.fault(place, Status(302, {"Location": self.hub.storage + "/evil"}))
+            self.assertIn("on to another server", self.download("org/tiny", status=1))
+            self.assertEqual({request.server for request in self.hub.requests}, {"hub"})
+
+    def test_an_empty_location_leads_nowhere(self):
+        self.hub.fault("/revision/", Status(302, {"Location": ""}))
+        self.assertIn("status 302", self.download("org/tiny", status=1))
+
+    def test_pages_without_end(self):
+        page = "/api/models/org/tiny/tree/main?recursive=true&page=%d"
+        self.hub.fault("/tree/", Status(200, {"Link": '<%s>; rel="next"' % (page % 1)}, body=b"[]"), times=9)
+        self.assertIn("lead round in a circle", self.download("org/tiny", status=1))
+
+    def test_pages_in_great_number(self):
+        for page in range(1001):
+            link = '</api/models/org/tiny/tree/main?page=%d>; rel="next"' % page
+            self.hub.fault("/tree/", Status(200, {"Link": link}, body=b"[]"))
+        self.assertIn("does not end after 1000 pages", self.download("org/tiny", status=1))
 
     def test_certificates_are_checked(self):
         key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"

@@ -65,6 +65,16 @@ TEST(Url, Encoding) {
   EXPECT_EQ(percent_encode("a b/ü?.json", "/"), "a%20b/%C3%BC%3F.json");
 }
 
+TEST(Headers, AreTrimmed) {
+  HttpResponse response;
+  for (const auto* line : {"Location:\r\n", "ETag: \t \r\n", "X-Name:  two words \r\n",
+                           "Last:", "\r\n", "HTTP/1.1 200 OK\r\n"})
+    response.add_header(line);
+  EXPECT_EQ(response.headers,
+            (std::map<std::string, std::string>{
+                {"location", ""}, {"etag", ""}, {"x-name", "two words"}, {"last", ""}}));
+}
+
 TEST(Backoff, RetryAfter) {
   EXPECT_EQ(retry_after("", 0), std::nullopt);
   EXPECT_EQ(retry_after("120", 0), 120.0);
