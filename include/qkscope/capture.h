@@ -36,6 +36,7 @@ struct DatasetConfig {
   std::string text_column = "text";
   std::optional<std::string> id_column;
   std::optional<std::int64_t> max_samples;  // none: all
+  bool replace_invalid = false;             // "errors: replace": U+FFFD where a text is not UTF-8
 };
 
 struct ModelSource {

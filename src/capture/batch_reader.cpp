@@ -2,6 +2,7 @@
 
 #include "capture/position_sampler.h"
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {
@@ -25,6 +26,20 @@ GroupSample draw(const PreparedBatch& prepared, const HeadGroup& group,
   return sample;
 }
 
+// The forward pass would refuse it too, but does not know which text it was.
+void check_ids(const RunPlan& plan, const Example& example) {
+  const auto rows = plan.model.embedding_rows;
+  for (std::size_t position = 0; position < example.ids.size(); ++position) {
+    const auto id = example.ids[position];
+    if (id >= 0 && id < rows) continue;
+    bad_input(
+        "{}: row {}: token id {} at position {} is outside the model's vocabulary of {}; does the "
+        "tokenizer {} belong to the model {}?",
+        plan.dataset_path, example.record.row, id, position, rows, plan.tokenizer_folder,
+        plan.model_folder);
+  }
+}
+
 }  // namespace
 
 PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
@@ -33,6 +48,7 @@ PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) 
   for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
     const auto& ids = prepared.examples[i].ids;
     if (ids.empty()) continue;  // a text without a token has no rows
+    check_ids(plan, prepared.examples[i]);
     prepared.batch.add(ids);
     prepared.sequence.push_back(i);
   }

@@ -20,6 +20,9 @@ DatasetConfig read_dataset(YamlSection section) {
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
   dataset.max_samples = section.integer("max_samples", 1);
+  const auto errors = section.text("errors").value_or("strict");
+  if (errors != "strict" && errors != "replace") section.expected("errors", "strict or replace");
+  dataset.replace_invalid = errors == "replace";
   section.boolean("streaming");  // reading always streams
   section.finish();
   return dataset;
@@ -183,7 +186,7 @@ Json config_overrides(const ModelSource& model) {
 Json effective_config(const CaptureConfig& config) {
   const auto& dataset = config.dataset;
   const auto autocast = config.inference.autocast_dtype;
-  return {
+  Json effective = {
       {"dataset",
        {{"path", dataset.path},
         {"name", or_null(dataset.name)},
@@ -200,6 +203,8 @@ Json effective_config(const CaptureConfig& config) {
       {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
       {"capture", capture_json(config.capture)},
       {"output", {{"write_batch_size", config.output.write_batch_size}}}};
+  if (dataset.replace_invalid) effective["dataset"]["errors"] = "replace";
+  return effective;
 }
 
 }  // namespace qkscope

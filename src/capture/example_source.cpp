@@ -20,6 +20,7 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
   options.text_column = dataset.text_column;
   options.id_column = dataset.id_column;
   options.max_samples = dataset.max_samples.value_or(0);
+  options.replace_invalid = dataset.replace_invalid;
   options.shard_index = shard.index;
   options.shard_count = shard.count;
   return options;
