@@ -41,8 +41,13 @@ RopeInfo read_rope(const Metadata& metadata, const std::string& where) {
   } else if (description.is_object() && description.contains("theta") &&
              description.contains("dim") && description["theta"].is_number() &&
              description["dim"].is_number_integer()) {
-    info.inv_freq =
-        plain_inv_freq(description["theta"].get<double>(), description["dim"].get<int>());
+    constexpr std::int64_t kWidest = 1 << 16;
+    const auto theta = description["theta"].get<double>();
+    const auto dim = description["dim"].get<std::int64_t>();
+    if (!(theta > 1.0) || theta > 1e15 || dim < 2 || dim > kWidest)
+      bad_input("{}: '{}' has theta {} and dim {}; expected theta from 1 to 1e15, dim from 2 to {}",
+                where, metadata::kRope, theta, dim, kWidest);
+    info.inv_freq = plain_inv_freq(theta, static_cast<int>(dim));
   }
   std::sort(info.inv_freq.begin(), info.inv_freq.end(), std::greater<>());
   return info;

@@ -225,7 +225,8 @@ void write_results(const std::string& folder, const AnalysisRun& run,
                             {"pca", run.times.pca},
                             {"rotation", run.times.rotation},
                             {"plasticity", run.times.plasticity}}}};
-    write_file(folder + "/summary.json", summary.dump(2) + "\n");
+    write_file(folder + "/summary.json",
+               summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   });
 }
 

@@ -110,7 +110,9 @@ bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const
 
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
   make_folders(results(label));
-  write_file(failure_file(results(label)), Json{{"error", error.what()}}.dump(2) + "\n");
+  write_file(
+      failure_file(results(label)),
+      Json{{"error", error.what()}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void SweepFolder::forget_failure(const std::string& label) const {
@@ -148,7 +150,9 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
     if (!entry.error.empty()) run["error"] = entry.error;
     runs.push_back(std::move(run));
   }
-  write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(2) + "\n");
+  write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(
+                              2, ' ', false, Json::error_handler_t::replace) +
+                              "\n");
 }
 
 SweepIndex read_sweep_index(const SweepFolder& folder) {

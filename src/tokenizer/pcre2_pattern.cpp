@@ -182,6 +182,9 @@ class Pcre2Pattern : public Pattern {
 }  // namespace
 
 PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
+  constexpr std::size_t kLongest = 16 << 10;  // bytes; each \w becomes a class of several hundred
+  if (expression.size() > kLongest)
+    bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
   return std::make_unique<Pcre2Pattern>(expression, where);
 }
 

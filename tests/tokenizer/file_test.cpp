@@ -81,6 +81,12 @@ TEST(TokenizerFile, WhatIsNotKnownIsNamed) {
   expect("/model/dropout", 0.1, "dropout");
   expect("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
   expect("/model/novelty", true, "novelty");
+  expect("/pre_tokenizer",
+         Json{{"type", "Split"},
+              {"pattern", {{"Regex", std::string(20'000, 'x') + "+"}}},
+              {"behavior", "Isolated"},
+              {"invert", false}},
+         "20001 bytes");
   expect("/model/continuing_subword_prefix", std::string(65, '#'), "65 bytes");
   expect("/model/unk_token", "?", "unk_token");
   expect("/model/vocab/c", -1, "\"c\"");
