@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <random>
 
+#include "mutate_json.h"
+
 namespace qkscope {
 namespace {
 
@@ -46,7 +48,7 @@ class Mutator {
 
   void edit() {
     const auto at = below(text_.size() + 1);
-    switch (below(6)) {
+    switch (below(7)) {
       case 0:
         if (at < text_.size()) text_[at] = static_cast<char>(text_[at] ^ (1 << below(8)));
         return;
@@ -61,6 +63,9 @@ class Mutator {
         return;
       case 4:
         splice(at);
+        return;
+      case 5:
+        text_ = mutate_json(text_, random_());
         return;
       default:
         replace_number(at);

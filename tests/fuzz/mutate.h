@@ -8,8 +8,8 @@
 namespace qkscope {
 
 // A few random edits of one input of the corpus: flipped bits, pieces cut, doubled or taken from
-// another input, numbers in the text replaced by awkward ones. The result depends on the corpus and
-// the seed alone. The corpus must not be empty.
+// another input, numbers in the text replaced by awkward ones, values of JSON changed. The result
+// depends on the corpus and the seed alone. The corpus must not be empty.
 std::string mutate(const std::vector<std::string>& corpus, std::uint64_t seed);
 
 }  // namespace qkscope

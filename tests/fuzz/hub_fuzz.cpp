@@ -1,0 +1,64 @@
+// What a Hub answers: an Error, or listings whose paths and names are safe to store. The exchange
+// with the server is ours: each answer is a stretch of the input up to a byte 0xFF, of which the
+// first byte chooses the status, lines up to an empty one are headers, and the rest is the body.
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "checkpoint/hub_cache.h"
+#include "core/error.h"
+#include "expect.h"
+#include "hub/remote_tree.h"
+
+namespace {
+
+std::string_view answers;  // what is left of the input
+
+}  // namespace
+
+namespace qkscope {
+
+// In the place of http_curl.cpp.
+HttpResponse exchange(const HttpRequest& request) {
+  FUZZ_EXPECT(request.url.host == "hub.example");  // nothing in an answer leads elsewhere
+  constexpr std::array kStatus = {200, 200, 200, 200, 200, 302, 307, 401, 404, 416, 429, 500, 0};
+  const auto end = std::min(answers.find('\xff'), answers.size());
+  auto answer = answers.substr(0, end);
+  answers.remove_prefix(std::min(end + 1, answers.size()));
+  HttpResponse response;
+  if (answer.empty()) return response;
+  response.status = kStatus[static_cast<unsigned char>(answer.front()) % kStatus.size()];
+  answer.remove_prefix(1);
+  while (!answer.empty()) {
+    const auto line = answer.substr(0, answer.find('\n'));
+    answer.remove_prefix(std::min(line.size() + 1, answer.size()));
+    if (line.empty()) break;
+    response.add_header(line);
+  }
+  response.body = answer;
+  return response;
+}
+
+}  // namespace qkscope
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace qkscope;
+  answers = {reinterpret_cast<const char*>(data), size};
+  const HubClient client({.endpoint = parse_url("https://hub.example"),
+                          .token = "hf_x",
+                          .attempts = 2,
+                          .first_wait = 0.0,
+                          .longest_wait = 0.0});
+  const Repository repository{{RepositoryKind::model, "org/name"}};
+  try {
+    const auto commit = fetch_commit(client, repository, "main");
+    FUZZ_EXPECT(is_commit(commit));
+    for (const auto& file : fetch_tree(client, repository, commit)) {
+      FUZZ_EXPECT(is_safe_path(file.path));
+      FUZZ_EXPECT(file.etag().find_first_not_of("0123456789abcdef") == std::string::npos);
+    }
+    fetch_branches(client, repository);
+  } catch (const Error&) {  // of either kind: the user's where the name or the token is wrong
+  }
+  return 0;
+}

@@ -1,0 +1,32 @@
+// A Parquet file of texts: rows until the end or an Error.
+#include <cstdint>
+#include <optional>
+
+#include "core/error.h"
+#include "expect.h"
+#include "memory_file.h"
+#include "texts/parquet_reader.h"
+
+namespace {
+
+void check(const std::string& path, const std::optional<std::string>& id) {
+  constexpr int kMostRows = 100'000;  // a few bytes may stand for millions of equal rows
+  try {
+    const auto reader = qkscope::open_parquet(path, {"text", id});
+    FUZZ_EXPECT(!reader->columns().empty());
+    qkscope::Record record;
+    for (int row = 0; row < kMostRows && reader->next(record); ++row) {
+    }
+  } catch (const qkscope::Error& error) {
+    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const qkscope::MemoryFile file({data, size});
+  check(file.path(), std::nullopt);
+  check(file.path(), "id");
+  return 0;
+}
