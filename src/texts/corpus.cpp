@@ -73,11 +73,7 @@ class FileCorpus : public Corpus {
     }
     if (const auto at = utf8::find_invalid(*record.text); at != std::string::npos) {
       if (!options_.replace_invalid) {
-        bad_input(
-            "{}: the text is not UTF-8 at byte {}; mend the file (iconv -t UTF-8), or put U+FFFD "
-            "in such places: dataset.errors=replace in a capture, --errors replace in 'qkscope "
-            "dataset'",
-            record.where, at);
+        bad_input("{}: the text is not UTF-8 at byte {}; {}", record.where, at, kMendUtf8);
       }
       record.text = utf8::replace_invalid(*record.text);
     }

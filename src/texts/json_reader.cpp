@@ -96,8 +96,17 @@ const char* type_name(const Json& value) {
                                    : value.type_name();
 }
 
+// What the parser would say less well, or nothing: it takes a zero byte for the end of the text.
+void check_row(std::string_view text, const std::string& where) {
+  if (text.find('\0') != std::string_view::npos)
+    bad_input("{}: not valid JSON: a zero byte", where);
+  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
+    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kMendUtf8);
+}
+
 // The members of the object with the types of their values.
 std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
+  check_row(text, where);
   std::vector<CorpusColumn> columns;
   const Json row = parse_json(text, where);
   if (!row.is_object()) bad_input("{}: expected a JSON object", where);
@@ -113,9 +122,7 @@ void parse_json_row(std::string_view text, const RecordColumns& columns, Record&
     replaced = utf8::replace_invalid(text);
     text = replaced;
   }
-  // The parser takes a zero byte for the end of the text and would pass by what follows.
-  if (text.find('\0') != std::string_view::npos)
-    bad_input("{}: not valid JSON: a zero byte", record.where);
+  check_row(text, record.where);
   RowListener listener(columns, record);
   Json::sax_parse(text, &listener);
   if (!listener.has_text) {

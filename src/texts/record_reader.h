@@ -17,6 +17,11 @@ struct Record {
   std::string where;                // "file: line 3"
 };
 
+// What can be done about it, for the end of a message.
+inline constexpr const char* kMendUtf8 =
+    "mend the file (iconv -t UTF-8), or put U+FFFD in such places: dataset.errors=replace in a "
+    "capture, --errors replace in 'qkscope dataset'";
+
 struct RecordColumns {
   std::string text;
   std::optional<std::string> id;

@@ -165,6 +165,22 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"capture: {layers: [1], layers: [2]}", "capture.layers: the key is there twice"},
         Mistake{"capture: {", "not YAML"}, Mistake{"  bad: indent: here", "run.yaml:3: not YAML"}));
 
+TEST_F(ConfigFile, BytesThatAreNotUtf8MayBeReplaced) {
+  EXPECT_FALSE(read(kSmallest).dataset.replace_invalid);
+  EXPECT_FALSE(read(kSmallest, {"dataset.errors=strict"}).dataset.replace_invalid);
+  EXPECT_TRUE(read(kSmallest, {"dataset.errors=replace"}).dataset.replace_invalid);
+  EXPECT_THAT(complaint(kSmallest, {"dataset.errors=maybe"}), HasSubstr("strict or replace"));
+}
+
+// Each map holds the one before it twice: 2^30 values in thirty lines.
+TEST_F(ConfigFile, AliasesDoNotMultiply) {
+  std::string maps = "{m0: &m0 {k: v, l: w}";
+  for (int i = 1; i < 30; ++i)
+    maps += fmt::format(", m{0}: &m{0} {{k: *m{1}, l: *m{1}}}", i, i - 1);
+  EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, config_overrides: " + maps + "}}\n"),
+              HasSubstr("aliases stand for more than"));
+}
+
 TEST_F(ConfigFile, WhatIsMissingIsNamed) {
   EXPECT_THAT(complaint("model: {name: m}\n"), HasSubstr("dataset.path is missing"));
   EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: }\n"), HasSubstr("model.name"));

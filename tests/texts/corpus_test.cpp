@@ -131,6 +131,14 @@ TEST_F(CorpusTest, BrokenRowsSayFileAndLine) {
   expect_has(refusal("a.csv", "text,b\n\"x\"z,y\n"), "line 2");
 }
 
+TEST_F(CorpusTest, ARowThatIsNotUtf8SaysWhatToDo) {
+  for (const auto& message : {refusal("u.jsonl", "{\"text\": \"\xff\"}\n"),
+                              refusal("u.json", "[{\"text\": \"\xff\"}]")}) {
+    expect_has(message, "line 1: not UTF-8 at byte 10 of the row");
+    expect_has(message, "dataset.errors=replace");
+  }
+}
+
 TEST_F(CorpusTest, AZeroByteDoesNotEndARow) {
   using namespace std::string_literals;
   for (const auto& row : {"{\"text\": \"a\"}\0 {\"text\": \"lost\"}"s, "{\"text\": \"a\"\0}"s}) {
