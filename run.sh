@@ -8,7 +8,7 @@ readonly packages=(
   python3 python3-venv python3-dev
   libopenblas-dev libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
-  libpcre2-dev libsleef-dev libcurl4-openssl-dev libssl-dev
+  libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
   gnuplot-nox fonts-liberation
 )
 readonly lint_packages=(clang-format clang-tidy)

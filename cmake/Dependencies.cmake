@@ -28,6 +28,11 @@ add_library(qkscope_blas INTERFACE)
 target_link_libraries(qkscope_blas INTERFACE ${OPENBLAS_LIBRARY})
 target_include_directories(qkscope_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
 
+# xxHash as headers: checksums of what a run stores.
+find_path(XXHASH_INCLUDE_DIR NAMES xxhash.h REQUIRED)
+add_library(qkscope_xxhash INTERFACE)
+target_include_directories(qkscope_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
+
 include(Arrow)
 include(Highway)
 include(Cuda)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "io/folder.h"
 
 namespace qkscope {
 namespace {
@@ -35,13 +36,21 @@ FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
   const int operation =
       (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
   while (true) {
-    file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (file_ < 0 && errno == ENOENT) {  // whoever held it may have removed the folder with it
+      make_folders(parent_folder(file));
+      continue;
+    }
     if (file_ < 0) system_error("lock", file, errno);
     const bool locked = lock(file_, operation);
     if (locked && still_there(file_, file)) return;
     ::close(std::exchange(file_, -1));
     if (!locked) return;
   }
+}
+
+bool FileLock::try_alone() const {
+  return lock(file_, LOCK_EX | LOCK_NB);
 }
 
 FileLock::~FileLock() {

@@ -1,10 +1,14 @@
 #include "io/folder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
+#include <sys/stat.h>
+
 #include "core/error.h"
+#include "io/durable_file.h"
 
 namespace qkscope {
 
@@ -40,10 +44,22 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-void make_folders(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) system_error("make the folder", path, error.value());
+std::string parent_folder(const std::string& path) {
+  auto parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string make_folders(const std::string& path) {
+  if (path.empty() || is_folder(path)) return "";
+  auto made = make_folders(fs::path(path).parent_path().string());
+  // It may have appeared since; whoever made it may not have synced it yet, so that is done here
+  // too.
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    const int error = errno;
+    if (error != EEXIST || !is_folder(path)) system_error("make the folder", path, error);
+  }
+  sync_folder(parent_folder(path));
+  return made.empty() ? path : made;
 }
 
 }  // namespace qkscope

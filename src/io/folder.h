@@ -1,4 +1,4 @@
-// Looking at folders without exceptions of the standard library.
+// Looking at folders, and making them, without exceptions of the standard library.
 #pragma once
 
 #include <string>
@@ -17,7 +17,11 @@ void check_regular_file(const std::string& path);
 // Names of everything in the folder, sorted, without "." and "..".
 std::vector<std::string> names_in(const std::string& folder);
 
-// With those on the way; nothing happens where it is there.
-void make_folders(const std::string& path);
+// The folder that holds a file or folder; "." for a bare name.
+std::string parent_folder(const std::string& path);
+
+// With those on the way; nothing happens where it is there. They survive a loss of power. Returns
+// the outermost folder that was made, "" where all were there.
+std::string make_folders(const std::string& path);
 
 }  // namespace qkscope

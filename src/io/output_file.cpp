@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "io/durable_file.h"
+#include "io/folder.h"
 
 namespace qkscope {
 
@@ -17,7 +19,7 @@ OutputFile::OutputFile(const std::string& path)
     bad_input("{}: cannot write: the folder {} does not exist; make it first", path,
               folder.string());
   if (std::filesystem::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
-  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file_ < 0) system_error("write", path, errno);
 }
 
@@ -46,6 +48,7 @@ void OutputFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) system_error("rename to", path_, errno);
   ::close(file_);
   file_ = -1;
+  sync_folder(parent_folder(path_));
 }
 
 void write_file(const std::string& path, std::string_view content) {

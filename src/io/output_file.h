@@ -1,4 +1,5 @@
-// A file that appears under its name only when it is whole: written beside it, synced, renamed.
+// A file that appears under its name only when it is whole: written beside it, synced, renamed, and
+// the folder synced: after commit() it survives a loss of power.
 #pragma once
 
 #include <cstddef>
