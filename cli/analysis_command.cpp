@@ -102,7 +102,6 @@ void AnalysisCommand::run() {
   if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
   check_output_folder(out_);
   options_.quiet = common_.quiet;
-  options_.plasticity_options.seed = options_.seed;
   const AnalysisRun run = analyze_capture(options_);
   write_results(out_, run, options_);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;

@@ -188,6 +188,7 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   times.rotation += watch.lap();
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
+    plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
     report.plasticity = attention_plasticity(queries, keys, plasticity);

@@ -65,7 +65,6 @@ AnalyzeOptions read_analysis(YamlSection section) {
   read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
   read_count(section, "max_tokens", options.max_tokens);
   options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
-  plasticity.seed = options.seed;
   section.finish();
   return options;
 }

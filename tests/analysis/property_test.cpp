@@ -201,6 +201,29 @@ TEST(Properties, ASampleOfPairsAgreesWithAllOfThem) {
   EXPECT_GT(cells, 3);
 }
 
+TEST(Properties, SampledPairsWeighWhatTheyStandForInTheHeatmap) {
+  auto options = small_head(8);
+  options.rows_per_bucket = 4;
+  const auto head = plant(options, 8);
+  PlasticityOptions few;
+  few.heatmap_bins = 1;  // one cell holds every column, whole ones and sampled ones
+  few.max_pairs = 500;
+  const auto result = attention_plasticity(head.queries, head.keys, few);
+  double sum = 0;
+  double eligible = 0;
+  int sampled = 0;
+  for (const auto& point : result.profile) {
+    if (point.mean.pairs == 0) continue;
+    sum += point.mean.ap * static_cast<double>(point.mean.eligible);
+    eligible += static_cast<double>(point.mean.eligible);
+    sampled += point.mean.eligible > few.max_pairs ? 1 : 0;
+  }
+  EXPECT_GT(sampled, 0);
+  ASSERT_EQ(result.heatmap.size(), 1u);
+  // A sample may have one pair more or less than was asked for.
+  EXPECT_NEAR(result.heatmap[0].ap, sum / eligible, 1e-4);
+}
+
 TEST(Properties, DegenerateHeadsGiveDefinedResults) {
   auto options = small_head(9);
   options.examples = 2;

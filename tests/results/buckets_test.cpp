@@ -57,6 +57,20 @@ TEST_F(Buckets, AreTheSameSaidOrGuessed) {
     EXPECT_EQ(said.plasticity->table[i].mean.ap, guessed.plasticity->table[i].mean.ap);
 }
 
+TEST_F(Buckets, AreSampledByTheSeedOfTheAnalysis) {
+  const auto ap = [&](std::uint64_t seed) {
+    AnalyzeOptions options;
+    options.data_root = root();
+    options.pca = options.rotation = false;
+    options.plasticity_options.max_pairs = 20;
+    options.seed = seed;
+    options.quiet = true;
+    return analyze_capture(options).heads.at(0).plasticity->ap_overall;
+  };
+  EXPECT_EQ(ap(1), ap(1));
+  EXPECT_NE(ap(1), ap(2));
+}
+
 TEST_F(Buckets, DecideWhichKeysAWindowReaches) {
   // Buckets of 16: a window of 40 tokens reaches three of them.
   const auto smaller = report({{"sampler", "all"}, {"base_rate", "8"}, {"min_bucket_size", "16"}});

@@ -94,13 +94,16 @@ class Heatmap {
       : bins_(bins),
         width_(extent / bins),
         sum_(static_cast<std::size_t>(bins * bins)),
+        weight_(static_cast<std::size_t>(bins * bins)),
         count_(static_cast<std::size_t>(bins * bins)) {}
 
   // The line of cells for keys so far apart.
   int row(double key_distance) const { return bin(key_distance) * bins_; }
-  void add(int row, double query_distance, double value) {
+  // `weight`: how many pairs this one stands for, more than one where it was drawn from many.
+  void add(int row, double query_distance, double value, double weight) {
     const auto at = static_cast<std::size_t>(row) + static_cast<std::size_t>(bin(query_distance));
-    sum_[at] += value;
+    sum_[at] += weight * value;
+    weight_[at] += weight;
     ++count_[at];
   }
 
@@ -112,7 +115,7 @@ class Heatmap {
                         static_cast<std::size_t>(j);
         if (count_[at] == 0) continue;
         cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
-                         sum_[at] / static_cast<double>(count_[at]), count_[at]});
+                         sum_[at] / weight_[at], count_[at]});
       }
     return cells;
   }
@@ -125,8 +128,9 @@ class Heatmap {
 
   int bins_;
   double width_;
-  std::vector<double> sum_;
-  std::vector<std::int64_t> count_;
+  std::vector<double> sum_;          // weighted
+  std::vector<double> weight_;       // in all
+  std::vector<std::int64_t> count_;  // pairs evaluated
 };
 
 double context_length(const SortedKeys& keys, const QueryColumns& columns) {
@@ -209,10 +213,14 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
   std::vector<std::vector<KeyRange>> ranges;
   std::vector<std::int64_t> eligible;
   std::vector<char> sampled;
+  std::vector<double> weight;  // pairs of the column that each evaluated one stands for
   for (std::int64_t c = 0; c < column_count; ++c) {
     ranges.push_back(ranges_before_column(keys, columns, c, options.sliding_window));
     eligible.push_back(count_pairs(ranges.back()));
     sampled.push_back(eligible.back() > options.max_pairs ? 1 : 0);
+    weight.push_back(sampled.back() != 0 ? static_cast<double>(eligible.back()) /
+                                               static_cast<double>(options.max_pairs)
+                                         : 1.0);
   }
   // (examples, columns): the first key that counts; none in columns that will be sampled.
   std::vector<std::int64_t> first_key;
@@ -234,7 +242,7 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
         if (pair.first < from[c]) continue;
         sums.add(example, c, plasticity);
         heatmap.add(row, columns.position[static_cast<std::size_t>(c)] - 0.5 * (t1 + t2),
-                    plasticity);
+                    plasticity, weight[static_cast<std::size_t>(c)]);
       }
     }
   });
