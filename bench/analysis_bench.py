@@ -36,14 +36,14 @@ def synth(root, heads, examples, context):
 
 
 def analyse(root, out, *more):
-    """Wall seconds, CPU seconds and the summary of one run."""
+    """Wall seconds, CPU seconds and timings.json of one run."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run([options.qkscope, "analyze", root, "--out", out, "--quiet", *more], check=True)
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, json.loads((Path(out) / "summary.json").read_text())
+    return wall, cpu, json.loads((Path(out) / "timings.json").read_text())
 
 
 def peer_seconds(peer, root):
@@ -62,12 +62,12 @@ with tempfile.TemporaryDirectory() as folder:
     for context in (131072, 4096):
         root = f"{folder}/capture-{context}"
         synth(root, options.heads, options.examples, context)
-        wall, cpu, summary = min((analyse(root, out) for _ in range(2)), key=lambda run: run[1])
+        wall, cpu, timings = min((analyse(root, out) for _ in range(2)), key=lambda run: run[1])
         rows = options.examples * 16
         print(f"\n{options.heads} heads x (about {rows} q + {rows} k rows) x 128, context {context}, "
-              f"{summary['timings']['threads']} threads: {wall:.2f} s wall, {cpu:.2f} s CPU, "
+              f"{timings['threads']} threads: {wall:.2f} s wall, {cpu:.2f} s CPU, "
               f"{1000 * cpu / options.heads:.1f} ms CPU per head")
-        parts = summary["timings"]["thread_seconds"]
+        parts = timings["thread_seconds"]
         print("  " + ", ".join(f"{name} {1000 * t / options.heads:.1f} ms" for name, t in parts.items()))
         for name, peer in (("arrays", analysis_peer), ("plain script", analysis_script_peer)):
             seconds = peer_seconds(peer, root)

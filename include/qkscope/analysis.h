@@ -233,13 +233,13 @@ struct AnalyzeOptions {
   PcaOptions pca_options;
   TaxonomyOptions taxonomy;
   RotationOptions rotation_options;       // inv_freq is filled per head from the capture
-  PlasticityOptions plasticity_options;   // sliding_window and sampler likewise
+  PlasticityOptions plasticity_options;   // sliding_window, sampler and seed likewise
   std::optional<HeadCounts> head_counts;  // for captures that do not say them
   std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
-  std::uint64_t seed = 0;
-  int scatter = 96;    // rows per head and side kept for pictures; 0: none
-  bool quiet = false;  // no progress
+  std::uint64_t seed = 0;                 // of every sample that is drawn
+  int scatter = 96;                       // rows per head and side kept for pictures; 0: none
+  bool quiet = false;                     // no progress
 };
 
 // One query head, with the key head it reads.
@@ -299,7 +299,8 @@ struct ResultTables {
 QKSCOPE_API ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options);
 
 // NAME.csv and NAME.parquet for each table, then summary.json: means over heads (all, RoPE and NoPE
-// layers apart), counts, failed heads, reasons of empty fields, timings.
+// layers apart), counts, failed heads, reasons of empty fields. What differs from run to run, the
+// time that was taken, is in timings.json.
 QKSCOPE_API void write_results(const std::string& folder, const AnalysisRun& run,
                                const AnalyzeOptions& options);
 

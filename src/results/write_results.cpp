@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 
 #include "captures/layout.h"
@@ -12,8 +11,10 @@
 #include "core/log.h"
 #include "core/nan.h"
 #include "core/thread_pool.h"
+#include "io/durable_file.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
+#include "io/open_folder.h"
 #include "io/output_file.h"
 #include "qkscope/version.h"
 
@@ -148,6 +149,20 @@ Json head_counts(const AnalysisRun& run) {
   return counts;
 }
 
+// What differs between two runs that give the same numbers.
+Json timings(const AnalysisRun& run, double write_seconds) {
+  return {{"threads", thread_count()},
+          {"total_seconds", run.seconds + write_seconds},
+          {"analysis_seconds", run.seconds},
+          {"write_seconds", write_seconds},
+          {"thread_seconds",
+           {{"read", run.times.read},
+            {"moments", run.times.moments},
+            {"pca", run.times.pca},
+            {"rotation", run.times.rotation},
+            {"plasticity", run.times.plasticity}}}};
+}
+
 }  // namespace
 
 Json options_json(const AnalyzeOptions& options) {
@@ -197,12 +212,18 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
   return summary;
 }
 
+void remove_summary(const std::string& folder) {
+  if (!is_folder(folder)) return;
+  OpenFolder(folder).remove_file("summary.json");
+  sync_folder(folder);
+}
+
 void write_results(const std::string& folder, const AnalysisRun& run,
                    const AnalyzeOptions& options) {
   at_edge([&] {
     const auto begun = std::chrono::steady_clock::now();
     make_folders(folder);
-    std::filesystem::remove(folder + "/summary.json");  // what is half written has none
+    remove_summary(folder);
     const ResultTables results = result_tables(run, options);
     parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
       const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
@@ -213,20 +234,13 @@ void write_results(const std::string& folder, const AnalysisRun& run,
         result.table.write_parquet(path + ".parquet");
       }
     });
-    Json summary = summarise(run, results, options);
+    const Json summary = summarise(run, results, options);
     const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
-    summary["timings"] = {{"threads", thread_count()},
-                          {"total_seconds", run.seconds + writing.count()},
-                          {"analysis_seconds", run.seconds},
-                          {"write_seconds", writing.count()},
-                          {"thread_seconds",
-                           {{"read", run.times.read},
-                            {"moments", run.times.moments},
-                            {"pca", run.times.pca},
-                            {"rotation", run.times.rotation},
-                            {"plasticity", run.times.plasticity}}}};
+    write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "
+");
     write_file(folder + "/summary.json",
-               summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+               summary.dump(2, ' ', false, Json::error_handler_t::replace) + "
+");
   });
 }
 

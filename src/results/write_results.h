@@ -18,4 +18,7 @@ std::string capture_hash(const std::string& data_root);
 // fields.
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options);
 
+// Before the tables in a folder change: without a summary they do not count as results.
+void remove_summary(const std::string& folder);
+
 }  // namespace qkscope

@@ -159,7 +159,7 @@
       details.append(element("summary", run.label));
       const summary = run.summary || {};
       const known = Object.assign({}, run, { summary: undefined, label: undefined });
-      for (const part of ["capture", "versions", "data_root", "options", "counts", "timings"]) known[part === "capture" ? "captured" : part] = summary[part];
+      for (const part of ["capture", "versions", "data_root", "options", "counts"]) known[part === "capture" ? "captured" : part] = summary[part];
       const named = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined));
       const box = tree(named);
       box.className = "tree";
