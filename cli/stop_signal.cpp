@@ -17,10 +17,17 @@ extern "C" void request_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+// nohup, or a shell's background job: what it asked to ignore stays ignored.
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 const std::atomic<bool>& watch_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, request_stop);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_ignored(signal)) std::signal(signal, request_stop);
   return stop_requested;
 }
 
