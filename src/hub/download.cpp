@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "hub/digest.h"
 #include "hub/transfer.h"
+#include "io/durable_file.h"
 #include "io/folder.h"
 
 namespace qkscope {
@@ -71,8 +72,7 @@ class PartialFile {
   bool hash_is_right() { return digest_.hex() == file_.etag(); }
 
   void move_to(const std::string& blob) {
-    if (::fsync(descriptor_) != 0) system_error("sync", path_, errno);
-    if (std::rename(path_.c_str(), blob.c_str()) != 0) system_error("rename to", blob, errno);
+    move_into_place(path_, blob);
   }
 
  private:
