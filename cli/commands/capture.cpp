@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
+#include "cli/logging.h"
 #include "cli/publishing.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
@@ -30,6 +31,8 @@ struct Options {
   std::string dtype;
   std::string device_memory;
   std::string shard;
+  std::string ids;
+  std::string non_finite;
   std::int64_t batch_tokens = 0;
   std::int64_t limit = 0;
   bool resume = false;  // what happens anyway
@@ -82,6 +85,11 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
   print_memory(plan, dry);
 }
 
+void warn_of_non_finite(const CaptureResult& result) {
+  if (result.non_finite > 0)
+    warn("{} of {} rows hold NaN or infinity", number(result.non_finite), number(result.rows));
+}
+
 void print_result(const CaptureResult& result, const CapturePlan& plan, const Options& options) {
   const auto& root = plan.config().output.data_root;
   using Outcome = CaptureResult::Outcome;
@@ -124,6 +132,7 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
                                          .stop = &watch_stop_signals()});
   if (options.json) fmt::print("{}\n", result_json(result));
   if (options.talks()) print_result(result, plan, options);
+  warn_of_non_finite(result);
   if (result.outcome == CaptureResult::Outcome::finished ||
       result.outcome == CaptureResult::Outcome::already_finished)
     publish(plan.config().output, options);
@@ -149,6 +158,8 @@ void run(const Options& options) {
   if (options.limit > 0)
     config.dataset.max_samples =
         std::min(options.limit, config.dataset.max_samples.value_or(options.limit));
+  if (!options.ids.empty()) config.dataset.number_rows = options.ids == "row";
+  if (!options.non_finite.empty()) config.capture.keep_non_finite = options.non_finite == "keep";
   Shard shard;
   if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
@@ -187,6 +198,15 @@ void set_up_capture(CLI::App& command) {
                    "beside it; on the CPU they never do");
   command.add_option("--limit", options->limit, "Capture only the first N examples")
       ->check(CLI::PositiveNumber);
+  command
+      .add_option("--ids", options->ids,
+                  "What tells examples apart: column (dataset.id_column) or row (their number)")
+      ->check(CLI::IsMember({"column", "row"}));
+  command
+      .add_option("--non-finite", options->non_finite,
+                  "A vector with NaN or infinity: refuse (ends the run, the default) or keep (is "
+                  "stored and counted)")
+      ->check(CLI::IsMember({"refuse", "keep"}));
   command.add_option(
       "--shard", options->shard,
       "i/n: capture every n-th example, from the i-th (0 to n-1); see qkscope merge");

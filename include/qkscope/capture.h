@@ -35,6 +35,7 @@ struct DatasetConfig {
   std::string split = "train";
   std::string text_column = "text";
   std::optional<std::string> id_column;
+  bool number_rows = false;                 // dataset.ids: row
   std::optional<std::int64_t> max_samples;  // none: all
   bool replace_invalid = false;             // "errors: replace": U+FFFD where a text is not UTF-8
 };
@@ -48,8 +49,9 @@ struct ModelSource {
 };
 
 struct TokenizerConfig {
-  std::string name;                // the model's where the file does not say
-  std::int64_t max_length = 4096;  // tokens; longer texts are cut
+  std::string name;                     // the model's where the file does not say
+  std::optional<std::string> revision;  // the model's where the file names no other tokenizer
+  std::int64_t max_length = 4096;       // tokens; longer texts are cut
 };
 
 struct InferenceConfig {
@@ -79,6 +81,7 @@ struct CaptureSettings {
   SamplerOptions sampler;
   bool pre_rope = false;
   bool token_strings = false;
+  bool keep_non_finite = false;  // else a vector with NaN or infinity ends the run
 };
 
 struct OutputConfig {
@@ -210,6 +213,7 @@ struct CaptureResult {
   std::int64_t examples = 0;
   std::int64_t rows = 0;  // over all heads
   std::int64_t tokens = 0;
+  std::int64_t non_finite = 0;    // rows whose vector holds NaN or infinity, where they are kept
   double seconds = 0.0;           // of this call, and of those:
   double load_seconds = 0.0;      // until the model was ready
   double forward_seconds = 0.0;   // in the forward pass

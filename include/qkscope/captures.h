@@ -82,12 +82,17 @@ struct HeadRows {
   int head_dim = 0;
   std::vector<std::int32_t> bucket;            // (rows)
   std::vector<std::int32_t> example_id;        // (rows)
+  std::vector<std::int64_t> example_key;       // (rows), or empty where a file has only ids
   std::vector<std::int32_t> position;          // (rows)
   std::vector<float> vectors;                  // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // none on full attention; one value for all rows
   std::vector<std::string> token_str;          // (rows) or empty; written, not read back
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
+  // What tells the text of a row from all others of the capture.
+  std::int64_t example(std::size_t row) const {
+    return example_key.empty() ? example_id[row] : example_key[row];
+  }
 };
 
 struct HeadFile {

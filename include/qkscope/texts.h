@@ -18,6 +18,7 @@ struct CorpusOptions {
   std::string split = "train";      // which files of a folder
   std::string text_column = "text";
   std::optional<std::string> id_column;
+  bool number_rows = false;      // the row is the key; the id column, if any, only names the text
   std::int64_t max_samples = 0;  // only the first rows; 0: all
   std::int64_t shard_index = 0;  // only rows with row % shard_count == shard_index
   std::int64_t shard_count = 1;
@@ -28,7 +29,8 @@ struct CorpusOptions {
 struct Document {
   std::int64_t row = 0;          // in the whole dataset, from 0, skipped rows counted
   std::int64_t example_key = 0;  // seeds the sampling of this text: an integer id itself, the hash
-                                 // of any other id, or the row where there is no id column
+                                 // of any other id, or the row where rows are numbered or there
+                                 // is no id column
   std::string source_id;         // the id as the dataset writes it
   std::string text;              // valid UTF-8, not empty
 };

@@ -29,7 +29,8 @@ std::vector<double> mean_of(const Rows& rows) {
 }  // namespace
 
 Rows rows_of(const HeadRows& rows) {
-  return {rows.head_dim, rows.vectors, rows.position, rows.example_id, rows.bucket};
+  return {rows.head_dim,   rows.vectors, rows.position,
+          rows.example_id, rows.bucket,  rows.example_key};
 }
 
 CentredRows centre(const Rows& source) {

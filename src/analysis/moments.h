@@ -14,12 +14,16 @@ namespace qkscope {
 // Borrows; all spans have the same number of rows.
 struct Rows {
   int dim = 0;
-  std::span<const float> vectors;            // (rows, dim)
-  std::span<const std::int32_t> position;    // (rows)
-  std::span<const std::int32_t> example_id;  // (rows)
-  std::span<const std::int32_t> bucket;      // (rows)
+  std::span<const float> vectors;             // (rows, dim)
+  std::span<const std::int32_t> position;     // (rows)
+  std::span<const std::int32_t> example_id;   // (rows)
+  std::span<const std::int32_t> bucket;       // (rows)
+  std::span<const std::int64_t> example_key;  // (rows), or empty: example_id tells texts apart
 
   std::int64_t size() const { return std::ssize(position); }
+  std::int64_t example(std::size_t row) const {
+    return example_key.empty() ? example_id[row] : example_key[row];
+  }
 };
 
 // The rows of a head file, which must outlive them.

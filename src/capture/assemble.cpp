@@ -1,22 +1,21 @@
 #include "capture/assemble.h"
 
-#include <cerrno>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "captures/buckets.h"
 #include "captures/dataset_card.h"
 #include "captures/examples.h"
 #include "captures/head_writer.h"
+#include "captures/part_check.h"
 #include "captures/segment.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
+#include "io/open_folder.h"
 #include "io/output_file.h"
 #include "qkscope/log.h"
 
@@ -138,6 +137,7 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
   make_folders(fs::path(path).parent_path().string());
   HeadWriter writer(path, {.head_dim = static_cast<int>(manifest.head_dim),
                            .token_strings = manifest.token_strings,
+                           .example_keys = true,
                            .row_group_size = manifest.row_group_size,
                            .metadata = manifest.file_metadata(group, head)});
   const Buckets bucket(manifest.sampler);
@@ -154,13 +154,15 @@ BucketCounts write_head(const std::string& folder, const std::vector<Journal>& p
       buckets.push_back(bucket.of(position));
       ++counts[buckets.back()];
     }
-    const std::vector<std::int32_t> ids(buckets.size(), block.example_id);
+    const std::vector<std::int32_t> ids(buckets.size(), example_id(block.example_key));
+    const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
     writer.append({.bucket = buckets,
                    .example_id = ids,
                    .position = block.positions,
                    .vectors = block.vectors,
                    .sliding_window = group.window,
-                   .token_str = block.token_strings});
+                   .token_str = block.token_strings,
+                   .example_key = keys});
   }
   writer.finish();
   return counts;
@@ -199,53 +201,21 @@ BucketCounts write_heads(const std::string& folder, const std::vector<Journal>& 
   return counts;
 }
 
-void sync(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) system_error("open", path, errno);
-  const bool synced = ::fsync(file) == 0;
-  const int error = errno;
-  ::close(file);
-  if (!synced) system_error("sync", path, error);
-}
-
-void move_file(const fs::path& from, const fs::path& to) {
-  make_folders(to.parent_path().string());
-  sync(from.string());
-  if (::rename(from.c_str(), to.c_str()) != 0) system_error("move a file to", to.string(), errno);
-}
-
-// The state file goes last: before it is there nothing looks finished. The others go together: each
-// waits for the disk.
-void publish(const DataRoot& root) {
-  const fs::path from = root.final_folder();
-  const fs::path to = root.path();
-  const fs::path state = layout::kStateFile;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(from))
-    if (entry.is_regular_file() && entry.path().filename() != state)
-      files.push_back(fs::relative(entry.path(), from));
-  parallel_for(static_cast<std::int64_t>(files.size()), [&](std::int64_t i) {
-    const auto& file = files[static_cast<std::size_t>(i)];
-    move_file(from / file, to / file);
-  });
-  sync(root.path());
-  move_file(from / state, to / state);
-  sync(root.path());
-}
-
 }  // namespace
 
 void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quiet) {
   const auto folder = root.final_folder();
-  fs::remove_all(folder);
+  for (const auto& part : parts) check_part(part);
+  OpenFolder(root.parts()).remove_tree(layout::kFinalFolder);
   make_folders(folder);
   const auto& manifest = parts.front().manifest();
   CaptureSummary summary;
+  for (const auto& part : parts) summary.non_finite += part.non_finite();
   summary.buckets = write_heads(folder, parts, quiet);
   summary.examples = write_examples(folder, parts);
   write_file(folder + "/" + layout::kCardFile, dataset_card(manifest, summary));
   write_file(folder + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
-  publish(root);
+  root.publish_final();
   root.remove_parts();
 }
 

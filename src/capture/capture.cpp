@@ -6,6 +6,7 @@
 #include "capture/capture_run.h"
 #include "capture/dry_run.h"
 #include "core/edge.h"
+#include "io/folder.h"
 #include "qkscope/hub.h"
 #include "yaml/yaml_config.h"
 
@@ -18,6 +19,19 @@ CaptureConfig read_with_overrides(YamlDocument document,
                                   const std::vector<std::string>& overrides) {
   override_values(document, overrides);
   return read_capture_config(document);
+}
+
+// The model's own comes with its checkpoint.
+void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
+  const auto& tokenizer = config.tokenizer;
+  if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
+  if (!tokenizer.revision) {
+    fetch_tokenizer(tokenizer.name, options);
+  } else if (!path_exists(tokenizer.name)) {
+    auto small_files = options;
+    small_files.weights = false;
+    fetch_checkpoint(tokenizer.name, *tokenizer.revision, small_files);
+  }
 }
 
 }  // namespace
@@ -44,7 +58,7 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
     check_version(headers);
     const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
     fetch_dataset(dataset.path, dataset.name.value_or(""), dataset.split, options);
-    fetch_tokenizer(config.tokenizer.name, options);
+    fetch_other_tokenizer(config, options);
     fetch_checkpoint(config.model.name, config.model.revision.value_or(""), options);
   });
 }
@@ -122,6 +136,7 @@ std::string result_json(const CaptureResult& result) {
                        {"examples", result.examples},
                        {"tokens", result.tokens},
                        {"rows", result.rows},
+                       {"non_finite", result.non_finite},
                        {"seconds", result.seconds},
                        {"load_seconds", result.load_seconds},
                        {"forward_seconds", result.forward_seconds},

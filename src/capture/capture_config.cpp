@@ -19,6 +19,9 @@ DatasetConfig read_dataset(YamlSection section) {
   dataset.split = section.text("split").value_or(dataset.split);
   dataset.text_column = section.text("text_column").value_or(dataset.text_column);
   dataset.id_column = section.text("id_column");
+  const auto ids = section.text("ids").value_or("column");
+  if (ids != "column" && ids != "row") section.expected("ids", "column or row");
+  dataset.number_rows = ids == "row";
   dataset.max_samples = section.integer("max_samples", 1);
   const auto errors = section.text("errors").value_or("strict");
   if (errors != "strict" && errors != "replace") section.expected("errors", "strict or replace");
@@ -61,7 +64,10 @@ ModelSource read_model(YamlSection section) {
 
 TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model) {
   TokenizerConfig tokenizer;
-  tokenizer.name = section.text("name").value_or(model.name);
+  const auto name = section.text("name");
+  tokenizer.name = name.value_or(model.name);
+  tokenizer.revision = section.text("revision");
+  if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
   tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
   section.accept({"padding"});  // sequences are never padded
   if (section.text("padding_side").value_or("right") != "right")
@@ -121,6 +127,10 @@ CaptureSettings read_capture(YamlSection section) {
   capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
   capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
   capture.token_strings = section.boolean("capture_token_strings").value_or(false);
+  const auto non_finite = section.text("non_finite").value_or("refuse");
+  if (non_finite != "refuse" && non_finite != "keep")
+    section.expected("non_finite", "refuse or keep");
+  capture.keep_non_finite = non_finite == "keep";
   section.finish();
   return capture;
 }
@@ -185,26 +195,28 @@ Json config_overrides(const ModelSource& model) {
 
 Json effective_config(const CaptureConfig& config) {
   const auto& dataset = config.dataset;
+  Json texts = {{"path", dataset.path},
+                {"name", or_null(dataset.name)},
+                {"split", dataset.split},
+                {"text_column", dataset.text_column},
+                {"id_column", or_null(dataset.id_column)},
+                {"max_samples", or_null(dataset.max_samples)}};
+  if (dataset.number_rows) texts["ids"] = "row";
+  if (dataset.replace_invalid) texts["errors"] = "replace";
+  Json tokenizer = {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}};
+  if (config.tokenizer.revision) tokenizer["revision"] = *config.tokenizer.revision;
   const auto autocast = config.inference.autocast_dtype;
-  Json effective = {
-      {"dataset",
-       {{"path", dataset.path},
-        {"name", or_null(dataset.name)},
-        {"split", dataset.split},
-        {"text_column", dataset.text_column},
-        {"id_column", or_null(dataset.id_column)},
-        {"max_samples", or_null(dataset.max_samples)}}},
+  return {
+      {"dataset", texts},
       {"model",
        {{"name", config.model.name},
         {"revision", or_null(config.model.revision)},
         {"dtype", dtype_name(config.model.dtype)},
         {"config_overrides", config_overrides(config.model)}}},
-      {"tokenizer", {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}}},
+      {"tokenizer", tokenizer},
       {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
       {"capture", capture_json(config.capture)},
       {"output", {{"write_batch_size", config.output.write_batch_size}}}};
-  if (dataset.replace_invalid) effective["dataset"]["errors"] = "replace";
-  return effective;
 }
 
 }  // namespace qkscope

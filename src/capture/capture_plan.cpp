@@ -172,8 +172,10 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   }
   plan.backend = choose_backend(plan.config, compute);
   plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
-  const auto& tokenizer = config.tokenizer.name;
-  plan.tokenizer_folder = path_exists(tokenizer) ? tokenizer : resolve_checkpoint(tokenizer, "");
+  const auto& tokenizer = config.tokenizer;
+  plan.tokenizer_folder = path_exists(tokenizer.name)
+                              ? tokenizer.name
+                              : resolve_checkpoint(tokenizer.name, tokenizer.revision.value_or(""));
   plan.dataset_path = resolve_dataset(config.dataset.path);
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())

@@ -8,6 +8,7 @@
 #include "capture/batch_reader.h"
 #include "capture/capture_config.h"
 #include "capture/part_writer.h"
+#include "capture/run_inputs.h"
 #include "captures/data_root.h"
 #include "captures/segment.h"
 #include "core/clock.h"
@@ -27,6 +28,7 @@ void skip_done(const Journal& journal, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
     const SegmentReader segment(journal.segment_path(entry.segment),
                                 journal.manifest().groups.size());
+    segment.check_index();
     source.skip(segment.example_table());
   }
 }
@@ -34,23 +36,45 @@ void skip_done(const Journal& journal, ExampleSource& source) {
 class Run {
  public:
   Run(const RunPlan& plan, const CaptureOptions& options)
-      : plan_(plan), options_(options), root_(plan.config.output.data_root) {}
+      : plan_(plan),
+        options_(options),
+        manifest_(manifest_with_inputs(plan)),
+        root_(plan.config.output.data_root) {}
 
   CaptureResult run() {
+    if (root_.finished() && !options_.overwrite) {
+      const auto result = already_finished();
+      root_.remove_left_parts();
+      return result;
+    }
+    const auto lock = root_.lock(options_.shard);
     CaptureResult result;
-    if (root_.finished() && !options_.overwrite) return already_finished();
-    const auto locks = root_.lock(options_.shard);
-    if (options_.overwrite) root_.remove_capture(plan_.manifest.identity, options_.shard);
-    if (root_.finished()) return already_finished();
-    root_.check_parts(plan_.manifest.identity, options_.shard);
-    const auto folder = root_.part(options_.shard);
-    if (!Journal::exists(folder)) Journal::create(folder, plan_.manifest);
-    Journal journal(folder);
+    try {
+      result = run_locked();
+    } catch (...) {
+      remove_unused_part(lock);
+      throw;
+    }
+    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished)
+      remove_unused_part(lock);
+    return result;
+  }
+
+ private:
+  CaptureResult run_locked() {
+    CaptureResult result;
+    if (options_.overwrite) {
+      ExampleSource(plan_, options_.shard);  // what cannot be read takes the place of nothing
+      root_.remove_capture(manifest_, options_.shard);
+    }
+    if (root_.finished()) return already_finished();  // by another, just now
+    auto journal = root_.open_part(manifest_, options_.shard);
     journal.remove_strays();
     if (!journal.complete()) capture(journal, result);
     result.examples = journal.examples();
     result.rows = journal.rows();
     result.tokens = journal.tokens();
+    result.non_finite = journal.non_finite();
     if (!journal.complete()) {
       result.outcome = Outcome::interrupted;
     } else if (options_.shard.count > 1) {
@@ -64,10 +88,18 @@ class Run {
     return result;
   }
 
- private:
-  CaptureResult already_finished() {
-    root_.check_finished(plan_.manifest.identity);
-    root_.remove_left_parts();
+  // A run that stored nothing leaves nothing. What goes wrong here is less than what went wrong
+  // before.
+  void remove_unused_part(const DataRootLock& lock) const {
+    try {
+      root_.remove_unused_part(options_.shard, lock);
+    } catch (const Error& error) {
+      log::warn("{}", error.what());
+    }
+  }
+
+  CaptureResult already_finished() const {
+    root_.check_finished(manifest_.identity);
     CaptureResult result;
     result.outcome = Outcome::already_finished;
     return result;
@@ -76,7 +108,8 @@ class Run {
   void capture(Journal& journal, CaptureResult& result) {
     const auto start = Clock::now();
     ExampleSource source(plan_, options_.shard);
-    auto counting = count_documents(source);
+    const bool begins = journal.entries().empty();
+    auto counting = count_documents(source, begins && source.has_foreign_ids());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
@@ -84,7 +117,7 @@ class Run {
     const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
     const auto backend = make_backend(model, plan_.backend);
     log_memory();
-    total_ = counting.get();
+    total_ = counting.get();  // nothing is computed before the ids are known to be good
     result.load_seconds = seconds_since(start);
     PartWriter writer(plan_, *backend, journal);
     capture_batches(reader, writer);
@@ -94,11 +127,14 @@ class Run {
     result.input_seconds = reader.seconds_waited();
   }
 
-  // Goes on while the model is loaded. Nobody asks for it in a quiet run.
-  std::future<std::int64_t> count_documents(const ExampleSource& source) const {
+  // Goes on while the model is loaded. A run that continues has checked its ids before. Nobody asks
+  // for the number in a quiet run.
+  std::future<std::int64_t> count_documents(const ExampleSource& source, bool check_ids) const {
     const bool watched = !options_.quiet || options_.on_batch;
-    return std::async(std::launch::async,
-                      [&source, watched] { return watched ? source.count_documents() : 0; });
+    return std::async(std::launch::async, [&source, check_ids, watched] {
+      if (check_ids) return source.check_ids();
+      return watched ? source.count_documents() : 0;
+    });
   }
 
   void capture_batches(BatchReader& reader, PartWriter& writer) {
@@ -146,10 +182,32 @@ class Run {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
+  Manifest manifest_;
   DataRoot root_;
   std::int64_t total_ = 0;  // examples; 0: not known
   std::int64_t batches_ = 0;
 };
+
+[[noreturn]] void refuse_missing(const std::string& data_root, std::vector<std::string> missing) {
+  constexpr std::size_t kShown = 12;
+  if (missing.size() > kShown) {
+    const auto more = missing.size() - kShown;
+    missing.resize(kShown);
+    missing.push_back(fmt::format("and {} more", more));
+  }
+  bad_input("{}: shards are missing: {}; run them with --shard first", data_root,
+            fmt::join(missing, ", "));
+}
+
+// Parts are checked when they begin; this finds those that were copied here.
+void check_one_run(const std::string& data_root, const std::vector<Journal>& parts) {
+  for (const auto& part : parts) {
+    const auto difference = manifest_difference(parts.front().manifest(), part.manifest());
+    if (!difference.empty())
+      bad_input("{}: {} and {} are not parts of one run: {}", data_root, parts.front().folder(),
+                part.folder(), difference);
+  }
+}
 
 }  // namespace
 
@@ -158,6 +216,10 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options) {
   auto result = Run(plan, options).run();
   result.seconds = seconds_since(start);
   return result;
+}
+
+bool continues_capture(const RunPlan& plan) {
+  return DataRoot(plan.config.output.data_root).continues(manifest_with_inputs(plan));
 }
 
 CaptureResult merge_parts(const std::string& data_root, bool quiet) {
@@ -186,13 +248,13 @@ CaptureResult merge_parts(const std::string& data_root, bool quiet) {
       missing.push_back(fmt::format("{}/{} (unfinished, {} examples)", index, shard.count,
                                     parts.back().examples()));
   }
-  if (!missing.empty())
-    bad_input("{}: shards are missing: {}; run them with --shard first", data_root,
-              fmt::join(missing, ", "));
+  if (!missing.empty()) refuse_missing(data_root, std::move(missing));
+  check_one_run(data_root, parts);
   for (const auto& part : parts) {
     result.examples += part.examples();
     result.rows += part.rows();
     result.tokens += part.tokens();
+    result.non_finite += part.non_finite();
   }
   assemble(root, parts, quiet);
   result.seconds = result.assembly_seconds = seconds_since(start);

@@ -10,6 +10,9 @@ namespace qkscope {
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options);
 
+// Whether the plan's data root holds an unfinished capture that this run would go on with.
+bool continues_capture(const RunPlan& plan);
+
 // merge_capture() of qkscope/capture.h.
 CaptureResult merge_parts(const std::string& data_root, bool quiet);
 

@@ -31,6 +31,7 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
 DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   DryRun dry;
   ExampleSource source(plan, shard);
+  if (source.has_foreign_ids()) source.check_ids();
   Example example;
   std::int64_t batch_examples = 0;
   std::int64_t batch_tokens = 0;
@@ -48,7 +49,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   }
   for (const auto& group : plan.manifest.groups)
     dry.files += static_cast<std::int64_t>(group.heads.size());
-  constexpr std::int64_t kNumbersBesideVector = 3;  // bucket, example_id, position
+  constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
   dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
   dry.weight_bytes = plan.memory.held_weights;
   dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);

@@ -20,6 +20,8 @@ struct Example {
   std::vector<std::string> token_strings;  // (ids) "Ġthe" where the run keeps them, else empty
 };
 
+CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard);
+
 class ExampleSource {
  public:
   ExampleSource(const RunPlan& plan, const Shard& shard);
@@ -32,6 +34,12 @@ class ExampleSource {
 
   // How many documents there are, 0 when counting would take long.
   std::int64_t count_documents() const;
+
+  // Whether ids come from a column, where two rows may have the same one.
+  bool has_foreign_ids() const { return options_.id_column && !options_.number_rows; }
+  // Reads all of the dataset: two rows with one id are bad input that names them. Returns how many
+  // documents of this shard there are.
+  std::int64_t check_ids() const;
 
  private:
   CorpusOptions options_;

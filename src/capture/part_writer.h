@@ -32,7 +32,12 @@ class PartWriter {
 
  private:
   void open_segment();
-  std::int64_t run(const PreparedBatch& prepared, std::size_t first);
+  // Over all heads.
+  struct Kept {
+    std::int64_t rows = 0;
+    std::int64_t non_finite = 0;
+  };
+  Kept run(const PreparedBatch& prepared, std::size_t first);
   bool due() const;
   void begin_closing();
   void finish_closing();

@@ -7,51 +7,29 @@
 
 #include "captures/metadata.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
+#include "io/durable_file.h"
 #include "io/folder.h"
 
 namespace qkscope {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::size_t kShownDifferences = 5;
-
-[[noreturn]] void refuse(const std::string& root, const Json& there, const Json& now) {
-  auto differences = config_differences(there, now);
-  if (differences.size() > kShownDifferences) {
-    const auto more = differences.size() - kShownDifferences;
-    differences.resize(kShownDifferences);
-    differences.push_back(fmt::format("and {} more", more));
-  }
+// Of a run in the folder that is not the one at hand.
+[[noreturn]] void refuse(const std::string& root, const std::string& difference) {
   bad_input(
-      "{}: holds a capture with another configuration ({}); choose another output.data_root, "
-      "or start again with --overwrite",
-      root, fmt::join(differences, "; "));
+      "{}: holds a capture that this run cannot continue: {}; choose another output.data_root, or "
+      "start again with --overwrite",
+      root, difference);
 }
 
-// Of all but the lock, which this process may hold.
-void empty_folder(const std::string& folder) {
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename() != layout::kLockFile) fs::remove_all(entry.path());
-}
-
-FileLock lock_folder(const std::string& folder, FileLock::Mode mode, const std::string& root) {
-  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Wait::no);
-  if (!lock.held())
-    bad_input("{}: another capture is running into this folder; wait until it ends", root);
-  return lock;
-}
-
-std::vector<fs::path> head_folders(const std::string& root) {
-  std::vector<fs::path> folders;
-  if (!fs::is_directory(root)) return folders;
-  for (const auto& entry : fs::directory_iterator(root))
-    if (entry.is_directory() && parse_folder_name(entry.path().filename().string()))
-      folders.push_back(entry.path());
+std::vector<std::string> head_folders(const OpenFolder& root) {
+  std::vector<std::string> folders;
+  for (const auto& name : root.names())
+    if (parse_folder_name(name) && root.has_folder(name)) folders.push_back(name);
   return folders;
 }
 
-// An identity is the effective configuration and more: device, commits.
+// An identity is the effective configuration and more: device, commits, inputs.
 bool has_configuration(const Json& identity, const Json& effective) {
   if (!identity.is_object()) return false;
   for (const auto& [key, value] : effective.items())
@@ -59,34 +37,97 @@ bool has_configuration(const Json& identity, const Json& effective) {
   return true;
 }
 
+// Whether the part is one of this run; a part that cannot be read is not.
+bool is_of_run(const std::string& part, const Manifest& manifest) {
+  try {
+    return manifest_difference(Journal(part).manifest(), manifest).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool same_shard(const Shard& a, const Shard& b) {
+  return a.index == b.index && a.count == b.count;
+}
+
+// The manifest goes first: what is left of a part without one is no part. The lock stays.
+void empty_part(const OpenFolder& part) {
+  part.remove_file(layout::kManifestFile);
+  part.sync();
+  for (const auto& name : part.names())
+    if (name != layout::kLockFile) part.remove_tree(name);
+}
+
+void refuse_link(const OpenFolder& folder, const std::string& name) {
+  if (folder.has_link(name))
+    bad_input("{}/{}: is a link; links inside a capture are not followed: remove it", folder.path(),
+              name);
+}
+
 }  // namespace
+
+DataRoot::DataRoot(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+}
 
 std::string DataRoot::part(const Shard& shard) const {
   return parts() + "/" + part_name(shard);
 }
 
-std::vector<FileLock> DataRoot::lock(const Shard& shard) const {
-  if (fs::exists(path_) && !fs::is_directory(path_))
-    bad_input("{}: output.data_root is a file, expected a folder", path_);
-  make_folders(parts());
-  std::vector<FileLock> locks;
-  if (shard.count == 1) {
-    locks.push_back(lock_whole());
-  } else {
-    locks.push_back(lock_folder(parts(), FileLock::Mode::shared, path_));
-    make_folders(part(shard));
-    locks.push_back(lock_folder(part(shard), FileLock::Mode::exclusive, path_));
+void DataRoot::refuse_links() const {
+  const OpenFolder root(path_);
+  for (const auto* name :
+       {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
+    refuse_link(root, name);
+  for (const auto& name : root.names()) {
+    if (!parse_folder_name(name)) continue;
+    refuse_link(root, name);
+    if (root.has_folder(name)) refuse_link(root.folder(name), layout::kHeadFile);
   }
-  make_folders(part(shard));
-  return locks;
+  if (!root.has_folder(layout::kPartsFolder)) return;
+  const auto parts = root.folder(layout::kPartsFolder);
+  for (const auto& name : parts.names()) {
+    refuse_link(parts, name);
+    if (!parse_part_name(name) || !parts.has_folder(name)) continue;
+    const auto part = parts.folder(name);
+    for (const auto& file : part.names()) refuse_link(part, file);
+  }
 }
 
-FileLock DataRoot::lock_whole() const {
-  return lock_folder(parts(), FileLock::Mode::exclusive, path_);
+FileLock DataRoot::lock_folder(const std::string& folder, FileLock::Mode mode) const {
+  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Wait::no);
+  if (!lock.held())
+    bad_input("{}: another capture is running into this folder; wait until it ends", path_);
+  return lock;
+}
+
+DataRootLock DataRoot::lock(const Shard& shard) const {
+  if (path_exists(path_) && !is_folder(path_))
+    bad_input("{}: output.data_root is a file, expected a folder", path_);
+  DataRootLock lock;
+  lock.made = make_folders(path_);
+  refuse_links();
+  if (shard.count == 1) {
+    lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+  } else {
+    lock.files.push_back(lock_folder(parts(), FileLock::Mode::shared));
+    lock.files.push_back(lock_folder(part(shard), FileLock::Mode::exclusive));
+  }
+  make_folders(part(shard));
+  refuse_links();  // nobody put one there in between
+  return lock;
+}
+
+DataRootLock DataRoot::lock_whole() const {
+  DataRootLock lock;
+  refuse_links();
+  lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+  refuse_links();
+  return lock;
 }
 
 bool DataRoot::finished() const {
-  return fs::exists(state_file());
+  return path_exists(state_file());
 }
 
 bool DataRoot::holds(const Json& effective) const {
@@ -96,81 +137,174 @@ bool DataRoot::holds(const Json& effective) const {
          has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
 }
 
-bool DataRoot::continues(const Json& effective) const {
-  const auto parts = shards();
-  return !finished() && !parts.empty() &&
-         has_configuration(Journal(part(parts.front())).manifest().identity, effective);
+bool DataRoot::continues(const Manifest& manifest) const {
+  if (finished()) return false;
+  for (const auto& shard : shards())
+    if (Journal::has_entries(part(shard))) return is_of_run(part(shard), manifest);
+  return false;
 }
 
 void DataRoot::check_finished(const Json& identity) const {
   const Json state = load_json(state_file());
-  if (!state.is_object() || !state.contains(metadata::kStateConfiguration))
+  if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())
     bad_input(
         "{}: holds a capture that another program made; choose another output.data_root, or "
         "replace it with --overwrite",
         path_);
-  const auto& there = state[metadata::kStateConfiguration];
-  if (there != identity) refuse(path_, there, identity);
-}
-
-void DataRoot::check_parts(const Json& identity, const Shard& shard) const {
-  const auto there = shards();
-  for (const auto& other : there) {
-    if (other.count != shard.count)
-      bad_input(
-          "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
-          "--overwrite",
-          path_, other.count, other.count == 1 ? "" : "s", shard.count);
-    const Journal journal(part(other));
-    if (journal.manifest().identity != identity)
-      refuse(path_, journal.manifest().identity, identity);
-  }
-  if (there.empty() && !head_folders(path_).empty())
-    bad_input(
-        "{}: holds head files of another capture; choose another output.data_root, or replace "
-        "them with --overwrite",
-        path_);
+  const auto difference = identity_difference(state[metadata::kStateConfiguration], identity);
+  if (!difference.empty()) refuse(path_, difference);
 }
 
 std::vector<Shard> DataRoot::shards() const {
   std::vector<Shard> found;
-  if (!fs::is_directory(parts())) return found;
-  for (const auto& entry : fs::directory_iterator(parts()))
-    if (const auto shard = parse_part_name(entry.path().filename().string());
-        shard && Journal::exists(entry.path().string()))
+  if (!is_folder(parts())) return found;
+  for (const auto& name : names_in(parts()))
+    if (const auto shard = parse_part_name(name); shard && Journal::exists(parts() + "/" + name))
       found.push_back(*shard);
   std::sort(found.begin(), found.end(),
             [](const Shard& a, const Shard& b) { return a.index < b.index; });
   return found;
 }
 
-void DataRoot::remove_capture(const Json& identity, const Shard& shard) const {
-  fs::remove(state_file());  // first: what is left does not look whole
-  for (const auto& folder : head_folders(path_)) {
-    fs::remove(folder / layout::kHeadFile);
-    if (fs::is_empty(folder)) fs::remove(folder);
+Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const {
+  const auto folder = part(shard);
+  if (Journal::exists(folder) && Journal::has_entries(folder)) {
+    continue_part(folder, manifest);
+  } else {
+    empty_part(OpenFolder(parts()).folder(part_name(shard)));
+    Journal::create(folder, manifest);
   }
-  fs::remove(path_ + "/" + layout::kExamplesFile);
-  fs::remove(path_ + "/" + layout::kCardFile);
+  // After the own part is there: of two that begin together at least one sees the other.
+  check_other_parts(manifest, shard);
+  return Journal(folder);
+}
+
+void DataRoot::continue_part(const std::string& folder, const Manifest& manifest) const {
+  const auto before = Journal(folder).manifest();
+  const auto difference = manifest_difference(before, manifest);
+  if (!difference.empty()) refuse(path_, difference);
+  auto now = before;  // where to publish may have changed
+  now.repo = manifest.repo;
+  now.branch = manifest.branch;
+  now.private_repo = manifest.private_repo;
+  if (to_json(now) != to_json(before)) Journal::create(folder, now);
+}
+
+void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
+  bool others = false;
   for (const auto& other : shards()) {
-    const bool own = other.count == shard.count && other.index == shard.index;
-    if (!own && shard.count == other.count && Journal(part(other)).manifest().identity == identity)
-      continue;  // a shard of this very run
-    if (own || other.count == 1) {
-      empty_folder(part(other));
+    if (same_shard(other, shard)) continue;
+    check_other_part(manifest, shard, other);
+    others = true;
+  }
+  if (!others && !Journal::has_entries(part(shard)) && !head_folders(OpenFolder(path_)).empty())
+    bad_input(
+        "{}: holds head files of another capture; choose another output.data_root, or replace "
+        "them with --overwrite",
+        path_);
+}
+
+void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
+                                const Shard& other) const {
+  const auto folder = part(other);
+  const bool same_count = other.count == shard.count;
+  if (same_count && is_of_run(folder, manifest)) return;
+  if (!Journal::has_entries(folder)) {  // it does not matter, if nobody is at it
+    const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
+                        FileLock::Wait::no);
+    if (lock.held() && !Journal::has_entries(folder))
+      return remove_part(OpenFolder(parts()), other);
+  }
+  if (!same_count)
+    bad_input(
+        "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
+        "--overwrite",
+        path_, other.count, other.count == 1 ? "" : "s", shard.count);
+  refuse(path_, manifest_difference(Journal(folder).manifest(), manifest));
+}
+
+// With its lock, which goes last, so that nobody comes in while there is something to protect.
+void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
+  {
+    const auto part = parts.folder(part_name(shard));
+    empty_part(part);
+    part.remove_file(layout::kLockFile);
+  }
+  parts.remove_empty_folder(part_name(shard));
+}
+
+void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) const {
+  if (Journal::has_entries(part(shard))) return;
+  {
+    const OpenFolder root(path_);
+    const auto parts = root.folder(layout::kPartsFolder);
+    remove_part(parts, shard);
+    const bool alone = shard.count == 1 || lock.files.front().try_alone();
+    if (!alone || !shards().empty()) return;
+  }
+  remove_parts();
+  if (lock.made.empty()) return;
+  // From the root up to the outermost one that was made, as long as they are empty.
+  for (auto folder = path_;; folder = parent_folder(folder)) {
+    const auto name = std::filesystem::path(folder).filename().string();
+    if (!OpenFolder(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made) return;
+  }
+}
+
+void DataRoot::remove_capture(const Manifest& manifest, const Shard& shard) const {
+  const OpenFolder root(path_);
+  root.remove_file(layout::kStateFile);  // first: what is left does not look whole
+  root.sync();
+  for (const auto& name : head_folders(root)) {
+    root.folder(name).remove_file(layout::kHeadFile);
+    root.remove_empty_folder(name);
+  }
+  root.remove_file(layout::kExamplesFile);
+  root.remove_file(layout::kCardFile);
+  const auto parts = root.folder(layout::kPartsFolder);
+  for (const auto& other : shards()) {
+    if (same_shard(other, shard)) {
+      empty_part(parts.folder(part_name(other)));
       continue;
     }
-    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive, path_);
-    fs::remove_all(part(other));
+    if (other.count == shard.count && is_of_run(part(other), manifest))
+      continue;  // a shard of this very run
+    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive);
+    remove_part(parts, other);
   }
+}
+
+void DataRoot::publish_final() const {
+  const OpenFolder root(path_);
+  const auto from = root.folder(layout::kPartsFolder).folder(layout::kFinalFolder);
+  const auto names = from.names();
+  parallel_for(static_cast<std::int64_t>(names.size()), [&](std::int64_t i) {
+    const auto& name = names[static_cast<std::size_t>(i)];
+    if (name == layout::kStateFile) return;
+    if (!from.has_folder(name)) return from.move(name, root);
+    const auto head = root.make_folder(name);
+    from.folder(name).move(layout::kHeadFile, head);
+    head.sync();
+  });
+  root.sync();
+  from.move(layout::kStateFile, root);
+  root.sync();
 }
 
 void DataRoot::remove_parts() const {
-  fs::remove_all(parts());
+  const OpenFolder root(path_);
+  if (!root.has(layout::kPartsFolder)) return;
+  {
+    const auto parts = root.folder(layout::kPartsFolder);
+    for (const auto& name : parts.names())
+      if (name != layout::kLockFile) parts.remove_tree(name);
+    parts.remove_file(layout::kLockFile);
+  }
+  root.remove_empty_folder(layout::kPartsFolder);  // not empty: the next writer is in it already
 }
 
 void DataRoot::remove_left_parts() const {
-  if (!finished() || !fs::exists(parts())) return;
+  if (!finished() || !path_exists(parts())) return;
   const auto lock = lock_whole();
   remove_parts();
 }

@@ -73,6 +73,8 @@ void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summar
                             details.value("dataset_split", "")));
   fact("examples", format_count(static_cast<std::uint64_t>(summary.examples)));
   fact("rows", format_count(static_cast<std::uint64_t>(rows)));
+  if (summary.non_finite > 0)
+    fact("rows with NaN or infinity", format_count(static_cast<std::uint64_t>(summary.non_finite)));
   fact("query heads", std::to_string(head_count(manifest, HeadKind::query)));
   fact("key heads", std::to_string(head_count(manifest, HeadKind::key)));
   fact("head dimension", std::to_string(manifest.head_dim));
@@ -85,15 +87,18 @@ void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summar
 }
 
 void write_columns(Out out, bool token_strings) {
-  fmt::format_to(out,
-                 "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
-                 "| bucket | int32 | which stretch of the context the position is in |\n"
-                 "| example_id | int32 | low 32 bits of the example's key; `{}` has the rest |\n"
-                 "| position | int32 | token position, from 0 |\n"
-                 "| vector | list of float32 | the vector that enters the attention product |\n"
-                 "| sliding_window | int32 | the layer's window; null on full attention |\n",
-                 layout::kExamplesFile);
+  fmt::format_to(
+      out,
+      "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
+      "| bucket | int32 | which stretch of the context the position is in |\n"
+      "| example_id | int32 | low 32 bits of example_key, which texts may share; see `{}` |\n"
+      "| position | int32 | token position, from 0 |\n"
+      "| vector | list of float32 | the vector that enters the attention product |\n"
+      "| sliding_window | int32 | the layer's window; null on full attention |\n",
+      layout::kExamplesFile);
   if (token_strings) fmt::format_to(out, "| token_str | string | the token at the position |\n");
+  fmt::format_to(out,
+                 "| example_key | int64 | the example's key: tells every text from the others |\n");
 }
 
 void write_buckets(Out out, const BucketCounts& buckets) {
@@ -149,6 +154,7 @@ Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
                 {metadata::kStateBucketCounts, buckets},
                 {metadata::kStateConfiguration, manifest.identity},
                 {metadata::kStateConfigurationHash, manifest.config_hash}};
+  if (summary.non_finite > 0) state[metadata::kStateNonFinite] = summary.non_finite;
   if (!manifest.repo.empty())
     state[metadata::kStatePublish] = {
         {"repo", manifest.repo}, {"branch", manifest.branch}, {"private", manifest.private_repo}};

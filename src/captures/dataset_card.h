@@ -13,6 +13,7 @@ using BucketCounts = std::map<std::int32_t, std::int64_t>;  // rows of all heads
 
 struct CaptureSummary {
   std::int64_t examples = 0;
+  std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
   BucketCounts buckets;
 };
 

@@ -7,6 +7,7 @@
 #include <parquet/properties.h>
 
 #include "io/arrow_error.h"
+#include "io/durable_file.h"
 
 namespace qkscope {
 
@@ -72,6 +73,7 @@ void ExamplesWriter::finish() {
   state_->flush();
   state_->check(state_->writer->Close());
   state_->check(state_->stream->Close());
+  sync_file(state_->path);
 }
 
 }  // namespace qkscope

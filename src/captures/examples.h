@@ -14,6 +14,7 @@ struct ExampleRecord {
   std::string source_id;  // as the dataset writes it
   std::int32_t tokens = 0;
   bool truncated = false;
+  std::uint64_t text = 0;  // checksum of the text; kept while the run is not finished
 };
 
 // The id of an example in the head files: the low 32 bits of its key.

@@ -71,6 +71,8 @@ class Reading {
     rows.bucket = int_column(required("bucket", parquet::Type::INT32));
     rows.example_id = int_column(required("example_id", parquet::Type::INT32));
     rows.position = int_column(required("position", parquet::Type::INT32));
+    if (leaf_of(schema_, "example_key") >= 0)
+      rows.example_key = numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
     read_vectors(vector, rows);
     read_window(rows);
     for (std::size_t i = 0; i < rows.position.size(); ++i)
@@ -102,14 +104,20 @@ class Reading {
     }
   }
 
-  // Values of a flat column; `defined` receives 1 or 0 per row when nulls are allowed.
   std::vector<std::int32_t> int_column(int leaf, std::vector<std::int16_t>* defined = nullptr) {
-    std::vector<std::int32_t> all;
+    return numbers<parquet::Int32Type>(leaf, defined);
+  }
+
+  // Values of a flat column; `defined` receives 1 or 0 per row when nulls are allowed.
+  template <typename Type>
+  std::vector<typename Type::c_type> numbers(int leaf,
+                                             std::vector<std::int16_t>* defined = nullptr) {
+    std::vector<typename Type::c_type> all;
     all.reserve(static_cast<std::size_t>(row_count()));
     const auto max_level = schema_.Column(leaf)->max_definition_level();
-    each_group<parquet::Int32Type>(leaf, [&](auto& reader, std::int64_t rows) {
+    each_group<Type>(leaf, [&](auto& reader, std::int64_t rows) {
       std::vector<std::int16_t> levels(static_cast<std::size_t>(rows), max_level);
-      std::vector<std::int32_t> values(static_cast<std::size_t>(rows));
+      std::vector<typename Type::c_type> values(static_cast<std::size_t>(rows));
       std::int64_t done = 0;
       std::int64_t stored = 0;
       while (done < rows && reader.HasNext()) {
@@ -243,11 +251,11 @@ void Reading::read_window(HeadRows& rows) {
 // Captures are written example by example, positions ascending: then nothing can be there twice,
 // and no sorting is needed to see it.
 bool in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int32_t> seen;
+  std::unordered_set<std::int64_t> seen;
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    const bool same = i > 0 && rows.example_id[i] == rows.example_id[i - 1];
+    const bool same = i > 0 && rows.example(i) == rows.example(i - 1);
     if (same && rows.position[i] <= rows.position[i - 1]) return false;
-    if (!same && !seen.insert(rows.example_id[i]).second) return false;
+    if (!same && !seen.insert(rows.example(i)).second) return false;
   }
   return true;
 }
@@ -264,7 +272,7 @@ void check_finite(const HeadRows& rows, const std::string& path) {
     const auto j = static_cast<std::size_t>(
         std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
     bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
-              path, i, rows.example_id[i], rows.position[i], j, row[j]);
+              path, i, rows.example(i), rows.position[i], j, row[j]);
   }
 }
 
@@ -273,17 +281,15 @@ void check_distinct(const HeadRows& rows, const std::string& path) {
   if (in_capture_order(rows)) return;
   std::vector<std::size_t> order(rows.position.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto key = [&](std::size_t i) {
-    return std::tuple(rows.example_id[i], rows.position[i], i);
-  };
+  const auto key = [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i], i); };
   std::sort(order.begin(), order.end(), [&](auto x, auto y) { return key(x) < key(y); });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const auto first = order[i - 1];
     const auto second = order[i];
-    if (rows.example_id[first] != rows.example_id[second]) continue;
+    if (rows.example(first) != rows.example(second)) continue;
     if (rows.position[first] != rows.position[second]) continue;
     bad_input("{}: rows {} and {} are both example {}, position {}; expected each token once", path,
-              first, second, rows.example_id[first], rows.position[first]);
+              first, second, rows.example(first), rows.position[first]);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "captures/head_writer.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 
 #include <arrow/api.h>
@@ -14,6 +13,7 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
+#include "io/durable_file.h"
 #include "io/folder.h"
 
 namespace qkscope {
@@ -27,6 +27,7 @@ std::shared_ptr<arrow::Schema> head_schema(const HeadWriterOptions& options) {
       arrow::field("vector", arrow::fixed_size_list(element, options.head_dim)),
       arrow::field("sliding_window", arrow::int32())};
   if (options.token_strings) fields.push_back(arrow::field("token_str", arrow::utf8()));
+  if (options.example_keys) fields.push_back(arrow::field("example_key", arrow::int64()));
   const auto metadata = std::make_shared<arrow::KeyValueMetadata>();
   for (const auto& [key, value] : options.metadata) metadata->Append(key, value);
   return arrow::schema(fields, metadata);
@@ -69,6 +70,7 @@ void check_sizes(const HeadRows& rows, const std::string& path) {
   expect("example_id", rows.example_id.size(), count);
   expect("vector", rows.vectors.size(), count * static_cast<std::size_t>(rows.head_dim));
   if (!rows.token_str.empty()) expect("token_str", rows.token_str.size(), count);
+  if (!rows.example_key.empty()) expect("example_key", rows.example_key.size(), count);
 }
 
 }  // namespace
@@ -95,8 +97,8 @@ struct HeadWriter::State {
 };
 
 HeadRowsView view(const HeadRows& rows) {
-  return {rows.bucket,  rows.example_id,     rows.position,
-          rows.vectors, rows.sliding_window, rows.token_str};
+  return {rows.bucket,         rows.example_id, rows.position,   rows.vectors,
+          rows.sliding_window, rows.token_str,  rows.example_key};
 }
 
 std::shared_ptr<arrow::Array> HeadWriter::State::token_strings() const {
@@ -119,9 +121,13 @@ void HeadWriter::State::flush() {
   arrow::ArrayVector columns = {int_array(pending.bucket), int_array(pending.example_id),
                                 int_array(pending.position), vectors, windows};
   if (options.token_strings) columns.push_back(token_strings());
+  if (options.example_keys)
+    columns.push_back(
+        std::make_shared<arrow::Int64Array>(count, arrow::Buffer::Wrap(pending.example_key)));
   check(writer->WriteTable(*arrow::Table::Make(schema, columns, count), options.row_group_size));
   pending.bucket.clear();
   pending.example_id.clear();
+  pending.example_key.clear();
   pending.position.clear();
   pending.vectors.clear();
   pending.token_str.clear();
@@ -153,6 +159,7 @@ void HeadWriter::append(const HeadRowsView& rows) {
   QKSCOPE_ASSERT(rows.bucket.size() == count && rows.example_id.size() == count &&
                  rows.vectors.size() == count * static_cast<std::size_t>(state_->options.head_dim));
   QKSCOPE_ASSERT(!state_->options.token_strings || rows.token_str.size() == count);
+  QKSCOPE_ASSERT(!state_->options.example_keys || rows.example_key.size() == count);
   auto& pending = state_->pending;
   pending.sliding_window = rows.sliding_window;
   const auto row_group = static_cast<std::size_t>(state_->options.row_group_size);
@@ -162,6 +169,8 @@ void HeadWriter::append(const HeadRowsView& rows) {
     append_part(pending.bucket, rows.bucket, begin, taken);
     append_part(pending.example_id, rows.example_id, begin, taken);
     append_part(pending.position, rows.position, begin, taken);
+    if (state_->options.example_keys)
+      append_part(pending.example_key, rows.example_key, begin, taken);
     append_part(pending.vectors, rows.vectors, begin * width, taken * width);
     if (state_->options.token_strings) append_part(pending.token_str, rows.token_str, begin, taken);
     begin += taken;
@@ -173,8 +182,7 @@ void HeadWriter::finish() {
   state_->flush();
   state_->check(state_->writer->Close());
   state_->check(state_->stream->Close());
-  if (std::rename(state_->temporary.c_str(), state_->path.c_str()) != 0)
-    system_error("rename", state_->temporary, errno);
+  move_into_place(state_->temporary, state_->path);
   state_->writer.reset();
 }
 
@@ -188,6 +196,7 @@ void write_head_file(const std::string& path, const HeadRows& rows, const Metada
     HeadWriterOptions options;
     options.head_dim = rows.head_dim;
     options.token_strings = !rows.token_str.empty();
+    options.example_keys = !rows.example_key.empty();
     options.metadata = metadata;
     HeadWriter writer(path, std::move(options));
     writer.append(view(rows));

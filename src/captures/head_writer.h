@@ -15,6 +15,7 @@ namespace qkscope {
 struct HeadWriterOptions {
   int head_dim = 0;
   bool token_strings = false;          // adds the column token_str
+  bool example_keys = false;           // adds the column example_key
   std::int64_t row_group_size = 4096;  // rows
   Metadata metadata;                   // see captures/metadata.h
 };
@@ -27,6 +28,7 @@ struct HeadRowsView {
   std::span<const float> vectors;              // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // the same in every call
   std::span<const std::string> token_str;      // (rows) when the writer asks for it, else empty
+  std::span<const std::int64_t> example_key;   // (rows) when the writer asks for it, else empty
 };
 
 HeadRowsView view(const HeadRows& rows);

@@ -1,6 +1,7 @@
 #include "captures/journal.h"
 
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -9,6 +10,9 @@
 
 #include "captures/layout.h"
 #include "core/error.h"
+#include "io/checksum.h"
+#include "io/durable_file.h"
+#include "io/folder.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 
@@ -17,66 +21,124 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kCheck[] = "check";
+
+std::uint64_t parse_checksum(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
+  return error == std::errc() && stop == end ? value : 0;
+}
+
 JournalEntry entry_from(const Json& line) {
-  return {line.at("segment"), line.at("examples"), line.at("rows"), line.at("tokens")};
+  JournalEntry entry;
+  entry.segment = line.at("segment");
+  entry.examples = line.at("examples");
+  entry.rows = line.at("rows");
+  entry.tokens = line.at("tokens");
+  entry.non_finite = line.value("non_finite", std::int64_t{0});
+  entry.checksum = parse_checksum(line.at("checksum").get<std::string>());
+  return entry;
+}
+
+// Of a line's content, after a line with the checksum `before`.
+std::uint64_t check_of(std::uint64_t before, const std::string& content) {
+  return checksum_of(checksum_text(before) + content);
 }
 
 }  // namespace
 
 void Journal::create(const std::string& folder, const Manifest& manifest) {
-  write_file(folder + "/" + layout::kManifestFile, to_json(manifest).dump(1) + "\n");
+  write_file(folder + "/" + layout::kManifestFile, manifest_file(manifest));
 }
 
 bool Journal::exists(const std::string& folder) {
   return fs::exists(folder + "/" + layout::kManifestFile);
 }
 
+bool Journal::has_entries(const std::string& folder) {
+  std::error_code none;
+  const auto size = fs::file_size(folder + "/" + layout::kJournalFile, none);
+  return !none && size > 0;
+}
+
 Journal::Journal(const std::string& folder) : folder_(folder) {
-  const auto path = folder + "/" + layout::kManifestFile;
-  try {
-    manifest_ = manifest_from_json(load_json(path));
-    if (!fs::exists(folder + "/" + layout::kJournalFile)) return;
-    const MappedFile file(folder + "/" + layout::kJournalFile);
-    const auto text = file.text();
-    for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
-      const auto line = parse_json(text.substr(valid_bytes_, end - valid_bytes_), file.path());
-      if (line.value("complete", false))
-        complete_ = true;
-      else
-        entries_.push_back(entry_from(line));
-      valid_bytes_ = end + 1;
-    }
-  } catch (const Json::exception& error) {
-    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
-  }
+  manifest_ = load_manifest(folder + "/" + layout::kManifestFile);
+  if (path_exists(folder + "/" + layout::kJournalFile)) read();
   for (const auto& entry : entries_)
-    if (!fs::exists(segment_path(entry.segment)))
+    if (!path_exists(segment_path(entry.segment)))
       bad_input("{}: missing, but the journal beside it names it; start again with --overwrite",
                 segment_path(entry.segment));
 }
 
-std::int64_t Journal::examples() const {
+void Journal::read() {
+  const MappedFile file(folder_ + "/" + layout::kJournalFile);
+  const auto text = file.text();
+  for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
+    if (!take_line(text.substr(valid_bytes_, end - valid_bytes_))) {
+      if (text.find('\n', end + 1) == std::string_view::npos)
+        return;  // the power went in this line
+      bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
+                entries_.size() + 1);
+    }
+    valid_bytes_ = end + 1;
+  }
+}
+
+// False where the line is not as it was written.
+bool Journal::take_line(std::string_view text) {
+  Json line;
+  try {
+    line = parse_json(text, segment_path(layout::kJournalFile));
+    const auto check = parse_checksum(line.at(kCheck).get<std::string>());
+    line.erase(kCheck);
+    if (check != check_of(check_, line.dump())) return false;
+    check_ = check;
+    if (complete_) return false;  // nothing comes after the end
+    if (line.contains("complete")) {
+      complete_ = true;
+      return true;
+    }
+    auto entry = entry_from(line);
+    if (entry.segment != segment_name(entries_.size())) return false;
+    entries_.push_back(std::move(entry));
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::int64_t Journal::sum(std::int64_t JournalEntry::*member) const {
   std::int64_t sum = 0;
-  for (const auto& entry : entries_) sum += entry.examples;
+  for (const auto& entry : entries_) sum += entry.*member;
   return sum;
+}
+
+std::int64_t Journal::examples() const {
+  return sum(&JournalEntry::examples);
 }
 
 std::int64_t Journal::rows() const {
-  std::int64_t sum = 0;
-  for (const auto& entry : entries_) sum += entry.rows;
-  return sum;
+  return sum(&JournalEntry::rows);
 }
 
 std::int64_t Journal::tokens() const {
-  std::int64_t sum = 0;
-  for (const auto& entry : entries_) sum += entry.tokens;
-  return sum;
+  return sum(&JournalEntry::tokens);
 }
 
-void Journal::append(const Json& line) {
+std::int64_t Journal::non_finite() const {
+  return sum(&JournalEntry::non_finite);
+}
+
+void Journal::append(Json line) {
   const auto path = folder_ + "/" + layout::kJournalFile;
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  const bool first = !path_exists(path);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file < 0) system_error("write", path, errno);
+  const auto check = check_of(check_, line.dump());
+  line[kCheck] = checksum_text(check);
   const auto text = line.dump() + "\n";
   const auto size = static_cast<ssize_t>(text.size());
   const auto at = static_cast<off_t>(valid_bytes_);
@@ -86,14 +148,19 @@ void Journal::append(const Json& line) {
   const int error = errno;
   ::close(file);
   if (!written) system_error("write", path, error);
+  if (first) sync_folder(folder_);
   valid_bytes_ += text.size();
+  check_ = check;
 }
 
 void Journal::add(const JournalEntry& entry) {
-  append({{"segment", entry.segment},
-          {"examples", entry.examples},
-          {"rows", entry.rows},
-          {"tokens", entry.tokens}});
+  Json line = {{"segment", entry.segment},
+               {"examples", entry.examples},
+               {"rows", entry.rows},
+               {"tokens", entry.tokens},
+               {"checksum", checksum_text(entry.checksum)}};
+  if (entry.non_finite > 0) line["non_finite"] = entry.non_finite;
+  append(std::move(line));
   entries_.push_back(entry);
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "captures/manifest.h"
@@ -16,6 +17,8 @@ struct JournalEntry {
   std::int64_t examples = 0;
   std::int64_t rows = 0;  // over all heads
   std::int64_t tokens = 0;
+  std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
+  std::uint64_t checksum = 0;   // of the segment, as SegmentWriter::commit() returned it
 };
 
 class Journal {
@@ -23,8 +26,12 @@ class Journal {
   // Starts a part; the folder exists.
   static void create(const std::string& folder, const Manifest& manifest);
   static bool exists(const std::string& folder);
+  // Whether a run came so far that its journal says something.
+  static bool has_entries(const std::string& folder);
 
-  // Reads what is there. A last line that a crash cut off does not count.
+  // Reads what is there. Each line has a checksum over itself and all lines before it. A last line
+  // that a crash cut off does not count; any other damage, a segment out of its turn and one that
+  // is not there are bad input.
   explicit Journal(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
@@ -34,6 +41,7 @@ class Journal {
   std::int64_t examples() const;
   std::int64_t rows() const;
   std::int64_t tokens() const;
+  std::int64_t non_finite() const;
 
   std::string segment_path(const std::string& name) const { return folder_ + "/" + name; }
 
@@ -43,13 +51,17 @@ class Journal {
   void remove_strays() const;
 
  private:
-  void append(const Json& line);
+  void read();
+  bool take_line(std::string_view text);
+  void append(Json line);
+  std::int64_t sum(std::int64_t JournalEntry::*member) const;
 
   std::string folder_;
   Manifest manifest_;
   std::vector<JournalEntry> entries_;
   bool complete_ = false;
   std::uint64_t valid_bytes_ = 0;  // of the journal file; what follows was cut off
+  std::uint64_t check_ = 0;        // of the last line
 };
 
 }  // namespace qkscope

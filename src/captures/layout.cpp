@@ -24,6 +24,19 @@ bool take(std::string_view& text, char expected) {
   return true;
 }
 
+// Five digits, more where the number has more.
+std::optional<std::int64_t> parse_part_number(std::string_view text) {
+  constexpr std::size_t kFewest = 5;
+  constexpr std::size_t kMost = 18;  // what fits
+  if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
+  if (text.size() > kFewest && text.front() == '0') return std::nullopt;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.front() == '-')
+    return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 std::string folder_name(const HeadId& id) {
@@ -59,10 +72,12 @@ std::string part_name(const Shard& shard) {
 }
 
 std::optional<Shard> parse_part_name(const std::string& name) {
-  if (name.size() != 14 || name.substr(5, 4) != "-of-") return {};
-  const auto digits = name.substr(0, 5) + name.substr(9);
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return {};
-  return Shard{std::stoll(name.substr(0, 5)), std::stoll(name.substr(9))};
+  const auto middle = name.find("-of-");
+  if (middle == std::string::npos) return {};
+  const auto index = parse_part_number(std::string_view(name).substr(0, middle));
+  const auto count = parse_part_number(std::string_view(name).substr(middle + 4));
+  if (!index || !count || *index >= *count) return {};
+  return Shard{*index, *count};
 }
 
 std::string segment_name(std::size_t number) {

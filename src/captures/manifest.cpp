@@ -1,11 +1,15 @@
 #include "captures/manifest.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "captures/metadata.h"
 #include "core/blake2b.h"
+#include "core/error.h"
+#include "io/checksum.h"
 
 namespace qkscope {
 namespace {
@@ -46,11 +50,49 @@ SamplerOptions sampler_from_json(const Json& json) {
   return options;
 }
 
+constexpr char kFormat[] = "format";
+constexpr int kFormatNumber = 2;  // of manifest, journal and segments together
+constexpr char kChecksum[] = "checksum";
+
+// A manifest with a right checksum can still be one that nobody wrote for this program.
+void check_numbers(const Manifest& manifest, const std::string& where) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 24;
+  const auto expect = [&](const char* name, std::int64_t value) {
+    if (value < 1 || value > kLargest)
+      bad_input("{}: {} is {}; expected 1 to {}", where, name, value, kLargest);
+  };
+  expect("head_dim", manifest.head_dim);
+  expect("heads_per_key_head", manifest.heads_per_key_head);
+  expect("row_group_size", manifest.row_group_size);
+  expect("groups", static_cast<std::int64_t>(manifest.groups.size()));
+  if (manifest.sampler.min_bucket_size < 1)
+    bad_input("{}: min_bucket_size is {}; expected 1 or more", where,
+              manifest.sampler.min_bucket_size);
+  for (const auto& group : manifest.groups)
+    for (const auto number : group.heads)
+      if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
+        bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
+}
+
+constexpr std::size_t kShownDifferences = 5;
+constexpr std::size_t kShownValue = 60;  // bytes
+
+std::string shown(const Json& value) {
+  const auto text = value.dump();
+  return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
+}
+
+// "capture.min_bucket_size: 128 there, 256 now", one per difference.
 void compare(const Json& there, const Json& now, const std::string& path,
              std::vector<std::string>& differences) {
   if (there == now) return;
+  if (there.is_array() && now.is_array() && there.size() == now.size()) {
+    for (std::size_t i = 0; i < there.size(); ++i)
+      compare(there[i], now[i], fmt::format("{}[{}]", path, i), differences);
+    return;
+  }
   if (!there.is_object() || !now.is_object()) {
-    differences.push_back(fmt::format("{}: {} there, {} now", path, there.dump(), now.dump()));
+    differences.push_back(fmt::format("{}: {} there, {} now", path, shown(there), shown(now)));
     return;
   }
   std::set<std::string> keys;
@@ -61,16 +103,70 @@ void compare(const Json& there, const Json& now, const std::string& path,
             path.empty() ? key : fmt::format("{}.{}", path, key), differences);
 }
 
+std::string listed(std::vector<std::string> differences) {
+  if (differences.size() > kShownDifferences) {
+    const auto more = differences.size() - kShownDifferences;
+    differences.resize(kShownDifferences);
+    differences.push_back(fmt::format("and {} more", more));
+  }
+  return fmt::format("{}", fmt::join(differences, "; "));
+}
+
+// The names of the files that only one side has, or that have another fingerprint now.
+std::vector<std::string> changed_files(const Json& there, const Json& now) {
+  std::set<std::string> names;
+  for (const auto& [name, print] : there.items())
+    if (now.value(name, Json()) != print) names.insert(name);
+  for (const auto& [name, print] : now.items())
+    if (there.value(name, Json()) != print) names.insert(name);
+  return {names.begin(), names.end()};
+}
+
+std::string input_difference(const Json& there, const Json& now) {
+  if (!there.is_object() || !now.is_object()) return "";
+  const std::pair<const char*, const char*> kinds[] = {{"config", "the model's configuration"},
+                                                       {"weights", "the model's weights"},
+                                                       {"tokenizer", "the tokenizer"},
+                                                       {"dataset", "the dataset"}};
+  std::vector<std::string> changed;
+  for (const auto& [kind, words] : kinds) {
+    if (!there.contains(kind) || !now.contains(kind) || there[kind] == now[kind]) continue;
+    changed.push_back(fmt::format("{} changed since this run began ({})", words,
+                                  fmt::join(changed_files(there[kind], now[kind]), ", ")));
+  }
+  return fmt::format("{}", fmt::join(changed, "; "));
+}
+
+Json without(Json json, std::initializer_list<const char*> keys) {
+  for (const auto* key : keys)
+    if (json.is_object()) json.erase(key);
+  return json;
+}
+
 }  // namespace
 
 std::string config_hash(const Json& effective) {
   return fmt::format("{:016x}", blake2b_64(effective.dump()));
 }
 
-std::vector<std::string> config_differences(const Json& there, const Json& now) {
+std::string identity_difference(const Json& there, const Json& now) {
   std::vector<std::string> differences;
-  compare(there, now, "", differences);
-  return differences;
+  compare(without(there, {kInputs}), without(now, {kInputs}), "", differences);
+  if (!differences.empty())
+    return fmt::format("the configuration differs ({})", listed(std::move(differences)));
+  return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
+}
+
+std::string manifest_difference(const Manifest& there, const Manifest& now) {
+  if (auto difference = identity_difference(there.identity, now.identity); !difference.empty())
+    return difference;
+  const auto rest = [](const Manifest& manifest) {
+    return without(to_json(manifest), {"identity", "repo", "branch", "private"});
+  };
+  std::vector<std::string> differences;
+  compare(rest(there), rest(now), "", differences);
+  if (differences.empty()) return "";
+  return fmt::format("what would be written differs ({})", listed(std::move(differences)));
 }
 
 HeadId Manifest::head_id(const HeadGroup& group, std::int64_t head) const {
@@ -115,7 +211,7 @@ Json to_json(const Manifest& manifest) {
           {"private", manifest.private_repo}};
 }
 
-Manifest manifest_from_json(const Json& json) {
+Manifest manifest_from_json(const Json& json, const std::string& where) {
   Manifest manifest;
   manifest.identity = json.at("identity");
   manifest.config_hash = json.at("config_hash");
@@ -131,7 +227,36 @@ Manifest manifest_from_json(const Json& json) {
   manifest.repo = json.at("repo");
   manifest.branch = json.at("branch");
   manifest.private_repo = json.value("private", false);
+  check_numbers(manifest, where);
   return manifest;
+}
+
+std::string manifest_file(const Manifest& manifest) {
+  Json json = to_json(manifest);
+  json[kFormat] = kFormatNumber;
+  json[kChecksum] = checksum_text(checksum_of(json.dump()));
+  return json.dump(1) + "\n";
+}
+
+Manifest load_manifest(const std::string& path) {
+  Json json = load_json(path);
+  try {
+    if (json.value(kFormat, 0) != kFormatNumber)
+      bad_input(
+          "{}: another version of qkscope began this capture; finish it with that version, or "
+          "start "
+          "again with --overwrite",
+          path);
+    const std::string checksum = json.at(kChecksum);
+    json.erase(kChecksum);
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      bad_input(
+          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
+          path);
+    return manifest_from_json(json, path);
+  } catch (const Json::exception& error) {
+    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
+  }
 }
 
 }  // namespace qkscope

@@ -12,8 +12,11 @@
 
 namespace qkscope {
 
+// In an identity: the fingerprints of the files that a run reads, {kind: {file: fingerprint}}.
+inline constexpr char kInputs[] = "inputs";
+
 struct Manifest {
-  Json identity;            // what must be the same for a run to be continued
+  Json identity;            // the effective configuration, device, commits and kInputs
   std::string config_hash;  // of the effective configuration
   std::int64_t head_dim = 0;
   std::int64_t heads_per_key_head = 1;
@@ -35,10 +38,20 @@ struct Manifest {
 // Of an effective configuration (what decides the rows and bytes of a capture): 16 hex digits.
 std::string config_hash(const Json& effective);
 
-// "capture.min_bucket_size: 128 there, 256 now", one per difference.
-std::vector<std::string> config_differences(const Json& there, const Json& now);
+// Why a run of identity `now` is not one of identity `there`: "the configuration differs
+// (capture.min_bucket_size: 128 there, 256 now)" or "the dataset changed (docs.jsonl)"; "" where
+// nothing speaks against it. Inputs of a kind that only one of them knows are not compared.
+std::string identity_difference(const Json& there, const Json& now);
+
+// The same of all that a manifest says, except where to publish: that may change during a run.
+std::string manifest_difference(const Manifest& there, const Manifest& now);
 
 Json to_json(const Manifest& manifest);
-Manifest manifest_from_json(const Json& json);
+// Numbers that no manifest has are bad input; `where` names the file.
+Manifest manifest_from_json(const Json& json, const std::string& where);
+
+// manifest.json: the same with the number of the format and a checksum.
+std::string manifest_file(const Manifest& manifest);
+Manifest load_manifest(const std::string& path);
 
 }  // namespace qkscope

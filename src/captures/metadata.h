@@ -38,6 +38,7 @@ inline constexpr char kStateBucketCounts[] = "bucket_counts";
 inline constexpr char kStateConfiguration[] = "configuration";
 inline constexpr char kStateConfigurationHash[] = "configuration_hash";
 inline constexpr char kStatePublish[] = "publish";
+inline constexpr char kStateNonFinite[] = "non_finite_rows";  // only where there are any
 // And under "model_metadata".
 inline constexpr char kStateQueryHeads[] = "head_sampling_num_query_heads";
 inline constexpr char kStateKeyHeads[] = "head_sampling_num_key_heads";

@@ -1,6 +1,8 @@
 #include "captures/segment.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -17,15 +19,26 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 // The fixed parts are in the byte order of the machine: segments are working files that never leave
 // it.
-constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '1', '\n'};
+constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 
 struct SegmentTrailer {
   std::uint64_t examples = 0;
   std::uint64_t groups = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t table_offset = 0;
-  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '1', '\n'};
+  std::uint64_t data_checksum = 0;   // of what is before the index
+  std::uint64_t index_checksum = 0;  // of index and table
+  std::uint64_t checksum = 0;        // of the fields above
+  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
 };
+
+std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
+  return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
+}
+
+// The least that an example takes in the table.
+constexpr std::uint64_t kLeastRecord = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
+                                       sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
 
 // Reads values out of bytes that may be damaged; false when they end too early.
 class Cursor {
@@ -67,7 +80,11 @@ SegmentWriter::SegmentWriter(const std::string& path, std::size_t groups)
 
 void SegmentWriter::append(const void* data, std::size_t bytes) {
   if (bytes > buffer_.size() - filled_) write_buffer();
-  if (bytes > buffer_.size()) return file_.write({static_cast<const std::byte*>(data), bytes});
+  if (bytes > buffer_.size()) {
+    const std::span all(static_cast<const std::byte*>(data), bytes);
+    sum_->add(all);
+    return file_.write(all);
+  }
   if (bytes > 0) std::memcpy(buffer_.data() + filled_, data, bytes);
   filled_ += bytes;
 }
@@ -83,7 +100,9 @@ void SegmentWriter::append_string(std::string_view text) {
 }
 
 void SegmentWriter::write_buffer() {
-  file_.write(std::span(buffer_).first(filled_));
+  const auto filled = std::span(buffer_).first(filled_);
+  sum_->add(filled);
+  file_.write(filled);
   filled_ = 0;
 }
 
@@ -91,7 +110,7 @@ std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
   examples_.push_back(example);
   BlockEntry empty;
   empty.example_row = example.row;
-  empty.example_id = example_id(example.key);
+  empty.example_key = example.key;
   index_.insert(index_.end(), groups_, empty);
   return examples_.size() - 1;
 }
@@ -119,11 +138,12 @@ void SegmentWriter::add_block(std::size_t example, std::size_t group,
   rows_ += entry.rows;
 }
 
-void SegmentWriter::commit() {
+std::uint64_t SegmentWriter::commit() {
   SegmentTrailer trailer;
   trailer.examples = examples_.size();
   trailer.groups = groups_;
   trailer.index_offset = bytes();
+  trailer.data_checksum = take_checksum();
   for (std::size_t group = 0; group < groups_; ++group)
     for (std::size_t example = 0; example < examples_.size(); ++example)
       append_value(index_[example * groups_ + group]);
@@ -131,17 +151,29 @@ void SegmentWriter::commit() {
   for (const auto& example : examples_) {
     append_value(example.row);
     append_value(example.key);
+    append_value(example.text);
     append_value(example.tokens);
     append_value(static_cast<std::uint32_t>(example.truncated));
     append_string(example.source_id);
   }
+  trailer.index_checksum = take_checksum();
+  trailer.checksum = checksum_of_trailer(trailer);
   append_value(trailer);
   write_buffer();
   file_.commit();
+  return trailer.checksum;
+}
+
+// Of the bytes since the last call.
+std::uint64_t SegmentWriter::take_checksum() {
+  write_buffer();
+  const auto sum = sum_->value();
+  sum_ = std::make_unique<Checksum>();
+  return sum;
 }
 
 SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), groups_(groups) {
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)), groups_(groups) {
   if (file_ < 0) system_error("read", path, errno);
   struct stat status {};
   if (::fstat(file_, &status) != 0) system_error("read", path, errno);
@@ -149,14 +181,18 @@ SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
   SegmentTrailer trailer;
   if (size_ < sizeof kSegmentMagic + sizeof trailer) damaged();
   read_at(size_ - sizeof trailer, &trailer, sizeof trailer);
-  const auto index_bytes = trailer.examples * trailer.groups * sizeof(BlockEntry);
   if (std::memcmp(trailer.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
-      trailer.groups != groups || trailer.examples > size_ || trailer.table_offset > size_ ||
-      trailer.index_offset + index_bytes != trailer.table_offset)
+      trailer.checksum != checksum_of_trailer(trailer) || trailer.groups != groups ||
+      trailer.examples > size_ / kLeastRecord || trailer.index_offset > size_ ||
+      trailer.table_offset > size_ - sizeof trailer ||
+      trailer.index_offset + trailer.examples * groups * sizeof(BlockEntry) != trailer.table_offset)
     damaged();
   examples_ = trailer.examples;
   index_offset_ = trailer.index_offset;
   table_offset_ = trailer.table_offset;
+  checksum_ = trailer.checksum;
+  data_checksum_ = trailer.data_checksum;
+  index_checksum_ = trailer.index_checksum;
 }
 
 SegmentReader::~SegmentReader() {
@@ -170,7 +206,32 @@ SegmentReader::SegmentReader(SegmentReader&& other) noexcept
       groups_(other.groups_),
       examples_(other.examples_),
       index_offset_(other.index_offset_),
-      table_offset_(other.table_offset_) {}
+      table_offset_(other.table_offset_),
+      checksum_(other.checksum_),
+      data_checksum_(other.data_checksum_),
+      index_checksum_(other.index_checksum_) {}
+
+void SegmentReader::check_index() const {
+  if (checksum_of_bytes(index_offset_, size_ - sizeof(SegmentTrailer)) != index_checksum_)
+    damaged();
+}
+
+void SegmentReader::check_all() const {
+  check_index();
+  if (checksum_of_bytes(0, index_offset_) != data_checksum_) damaged();
+}
+
+std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
+  Checksum sum;
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kBufferBytes, end - begin));
+  while (begin < end) {
+    const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), end - begin));
+    read_at(begin, piece.data(), piece.size());
+    sum.add(piece);
+    begin += piece.size();
+  }
+  return sum.value();
+}
 
 void SegmentReader::damaged() const {
   bad_input("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
@@ -197,8 +258,9 @@ std::vector<ExampleRecord> SegmentReader::example_table() const {
   std::vector<ExampleRecord> table(examples_);
   for (auto& example : table) {
     std::uint32_t truncated = 0;
-    if (!cursor.value(example.row) || !cursor.value(example.key) || !cursor.value(example.tokens) ||
-        !cursor.value(truncated) || !cursor.string(example.source_id))
+    if (!cursor.value(example.row) || !cursor.value(example.key) || !cursor.value(example.text) ||
+        !cursor.value(example.tokens) || !cursor.value(truncated) ||
+        !cursor.string(example.source_id))
       damaged();
     example.truncated = truncated != 0;
   }
@@ -217,8 +279,8 @@ void SegmentReader::read(const BlockEntry& entry, std::size_t head, std::int64_t
                          HeadBlock& block) const {
   const std::size_t rows = entry.rows;
   const auto width = static_cast<std::size_t>(head_dim);
-  if (rows * sizeof(std::int32_t) > size_) damaged();
-  block.example_id = entry.example_id;
+  if (rows * (sizeof(std::int32_t) + width * sizeof(float)) > size_) damaged();
+  block.example_key = entry.example_key;
   block.positions.resize(rows);
   block.vectors.resize(rows * width);
   block.token_strings.clear();

@@ -3,15 +3,20 @@
 //
 //   magic | blocks | index (groups, examples) | example table | trailer
 //   block: int32 positions (rows), token strings if kept, float32 vectors (heads, rows, head_dim)
+//
+// The trailer has a checksum of what is before the index, one of index and table, and one of
+// itself.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "captures/examples.h"
+#include "io/checksum.h"
 #include "io/output_file.h"
 #include "qkscope/tensor.h"
 
@@ -23,8 +28,7 @@ struct BlockEntry {
   std::int64_t example_row = 0;  // in the dataset
   std::uint32_t rows = 0;
   std::uint32_t string_bytes = 0;
-  std::int32_t example_id = 0;
-  std::uint32_t unused = 0;  // fills the entry to a multiple of eight bytes
+  std::int64_t example_key = 0;
 };
 
 class SegmentWriter {
@@ -38,8 +42,9 @@ class SegmentWriter {
   void add_block(std::size_t example, std::size_t group, std::span<const std::int32_t> positions,
                  std::span<const std::string_view> token_strings, ConstTensorView vectors);
 
-  // Writes the index and makes the file appear.
-  void commit();
+  // Writes the index and makes the file appear. Returns the checksum of the trailer, which stands
+  // for the whole content.
+  std::uint64_t commit();
 
   std::size_t examples() const { return examples_.size(); }
   std::uint64_t bytes() const { return file_.written() + filled_; }
@@ -51,6 +56,7 @@ class SegmentWriter {
   void append_value(const T& value);
   void append_string(std::string_view text);
   void write_buffer();
+  std::uint64_t take_checksum();
 
   OutputFile file_;
   std::size_t groups_;
@@ -59,11 +65,12 @@ class SegmentWriter {
   std::vector<std::byte> buffer_;  // what goes to the file in one piece
   std::size_t filled_ = 0;         // bytes of the buffer
   std::int64_t rows_ = 0;
+  std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of what went to the file
 };
 
 // One block of one head, as it is read back.
 struct HeadBlock {
-  std::int32_t example_id = 0;
+  std::int64_t example_key = 0;
   std::vector<std::int32_t> positions;     // (rows)
   std::vector<std::string> token_strings;  // (rows) or empty
   std::vector<float> vectors;              // (rows, head_dim)
@@ -71,7 +78,7 @@ struct HeadBlock {
 
 class SegmentReader {
  public:
-  // Refuses a file that is not a whole segment of this many groups.
+  // Refuses a file that is not a whole segment of this many groups. Looks at the trailer alone.
   SegmentReader(const std::string& path, std::size_t groups);
   ~SegmentReader();
   SegmentReader(SegmentReader&& other) noexcept;
@@ -80,6 +87,13 @@ class SegmentReader {
   SegmentReader& operator=(const SegmentReader&) = delete;
 
   std::size_t examples() const { return examples_; }
+  std::uint64_t bytes() const { return size_; }
+  std::uint64_t checksum() const { return checksum_; }  // as commit() returned it
+
+  // Refuse damage: in the index and the table, and everywhere.
+  void check_index() const;
+  void check_all() const;
+
   std::vector<ExampleRecord> example_table() const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
   // The rows of the group's `head`-th head.
@@ -88,6 +102,7 @@ class SegmentReader {
 
  private:
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
+  std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
   [[noreturn]] void damaged() const;
 
   std::string path_;
@@ -97,6 +112,9 @@ class SegmentReader {
   std::size_t examples_ = 0;
   std::uint64_t index_offset_ = 0;
   std::uint64_t table_offset_ = 0;
+  std::uint64_t checksum_ = 0;
+  std::uint64_t data_checksum_ = 0;
+  std::uint64_t index_checksum_ = 0;
 };
 
 }  // namespace qkscope

@@ -68,7 +68,24 @@ void check_shards(const std::string& folder, const std::set<std::string>& shards
               missing.size(), shards.size(), kWeightIndexFile, listing(missing));
 }
 
+std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : weight_index) shards.insert(shard);
+  return shards;
+}
+
 }  // namespace
+
+std::vector<std::string> weight_files(const std::string& folder) {
+  if (path_exists(join(folder, kSingleFile))) return {kSingleFile};
+  if (!path_exists(join(folder, kWeightIndexFile))) return {};
+  std::vector<std::string> files = {kWeightIndexFile};
+  for (const auto& shard : shards_of(load_weight_index(folder))) {
+    if (!path_exists(join(folder, shard))) return {};
+    files.push_back(shard);
+  }
+  return files;
+}
 
 Json load_config(const std::string& folder) {
   if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
@@ -120,8 +137,7 @@ void Checkpoint::open_single(const std::string& file) {
 
 void Checkpoint::open_shards() {
   const auto shard_of = load_weight_index(folder_);
-  std::set<std::string> shards;
-  for (const auto& [name, shard] : shard_of) shards.insert(shard);
+  const auto shards = shards_of(shard_of);
   check_shards(folder_, shards);
   std::map<std::string, std::size_t> index_of;
   for (const auto& shard : shards) index_of[shard] = add_file(shard);

@@ -57,6 +57,10 @@ class Checkpoint {
   std::uint64_t bytes_ = 0;
 };
 
+// The weight files of a checkpoint, relative to its folder: model.safetensors, or the index and the
+// shards that it names. Empty where there are none, or where the index names one that is not there.
+std::vector<std::string> weight_files(const std::string& folder);
+
 // config.json alone, which must be a map; no weights needed.
 Json load_config(const std::string& folder);
 

@@ -20,6 +20,7 @@ namespace {
 
 Json load_state(const DataRoot& root) {
   if (!is_folder(root.path())) bad_input("{}: no such folder; expected a capture", root.path());
+  root.refuse_links();  // what they lead to is not for publishing
   if (!root.shards().empty())
     bad_input(
         "{}: the capture is not finished: parts of it are in {}; run the capture again to finish "

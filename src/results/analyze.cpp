@@ -47,6 +47,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
     if (random.below(total - i) >= static_cast<std::uint64_t>(limit) - kept) continue;
     rows.bucket[kept] = rows.bucket[i];
     rows.example_id[kept] = rows.example_id[i];
+    if (!rows.example_key.empty()) rows.example_key[kept] = rows.example_key[i];
     rows.position[kept] = rows.position[i];
     std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
                 rows.vectors.begin() + static_cast<std::ptrdiff_t>(kept * dim));
@@ -54,6 +55,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   }
   rows.bucket.resize(kept);
   rows.example_id.resize(kept);
+  if (!rows.example_key.empty()) rows.example_key.resize(kept);
   rows.position.resize(kept);
   rows.vectors.resize(kept * dim);
 }

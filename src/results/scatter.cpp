@@ -13,8 +13,8 @@ std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return std::tie(rows.position[i], rows.example_id[i]) <
-           std::tie(rows.position[j], rows.example_id[j]);
+    return std::tuple(rows.position[i], rows.example(i)) <
+           std::tuple(rows.position[j], rows.example(j));
   });
   const auto wanted = static_cast<std::size_t>(count);
   if (order.size() <= wanted) return order;

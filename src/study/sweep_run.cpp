@@ -9,7 +9,7 @@
 
 #include <fmt/ranges.h>
 
-#include "capture/capture_config.h"
+#include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -162,6 +162,7 @@ class SweepRunner {
     if (stopped()) return Outcome::interrupted;
     const auto results = folder_.results(run.label);
     const auto analysed = analyze_capture(analysis);
+    remove_summary(results);
     std::filesystem::remove_all(results);  // with tables that other options gave
     write_results(results, analysed, analysis);
     report_failed_heads(analysed, results);
@@ -175,11 +176,10 @@ class SweepRunner {
     if (options_.jobs == 1) fetch_for_next(i);
     CaptureConfig config = run.capture;
     config.output.data_root = folder_.capture(run.label);
-    const bool anew = options_.overwrite &&
-                      !DataRoot(config.output.data_root).continues(effective_config(config));
+    const auto plan = make_plan(config);
+    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
     const auto result = run_capture(
-        make_plan(config),
-        {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 

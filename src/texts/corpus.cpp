@@ -40,7 +40,7 @@ class FileCorpus : public Corpus {
       ++counts_.documents;
       document.row = row;
       const ExampleId id = options_.id_column ? std::move(record.id) : ExampleId::from(row);
-      document.example_key = example_key(id);
+      document.example_key = options_.number_rows ? row : example_key(id);
       document.source_id = id.text;
       return true;
     }

@@ -46,7 +46,10 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
   fmt::print("{} kills, {} runs finished, {} of them resumed\n", kills, finished, resumed);
 }
 
-TEST_F(CaptureCrash, CtrlCFinishesTheExampleAndSaysHowToContinue) {
+class CaptureSignal : public CaptureFixture, public testing::WithParamInterface<int> {};
+
+TEST_P(CaptureSignal, FinishesTheExampleAndSaysHowToContinue) {
+  const int signal = GetParam();
   write_documents(file("docs.jsonl"), 3000, 60);
   const pid_t child = start_program(
       fmt::format("sniff-qk --config {} --set output.data_root={}", file("run.yaml"), file("out")),
@@ -54,15 +57,37 @@ TEST_F(CaptureCrash, CtrlCFinishesTheExampleAndSaysHowToContinue) {
   const auto part = file("out/.parts/00000-of-00001/journal.jsonl");
   for (int i = 0; i < 3000 && !std::filesystem::exists(part); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ::kill(child, SIGINT);
+  ::kill(child, signal);
   const int status = wait_for_program(child);
-  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
   const auto said = std::string(MappedFile(file("err")).text());
   EXPECT_NE(said.find("run the same command to continue"), std::string::npos) << said;
   EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
   EXPECT_GT(std::filesystem::file_size(part), 0u);
   for (const auto& [name, content] : contents("out"))
     EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CaptureSignal, testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+// The lock is there until there is nothing left to protect: of two runs that begin anew at the same
+// time one is refused or comes after the other, and the capture is whole in the end.
+TEST_F(CaptureCrash, TwoRunsThatBeginAnewLeaveAWholeCapture) {
+  write_documents(file("docs.jsonl"), 3, 5);
+  ASSERT_EQ(capture("expected").status, 0);
+  const auto expected = contents("expected");
+  for (int round = 0; round < (kSanitized ? 3 : 25); ++round) {
+    const pid_t one = start_program(command("out", "--overwrite"), file("one"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));
+    const pid_t two = start_program(command("out", "--overwrite"), file("two"));
+    const int first = wait_for_program(one);
+    const int second = wait_for_program(two);
+    EXPECT_TRUE(first == 0 || second == 0) << MappedFile(file("one")).text();
+    for (const int status : {first, second})
+      EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2));
+    expect_same("out", expected);
+    if (HasFailure()) break;
+  }
 }
 
 TEST_F(CaptureCrash, ASecondRunIntoTheFolderIsRefused) {

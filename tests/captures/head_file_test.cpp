@@ -75,22 +75,26 @@ TEST(HeadFile, HasTheSchemaOfTheCaptureFormat) {
   const TemporaryFolder folder;
   auto rows = some_rows(3, 4);
   rows.token_str = {"a", "b,", "\n"};
+  rows.example_key = {1, 2, 3};
   const auto file = arrow::io::ReadableFile::Open(written(folder, rows)).ValueOrDie();
   const auto reader = parquet::arrow::OpenFile(file, arrow::default_memory_pool()).ValueOrDie();
   std::shared_ptr<arrow::Schema> schema;
   ASSERT_TRUE(reader->GetSchema(&schema).ok());
   EXPECT_EQ(schema->ToString(false),
             "bucket: int32\nexample_id: int32\nposition: int32\n"
-            "vector: fixed_size_list<element: float>[4]\nsliding_window: int32\ntoken_str: string");
+            "vector: fixed_size_list<element: float>[4]\nsliding_window: int32\ntoken_str: string\n"
+            "example_key: int64");
 }
 
 TEST(HeadFile, BytesDoNotDependOnHowRowsWereAppended) {
   const TemporaryFolder folder;
-  const auto rows = some_rows(50, 4);
+  auto rows = some_rows(50, 4);
+  for (std::int64_t i = 0; i < 50; ++i) rows.example_key.push_back((i / 7) << 40);
   const auto write = [&](const std::string& name, std::size_t chunk) {
     HeadWriterOptions options;
     options.head_dim = 4;
     options.row_group_size = 16;
+    options.example_keys = true;
     HeadWriter writer(folder.file(name), options);
     for (std::size_t i = 0; i < 50; i += chunk) {
       const auto n = std::min<std::size_t>(chunk, 50 - i);
@@ -100,7 +104,8 @@ TEST(HeadFile, BytesDoNotDependOnHowRowsWereAppended) {
                      all.position.subspan(i, n),
                      all.vectors.subspan(4 * i, 4 * n),
                      {},
-                     {}});
+                     {},
+                     all.example_key.subspan(i, n)});
     }
     writer.finish();
     return std::string(MappedFile(folder.file(name)).text());
@@ -139,6 +144,18 @@ TEST(HeadFile, NamesRowsThatAreThereTwice) {
   rows.position[8] = rows.position[2];
   EXPECT_THAT(complaint(written(folder, rows)),
               AllOf(HasSubstr("rows 2 and 8"), HasSubstr("position 6")));
+}
+
+TEST(HeadFile, TextsOfTheSameIdAreToldApartByTheirKeys) {
+  const TemporaryFolder folder;
+  auto rows = some_rows(9, 4);
+  rows.example_id[8] = rows.example_id[2];
+  rows.position[8] = rows.position[2];
+  rows.example_key.assign(rows.example_id.begin(), rows.example_id.end());
+  rows.example_key[8] += std::int64_t{1} << 32;
+  const auto read = read_head_file(written(folder, rows)).rows;
+  EXPECT_EQ(read.example_key, rows.example_key);
+  EXPECT_NE(read.example(2), read.example(8));
 }
 
 TEST(HeadFile, TakesRowsInAnyOrder) {

@@ -2,7 +2,9 @@
 #include "captures/segment.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +18,10 @@
 
 namespace qkscope {
 namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;  // without waiting for the disk
+}
 
 using testing::ElementsAre;
 
@@ -51,7 +57,7 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(table[1].truncated);
   const auto index = reader.index(1);
   EXPECT_EQ(index[0].rows, 0u);
-  EXPECT_EQ(index[1].example_id, 3);  // the low bits
+  EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
   HeadBlock block;
   reader.read(index[1], 1, 2, block);
   EXPECT_THAT(block.positions, ElementsAre(2, 5));
@@ -81,10 +87,98 @@ TEST_F(SegmentFile, CutAnywhereItIsRefused) {
   EXPECT_THROW(SegmentReader(path(), kGroups + 1), Error);
 }
 
-TEST(Journal, CountsWhatItNames) {
-  const TemporaryFolder folder;
+TEST_F(SegmentFile, EveryFlippedBitIsFound) {
+  write();
+  const auto whole = std::string(MappedFile(path()).text());
+  for (std::size_t at = 0; at < 8 * whole.size(); ++at) {
+    auto damaged = whole;
+    damaged[at / 8] = static_cast<char>(damaged[at / 8] ^ (1 << at % 8));
+    write_text(path(), damaged);
+    EXPECT_THROW(SegmentReader(path(), kGroups).check_all(), Error) << at;
+  }
+  write_text(path(), whole);
+  EXPECT_NO_THROW(SegmentReader(path(), kGroups).check_all());
+}
+
+Manifest small_manifest() {
   Manifest manifest;
   manifest.identity = {{"a", 1}};
+  manifest.head_dim = 2;
+  manifest.row_group_size = 10;
+  manifest.groups.push_back(
+      {.layer = 0, .heads = {0, 1}, .window = {}, .rope = "", .rope_inv_freq = ""});
+  return manifest;
+}
+
+TEST(ManifestFile, NumbersThatNoManifestHasAreRefused) {
+  const TemporaryFolder folder;
+  const auto refused = [&](Manifest manifest) {
+    Journal::create(folder.path(), manifest);
+    EXPECT_THROW(Journal(folder.path()), Error);
+  };
+  auto manifest = small_manifest();
+  manifest.heads_per_key_head = 0;
+  refused(manifest);
+  manifest = small_manifest();
+  manifest.head_dim = 0;
+  refused(manifest);
+  manifest = small_manifest();
+  manifest.row_group_size = -1;
+  refused(manifest);
+  manifest = small_manifest();
+  manifest.groups.clear();
+  refused(manifest);
+  Journal::create(folder.path(), small_manifest());
+  EXPECT_NO_THROW(Journal(folder.path()));
+}
+
+TEST(ManifestFile, AChangedByteIsNoticed) {
+  const TemporaryFolder folder;
+  Journal::create(folder.path(), small_manifest());
+  const auto path = folder.file(layout::kManifestFile);
+  const auto whole = std::string(MappedFile(path).text());
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    if (std::isspace(static_cast<unsigned char>(whole[at]))) continue;  // says nothing
+    auto damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    write_text(path, damaged);
+    EXPECT_THROW(Journal(folder.path()), Error) << at << " " << whole[at];
+  }
+}
+
+TEST(Journal, ADamagedLineIsRefusedAndATornLastOneDoesNotCount) {
+  const TemporaryFolder folder;
+  Journal::create(folder.path(), small_manifest());
+  {
+    Journal journal(folder.path());
+    for (std::size_t i = 0; i < 3; ++i) {
+      write_text(folder.file(segment_name(i)), "x");
+      journal.add({.segment = segment_name(i), .examples = 1, .rows = 1, .tokens = 1});
+    }
+    journal.mark_complete();
+  }
+  const auto path = folder.file(layout::kJournalFile);
+  const auto whole = std::string(MappedFile(path).text());
+  const auto last = whole.rfind('\n', whole.size() - 2) + 1;  // where the last line begins
+  for (std::size_t at = 0; at + 1 < whole.size(); ++at) {
+    auto damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 2);
+    write_text(path, damaged);
+    if (at + 1 < last)  // without the end of the line before it, the last one is all of both
+      EXPECT_THROW(Journal(folder.path()), Error) << at;
+    else
+      EXPECT_FALSE(Journal(folder.path()).complete()) << at;
+  }
+  const auto line = whole.substr(0, whole.find('\n') + 1);
+  write_text(path, line + whole);  // a segment that is listed twice
+  EXPECT_THROW(Journal(folder.path()), Error);
+  write_text(path, whole.substr(line.size()));  // one that is left out
+  EXPECT_THROW(Journal(folder.path()), Error);
+}
+
+TEST(Journal, CountsWhatItNames) {
+  const TemporaryFolder folder;
+  const auto manifest = small_manifest();
   EXPECT_FALSE(Journal::exists(folder.path()));
   Journal::create(folder.path(), manifest);
   Journal journal(folder.path());

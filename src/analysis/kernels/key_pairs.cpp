@@ -19,7 +19,7 @@ std::vector<std::int64_t> sorted_order(const Rows& source) {
   const auto before = [&](std::int64_t x, std::int64_t y) {
     const auto key = [&](std::int64_t i) {
       const auto at = static_cast<std::size_t>(i);
-      return std::tuple(source.example_id[at], source.bucket[at], source.position[at], i);
+      return std::tuple(source.example(at), source.bucket[at], source.position[at], i);
     };
     return key(x) < key(y);
   };
@@ -55,7 +55,7 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
         i == 0 ||
-        source.example_id[from] != source.example_id[static_cast<std::size_t>(order[i - 1])];
+        source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
     if (new_example) sorted.begin.push_back(static_cast<std::int64_t>(i));
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bucket.push_back(source.bucket[from]);

@@ -1,0 +1,78 @@
+#include "capture/run_inputs.h"
+
+#include <filesystem>
+#include <map>
+
+#include "capture/example_source.h"
+#include "checkpoint/checkpoint.h"
+#include "core/thread_pool.h"
+#include "io/checksum.h"
+#include "io/folder.h"
+#include "texts/split_files.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Files = std::map<std::string, std::string>;  // name for the user -> path
+
+Files in_folder(const std::string& folder, const std::vector<std::string>& names) {
+  Files files;
+  for (const auto& name : names)
+    if (auto path = (fs::path(folder) / name).string(); path_exists(path)) files[name] = path;
+  return files;
+}
+
+// tokenizer.json under whatever name, and the configuration beside it.
+Files tokenizer_files(const std::string& folder_or_file) {
+  if (is_folder(folder_or_file))
+    return in_folder(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
+  const fs::path file = folder_or_file;
+  return in_folder(parent_folder(folder_or_file),
+                   {file.filename().string(), "tokenizer_config.json"});
+}
+
+Files dataset_files(const RunPlan& plan) {
+  Files files;
+  if (!path_exists(plan.dataset_path)) return files;
+  for (const auto& path : find_corpus_files(corpus_options(plan, {}))) {
+    const auto name = fs::path(path).lexically_relative(plan.dataset_path).string();
+    files[name == "." ? fs::path(path).filename().string() : name] = path;
+  }
+  return files;
+}
+
+Json fingerprints(const Files& files) {
+  const std::vector<std::pair<std::string, std::string>> list(files.begin(), files.end());
+  std::vector<std::string> prints(list.size());
+  parallel_for(static_cast<std::int64_t>(list.size()), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    prints[at] = file_fingerprint(list[at].second);
+  });
+  Json json = Json::object();
+  for (std::size_t i = 0; i < list.size(); ++i) json[list[i].first] = prints[i];
+  return json;
+}
+
+}  // namespace
+
+Json fingerprint_inputs(const RunPlan& plan) {
+  const std::map<std::string, Files> kinds = {
+      {"config", in_folder(plan.model_folder, {"config.json"})},
+      {"tokenizer", tokenizer_files(plan.tokenizer_folder)},
+      {"weights", in_folder(plan.model_folder, weight_files(plan.model_folder))},
+      {"dataset", dataset_files(plan)}};
+  Json inputs = Json::object();
+  for (const auto& [kind, files] : kinds)
+    if (!files.empty()) inputs[kind] = fingerprints(files);
+  return inputs;
+}
+
+Manifest manifest_with_inputs(const RunPlan& plan) {
+  Manifest manifest = plan.manifest;
+  manifest.identity[kInputs] = fingerprint_inputs(plan);
+  return manifest;
+}
+
+}  // namespace qkscope

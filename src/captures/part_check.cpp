@@ -1,0 +1,95 @@
+#include "captures/part_check.h"
+
+#include <filesystem>
+
+#include "captures/layout.h"
+#include "captures/segment.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+
+namespace qkscope {
+namespace {
+
+struct RowRange {
+  std::int64_t first = -1;  // of the dataset; -1 where the segment has no examples
+  std::int64_t last = -1;
+};
+
+class SegmentCheck {
+ public:
+  SegmentCheck(const Journal& journal, const Shard& shard, const JournalEntry& entry)
+      : journal_(journal),
+        shard_(shard),
+        entry_(entry),
+        path_(journal.segment_path(entry.segment)),
+        segment_(path_, journal.manifest().groups.size()) {}
+
+  RowRange run() const {
+    if (segment_.checksum() != entry_.checksum)
+      bad_input("{}: not the segment that the journal means; start again with --overwrite", path_);
+    segment_.check_all();
+    expect("rows", rows(), entry_.rows);
+    return check_examples(segment_.example_table());
+  }
+
+ private:
+  void expect(const char* what, std::int64_t found, std::int64_t said) const {
+    if (found != said)
+      bad_input("{}: has {} {}, the journal says {}; start again with --overwrite", path_, found,
+                what, said);
+  }
+
+  std::int64_t rows() const {
+    std::int64_t rows = 0;
+    const auto& groups = journal_.manifest().groups;
+    for (std::size_t group = 0; group < groups.size(); ++group)
+      for (const auto& block : segment_.index(group))
+        rows += std::int64_t{block.rows} * std::ssize(groups[group].heads);
+    return rows;
+  }
+
+  RowRange check_examples(const std::vector<ExampleRecord>& table) const {
+    RowRange range;
+    std::int64_t tokens = 0;
+    for (const auto& example : table) {
+      if (example.row <= range.last || example.row % shard_.count != shard_.index)
+        bad_input("{}: row {} of the dataset is out of its turn; start again with --overwrite",
+                  path_, example.row);
+      if (range.first < 0) range.first = example.row;
+      range.last = example.row;
+      tokens += example.tokens;
+    }
+    expect("examples", std::ssize(table), entry_.examples);
+    expect("tokens", tokens, entry_.tokens);
+    return range;
+  }
+
+  const Journal& journal_;
+  const Shard& shard_;
+  const JournalEntry& entry_;
+  std::string path_;
+  SegmentReader segment_;
+};
+
+}  // namespace
+
+void check_part(const Journal& journal) {
+  const auto name = std::filesystem::path(journal.folder()).filename().string();
+  const auto shard = parse_part_name(name).value_or(Shard{});
+  const auto& entries = journal.entries();
+  std::vector<RowRange> ranges(entries.size());
+  parallel_for(std::ssize(entries), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    ranges[at] = SegmentCheck(journal, shard, entries[at]).run();
+  });
+  std::int64_t last = -1;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (ranges[i].first < 0) continue;
+    if (ranges[i].first <= last)
+      bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
+                journal.segment_path(entries[i].segment), ranges[i].first);
+    last = ranges[i].last;
+  }
+}
+
+}  // namespace qkscope
