@@ -16,6 +16,7 @@ namespace qkscope {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // at a time, on every thread
 
 // The fixed parts are in the byte order of the machine: segments are working files that never leave
 // it.
@@ -223,7 +224,7 @@ void SegmentReader::check_all() const {
 
 std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
   Checksum sum;
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kBufferBytes, end - begin));
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kCheckedBytes, end - begin));
   while (begin < end) {
     const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), end - begin));
     read_at(begin, piece.data(), piece.size());

@@ -15,7 +15,7 @@ import pandas as pd  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-COLUMNS = ["bucket", "example_id", "position", "vector", "sliding_window"]
+COLUMNS = ["bucket", "example_id", "position", "vector", "sliding_window", "example_key"]
 KEYS = {"model", "revision", "layer", "head", "kind", "rope", "stage", "sampler", "base_rate", "min_bucket_size",
         "dtype", "device", "version", "config_hash"}
 
@@ -26,6 +26,7 @@ def check_schema(path):
     assert schema.names == COLUMNS, schema.names
     for name in ("bucket", "example_id", "position", "sliding_window"):
         assert schema.field(name).type == pa.int32(), schema
+    assert schema.field("example_key").type == pa.int64(), schema
     vector = schema.field("vector").type
     assert pa.types.is_fixed_size_list(vector) and vector.value_type == pa.float32(), vector
     assert KEYS <= {key.decode() for key in schema.metadata}, schema.metadata
