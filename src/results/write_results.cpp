@@ -236,11 +236,9 @@ void write_results(const std::string& folder, const AnalysisRun& run,
     });
     const Json summary = summarise(run, results, options);
     const std::chrono::duration<double> writing = std::chrono::steady_clock::now() - begun;
-    write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "
-");
+    write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
     write_file(folder + "/summary.json",
-               summary.dump(2, ' ', false, Json::error_handler_t::replace) + "
-");
+               summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   });
 }
 
