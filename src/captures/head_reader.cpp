@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 #include <tuple>
 #include <unordered_set>
@@ -19,6 +18,7 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
+#include "io/folder.h"
 #include "io/mapped_file.h"
 #include "qkscope/captures.h"
 
@@ -40,6 +40,7 @@ class MappedBuffer : public arrow::Buffer {
 };
 
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
+  if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
   return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer));
 }
