@@ -61,7 +61,7 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(sweep.analysis.pca_options.components, 4);
   EXPECT_EQ(sweep.analysis.plasticity_options.profile_model,
             PlasticityOptions::QueryModelKind::linear);
-  EXPECT_EQ(sweep.analysis.plasticity_options.seed, 7u);
+  EXPECT_EQ(sweep.analysis.seed, 7u);
   ASSERT_EQ(sweep.runs.size(), 2u);
   const auto& early = sweep.runs[0];
   EXPECT_EQ(early.label, "early");
@@ -143,10 +143,11 @@ TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
             "1 on");
   EXPECT_EQ(complaint(head + "  tokenizers: {}\nruns: [{label: a}]\n"),
             "run a: sweep.yaml:5: tokenizers: there is no such key; did you mean tokenizer?");
-  EXPECT_EQ(complaint(head + "runs: [{label: a}]\n", {"capture.seed=1"}),
-            "run a: --set capture.seed: there is no such key; known are capture_keys, "
-            "capture_pre_rope, capture_queries, capture_token_strings, full_attention_only, "
-            "head_sampling, heads, layers, max_rows_per_batch, min_bucket_size, sampler");
+  EXPECT_EQ(
+      complaint(head + "runs: [{label: a}]\n", {"capture.seed=1"}),
+      "run a: --set capture.seed: there is no such key; known are capture_keys, "
+      "capture_pre_rope, capture_queries, capture_token_strings, full_attention_only, "
+      "head_sampling, heads, layers, max_rows_per_batch, min_bucket_size, non_finite, sampler");
   EXPECT_EQ(complaint(head + "runs:\n  - {label: a, overrides: {output.data_root: x}}\n"),
             "run a: sweep.yaml:6: output.data_root: a sweep chooses the folders of its captures; "
             "leave it out");

@@ -52,14 +52,15 @@ class SweepFixture : public testing::Test {
     return runs_of(out).at(run).at("state");
   }
 
-  // Every file of the sweep with its content, but those that tell times.
+  // Every file of the sweep with its content, but those that tell times or name the folder.
   std::map<std::string, std::string> contents(const std::string& out) const {
     namespace fs = std::filesystem;
     std::map<std::string, std::string> all;
     const fs::path root = file(out) + "/small";
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
       const auto name = fs::relative(entry.path(), root).string();
-      if (!entry.is_regular_file() || name.ends_with("summary.json") || name.starts_with(".locks"))
+      if (!entry.is_regular_file() || name.ends_with("summary.json") ||
+          name.ends_with("timings.json") || name.starts_with(".locks"))
         continue;
       all[name] = std::string(MappedFile(entry.path().string()).text());
     }
