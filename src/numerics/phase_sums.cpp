@@ -1,5 +1,7 @@
 #include "numerics/phase_sums.h"
 
+#include <vector>
+
 #include "core/cpu_target.h"
 #include "numerics/phase_table.h"
 
@@ -13,65 +15,40 @@ namespace qkscope::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
+using namespace phase_sums;
 
 using Two = hn::CappedTag<double, 2>;  // the real and the imaginary part
 using Vector = hn::Vec<Two>;
-constexpr auto kBlock = PhaseTable::kBlock;
 
-HWY_INLINE std::complex<double> complex_of(Vector value) {
-  double both[2];
-  hn::StoreU(value, Two(), both);
-  return {both[0], both[1]};
-}
+// Kernels sum over the rows of a block. Products of complex numbers stay out of them: where there
+// are fused multiply-adds GCC 12 fuses those, also under -ffp-contract=off.
 
-WaveSums wave_kernel(const PhaseTable& phase, const PositionOrder& order, const double* values) {
-  struct Turn {  // exp(-i omega t) and its square
-    double once[2];
-    double twice[2];
-  };
-  Turn turns[kBlock];
-  for (std::int64_t t = 0; t < kBlock; ++t) {
-    const auto& e = phase.fine(t);
-    turns[t] = {{e.real(), e.imag()},
-                {e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag()}};
-  }
+// sums (blocks, 3): of once, twice and values times once over the rows of each block.
+void wave_kernel(const WaveTurn* turns, const PositionOrder& order, const double* values,
+                 BlockSums* sums) {
   const auto offsets = order.offsets();
-  WaveSums sums;
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
     Vector ones = hn::Zero(Two());
     Vector doubled = hn::Zero(Two());
     Vector turned = hn::Zero(Two());
     for (std::size_t i = order.begin(block); i < order.begin(block + 1); ++i) {
-      const Turn& turn = turns[offsets[i] % kBlock];
+      const WaveTurn& turn = turns[offsets[i] % kBlock];
       const Vector once = hn::LoadU(Two(), turn.once);
       ones = hn::Add(ones, once);
       doubled = hn::Add(doubled, hn::LoadU(Two(), turn.twice));
       turned = hn::MulAdd(hn::Set(Two(), values[i]), once, turned);
     }
-    const auto& e = phase.coarse(block);
-    sums.once += PhaseTable::product(e, complex_of(ones));
-    sums.twice += PhaseTable::product(PhaseTable::product(e, e), complex_of(doubled));
-    sums.values += PhaseTable::product(e, complex_of(turned));
+    hn::StoreU(ones, Two(), sums[block].sum[0]);
+    hn::StoreU(doubled, Two(), sums[block].sum[1]);
+    hn::StoreU(turned, Two(), sums[block].sum[2]);
   }
-  return sums;
 }
 
-TurnedSums turned_kernel(const PhaseTable& phase, const PositionOrder& order,
-                         const FourValues* values, int signal) {
-  // What a real and an imaginary part become, and the distance from the block's middle.
-  struct Turn {
-    double along[2];
-    double across[2];
-    double t;
-  };
-  Turn turns[kBlock];
-  for (std::int64_t t = 0; t < kBlock; ++t) {
-    const auto& e = phase.fine(t);
-    turns[t] = {{e.real(), e.imag()}, {-e.imag(), e.real()}, static_cast<double>(t - kBlock / 2)};
-  }
-  const double middle = 0.5 * static_cast<double>(order.length() - 1);
+// sums (blocks, 3): of the turned values, the same times t and times t^2, t from the block's
+// middle.
+void turned_kernel(const Turn* turns, const PositionOrder& order, const FourValues* values,
+                   int signal, BlockSums* sums) {
   const auto offsets = order.offsets();
-  TurnedSums sums;
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
     Vector s0 = hn::Zero(Two());
     Vector s1 = hn::Zero(Two());
@@ -86,16 +63,10 @@ TurnedSums turned_kernel(const PhaseTable& phase, const PositionOrder& order,
       s1 = hn::MulAdd(hn::Set(Two(), turn.t), turned, s1);
       s2 = hn::MulAdd(hn::Set(Two(), turn.t * turn.t), turned, s2);
     }
-    const double t = static_cast<double>(block * kBlock + kBlock / 2) - middle;
-    const auto& coarse = phase.coarse(block);
-    const auto c0 = PhaseTable::product(coarse, complex_of(s0));
-    const auto c1 = PhaseTable::product(coarse, complex_of(s1));
-    const auto c2 = PhaseTable::product(coarse, complex_of(s2));
-    sums.s0 += c0;
-    sums.s1 += c1 + t * c0;
-    sums.s2 += c2 + 2 * t * c1 + t * t * c0;
+    hn::StoreU(s0, Two(), sums[block].sum[0]);
+    hn::StoreU(s1, Two(), sums[block].sum[1]);
+    hn::StoreU(s2, Two(), sums[block].sum[2]);
   }
-  return sums;
 }
 
 }  // namespace
@@ -104,22 +75,63 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qkscope {
+using namespace phase_sums;
 namespace {
 
 HWY_EXPORT(wave_kernel);
 HWY_EXPORT(turned_kernel);
 
+// What one of a block's sums is as seen from the first row: turned by the block's phase.
+std::complex<double> turned_by(const std::complex<double>& phase, const double (&sum)[2]) {
+  return PhaseTable::product(phase, {sum[0], sum[1]});
+}
+
 }  // namespace
 
 WaveSums wave_sums(double omega, const PositionOrder& order, std::span<const double> values) {
   const PhaseTable phase(omega, order.length());
-  return QKSCOPE_DISPATCH(wave_kernel)(phase, order, values.data());
+  WaveTurn turns[kBlock];
+  for (std::int64_t t = 0; t < kBlock; ++t) {
+    const auto& e = phase.fine(t);
+    turns[t] = {{e.real(), e.imag()},
+                {e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag()}};
+  }
+  std::vector<BlockSums> blocks(static_cast<std::size_t>(order.blocks()));
+  QKSCOPE_DISPATCH(wave_kernel)(turns, order, values.data(), blocks.data());
+  WaveSums sums;
+  for (std::int64_t block = 0; block < order.blocks(); ++block) {
+    const auto& [sum] = blocks[static_cast<std::size_t>(block)];
+    const auto& e = phase.coarse(block);
+    sums.once += turned_by(e, sum[0]);
+    sums.twice += turned_by(PhaseTable::product(e, e), sum[1]);
+    sums.values += turned_by(e, sum[2]);
+  }
+  return sums;
 }
 
 TurnedSums turned_sums(double omega, const PositionOrder& order, std::span<const FourValues> values,
                        int signal) {
   const PhaseTable phase(omega, order.length());
-  return QKSCOPE_DISPATCH(turned_kernel)(phase, order, values.data(), signal);
+  Turn turns[kBlock];
+  for (std::int64_t t = 0; t < kBlock; ++t) {
+    const auto& e = phase.fine(t);
+    turns[t] = {{e.real(), e.imag()}, {-e.imag(), e.real()}, static_cast<double>(t - kBlock / 2)};
+  }
+  std::vector<BlockSums> blocks(static_cast<std::size_t>(order.blocks()));
+  QKSCOPE_DISPATCH(turned_kernel)(turns, order, values.data(), signal, blocks.data());
+  const double middle = 0.5 * static_cast<double>(order.length() - 1);
+  TurnedSums sums;
+  for (std::int64_t block = 0; block < order.blocks(); ++block) {
+    const double t = static_cast<double>(block * kBlock + kBlock / 2) - middle;
+    const auto& [sum] = blocks[static_cast<std::size_t>(block)];
+    const auto c0 = turned_by(phase.coarse(block), sum[0]);
+    const auto c1 = turned_by(phase.coarse(block), sum[1]);
+    const auto c2 = turned_by(phase.coarse(block), sum[2]);
+    sums.s0 += c0;
+    sums.s1 += c1 + t * c0;
+    sums.s2 += c2 + 2 * t * c1 + t * t * c0;
+  }
+  return sums;
 }
 
 }  // namespace qkscope

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "numerics/phase_table.h"
 #include "numerics/position_order.h"
 #include "numerics/spectrum.h"
 
@@ -28,5 +29,27 @@ struct TurnedSums {
 // Of one of the four signals.
 TurnedSums turned_sums(double omega, const PositionOrder& order, std::span<const FourValues> values,
                        int signal);
+
+// What the sums over the rows of a block are made of.
+namespace phase_sums {
+
+inline constexpr auto kBlock = PhaseTable::kBlock;
+
+struct WaveTurn {  // exp(-i omega t) and its square
+  double once[2];
+  double twice[2];
+};
+
+struct Turn {  // what a real and an imaginary part become
+  double along[2];
+  double across[2];
+  double t;  // from the block's middle
+};
+
+struct BlockSums {
+  double sum[3][2];
+};
+
+}  // namespace phase_sums
 
 }  // namespace qkscope
