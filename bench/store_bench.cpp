@@ -87,7 +87,7 @@ double write_segments(const Options& options, Journal& journal) {
   double seconds = 0.0;
   constexpr std::int64_t kExamples = 64;
   for (std::int64_t begin = 0; begin < options.documents; begin += kExamples) {
-    const JournalEntry entry{.segment = segment_name(journal.entries().size())};
+    JournalEntry entry{.segment = segment_name(journal.entries().size())};
     SegmentWriter segment(journal.segment_path(entry.segment), groups.size());
     const auto start = Clock::now();
     for (auto row = begin; row < std::min(options.documents, begin + kExamples); ++row) {
@@ -97,10 +97,12 @@ double write_segments(const Options& options, Journal& journal) {
         const auto from = row * 997 % kPool;
         segment.add_block(example, group, positions, {},
                           pool.view().rows(from, from + options.rows));
+        entry.rows += options.rows * std::ssize(groups[group].heads);
       }
+      ++entry.examples;
     }
     seconds += seconds_since(start);
-    segment.commit();
+    entry.checksum = segment.commit();
     journal.add(entry);
   }
   return seconds;
