@@ -12,7 +12,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct CacheArguments {
   CommonOptions common;
   std::string id;
   std::string revision;
@@ -67,7 +67,7 @@ void print_text(const CacheListing& listing) {
   fmt::print("{} in {}\n", format_bytes(total), listing.folder);
 }
 
-void list(const Options& options) {
+void list(const CacheArguments& options) {
   options.common.apply();
   const auto listing = list_cache();
   if (options.json)
@@ -76,7 +76,7 @@ void list(const Options& options) {
     print_text(listing);
 }
 
-std::uint64_t remove_chosen(const Options& options) {
+std::uint64_t remove_chosen(const CacheArguments& options) {
   const RepositoryName repository{options.dataset ? RepositoryKind::dataset : RepositoryKind::model,
                                   options.id};
   if (options.weights) return evict_weights(options.id, options.revision);
@@ -84,14 +84,14 @@ std::uint64_t remove_chosen(const Options& options) {
                                   : remove_revision(repository, options.revision);
 }
 
-void remove(const Options& options) {
+void remove(const CacheArguments& options) {
   options.common.apply();
   const auto bytes = remove_chosen(options);
   if (!options.common.quiet) fmt::print("{} freed\n", format_bytes(bytes));
 }
 
 void add_remove(CLI::App& cache) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CacheArguments>();
   auto* command =
       cache.add_subcommand("remove", "Remove a model or dataset, or one revision of it");
   command->add_option("id", options->id, "org/name of the model or dataset")->required();
@@ -109,7 +109,7 @@ void add_remove(CLI::App& cache) {
 }  // namespace
 
 void add_cache(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CacheArguments>();
   auto* command = app.add_subcommand(
       "cache", "List what the cache of the Hugging Face Hub holds, or remove it");
   command->add_flag("--json", options->json, "Print one JSON object");

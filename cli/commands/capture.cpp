@@ -11,6 +11,7 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/logging.h"
+#include "cli/numbers.h"
 #include "cli/publishing.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
@@ -23,7 +24,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct CaptureArguments {
   CommonOptions common;
   std::string config;
   std::vector<std::string> overrides;
@@ -45,14 +46,6 @@ struct Options {
   // With --json the object is all that goes to standard output.
   bool talks() const { return !common.quiet && !json; }
 };
-
-std::string number(std::int64_t value) {
-  return format_count(static_cast<std::uint64_t>(value));
-}
-
-std::string bytes(std::int64_t value) {
-  return format_bytes(static_cast<std::uint64_t>(value));
-}
 
 void print_memory(const CapturePlan& plan, const DryRun& dry) {
   const bool cpu = plan.device().kind == Device::Kind::cpu;
@@ -90,7 +83,8 @@ void warn_of_non_finite(const CaptureResult& result) {
     warn("{} of {} rows hold NaN or infinity", number(result.non_finite), number(result.rows));
 }
 
-void print_result(const CaptureResult& result, const CapturePlan& plan, const Options& options) {
+void print_result(const CaptureResult& result, const CapturePlan& plan,
+                  const CaptureArguments& options) {
   const auto& root = plan.config().output.data_root;
   using Outcome = CaptureResult::Outcome;
   switch (result.outcome) {
@@ -113,7 +107,7 @@ void print_result(const CaptureResult& result, const CapturePlan& plan, const Op
 }
 
 // A trial with --limit must not take the place of a whole capture.
-void publish(const OutputConfig& output, const Options& options) {
+void publish(const OutputConfig& output, const CaptureArguments& options) {
   if (!output.hf_repo_id || options.no_publish) return;
   if (options.limit == 0)
     publish_finished(output.data_root, {.repo = *output.hf_repo_id,
@@ -125,7 +119,7 @@ void publish(const OutputConfig& output, const Options& options) {
                output.data_root);
 }
 
-void capture(const CapturePlan& plan, const Options& options, const Shard& shard) {
+void capture(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
   const auto result = run_capture(plan, {.shard = shard,
                                          .overwrite = options.overwrite,
                                          .quiet = options.common.quiet,
@@ -139,7 +133,7 @@ void capture(const CapturePlan& plan, const Options& options, const Shard& shard
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
-ComputeOptions compute_options(const Options& options) {
+ComputeOptions compute_options(const CaptureArguments& options) {
   ComputeOptions compute{.device = options.device,
                          .dtype = {},
                          .device_memory = 0,
@@ -151,7 +145,7 @@ ComputeOptions compute_options(const Options& options) {
   return compute;
 }
 
-void run(const Options& options) {
+void run(const CaptureArguments& options) {
   options.common.apply();
   if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
   auto config = read_capture_config(options.config, options.overrides);
@@ -175,7 +169,7 @@ void run(const Options& options) {
 }  // namespace
 
 void set_up_capture(CLI::App& command) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CaptureArguments>();
   command.add_option("--config", options->config, "The run's configuration (YAML)")->required();
   command
       .add_option("--set", options->overrides,

@@ -12,7 +12,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct CompareArguments {
   CommonOptions common;
   std::string results;
   std::string published = "smollm3";
@@ -41,7 +41,7 @@ void print_differences(const Table& table) {
   }
 }
 
-void run(const Options& options) {
+void run(const CompareArguments& options) {
   options.common.apply();
   const auto table = compare_with_published(options.results, options.published);
   if (options.csv)
@@ -53,7 +53,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareArguments>();
   auto* command = app.add_subcommand("compare", "The numbers of a sweep beside published ones");
   command->add_option("results", options->results, "Folder of a sweep: RESULTS/NAME")->required();
   command->add_option("--published", options->published, "Whose numbers")->capture_default_str();

@@ -20,7 +20,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct DatasetArguments {
   CommonOptions common;
   CorpusOptions corpus;
   std::string name, id_column, shard, tokenizer;
@@ -36,7 +36,7 @@ struct Lengths {
 };
 
 // Reads and measures block by block: the texts of one block are held, no more.
-Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const Options& options) {
+Lengths measure(Corpus& corpus, const Tokenizer* tokenizer, const DatasetArguments& options) {
   constexpr std::size_t kBlockBytes = 32 << 20;
   Progress progress({.what = "reading", .unit = "documents", .quiet = options.common.quiet});
   Lengths lengths;
@@ -166,7 +166,7 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
-void run(Options& options) {
+void run(DatasetArguments& options) {
   options.common.apply();
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
@@ -192,7 +192,7 @@ void run(Options& options) {
 }  // namespace
 
 void add_dataset(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DatasetArguments>();
   CLI::App* command = app.add_subcommand("dataset", "Show what is in a text dataset");
   CorpusOptions& corpus = options->corpus;
   command

@@ -10,13 +10,13 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct DemoArguments {
   CommonOptions common;
   std::string results = "results";
   bool no_figures = false;
 };
 
-void run(const Options& options) {
+void run(const DemoArguments& options) {
   options.common.apply();
   run_sweep_command({Sweep::read(demo_sweep(), options.results),
                      {.only = {},
@@ -30,7 +30,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DemoArguments>();
   auto* command = app.add_subcommand(
       "demo", "Follow position through the training of the small model that comes with qkscope");
   command->add_option("--out", options->results, "Folder of results")->capture_default_str();

@@ -11,7 +11,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct DownloadArguments {
   CommonOptions common;
   std::string id;
   std::string revision;
@@ -21,7 +21,7 @@ struct Options {
   bool no_weights = false;
 };
 
-std::string download(const Options& options) {
+std::string download(const DownloadArguments& options) {
   FetchOptions fetch;
   fetch.weights = !options.no_weights;
   fetch.refresh = true;
@@ -31,7 +31,7 @@ std::string download(const Options& options) {
   return fetch_dataset(options.id, options.name, options.split, fetch);
 }
 
-void run(const Options& options) {
+void run(const DownloadArguments& options) {
   options.common.apply();
   fmt::print("{}\n", download(options));
 }
@@ -39,7 +39,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_download(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DownloadArguments>();
   auto* command = app.add_subcommand(
       "download", "Fetch a model or dataset of the Hugging Face Hub into its cache");
   command->add_option("id", options->id, "org/name of the model or dataset")->required();

@@ -8,13 +8,13 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct PublishArguments {
   CommonOptions common;
   std::string data_root;
   PublishOptions publish;
 };
 
-void run(Options& options) {
+void run(PublishArguments& options) {
   options.common.apply();
   options.publish.quiet = options.common.quiet;
   publish_and_report(options.data_root, options.publish);
@@ -23,7 +23,7 @@ void run(Options& options) {
 }  // namespace
 
 void add_publish(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PublishArguments>();
   auto* command = app.add_subcommand("publish", "Put a finished capture on the Hugging Face Hub");
   command->add_option("data_root", options->data_root, "Folder of the capture")->required();
   command->add_option("--repo", options->publish.repo,

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/numbers.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
@@ -13,7 +14,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct SweepArguments {
   CommonOptions common;
   SweepSource source;
   SweepOptions sweep;
@@ -22,14 +23,6 @@ struct Options {
   bool dry_run = false;
   bool no_figures = false;
 };
-
-std::string number(std::int64_t value) {
-  return format_count(static_cast<std::uint64_t>(value));
-}
-
-std::string bytes(std::int64_t value) {
-  return format_bytes(static_cast<std::uint64_t>(value));
-}
 
 void print_planned(const PlannedRun& run) {
   if (!run.error.empty()) {
@@ -64,7 +57,7 @@ void print_plan(const SweepCommand& command) {
   if (failed > 0) throw Error(kind, fmt::format("{} runs cannot be done as they are", failed));
 }
 
-void run(Options& options) {
+void run(SweepArguments& options) {
   options.common.apply();
   if (!options.shard.empty())
     std::tie(options.sweep.shard.index, options.sweep.shard.count) = parse_shard(options.shard);
@@ -79,7 +72,7 @@ void run(Options& options) {
 }  // namespace
 
 void add_sweep(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SweepArguments>();
   auto* command = app.add_subcommand("sweep", "Capture and analyse a list of checkpoints");
   command->add_option("file", options->source.file, "The sweep (YAML)")->required();
   command

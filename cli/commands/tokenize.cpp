@@ -20,7 +20,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct TokenizeArguments {
   CommonOptions common;
   std::string tokenizer;
   std::string text, text_file, jsonl;
@@ -30,7 +30,8 @@ struct Options {
   std::int64_t max_length = 0;
 };
 
-std::string checked_utf8(std::string text, const Options& options, const std::string& where) {
+std::string checked_utf8(std::string text, const TokenizeArguments& options,
+                         const std::string& where) {
   const auto at = find_invalid_utf8(text);
   if (at == std::string::npos) return text;
   if (options.errors == "replace") return replace_invalid_utf8(text);
@@ -38,7 +39,7 @@ std::string checked_utf8(std::string text, const Options& options, const std::st
 }
 
 Json to_json(const Tokenizer& tokenizer, const Tokenizer::Encoding& encoding,
-             const Options& options) {
+             const TokenizeArguments& options) {
   Json out;
   out["ids"] = encoding.ids;
   if (options.tokens) {
@@ -56,11 +57,12 @@ std::string dump(const Json& json) {
 }
 
 Tokenizer::Encoding encode(const Tokenizer& tokenizer, const std::string& text,
-                           const Options& options) {
+                           const TokenizeArguments& options) {
   return tokenizer.encode(text, {!options.no_special, options.max_length, options.offsets});
 }
 
-void print_encoding(const Tokenizer& tokenizer, const std::string& text, const Options& options) {
+void print_encoding(const Tokenizer& tokenizer, const std::string& text,
+                    const TokenizeArguments& options) {
   const auto encoding = encode(tokenizer, text, options);
   if (options.json) {
     fmt::print("{}\n", dump(to_json(tokenizer, encoding, options)));
@@ -95,14 +97,14 @@ std::vector<std::int32_t> parse_ids(const std::string& text, const std::string& 
 }
 
 void print_decoded(const Tokenizer& tokenizer, const std::string& text, const std::string& where,
-                   const Options& options) {
+                   const TokenizeArguments& options) {
   const std::string decoded = tokenizer.decode(parse_ids(text, where), options.no_special);
   fmt::print("{}\n", options.json ? dump(Json{{"text", decoded}}) : decoded);
 }
 
 // One line of a JSON Lines file, to the line that answers it.
 std::string answer(const Tokenizer& tokenizer, const std::string& line, const std::string& where,
-                   const Options& options) {
+                   const TokenizeArguments& options) {
   const bool replace = options.errors == "replace";
   const Json object = parse_json(replace ? replace_invalid_utf8(line) : line, where);
   const char* const key = options.decode ? "ids" : "text";
@@ -120,7 +122,7 @@ std::string answer(const Tokenizer& tokenizer, const std::string& line, const st
 }
 
 // A block of lines at a time, each line on a thread of its own, answers in order.
-void run_jsonl(const Tokenizer& tokenizer, const Options& options) {
+void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
   constexpr std::size_t kBlock = 256;
   std::ifstream file(options.jsonl, std::ios::binary);
   if (!file) bad_input("{}: cannot open: {}", options.jsonl, std::strerror(errno));
@@ -143,7 +145,7 @@ void run_jsonl(const Tokenizer& tokenizer, const Options& options) {
   }
 }
 
-void run(const Options& options) {
+void run(const TokenizeArguments& options) {
   options.common.apply();
   const Tokenizer tokenizer =
       Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
@@ -163,7 +165,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
   command
       ->add_option("--tokenizer", options->tokenizer,
