@@ -73,9 +73,26 @@ void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
 
-// Four rows of four floats, each `stride` apart, become four columns: out[k][i] = rows[i][k] *
-// scale.
-HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float scale, float* out,
+// What packing does to a value. A type of its own where that is nothing: no multiplication is left.
+struct AsIs {
+  template <typename D>
+  HWY_INLINE hn::Vec<D> operator()(D, hn::Vec<D> value) const {
+    return value;
+  }
+  HWY_INLINE float operator()(float value) const { return value; }
+};
+struct Scaled {
+  float factor;
+  template <typename D>
+  HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> value) const {
+    return hn::Mul(value, hn::Set(d, factor));
+  }
+  HWY_INLINE float operator()(float value) const { return value * factor; }
+};
+
+// Four rows of four floats, each `stride` apart, become four columns: out[k][i] = rows[i][k].
+template <typename Change>
+HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, Change change, float* out,
                                std::int64_t out_stride) {
   const hn::CappedTag<float, 4> four;
   const auto r0 = hn::LoadU(four, rows);
@@ -86,41 +103,37 @@ HWY_INLINE void transpose_four(const float* rows, std::int64_t stride, float sca
   const auto low23 = hn::InterleaveLower(four, r2, r3);
   const auto high01 = hn::InterleaveUpper(four, r0, r1);
   const auto high23 = hn::InterleaveUpper(four, r2, r3);
-  const auto factor = hn::Set(four, scale);
-  const auto put = [&](int k, auto column) HWY_ATTR {
-    hn::StoreU(hn::Mul(column, factor), four, out + k * out_stride);
-  };
-  put(0, hn::ConcatLowerLower(four, low23, low01));
-  put(1, hn::ConcatUpperUpper(four, low23, low01));
-  put(2, hn::ConcatLowerLower(four, high23, high01));
-  put(3, hn::ConcatUpperUpper(four, high23, high01));
+  hn::StoreU(change(four, hn::ConcatLowerLower(four, low23, low01)), four, out);
+  hn::StoreU(change(four, hn::ConcatUpperUpper(four, low23, low01)), four, out + out_stride);
+  hn::StoreU(change(four, hn::ConcatLowerLower(four, high23, high01)), four, out + 2 * out_stride);
+  hn::StoreU(change(four, hn::ConcatUpperUpper(four, high23, high01)), four, out + 3 * out_stride);
 }
 
-// One whole panel: packed[k][i] = source[i][k] * scale for i < unit.
-template <int unit>
-void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, float scale,
+// One whole panel: packed[k][i] = source[i][k] for i < unit.
+template <int unit, typename Change>
+void pack_panel(const float* source, std::int64_t stride, std::int64_t depth, Change change,
                 float* packed) {
   static_assert(unit % 4 == 0);
   std::int64_t k = 0;
   for (; k + 4 <= depth; k += 4)
     for (int i = 0; i < unit; i += 4)
-      transpose_four(source + i * stride + k, stride, scale, packed + k * unit + i, unit);
+      transpose_four(source + i * stride + k, stride, change, packed + k * unit + i, unit);
   for (; k < depth; ++k)
-    for (int i = 0; i < unit; ++i) packed[k * unit + i] = source[i * stride + k] * scale;
+    for (int i = 0; i < unit; ++i) packed[k * unit + i] = change(source[i * stride + k]);
 }
 
 // Packs `count` vectors of length depth into panels of `unit`, the last one filled up with zeros.
-template <int unit>
+template <int unit, typename Change>
 void pack_panels(const float* source, std::int64_t stride, std::int64_t count, std::int64_t depth,
-                 float scale, float* packed) {
+                 Change change, float* packed) {
   std::int64_t first = 0;
   for (; first + unit <= count; first += unit, packed += unit * depth)
-    pack_panel<unit>(source + first * stride, stride, depth, scale, packed);
+    pack_panel<unit>(source + first * stride, stride, depth, change, packed);
   if (first == count) return;
   std::fill_n(packed, unit * depth, 0.0f);
   for (std::int64_t i = 0; first + i < count; ++i)
     for (std::int64_t k = 0; k < depth; ++k)
-      packed[k * unit + i] = source[(first + i) * stride + k] * scale;
+      packed[k * unit + i] = change(source[(first + i) * stride + k]);
 }
 
 TileShape shape_kernel() {
@@ -128,11 +141,11 @@ TileShape shape_kernel() {
 }
 
 void pack_left_kernel(const Left& a, float scale, float* packed) {
-  pack_panels<kRows>(a.values, a.stride, a.rows, a.depth, scale, packed);
+  pack_panels<kRows>(a.values, a.stride, a.rows, a.depth, Scaled{scale}, packed);
 }
 
 void pack_columns_kernel(const RightColumns& b, float* packed) {
-  pack_panels<kColumns>(b.values, b.stride, b.columns, b.depth, 1.0f, packed);
+  pack_panels<kColumns>(b.values, b.stride, b.columns, b.depth, AsIs(), packed);
 }
 
 void pack_rows_kernel(const RightRows& b, float* packed) {
