@@ -85,7 +85,7 @@ HWY_INLINE float lane_sum(std::int64_t count, Term term) {
 #pragma GCC unroll 4
     for (std::int64_t v = 0; v < kSumVectors; ++v)
       sums[v] = term(i + v * kFloats, Whole(), sums[v]);
-  if (i < count)
+  if (i < count) {
 #pragma GCC unroll 4
     for (std::int64_t v = 0; v < kSumVectors; ++v, i += kFloats) {
       if (i + kFloats <= count)
@@ -93,6 +93,7 @@ HWY_INLINE float lane_sum(std::int64_t count, Term term) {
       else if (i < count)
         sums[v] = term(i, Part{count - i}, sums[v]);
     }
+  }
 #pragma GCC unroll 4
   for (std::int64_t width = kSumVectors / 2; width > 0; width /= 2)
 #pragma GCC unroll 4
