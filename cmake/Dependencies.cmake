@@ -20,7 +20,7 @@ elseif(NOT QKSCOPE_PYTHON)
   endif()
 endif()
 
-# OpenBLAS, which carries LAPACK too: the analyses use both.
+# OpenBLAS for its LAPACK: eigenvectors of the analyses.
 find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
 find_path(CBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES openblas openblas-pthread
           ${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread REQUIRED)

@@ -1,0 +1,197 @@
+// Times the products and Fourier transforms of the analyses, in the analyses' shapes, beside
+// OpenBLAS, Eigen and FFTW: one thread, processor time, in turns, best of 41. Prints rows of a
+// table.
+#include <algorithm>
+#include <complex>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <Eigen/Core>
+#include <cblas.h>
+#include <fftw3.h>
+#include <fmt/core.h>
+
+#include "numerics/fft.h"
+#include "numerics/position_order.h"
+#include "numerics/products.h"
+#include "numerics/random.h"
+#include "numerics/spectrum.h"
+#include "qkscope/cpu.h"
+
+namespace qkscope {
+namespace {
+
+using RowMajor = ::Eigen::Matrix<double, -1, -1, ::Eigen::RowMajor>;
+using View = ::Eigen::Map<const RowMajor>;
+using Written = ::Eigen::Map<RowMajor>;
+
+constexpr int kDim = 128;
+constexpr int kRows = 8000;
+constexpr int kBlock = 256;
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void race(const std::string& what, const std::vector<std::function<void()>>& ways) {
+  std::vector<double> best(ways.size(), std::numeric_limits<double>::infinity());
+  for (int round = 0; round < 41; ++round)
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      const double start = processor_seconds();
+      ways[i]();
+      best[i] = std::min(best[i], processor_seconds() - start);
+    }
+  fmt::print("| {} |", what);
+  for (const double seconds : best) fmt::print(" {:.3f} |", 1e3 * seconds);
+  fmt::print("\n");
+}
+
+Matrix random_matrix(std::int64_t rows, std::int64_t cols) {
+  static Random random(1);
+  Matrix matrix(rows, cols);
+  for (double& x : matrix.data) x = random.normal();
+  return matrix;
+}
+
+View view(const Matrix& matrix) {
+  return {matrix.data.data(), matrix.rows, matrix.cols};
+}
+
+int as_int(std::int64_t value) {
+  return static_cast<int>(value);
+}
+
+// left (m, k) times the transpose of right (n, k), three ways, `times` times.
+void race_transposed(const std::string& what, const Matrix& left, const Matrix& right, int times,
+                     const std::function<void()>& ours) {
+  Matrix out(left.rows, right.rows);
+  const auto repeat = [times](auto body) {
+    return [=] {
+      for (int i = 0; i < times; ++i) body();
+    };
+  };
+  const auto blas = [&] {
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(left.rows), as_int(right.rows),
+                as_int(left.cols), 1, left.data.data(), as_int(left.cols), right.data.data(),
+                as_int(right.cols), 0, out.data.data(), as_int(out.cols));
+  };
+  const auto eigen = [&] {
+    Written(out.data.data(), out.rows, out.cols).noalias() = view(left) * view(right).transpose();
+  };
+  race(what, {repeat(ours), repeat(blas), repeat(eigen)});
+}
+
+// As scores and separabilities do it: both matrices lie in rows.
+void race_rows(const std::string& what, const Matrix& left, const Matrix& right, int times) {
+  Matrix out;
+  race_transposed(what, left, right, times, [&] { out = multiply_transposed(left, right); });
+}
+
+// As projections and variances do it: the right side was written as panels of eight, and panels
+// are read where they come out.
+void race_panels(const std::string& what, const Matrix& left, const Matrix& right, int times) {
+  constexpr std::int64_t kLines = 60;
+  const std::int64_t panels = (right.rows + kPanelColumns - 1) / kPanelColumns;
+  const Matrix packed = random_matrix(panels * right.cols, kPanelColumns);
+  double out[kLines * kPanelColumns];
+  race_transposed(what, left, right, times, [&] {
+    for (std::int64_t i = 0; i < left.rows; i += kLines)
+      for (std::int64_t panel = 0; panel < panels; ++panel)
+        multiply_panel(left.row(i), std::min(kLines, left.rows - i), left.cols,
+                       packed.row(panel * left.cols), out);
+  });
+}
+
+void race_gram() {
+  const Matrix rows = random_matrix(kRows, kDim);
+  Matrix sum(kDim, kDim);
+  const auto blocks = [&](auto body) {
+    return [&rows, body] {
+      for (std::int64_t i = 0; i < kRows; i += kBlock)
+        body(rows.row(i), std::min<std::int64_t>(kBlock, kRows - i));
+    };
+  };
+  race("scatter of 8,000 rows, 256 at a time",
+       {blocks([&](const double* x, std::int64_t count) { add_gram(x, count, sum); }),
+        blocks([&](const double* x, std::int64_t count) {
+          cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, kDim, as_int(count), 1, x, kDim, 1,
+                      sum.data.data(), kDim);
+        }),
+        blocks([&](const double* x, std::int64_t count) {
+          Written(sum.data.data(), kDim, kDim)
+              .selfadjointView<::Eigen::Upper>()
+              .rankUpdate(View(x, count, kDim).transpose());
+        })});
+}
+
+void race_transforms(int size) {
+  const int times = std::max(1, 65536 / size);
+  const auto fft = Fft::of_size(static_cast<std::size_t>(size));
+  const std::vector<FourComplex> zero(static_cast<std::size_t>(size));
+  auto signal = zero;
+  std::vector<std::complex<float>> from(4 * static_cast<std::size_t>(size));
+  auto to = from;
+  const auto plan = fftwf_plan_many_dft(
+      1, &size, 4, reinterpret_cast<fftwf_complex*>(from.data()), nullptr, 1, size,
+      reinterpret_cast<fftwf_complex*>(to.data()), nullptr, 1, size, FFTW_FORWARD, FFTW_ESTIMATE);
+  race(fmt::format("four signals of {}, {} times", size, times), {[&] {
+                                                                    for (int i = 0; i < times; ++i)
+                                                                      fft->forward(signal);
+                                                                  },
+                                                                  [&] {
+                                                                    for (int i = 0; i < times; ++i)
+                                                                      fftwf_execute(plan);
+                                                                  }});
+  fftwf_destroy_plan(plan);
+}
+
+void race_spectrum(int length) {
+  constexpr std::size_t kPoints = 16000;
+  Random random(2);
+  std::vector<std::int32_t> positions;
+  for (std::size_t i = 0; i < kPoints; ++i)
+    positions.push_back(
+        static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+  const PositionOrder order(positions);
+  Spectrum spectrum(order.offsets(), order.length(), 1.0);
+  std::vector<FourValues> values(kPoints);
+  for (auto& value : values)
+    for (int i = 0; i < 4; ++i) {
+      value.re[i] = random.normal();
+      value.im[i] = random.normal();
+    }
+  race(fmt::format("spectrum of 4 x 16,000 rows over {} tokens", length),
+       {[&] { spectrum.compute(values); }});
+}
+
+void run() {
+  openblas_set_num_threads(1);
+  fmt::print("{}; {}\n\n| milliseconds | ours | OpenBLAS | Eigen |\n| --- | --- | --- | --- |\n",
+             cpu_target(), openblas_get_config());
+  race_gram();
+  const Matrix rows = random_matrix(kRows, kDim);
+  race_panels("8,000 rows on 60 axes", rows, random_matrix(60, kDim), 1);
+  const Matrix squares = random_matrix(kDim, kDim);
+  for (const int columns : {1, 5, 16})
+    race_panels(fmt::format("variances of 128 pairs, {} columns, 60 times", columns),
+                random_matrix(columns, kDim), squares, 60);
+  race_rows("8,000 keys times 16 means", rows, random_matrix(16, kDim), 1);
+  race_rows("256 rows on 30 lines, 31 times", random_matrix(30, kDim), random_matrix(kBlock, kDim),
+            31);
+  fmt::print("\n| milliseconds | ours | FFTW |\n| --- | --- | --- |\n");
+  for (const int size : {2048, 8192, 65536, 131072}) race_transforms(size);
+  for (const int length : {131072, 4096}) race_spectrum(length);
+}
+
+}  // namespace
+}  // namespace qkscope
+
+int main() {
+  qkscope::run();
+}
