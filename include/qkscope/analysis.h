@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "qkscope/captures.h"
+#include "qkscope/correlation.h"
 #include "qkscope/error.h"
 #include "qkscope/tables.h"
 #include "qkscope/version.h"
@@ -26,12 +27,6 @@ namespace qkscope {
 struct PcaOptions {
   int components = 10;
   double weak_correlation = 0.05;  // below it r_q does not decide the sign of a component
-};
-
-struct Correlation {
-  double r = 0;        // Pearson; NaN when one side does not vary
-  double p = 0;        // two-sided; 0 where it underflows
-  double log10_p = 0;  // exact where p underflows
 };
 
 struct PcaComponent {

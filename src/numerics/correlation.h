@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "qkscope/analysis.h"
+#include "qkscope/correlation.h"
 
 namespace qkscope {
 
