@@ -44,7 +44,8 @@ CaptureConfig configuration(const Options& options) {
   config.dataset.id_column = "id";
   config.model.name = options.model;
   config.model.dtype = DType::f32;
-  config.tokenizer = {.name = options.model, .max_length = options.tokens};
+  config.tokenizer.name = options.model;
+  config.tokenizer.max_length = options.tokens;
   config.capture.heads.sampling = HeadSampling{.count = 300, .seed = 0};
   config.capture.sampler = {.type = SamplerType::uniform,
                             .base_rate = 1.0,

@@ -16,9 +16,9 @@
 namespace qkscope::cli {
 namespace {
 
-using Outcome = RunReport::Outcome;
+using RunOutcome = RunReport::Outcome;
 
-std::vector<std::string> labels_with(const std::vector<RunReport>& reports, Outcome outcome) {
+std::vector<std::string> labels_with(const std::vector<RunReport>& reports, RunOutcome outcome) {
   std::vector<std::string> labels;
   for (const auto& report : reports)
     if (report.outcome == outcome) labels.push_back(report.label);
@@ -74,20 +74,20 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
 }
 
 void print_counts(const std::vector<RunReport>& reports, double seconds) {
-  const auto count = [&](Outcome outcome) { return labels_with(reports, outcome).size(); };
+  const auto count = [&](RunOutcome outcome) { return labels_with(reports, outcome).size(); };
   fmt::print("{} runs in {}: {} done, {} were done before, {} failed", reports.size(),
-             format_duration(seconds), count(Outcome::done), count(Outcome::already_done),
-             count(Outcome::failed));
-  const auto elsewhere = labels_with(reports, Outcome::elsewhere);
+             format_duration(seconds), count(RunOutcome::done), count(RunOutcome::already_done),
+             count(RunOutcome::failed));
+  const auto elsewhere = labels_with(reports, RunOutcome::elsewhere);
   if (!elsewhere.empty()) fmt::print(", at work elsewhere: {}", fmt::join(elsewhere, ", "));
   fmt::print("\n");
 }
 
 void report_failed_runs(const std::vector<RunReport>& reports) {
-  const auto failed = labels_with(reports, Outcome::failed);
+  const auto failed = labels_with(reports, RunOutcome::failed);
   if (failed.empty()) return;
   const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
-    return report.outcome == Outcome::failed && report.error_kind == ErrorKind::failure;
+    return report.outcome == RunOutcome::failed && report.error_kind == ErrorKind::failure;
   });
   throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
               fmt::format("{} of {} runs failed: {}; run the same command to try them again",
@@ -120,7 +120,7 @@ void run_sweep_command(const SweepCommand& command) {
   const auto started = Clock::now();
   const auto reports = command.sweep.run(command.options);
   const bool quiet = command.options.quiet;
-  if (!labels_with(reports, Outcome::interrupted).empty()) {
+  if (!labels_with(reports, RunOutcome::interrupted).empty()) {
     if (!quiet) fmt::print("stopped; run the same command to continue\n");
     return end_by_stop_signal();
   }

@@ -126,10 +126,8 @@ struct Tokenizer::State {
   // stays so for ever.
   std::unique_lock<std::mutex> lock_soon() {
     std::unique_lock lock(mutex, std::try_to_lock);
-    for (int tries = 0; !lock && tries < 1000; ++tries) {
+    for (int tries = 0; tries < 1000 && !lock && !lock.try_lock(); ++tries)
       std::this_thread::yield();
-      lock.try_lock();
-    }
     return lock;
   }
 
