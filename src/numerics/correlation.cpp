@@ -7,14 +7,15 @@
 
 #include "core/error.h"
 #include "core/nan.h"
+#include "numerics/log_gamma.h"
 
 namespace qkscope {
 namespace {
 
-// ln Gamma(a + 1/2) - ln Gamma(a). The difference of two lgamma loses digits as a grows; the series
+// ln Gamma(a + 1/2) - ln Gamma(a). The difference of the two loses digits as a grows; the series
 // in 1/a does not.
 double log_gamma_step(double a) {
-  if (a < 20) return std::lgamma(a + 0.5) - std::lgamma(a);
+  if (a < 20) return log_gamma(a + 0.5) - log_gamma(a);
   const double inverse = 1 / a;
   const double square = inverse * inverse;
   const double series =

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <vector>
 
+#include "numerics/log_gamma.h"
 #include "numerics/normal.h"
 #include "numerics/products.h"
 
@@ -17,7 +18,7 @@ constexpr double kPi = std::numbers::pi;
 
 // ln(n!) - ln(n^n e^-n sqrt(2 pi n)): what Stirling's formula leaves out.
 double stirling_rest(double n) {
-  if (n < 16) return std::lgamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * kPi);
+  if (n < 16) return log_gamma(n + 1) - (n + 0.5) * std::log(n) + n - 0.5 * std::log(2 * kPi);
   const double square = 1 / (n * n);
   return (1.0 / 12 -
           square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square / 1188)))) /
