@@ -30,13 +30,21 @@ std::uint64_t parse_checksum(const std::string& text) {
   return error == std::errc() && stop == end ? value : 0;
 }
 
+// Counts beyond any run's would not add up in 64 bits.
+std::int64_t count_from(const Json& count) {
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
+  if (!count.is_number_unsigned() || count.get<std::uint64_t>() > kLargest)
+    bad_input("{}: expected a count", count.dump());
+  return count.get<std::int64_t>();
+}
+
 JournalEntry entry_from(const Json& line) {
   JournalEntry entry;
   entry.segment = line.at("segment");
-  entry.examples = line.at("examples");
-  entry.rows = line.at("rows");
-  entry.tokens = line.at("tokens");
-  entry.non_finite = line.value("non_finite", std::int64_t{0});
+  entry.examples = count_from(line.at("examples"));
+  entry.rows = count_from(line.at("rows"));
+  entry.tokens = count_from(line.at("tokens"));
+  if (line.contains("non_finite")) entry.non_finite = count_from(line.at("non_finite"));
   entry.checksum = parse_checksum(line.at("checksum").get<std::string>());
   return entry;
 }

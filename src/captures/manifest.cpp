@@ -19,10 +19,20 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// Neither a fraction nor a number that T cannot hold.
 template <typename T>
-std::optional<T> optional_from(const Json& json) {
+T integer_from(const Json& json, const std::string& where) {
+  const bool fits = json.is_number_unsigned()
+                        ? std::in_range<T>(json.get<std::uint64_t>())
+                        : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+  if (fits) return json.get<T>();
+  bad_input("{}: expected an integer, found {}", where, json.dump());
+}
+
+template <typename T>
+std::optional<T> optional_from(const Json& json, const std::string& where) {
   if (json.is_null()) return {};
-  return json.get<T>();
+  return integer_from<T>(json, where);
 }
 
 Json group_to_json(const HeadGroup& group) {
@@ -31,22 +41,25 @@ Json group_to_json(const HeadGroup& group) {
           {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
 }
 
-HeadGroup group_from_json(const Json& json) {
-  return {.layer = json.at("layer"),
+HeadGroup group_from_json(const Json& json, const std::string& where) {
+  std::vector<std::int64_t> heads;
+  for (const auto& head : json.at("heads").get<std::vector<Json>>())
+    heads.push_back(integer_from<std::int64_t>(head, where));
+  return {.layer = integer_from<std::int64_t>(json.at("layer"), where),
           .kind = json.at("kind") == "q" ? HeadKind::query : HeadKind::key,
-          .heads = json.at("heads"),
-          .window = optional_from<std::int32_t>(json.at("window")),
+          .heads = std::move(heads),
+          .window = optional_from<std::int32_t>(json.at("window"), where),
           .rope = json.at("rope"),
           .rope_inv_freq = json.at("rope_inv_freq")};
 }
 
-SamplerOptions sampler_from_json(const Json& json) {
+SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
   SamplerOptions options;
   for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all})
     if (json.at("type") == sampler_type_name(type)) options.type = type;
   options.base_rate = json.at("base_rate");
-  options.min_bucket_size = json.at("min_bucket_size");
-  options.max_rows = optional_from<std::int64_t>(json.at("max_rows"));
+  options.min_bucket_size = integer_from<std::int64_t>(json.at("min_bucket_size"), where);
+  options.max_rows = optional_from<std::int64_t>(json.at("max_rows"), where);
   return options;
 }
 
@@ -72,6 +85,18 @@ void check_numbers(const Manifest& manifest, const std::string& where) {
     for (const auto number : group.heads)
       if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
         bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
+}
+
+// What compares identities looks for names in these.
+void check_identity(const Json& identity, const std::string& where) {
+  const auto expect_object = [&](const Json& json, const std::string& name) {
+    if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
+  };
+  expect_object(identity, "identity");
+  if (!identity.contains(kInputs)) return;
+  expect_object(identity[kInputs], "identity.inputs");
+  for (const auto& [kind, files] : identity[kInputs].items())
+    expect_object(files, "identity.inputs." + kind);
 }
 
 constexpr std::size_t kShownDifferences = 5;
@@ -215,18 +240,23 @@ Manifest manifest_from_json(const Json& json, const std::string& where) {
   Manifest manifest;
   manifest.identity = json.at("identity");
   manifest.config_hash = json.at("config_hash");
-  manifest.head_dim = json.at("head_dim");
-  manifest.heads_per_key_head = json.at("heads_per_key_head");
-  manifest.row_group_size = json.at("row_group_size");
+  const auto integer = [&](const char* name) {
+    return integer_from<std::int64_t>(json.at(name), where);
+  };
+  manifest.head_dim = integer("head_dim");
+  manifest.heads_per_key_head = integer("heads_per_key_head");
+  manifest.row_group_size = integer("row_group_size");
   manifest.token_strings = json.at("token_strings");
-  manifest.sampler = sampler_from_json(json.at("sampler"));
-  for (const auto& group : json.at("groups")) manifest.groups.push_back(group_from_json(group));
+  manifest.sampler = sampler_from_json(json.at("sampler"), where);
+  for (const auto& group : json.at("groups"))
+    manifest.groups.push_back(group_from_json(group, where));
   manifest.metadata = json.at("metadata").get<Metadata>();
   manifest.model_name = json.at("model_name");
   manifest.model_metadata = json.at("model_metadata");
   manifest.repo = json.at("repo");
   manifest.branch = json.at("branch");
   manifest.private_repo = json.value("private", false);
+  check_identity(manifest.identity, where);
   check_numbers(manifest, where);
   return manifest;
 }
@@ -241,7 +271,7 @@ std::string manifest_file(const Manifest& manifest) {
 Manifest load_manifest(const std::string& path) {
   Json json = load_json(path);
   try {
-    if (json.value(kFormat, 0) != kFormatNumber)
+    if (json.value(kFormat, Json()) != kFormatNumber)
       bad_input(
           "{}: another version of qkscope began this capture; finish it with that version, or "
           "start "

@@ -28,8 +28,9 @@ class SegmentCheck {
     if (segment_.checksum() != entry_.checksum)
       bad_input("{}: not the segment that the journal means; start again with --overwrite", path_);
     segment_.check_all();
-    expect("rows", rows(), entry_.rows);
-    return check_examples(segment_.example_table());
+    const auto table = segment_.example_table();
+    expect("rows", check_blocks(table), entry_.rows);
+    return check_examples(table);
   }
 
  private:
@@ -39,13 +40,25 @@ class SegmentCheck {
                 what, said);
   }
 
-  std::int64_t rows() const {
+  // Every block belongs to its example. Returns the rows of all heads.
+  std::int64_t check_blocks(const std::vector<ExampleRecord>& table) const {
     std::int64_t rows = 0;
     const auto& groups = journal_.manifest().groups;
-    for (std::size_t group = 0; group < groups.size(); ++group)
-      for (const auto& block : segment_.index(group))
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+      const auto blocks = segment_.index(group);
+      for (std::size_t i = 0; i < blocks.size(); ++i) check_block(blocks[i], table[i]);
+      for (const auto& block : blocks)
         rows += std::int64_t{block.rows} * std::ssize(groups[group].heads);
+    }
     return rows;
+  }
+
+  void check_block(const BlockEntry& block, const ExampleRecord& example) const {
+    const bool strings = journal_.manifest().token_strings && block.rows > 0;
+    if (block.example_row != example.row || block.example_key != example.key ||
+        std::int64_t{block.rows} > example.tokens || (block.string_bytes > 0) != strings)
+      bad_input("{}: its index and row {} of the dataset disagree; start again with --overwrite",
+                path_, example.row);
   }
 
   RowRange check_examples(const std::vector<ExampleRecord>& table) const {

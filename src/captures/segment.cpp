@@ -173,9 +173,13 @@ std::uint64_t SegmentWriter::take_checksum() {
   return sum;
 }
 
-SegmentReader::SegmentReader(const std::string& path, std::size_t groups)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)), groups_(groups) {
+SegmentReader::SegmentReader(const std::string& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
   if (file_ < 0) system_error("read", path, errno);
+}
+
+SegmentReader::SegmentReader(const std::string& path, std::size_t groups) : SegmentReader(path) {
+  groups_ = groups;
   struct stat status {};
   if (::fstat(file_, &status) != 0) system_error("read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);

@@ -101,6 +101,8 @@ class SegmentReader {
             HeadBlock& block) const;
 
  private:
+  // Opens the file; from here on the destructor closes it, whatever is found in it.
+  explicit SegmentReader(const std::string& path);
   void read_at(std::uint64_t offset, void* into, std::size_t bytes) const;
   std::uint64_t checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const;
   [[noreturn]] void damaged() const;
@@ -108,7 +110,7 @@ class SegmentReader {
   std::string path_;
   int file_ = -1;
   std::uint64_t size_ = 0;
-  std::size_t groups_;
+  std::size_t groups_ = 0;
   std::size_t examples_ = 0;
   std::uint64_t index_offset_ = 0;
   std::uint64_t table_offset_ = 0;

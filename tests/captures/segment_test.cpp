@@ -5,12 +5,14 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "captures/journal.h"
 #include "captures/layout.h"
+#include "captures/part_check.h"
 #include "core/error.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
@@ -87,6 +89,16 @@ TEST_F(SegmentFile, CutAnywhereItIsRefused) {
   EXPECT_THROW(SegmentReader(path(), kGroups + 1), Error);
 }
 
+TEST_F(SegmentFile, ThatIsRefusedIsClosed) {
+  write_text(path(), "x");
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_files();
+  EXPECT_THROW(SegmentReader(path(), kGroups), Error);
+  EXPECT_EQ(open_files(), before);
+}
+
 TEST_F(SegmentFile, EveryFlippedBitIsFound) {
   write();
   const auto whole = std::string(MappedFile(path()).text());
@@ -110,7 +122,7 @@ Manifest small_manifest() {
   return manifest;
 }
 
-TEST(ManifestFile, NumbersThatNoManifestHasAreRefused) {
+TEST(ManifestFile, WhatNoManifestHasIsRefused) {
   const TemporaryFolder folder;
   const auto refused = [&](Manifest manifest) {
     Journal::create(folder.path(), manifest);
@@ -128,8 +140,26 @@ TEST(ManifestFile, NumbersThatNoManifestHasAreRefused) {
   manifest = small_manifest();
   manifest.groups.clear();
   refused(manifest);
+  for (const auto& identity : {Json(1), Json{{kInputs, 1}}, Json{{kInputs, {{"dataset", 1}}}}}) {
+    manifest = small_manifest();
+    manifest.identity = identity;
+    refused(manifest);
+  }
   Journal::create(folder.path(), small_manifest());
   EXPECT_NO_THROW(Journal(folder.path()));
+}
+
+TEST(ManifestFile, NumbersThatAreNoIntegersAreRefused) {
+  for (const auto& number : {Json(1e300), Json(1.5), Json(std::uint64_t{1} << 63), Json("1")}) {
+    for (const auto* name : {"head_dim", "row_group_size"}) {
+      auto json = to_json(small_manifest());
+      json[name] = number;
+      EXPECT_THROW(manifest_from_json(json, "m"), Error) << json;
+    }
+    auto json = to_json(small_manifest());
+    json["groups"][0]["window"] = number;
+    EXPECT_THROW(manifest_from_json(json, "m"), Error) << json;
+  }
 }
 
 TEST(ManifestFile, AChangedByteIsNoticed) {
@@ -196,6 +226,56 @@ TEST(Journal, CountsWhatItNames) {
   EXPECT_EQ(again.manifest().identity, manifest.identity);
   std::filesystem::remove(folder.file("00000000.seg"));
   EXPECT_THROW(Journal(folder.path()), Error);
+}
+
+TEST(Journal, CountsThatNoRunHasAreRefused) {
+  for (const std::int64_t count : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+    const TemporaryFolder folder;
+    Journal::create(folder.path(), small_manifest());
+    Journal journal(folder.path());
+    for (std::size_t i = 0; i < 2; ++i) {
+      write_text(folder.file(segment_name(i)), "x");
+      journal.add({.segment = segment_name(i), .examples = count, .rows = 1, .tokens = 1});
+    }
+    EXPECT_THROW(Journal(folder.path()), Error) << count;
+  }
+}
+
+// A part of one segment with one row of one example, whose journal agrees with it.
+class PartOfOneRow : public testing::Test {
+ protected:
+  void write(const ExampleRecord& example, std::span<const std::string_view> token_strings) {
+    auto manifest = small_manifest();
+    manifest.token_strings = true;
+    Journal::create(folder_.path(), manifest);
+    SegmentWriter writer(folder_.file(segment_name(0)), manifest.groups.size());
+    writer.add_example(example);
+    const std::vector<std::int32_t> positions = {2};
+    writer.add_block(0, 0, positions, token_strings, Tensor({1, 2, 2}));
+    Journal(folder_.path())
+        .add({.segment = segment_name(0),
+              .examples = 1,
+              .rows = 2,
+              .tokens = example.tokens,
+              .checksum = writer.commit()});
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(PartOfOneRow, IsWhatItsManifestSays) {
+  write({.row = 4, .tokens = 3}, std::vector<std::string_view>{"a"});
+  EXPECT_NO_THROW(check_part(Journal(folder_.path())));
+}
+
+TEST_F(PartOfOneRow, WithoutItsTokenStringsIsRefused) {
+  write({.row = 4, .tokens = 3}, {});
+  EXPECT_THROW(check_part(Journal(folder_.path())), Error);
+}
+
+TEST_F(PartOfOneRow, WithMoreRowsThanTokensIsRefused) {
+  write({.row = 4, .tokens = 0}, std::vector<std::string_view>{"a"});
+  EXPECT_THROW(check_part(Journal(folder_.path())), Error);
 }
 
 }  // namespace
