@@ -244,19 +244,19 @@ TEST(Journal, CountsThatNoRunHasAreRefused) {
 // A part of one segment with one row of one example, whose journal agrees with it.
 class PartOfOneRow : public testing::Test {
  protected:
-  void write(const ExampleRecord& example, std::span<const std::string_view> token_strings) {
+  void write(std::int32_t tokens, std::span<const std::string_view> token_strings) {
     auto manifest = small_manifest();
     manifest.token_strings = true;
     Journal::create(folder_.path(), manifest);
     SegmentWriter writer(folder_.file(segment_name(0)), manifest.groups.size());
-    writer.add_example(example);
+    writer.add_example({.row = 4, .key = 1, .source_id = "a", .tokens = tokens});
     const std::vector<std::int32_t> positions = {2};
     writer.add_block(0, 0, positions, token_strings, Tensor({1, 2, 2}));
     Journal(folder_.path())
         .add({.segment = segment_name(0),
               .examples = 1,
               .rows = 2,
-              .tokens = example.tokens,
+              .tokens = tokens,
               .checksum = writer.commit()});
   }
 
@@ -264,17 +264,17 @@ class PartOfOneRow : public testing::Test {
 };
 
 TEST_F(PartOfOneRow, IsWhatItsManifestSays) {
-  write({.row = 4, .tokens = 3}, std::vector<std::string_view>{"a"});
+  write(3, std::vector<std::string_view>{"a"});
   EXPECT_NO_THROW(check_part(Journal(folder_.path())));
 }
 
 TEST_F(PartOfOneRow, WithoutItsTokenStringsIsRefused) {
-  write({.row = 4, .tokens = 3}, {});
+  write(3, {});
   EXPECT_THROW(check_part(Journal(folder_.path())), Error);
 }
 
 TEST_F(PartOfOneRow, WithMoreRowsThanTokensIsRefused) {
-  write({.row = 4, .tokens = 0}, std::vector<std::string_view>{"a"});
+  write(0, std::vector<std::string_view>{"a"});
   EXPECT_THROW(check_part(Journal(folder_.path())), Error);
 }
 

@@ -3,7 +3,9 @@
 // segment. All checksums are made right before the files are read, so that mutations get past them.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -22,6 +24,17 @@ namespace {
 using namespace qkscope;
 
 constexpr char kSplit = '\xff';
+
+// In memory where the system has such a place: ext4 brings a file that is replaced to the disk at
+// once.
+const TemporaryFolder& folder_of_part() {
+  static const TemporaryFolder folder = [] {
+    constexpr char kMemory[] = "/dev/shm";
+    if (std::filesystem::is_directory(kMemory)) ::setenv("TMPDIR", kMemory, 0);
+    return TemporaryFolder();
+  }();
+  return folder;
+}
 
 void write(const std::string& path, std::string_view bytes) {
   std::ofstream(path) << bytes;  // without waiting for the disk
@@ -133,7 +146,7 @@ void check_sealed(const TemporaryFolder& folder, const Json& part, std::string s
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const TemporaryFolder folder;
+  const auto& folder = folder_of_part();
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   check_bytes(folder, input);
   const auto end = std::min(input.find(kSplit), size);
