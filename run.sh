@@ -90,6 +90,24 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
+# The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Whatever any process of them
+# reports is a file of its own.
+test_tsan() {  # test_tsan [ctest options]
+  need_python requirements-test.txt
+  configure tsan
+  cmake --build build-tsan --target qkscope sniff-qk file_recorder \
+    test_core test_texts test_tokenizer test_capture test_study test_results test_hub
+  rm -f build-tsan/race.*
+  local passed=true
+  ctest --preset tsan -j "$(nproc)" "$@" || passed=false
+  if compgen -G 'build-tsan/race.*' >/dev/null; then
+    cat build-tsan/race.* >&2
+    echo "error: $(grep -l 'WARNING: ThreadSanitizer' build-tsan/race.* | wc -l) processes had races" >&2
+    passed=false
+  fi
+  $passed
+}
+
 # What is left without PCRE2, SLEEF, libcurl and nvcc compiles, starts and tokenizes.
 build_minimal() {
   build minimal
@@ -191,6 +209,7 @@ usage() {
   demo           set up, build, and follow position through the training of a small model
   test [ARGS]    set up, build and run every test (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
+  test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
@@ -215,6 +234,7 @@ case "$command" in
   demo) configure release && cmake --build build --target qkscope && build/bin/qkscope demo "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
+  test-tsan) test_tsan "$@" ;;
   test-python) test_python "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
@@ -227,7 +247,7 @@ case "$command" in
     check_format
     git ls-files '*.cpp' | tidy ;;
   lint-changed) lint_changed "$@" ;;
-  clean) rm -rf build build-debug build-asan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* ;;
+  clean) rm -rf build build-debug build-asan build-tsan build-fuzz build-lint build-minimal build-wheel build-package build-package-arrow-* ;;
   help | --help | -h) usage ;;
   *) echo "error: './run.sh $command' is not a command" >&2; usage >&2; exit 2 ;;
 esac

@@ -56,9 +56,16 @@ target_compile_options(qkscope_compiler INTERFACE
 # depend on what a compiler or a CPU can fuse.
 target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(QKSCOPE_SANITIZE)
+  if(QKSCOPE_SANITIZE STREQUAL "ADDRESS")
+    set(sanitizers -fsanitize=address,undefined)
+  elseif(QKSCOPE_SANITIZE STREQUAL "THREAD")
+    set(sanitizers -fsanitize=thread)
+  else()
+    message(FATAL_ERROR "QKSCOPE_SANITIZE is '${QKSCOPE_SANITIZE}': expected OFF, ADDRESS or THREAD")
+  endif()
   target_compile_options(qkscope_compiler INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
-  target_link_options(qkscope_compiler INTERFACE -fsanitize=address,undefined)
+    $<$<COMPILE_LANGUAGE:CXX>:${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(qkscope_compiler INTERFACE ${sanitizers})
   # Through the sanitizers' checks g++ 13 sees copies past an end where there are none.
   target_compile_options(qkscope_compiler INTERFACE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
