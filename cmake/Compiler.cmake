@@ -26,6 +26,7 @@ add_link_options(-Wl,-z,lazy)
 find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
+  set(QKSCOPE_LINK_BY_MAP -fuse-ld=bfd)  # mold 1.10 shows more than the list of exported symbols says
 endif()
 
 # Paths below the source tree are relative in the cache: every checkout and build folder shares it.
