@@ -90,8 +90,8 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
-# The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Whatever any process of them
-# reports is a file of its own.
+# The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Children of a busy process are left
+# out (the sanitizer does not support them), and the long series of kills. Each process with a report writes a file.
 test_tsan() {  # test_tsan [ctest options]
   need_python requirements-test.txt
   configure tsan

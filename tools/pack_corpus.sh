@@ -19,7 +19,7 @@ if [ -f "$archive" ]; then tar -xJf "$archive" -C "$work/all"; fi
 if [ -d "$found" ]; then find "$found" -maxdepth 1 -type f -exec cp -t "$work/all" {} +; fi
 
 find "$work/all" -type f | grep -vE '/[0-9a-f]{40}$' | xargs -r cp -t "$work/kept"
-if ls "$work/all" | grep -qxE '[0-9a-f]{40}'; then
+if ls "$work/all" | grep -xE '[0-9a-f]{40}' >/dev/null; then
   [ -x "$program" ] || { echo "error: $program is not there: './run.sh fuzz $name 1' builds it" >&2; exit 1; }
   "$program" -set_cover_merge=1 "$work/kept" "$work/all" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
   grep 'MERGE-OUTER' "$work/log" | tail -1

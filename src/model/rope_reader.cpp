@@ -41,6 +41,9 @@ void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
   };
   rope.short_factor = read("short_factor");
   rope.long_factor = read("long_factor");
+  if (rope.original_max < 2)  // its logarithm divides
+    bad_input("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
+              parameters.where(), rope.original_max);
 }
 
 }  // namespace

@@ -94,6 +94,10 @@ TEST(Rope, BadParametersAreNamed) {
           R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1})")
           .find("high_freq_factor"),
       std::string::npos);
+  EXPECT_NE(complaint(R"({"rope_type": "longrope", "original_max_position_embeddings": 1,
+                          "short_factor": [1,1,1,1], "long_factor": [1,1,1,1]})")
+                .find("'original_max_position_embeddings' is 1"),
+            std::string::npos);
   EXPECT_EQ(complaint(R"({"type": "linear", "factor": 2})"), "");
 }
 

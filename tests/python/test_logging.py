@@ -11,7 +11,7 @@ WARNS = ROOT / "tests/golden/gemma3_softcaps"  # a setting that transformers ign
 
 
 def test_messages_go_to_the_logger(caplog):
-    with caplog.at_level(logging.DEBUG, logger="qkscope"):
+    with caplog.at_level(logging.INFO, logger="qkscope"):
         qkscope.load(WARNS)
     assert [record.levelname for record in caplog.records if record.name == "qkscope"] == ["WARNING"]
     assert "softcap" in caplog.text
