@@ -36,8 +36,7 @@ const char* name_of(std::int64_t target) {
 std::vector<std::int64_t> available() {
   static const std::int64_t supported = HWY_SUPPORTED_TARGETS & HWY_TARGETS;
   std::vector<std::int64_t> targets;
-  for (auto left = supported; left != 0; left &= left - 1)
-    targets.push_back(left & -left);
+  for (auto left = supported; left != 0; left &= left - 1) targets.push_back(left & -left);
   if (targets.empty())
     failure("this CPU lacks what the kernels need at least ({}): qkscope cannot compute on it",
             name_of(HWY_STATIC_TARGET));

@@ -71,9 +71,7 @@ class PartialFile {
 
   bool hash_is_right() { return digest_.hex() == file_.etag(); }
 
-  void move_to(const std::string& blob) {
-    move_into_place(path_, blob);
-  }
+  void move_to(const std::string& blob) { move_into_place(path_, blob); }
 
  private:
   void read_existing() {

@@ -5,9 +5,9 @@
 namespace qkscope {
 namespace {
 
-// The shape of an 8B model. What the CPU holds for it: residual, normalized, update (d_model), q and z
-// (32 heads), k and v (8 heads), cosines and sines, gate and up of a chunk of rows, and the input of
-// the product at work in the order in which the kernel reads it.
+// The shape of an 8B model. What the CPU holds for it: residual, normalized, update (d_model), q
+// and z (32 heads), k and v (8 heads), cosines and sines, gate and up of a chunk of rows, and the
+// input of the product at work in the order in which the kernel reads it.
 TEST(MemoryPlan, OnTheCpuThePackedInputIsCounted) {
   ModelConfig model;
   model.d_model = 4096;

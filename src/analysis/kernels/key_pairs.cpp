@@ -54,8 +54,7 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
-        i == 0 ||
-        source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
+        i == 0 || source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
     if (new_example) sorted.begin.push_back(static_cast<std::int64_t>(i));
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bucket.push_back(source.bucket[from]);
