@@ -6,6 +6,7 @@
 #include "qkscope/cpu.h"
 #include "qkscope/version.h"
 #include "run_program.h"
+#include "sanitized.h"
 
 namespace qkscope {
 namespace {
@@ -111,6 +112,7 @@ TEST(Cli, ResultsThatCannotBeWrittenAreNoticedBeforeComputing) {
 
 // Where memory ends the program says so, whichever allocation it was.
 TEST(Cli, MemoryThatEndsIsAMessage) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory does not fit into the limit";
   const TemporaryFolder folder;
   write_file(folder.file("config.json"),
              MappedFile(source_path("tests/golden/llama_mha/config.json")).text());
