@@ -64,7 +64,7 @@ TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
 // In a process of its own, whose limit on threads stays with it. Root is not limited by
 // RLIMIT_NPROC, so memory for stacks is what runs out.
 TEST(ThreadPool, FewerThreadsThanAskedForAreEnough) {
-  if (kThreadSanitized) GTEST_SKIP() << "the thread sanitizer itself needs more memory than that";
+  if (kSanitized) GTEST_SKIP() << "a sanitizer itself needs more memory than that";
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);  // where the pool waits for ever
