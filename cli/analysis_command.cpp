@@ -4,10 +4,17 @@
 #include <map>
 
 #include "cli/error.h"
+#include "cli/head_list.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
 
 namespace qkscope::cli {
+
+namespace {
+
+const std::map<std::string, bool> kOnOff = {{"on", true}, {"off", false}};
+
+}  // namespace
 
 void AnalysisCommand::add_input_options(CLI::App& command) {
   command.add_option("data_root", options_.data_root, "A capture: a folder of l{LL}h{HH}{q|k}")
@@ -30,6 +37,15 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
                   "Use a seeded sample of at most N rows per file (default: all rows)")
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", options_.seed, "Seed of every sample drawn");
+  command.add_option("--layers", layers_, "Only these layers: 0,4-7 (default: all)");
+  command.add_option("--heads", heads_,
+                     "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)");
+  command
+      .add_option("--errors", options_.errors,
+                  "Errors of the means over heads, by a jackknife over texts (on or off)")
+      ->transform(CLI::CheckedTransformer(kOnOff))
+      ->default_str("on");
+  command.add_flag("--no-errors", no_errors_, "The same as --errors off");
   command
       .add_option("--scatter", options_.scatter,
                   "Rows per head and side kept for pictures in head_scatter.parquet (0: none)")
@@ -42,6 +58,11 @@ void AnalysisCommand::add_pca_options(CLI::App& command) {
   command.add_option("--components", options_.pca_options.components, "Components per head")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      .add_option("--separate-pca", options_.pca_options.separate_components,
+                  "Components of queries alone and of keys alone in correlations.csv (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   command.add_option("--high", options_.taxonomy.high, "A correlation above this is high")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
@@ -52,13 +73,21 @@ void AnalysisCommand::add_pca_options(CLI::App& command) {
 
 void AnalysisCommand::add_rotation_options(CLI::App& command) {
   using Separation = RotationOptions::Separation;
-  static const std::map<std::string, Separation> kNames = {{"mean", Separation::mean},
-                                                           {"eigen", Separation::eigen}};
+  static const std::map<std::string, Separation> kNames = {
+      {"mean", Separation::mean},
+      {"eigen", Separation::eigen},
+      {"eigen-then-project", Separation::eigen_then_project}};
   auto& rotation = options_.rotation_options;
   command
       .add_option("--separation", rotation.separation,
-                  "b from the difference of means, or the top eigenvector of differences")
+                  "b from the difference of means, or the top eigenvector of differences with a "
+                  "projected out before (eigen) or after")
       ->transform(CLI::CheckedTransformer(kNames));
+  command
+      .add_option("--null-draws", rotation.null_draws,
+                  "Shuffles of the positions that correlations along a stand beside (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   command.add_option("--pairs", rotation.pairs, "Planes of the complement")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -100,6 +129,9 @@ void AnalysisCommand::run() {
   if ((query_heads_ > 0) != (key_heads_ > 0))
     bad_input("--q-heads and --k-heads belong together; give both");
   if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
+  if (!layers_.empty()) options_.layers = parse_layers(layers_);
+  if (!heads_.empty()) options_.heads = parse_heads(heads_);
+  if (no_errors_) options_.errors = false;
   check_output_folder(out_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);

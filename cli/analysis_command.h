@@ -27,6 +27,9 @@ class AnalysisCommand {
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
+  std::string layers_;
+  std::string heads_;
+  bool no_errors_ = false;
   int query_heads_ = 0;
   int key_heads_ = 0;
 };

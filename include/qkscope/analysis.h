@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ namespace qkscope {
 
 struct PcaOptions {
   int components = 10;
+  int separate_components = 5;     // of queries alone and of keys alone; 0: none
   double weak_correlation = 0.05;  // below it r_q does not decide the sign of a component
 };
 
@@ -48,6 +50,13 @@ struct PcaResult {
   // Sum over the components kept of explained variance times squared correlation.
   double positional_variance_q = 0;
   double positional_variance_k = 0;
+  double qk_accuracy = 0;  // of a linear discriminant of queries and keys on the first two
+};
+
+// A component of the queries alone or of the keys alone.
+struct SideComponent {
+  double explained_variance = 0;  // share of the total
+  Correlation with_position;      // of the projection; points where its largest coordinate is > 0
 };
 
 // ---- Taxonomy: the class of a head by what its first component has to do with position.
@@ -75,13 +84,29 @@ QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for und
 // both.
 
 struct RotationOptions {
-  // b from the difference of the means, or from the first eigenvector of E[(q-k)(q-k)^T].
-  enum class Separation { mean, eigen };
+  // b from the difference of the means without its part along a; or the first eigenvector of
+  // D = E[(q-k)(q-k)^T] over all pairs with a projected out of D first, or of D itself, with a
+  // projected out of the eigenvector.
+  enum class Separation { mean, eigen, eigen_then_project };
   Separation separation = Separation::mean;
   std::vector<double> inv_freq;  // the layer's RoPE frequencies; empty when it has none
   double max_omega = 1;          // top of the band searched when inv_freq is empty
   int pairs = 30;                // planes of the complement
   double active_angle_r = 0.9;   // a plane turns with position above this
+  int null_draws = 200;          // shuffles of the positions behind PositionNull; 0: none
+  std::uint64_t seed = 0;        // of the shuffles
+};
+
+// Correlations along a where positions are shuffled among the rows and a is fitted to them: what
+// chance alone reaches. NaN where nothing was shuffled.
+struct PositionNull {
+  double position_r = std::numeric_limits<double>::quiet_NaN();  // mean |r| over the shuffles
+  double r_q_a = std::numeric_limits<double>::quiet_NaN();
+  double r_k_a = std::numeric_limits<double>::quiet_NaN();
+  // Share of shuffles, with the true order counted in, that reach what was found.
+  double position_r_p = std::numeric_limits<double>::quiet_NaN();
+  double r_q_a_p = std::numeric_limits<double>::quiet_NaN();
+  double r_k_a_p = std::numeric_limits<double>::quiet_NaN();
 };
 
 // A plane of the complement: principal axes 2i and 2i + 1.
@@ -89,7 +114,7 @@ struct ComplementPair {
   double variance_share = 0;        // of the variance left without a and b
   double variance_share_total = 0;  // of all variance
   double angle_r = 0;               // how strictly rows turn with position: 0 not at all, 1 exactly
-  double omega = 0;                 // radians per token
+  double omega = 0;                 // radians per token; below 0 where rows turn against RoPE
   double nearest_inv_freq = 0;      // NaN when the layer has none
   double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart
   bool active = false;              // angle_r above the threshold
@@ -119,6 +144,7 @@ struct RotationResult {
   double omega = 0;               // of the best wave through the projection on a
   double omega_r_squared = 0;
   std::vector<ComplementPair> complement;
+  PositionNull null;
   std::string undefined;  // why a, and with it most numbers, do not exist; empty when they do
 
   int active_planes() const {
@@ -244,6 +270,9 @@ struct AnalyzeOptions {
   std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
   std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
   std::uint64_t seed = 0;                 // of every sample that is drawn
+  std::vector<int> layers;                // only these; empty: all
+  std::vector<HeadId> heads;              // only these query heads; empty: all
+  bool errors = true;                     // of the means over heads, by a jackknife over texts
   int scatter = 96;                       // rows per head and side kept for pictures; 0: none
   bool quiet = false;                     // no progress
 };
@@ -260,7 +289,13 @@ struct HeadReport {
   std::optional<PcaResult> pca;
   std::optional<RotationResult> rotation;
   std::optional<PlasticityResult> plasticity;
+  // Queries alone, and keys alone (of every key head at the first query head that reads it).
+  std::vector<SideComponent> q_components;
+  std::vector<SideComponent> k_components;
   std::vector<ScatterPoint> scatter;
+  // The same head without each group of texts: only the numbers of pca, rotation and plasticity
+  // whose means have an error; the others are NaN. Empty where errors were not asked for.
+  std::vector<HeadReport> without_group;
   std::string error;  // why this head has no results; empty when it has
   ErrorKind error_kind = ErrorKind::bad_input;
 };
@@ -271,12 +306,29 @@ struct AnalysisTimes {  // seconds, summed over threads
   double pca = 0;
   double rotation = 0;
   double plasticity = 0;
+  double errors = 0;
+};
+
+// How far a mean over heads moves with other texts, by a jackknife over groups of texts. Texts are
+// the sample; the heads are held fixed.
+struct MeanError {
+  std::string quantity;  // as in an overview: "r_q", "mixed" (a share of heads) ...
+  std::string heads;     // "all", or those of "rope", "nope" or "unknown" layers
+  double mean = 0;       // the median for a quantity whose name says so
+  double se = 0;         // NaN below two texts
+  double low = 0;        // 95 % interval
+  double high = 0;
+  std::int64_t texts = 0;
+  std::int64_t n_heads = 0;
 };
 
 struct AnalysisRun {
   std::string label;
   Metadata capture;  // what the capture says of itself: model, commit, dtype, device ...
-  std::vector<HeadReport> heads;  // by layer and head
+  std::vector<HeadReport> heads;      // by layer and head
+  std::int64_t texts = 0;             // whose rows were read
+  std::vector<MeanError> errors;      // of the means over heads; empty where not asked for
+  std::vector<std::string> warnings;  // what a reader of the numbers should know, in sentences
   AnalysisTimes times;
   double seconds = 0;  // that the analyses took
 };

@@ -16,6 +16,8 @@ class TextGroups {
 
   // The texts that have a query or a key; G is kMost, or their number where there are fewer.
   TextGroups(const Rows& queries, const Rows& keys);
+  // Of these texts, in any order and as often as they come.
+  static TextGroups of_texts(std::vector<std::int64_t> texts);
   // The first key of each group, ascending, as first() gives them.
   explicit TextGroups(std::vector<std::int64_t> first) : first_(std::move(first)) {}
 

@@ -100,10 +100,30 @@ void read_sampler(YamlSection section, SamplerOptions& sampler) {
   section.finish();
 }
 
+// [[3, 5], [3, 6]]: heads 5 and 6 of layer 3.
+std::vector<LayerHead> read_pairs(const YamlSection& section, const YAML::Node& list) {
+  std::vector<LayerHead> pairs;
+  for (const auto& item : list) {
+    LayerHead pair;
+    if (!item.IsSequence() || item.size() != 2 ||
+        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
+        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+      section.expected("heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
 HeadFilter read_heads(YamlSection& section) {
   HeadFilter filter;
   filter.layers = section.integers("layers");
-  filter.heads = section.integers("heads");
+  const auto heads = section.node("heads");
+  if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
+    filter.pairs = read_pairs(section, heads);
+    if (filter.layers) section.expected("layers", "null where heads are pairs [layer, head]");
+  } else {
+    filter.heads = section.integers("heads");
+  }
   filter.full_attention_only = section.boolean("full_attention_only").value_or(false);
   if (!section.has("head_sampling")) return filter;
   auto sampling = section.section("head_sampling");
@@ -154,6 +174,12 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json pairs_json(const std::vector<LayerHead>& pairs) {
+  Json list = Json::array();
+  for (const auto& pair : pairs) list.push_back({pair.layer, pair.head});
+  return list;
+}
+
 Json capture_json(const CaptureSettings& capture) {
   const auto& sampling = capture.heads.sampling;
   const auto& sampler = capture.sampler;
@@ -161,7 +187,8 @@ Json capture_json(const CaptureSettings& capture) {
       {"capture_queries", capture.queries},
       {"capture_keys", capture.keys},
       {"layers", or_null(capture.heads.layers)},
-      {"heads", or_null(capture.heads.heads)},
+      {"heads",
+       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : or_null(capture.heads.heads)},
       {"head_sampling",
        sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
       {"full_attention_only", capture.heads.full_attention_only},

@@ -15,6 +15,7 @@
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
 
+#include "captures/head_examples.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
@@ -80,6 +81,14 @@ class Reading {
       if (rows.position[i] < 0)
         bad_input("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
     return rows;
+  }
+
+  // What HeadRows::example says of each row.
+  std::vector<std::int64_t> examples() {
+    if (leaf_of(schema_, "example_key") >= 0)
+      return numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
+    const auto ids = int_column(required("example_id", parquet::Type::INT32));
+    return {ids.begin(), ids.end()};
   }
 
  private:
@@ -306,6 +315,13 @@ HeadFile read_head_file(const std::string& path, Version headers) {
     check_finite(file.rows, path);
     check_distinct(file.rows, path);
     return file;
+  });
+}
+
+std::vector<std::int64_t> read_head_examples(const std::string& path) {
+  return reading_parquet(path, [&] {
+    const auto reader = open(path);
+    return Reading(path, *reader).examples();
   });
 }
 

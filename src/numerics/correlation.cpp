@@ -69,6 +69,26 @@ double log_p_of_correlation(double r, std::int64_t n) {
   return log_incomplete_beta_half(0.5 * static_cast<double>(n - 2), x, r * r);
 }
 
+double mean_abs_r_by_chance(std::int64_t n) {
+  if (n < 2) return kNan;
+  // Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2))
+  return std::exp(-log_gamma_step(0.5 * static_cast<double>(n - 1))) / std::sqrt(std::numbers::pi);
+}
+
+double student_t_quantile(double two_sided_p, std::int64_t degrees) {
+  QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
+  // t^2 = nu y / (1 - y), and the p value is I_{1-y}(nu / 2, 1/2), which falls with y.
+  const auto nu = static_cast<double>(degrees);
+  double low = 0;
+  double high = 1;
+  for (int round = 0; round < 200 && low < high; ++round) {
+    const double y = 0.5 * (low + high);
+    if (y == low || y == high) break;
+    (log_incomplete_beta_half(0.5 * nu, 1 - y, y) > std::log(two_sided_p) ? low : high) = y;
+  }
+  return std::sqrt(nu * low / (1 - low));
+}
+
 Correlation correlation(double xy, double xx, double yy, std::int64_t n) {
   if (!(xx > 0) || !(yy > 0) || n < 2) return {kNan, kNan, kNan};
   Correlation result;

@@ -4,21 +4,29 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 
+#include "analysis/jackknife.h"
 #include "analysis/kernels/plane_units.h"
 #include "analysis/moments.h"
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
+#include "analysis/text_groups.h"
+#include "captures/head_examples.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 #include "qkscope/log.h"
+#include "results/few_rows.h"
+#include "results/head_filter.h"
+#include "results/mean_errors.h"
 #include "results/scatter.h"
 
 namespace qkscope {
@@ -86,20 +94,40 @@ struct Group {
   std::vector<std::size_t> heads;  // indices into the run's reports
 };
 
+// A key head, for all query heads that read it.
+struct KeyHead {
+  HeadFile file;
+  GroupedRows rows;
+  std::vector<Moments> without_group;
+  std::vector<SideComponent> components;
+};
+
+// A number of its own for every head, from the seed of the run.
+std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
+  const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
+                    static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
+  return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
+}
+
 class Runner {
  public:
-  Runner(const AnalyzeOptions& options, AnalysisRun& run) : options_(options), run_(run) {}
+  Runner(const AnalyzeOptions& options, const TextGroups& texts, AnalysisRun& run)
+      : options_(options), texts_(texts), run_(run) {}
 
   void run_group(const Group& group) {
     Stopwatch watch;
     AnalysisTimes times;
-    HeadFile key_file;
-    CentredRows keys;
+    KeyHead key;
     try {
-      key_file = read(group.key);
+      key.file = read(group.key);
       times.read += watch.lap();
-      keys = centre(rows_of(key_file.rows));
+      key.rows = centre_rows_of(key.file);
       times.moments += watch.lap();
+      key.without_group = leave_groups_out(key.rows);
+      times.errors += watch.lap();
+      if (options_.pca)
+        key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
+      times.pca += watch.lap();
     } catch (const Error& error) {
       for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
       return;
@@ -107,7 +135,9 @@ class Runner {
     for (const auto i : group.heads) {
       HeadReport& report = run_.heads[i];
       try {
-        run_head(report, key_file, keys, times);
+        run_head(report, key, times);
+        // Once for each key head, however many queries read it.
+        report.k_components = std::exchange(key.components, {});
       } catch (const Error& error) {
         fail(report, error.kind(), error.what());
       } catch (const std::exception& error) {
@@ -120,6 +150,7 @@ class Runner {
     run_.times.pca += times.pca;
     run_.times.rotation += times.rotation;
     run_.times.plasticity += times.plasticity;
+    run_.times.errors += times.errors;
   }
 
  private:
@@ -127,9 +158,7 @@ class Runner {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_head_file(path);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
-    const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
-                      static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
-    keep_some(file.rows, options_.max_tokens, options_.seed ^ (salt + 1) * 0x9E3779B97F4A7C15u);
+    keep_some(file.rows, options_.max_tokens, seed_of(id, options_.seed));
     return file;
   }
 
@@ -137,23 +166,43 @@ class Runner {
     report.pca.reset();
     report.rotation.reset();
     report.plasticity.reset();
+    report.without_group.clear();
     report.error = message;
     report.error_kind = kind;
   }
 
-  void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                AnalysisTimes& times);
+  // With what groups of texts contribute, where that is wanted.
+  GroupedRows centre_rows_of(const HeadFile& file) const {
+    const Rows rows = rows_of(file.rows);
+    return options_.errors ? centre_groups(rows, texts_) : GroupedRows{centre(rows), {}};
+  }
+
+  void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times);
+  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                    const PooledMoments& pooled, const std::vector<double>& inv_freq);
 
   const AnalyzeOptions& options_;
+  const TextGroups& texts_;
   AnalysisRun& run_;
   SparePlaneUnits units_;
   std::mutex mutex_;
 };
 
-void Runner::run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                      AnalysisTimes& times) {
+void Runner::run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                          const PooledMoments& pooled, const std::vector<double>& inv_freq) {
+  RotationOptions rotation = options_.rotation_options;
+  rotation.inv_freq = inv_freq;
+  rotation.seed = seed_of(report.query, options_.seed);
+  auto units = units_.take();
+  report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
+  units_.give_back(std::move(units));
+}
+
+void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
   Stopwatch watch;
   const HeadFile file = read(report.query);
+  const HeadFile& key_file = key.file;
+  const CentredRows& keys = key.rows.rows;
   times.read += watch.lap();
   const std::string path = head_file_path(options_.data_root, report.query);
   if (file.rows.head_dim != key_file.rows.head_dim)
@@ -174,38 +223,61 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   report.dim = file.rows.head_dim;
   report.n_q = file.rows.size();
   report.n_k = keys.size();
-  const CentredRows queries = centre(rows_of(file.rows));
+  const GroupedRows grouped = centre_rows_of(file);
+  const CentredRows& queries = grouped.rows;
   report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
   const PooledMoments pooled = pool(queries, keys);
   times.moments += watch.lap();
-  if (options_.pca) report.pca = combined_pca(queries, keys, pooled, options_.pca_options);
-  times.pca += watch.lap();
-  if (options_.rotation) {
-    RotationOptions rotation = options_.rotation_options;
-    rotation.inv_freq = rope.inv_freq;
-    auto units = units_.take();
-    report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
-    units_.give_back(std::move(units));
+  if (options_.pca) {
+    report.pca = combined_pca(queries, keys, pooled, options_.pca_options);
+    report.q_components = separate_pca(queries, options_.pca_options.separate_components);
   }
+  times.pca += watch.lap();
+  if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
   times.rotation += watch.lap();
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
+    plasticity.text_groups = texts_.first();
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
+  if (options_.errors)
+    report.without_group =
+        replicates(report, leave_groups_out(grouped), key.without_group, options_);
+  times.errors += watch.lap();
   if (options_.scatter > 0)
     report.scatter =
         scatter_points(queries, keys, pooled, report.pca ? &*report.pca : nullptr,
                        report.rotation ? &*report.rotation : nullptr, options_.scatter);
 }
 
+// The texts of the capture. Heads of a layer share their positions, so that one file of each layer
+// and kind tells the texts of all.
+TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& groups,
+                    AnalysisRun& run) {
+  std::map<std::pair<int, HeadKind>, HeadId> files;
+  for (const auto& group : groups) {
+    files.try_emplace({group.key.layer, HeadKind::key}, group.key);
+    files.try_emplace({group.key.layer, HeadKind::query}, run.heads[group.heads.front()].query);
+  }
+  std::set<std::int64_t> texts;
+  for (const auto& [place, id] : files) try {
+      const auto examples = read_head_examples(head_file_path(options.data_root, id));
+      texts.insert(examples.begin(), examples.end());
+    } catch (const Error&) {
+      // The head's own report will say what is wrong with its file.
+    }
+  run.texts = std::ssize(texts);
+  return TextGroups::of_texts({texts.begin(), texts.end()});
+}
+
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
                                 AnalysisRun& run) {
   std::map<HeadId, Group> groups;
-  for (const auto& query : index.queries) {
+  for (const auto& query : chosen_queries(index, options)) {
     HeadReport report;
     report.query = query;
     try {
@@ -263,7 +335,8 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
     run.capture = capture_metadata(index);
     run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
     const auto groups = group_by_key(options, index, run);
-    Runner runner(options, run);
+    const TextGroups texts = texts_of(options, groups, run);
+    Runner runner(options, texts, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),
@@ -278,6 +351,9 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
       progress.update(done);
     });
     progress.finish();
+    if (options.errors) run.errors = mean_errors(run, options);
+    run.warnings = warnings_of(run);
+    for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
     run.seconds = watch.lap();
     return run;
   });

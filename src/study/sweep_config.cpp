@@ -40,6 +40,21 @@ void read_count(YamlSection& section, const std::string& key, T& value,
   if (found) value = static_cast<T>(*found);
 }
 
+void read_from_zero(YamlSection& section, const std::string& key, int& value) {
+  const auto found = section.integer(key, 0);
+  if (found && *found > std::numeric_limits<int>::max()) section.expected(key, "fewer");
+  if (found) value = static_cast<int>(*found);
+}
+
+RotationOptions::Separation read_separation(YamlSection& section) {
+  using Separation = RotationOptions::Separation;
+  const auto word = section.text("separation").value_or("mean");
+  if (word == "mean") return Separation::mean;
+  if (word == "eigen") return Separation::eigen;
+  if (word == "eigen-then-project") return Separation::eigen_then_project;
+  section.expected("separation", "mean, eigen or eigen-then-project");
+}
+
 // The section `analysis`: the options of `qkscope analyze` under the same names.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
@@ -49,11 +64,13 @@ AnalyzeOptions read_analysis(YamlSection section) {
   if (!options.pca && !options.rotation && !options.plasticity)
     section.expected("pca", "true, or rotation or plasticity true: one of them is run");
   read_count(section, "components", options.pca_options.components);
+  read_from_zero(section, "separate_components", options.pca_options.separate_components);
+  options.errors = section.boolean("errors").value_or(true);
   read_share(section, "high", options.taxonomy.high);
   read_share(section, "low", options.taxonomy.low);
   auto& rotation = options.rotation_options;
-  if (read_choice(section, "separation", "mean", "eigen"))
-    rotation.separation = RotationOptions::Separation::eigen;
+  rotation.separation = read_separation(section);
+  read_from_zero(section, "null_draws", rotation.null_draws);
   read_count(section, "pairs", rotation.pairs);
   read_share(section, "active", rotation.active_angle_r);
   rotation.max_omega = section.positive_number("max_omega").value_or(rotation.max_omega);
