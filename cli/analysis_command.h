@@ -24,12 +24,15 @@ class AnalysisCommand {
   void run();
 
  private:
+  void read_profile_bins();
+
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
   std::string layers_;
   std::string heads_;
   bool no_errors_ = false;
+  std::string profile_bins_;
   int query_heads_ = 0;
   int key_heads_ = 0;
 };

@@ -1,7 +1,9 @@
 #include "analysis/jackknife.h"
 
 #include "analysis/pca.h"
+#include "analysis/profile_means.h"
 #include "analysis/rotation.h"
+#include "core/nan.h"
 
 namespace qkscope {
 namespace {
@@ -12,6 +14,18 @@ void forget_directions(HeadReport& report) {
   if (!report.rotation) return;
   report.rotation->a = {};
   report.rotation->b = {};
+}
+
+// Pairs of keys without the group's texts; the query model is that of all texts.
+PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
+  const auto means = profile_means_without(all, group);
+  PlasticityResult result;
+  result.r2_pos = result.beta_norm = result.r2_scalar = result.mae_ratio = result.ap_overall = kNan;
+  result.ap_profile_overall = means.overall;
+  result.ap_first20 = means.first20;
+  result.ap_last20 = means.last20;
+  result.ap_drop = means.drop;
+  return result;
 }
 
 }  // namespace
@@ -44,6 +58,8 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
             drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
       forget_directions(report);
     }
+    if (head.plasticity)
+      report.plasticity = plasticity_without(*head.plasticity, static_cast<int>(group));
     result.push_back(std::move(report));
   }
   return result;
