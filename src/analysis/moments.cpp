@@ -41,14 +41,14 @@ CentredRows with_means(const Rows& source) {
   return rows;
 }
 
-constexpr std::int64_t kBlock = 256;  // rows that stay in the second cache
-constexpr std::size_t kBlockSize = kBlock;
+constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
+constexpr std::size_t kRowsTogetherSize = kRowsTogether;
 
 // A few rows, centred, on their way into sums.
 class Block {
  public:
   explicit Block(const CentredRows& rows)
-      : rows_(rows), vectors_(static_cast<std::size_t>(kBlock * rows.dim())) {}
+      : rows_(rows), vectors_(static_cast<std::size_t>(kRowsTogether * rows.dim())) {}
 
   void clear() { times_.clear(); }
 
@@ -72,7 +72,7 @@ class Block {
 
  private:
   const CentredRows& rows_;
-  std::vector<double> vectors_;  // (kBlock, dim)
+  std::vector<double> vectors_;  // (kRowsTogether, dim)
   std::vector<double> times_;
 };
 
@@ -84,9 +84,10 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
   sums.cross_scatter.resize(dim);
   sums.scatter = Matrix(rows.dim(), rows.dim());
   Block block(rows);
-  for (std::size_t begin = 0; begin < members.size(); begin += kBlockSize) {
+  for (std::size_t begin = 0; begin < members.size(); begin += kRowsTogetherSize) {
     block.clear();
-    for (const auto row : members.subspan(begin, std::min(members.size() - begin, kBlockSize)))
+    for (const auto row :
+         members.subspan(begin, std::min(members.size() - begin, kRowsTogetherSize)))
       block.add(row);
     block.add_to(sums.scatter, sums.cross_scatter);
     block.add_rows_to(sums.sum);
@@ -109,8 +110,8 @@ Rows rows_of(const HeadRows& rows) {
 CentredRows centre(const Rows& source) {
   CentredRows rows = with_means(source);
   Block block(rows);
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
-    const auto end = std::min(begin + kBlock, rows.size());
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
+    const auto end = std::min(begin + kRowsTogether, rows.size());
     block.clear();
     for (std::int64_t i = begin; i < end; ++i) block.add(i);
     block.add_to(rows.scatter, rows.cross_scatter);
@@ -201,8 +202,8 @@ PooledMoments pool(const Moments& queries, const Moments& keys) {
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
   Matrix projected(directions.rows, rows.size());
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
-    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
+    Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
     copy_centred(rows, begin, begin + block.rows, block.data.data());
     const Matrix part = multiply_transposed(directions, block);
     for (std::int64_t i = 0; i < part.rows; ++i)

@@ -194,25 +194,6 @@ Json options_json(const AnalyzeOptions& options) {
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
-  return {
-      {"analyses", analyses},
-      {"components", options.pca_options.components},
-      {"taxonomy_high", options.taxonomy.high},
-      {"taxonomy_low", options.taxonomy.low},
-      {"separation", options.rotation_options.separation == Separation::mean ? "mean" : "eigen"},
-      {"pairs", options.rotation_options.pairs},
-      {"active_angle_r", options.rotation_options.active_angle_r},
-      {"max_omega", options.rotation_options.max_omega},
-      {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
-      {"max_pairs", p.max_pairs},
-      {"p_alpha", p.p_alpha},
-      {"heatmap_bins", p.heatmap_bins},
-      {"profile_bins", profile_bins_name(p.profile_bins)},
-      {"fifths", fifths_name(options)},
-      {"length_bins", p.length_bins},
-      {"max_tokens", options.max_tokens},
-      {"scatter", options.scatter},
-      {"seed", options.seed}};
   return {{"analyses", analyses},
           {"components", options.pca_options.components},
           {"separate_components", options.pca_options.separate_components},
@@ -227,6 +208,9 @@ Json options_json(const AnalyzeOptions& options) {
           {"max_pairs", p.max_pairs},
           {"p_alpha", p.p_alpha},
           {"heatmap_bins", p.heatmap_bins},
+          {"profile_bins", profile_bins_name(p.profile_bins)},
+          {"fifths", fifths_name(options)},
+          {"length_bins", p.length_bins},
           {"layers", options.layers},
           {"heads", heads_json(options.heads)},
           {"errors", options.errors},
