@@ -141,6 +141,8 @@ struct PlasticityOptions {
   int heatmap_bins = 16;  // per axis
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
+  // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
+  std::vector<std::int64_t> text_groups;
 };
 
 struct MeanPlasticity {
@@ -185,6 +187,14 @@ struct ResidualNormality {
   double share_below_alpha = 0;
 };
 
+// The profile's sums over groups of texts: leaving a group out, a point's plasticity is the sum of
+// the others over their weight.
+struct ProfileGroups {
+  int groups = 0;
+  std::vector<double> sum;     // (groups, points of the profile): of plasticity over pairs
+  std::vector<double> weight;  // (groups, points of the profile): pairs
+};
+
 struct PlasticityResult {
   double r2_pos = 0;          // of the queries' dimensions on position, mean over dimensions
   double beta_norm = 0;       // length of the drift, per token
@@ -200,6 +210,7 @@ struct PlasticityResult {
   double ap_drop = 0;             // ap_first20 - ap_last20
   std::vector<BucketCell> table;
   std::vector<ProfilePoint> profile;
+  ProfileGroups profile_groups;
   std::vector<HeatmapCell> heatmap;      // cells that hold a pair
   std::vector<double> component_r2;      // (dim)
   std::vector<double> component_weight;  // (dim), sums to 1

@@ -127,6 +127,22 @@ void weigh_components(PlasticityResult& result) {
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
 }
 
+// Columns of the table become points of the profile; points without a column stay empty.
+ProfileGroups at_points(const ProfileGroups& columns, std::span<const std::int64_t> column_of) {
+  const auto size = static_cast<std::size_t>(columns.groups) * column_of.size();
+  ProfileGroups points{columns.groups, std::vector<double>(size), std::vector<double>(size)};
+  if (columns.groups == 0) return points;
+  const auto width = columns.sum.size() / static_cast<std::size_t>(columns.groups);
+  for (std::size_t g = 0; g < static_cast<std::size_t>(columns.groups); ++g)
+    for (std::size_t i = 0; i < column_of.size(); ++i) {
+      if (column_of[i] < 0) continue;
+      const auto from = g * width + static_cast<std::size_t>(column_of[i]);
+      points.sum[g * column_of.size() + i] = columns.sum[from];
+      points.weight[g * column_of.size() + i] = columns.weight[from];
+    }
+  return points;
+}
+
 }  // namespace
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
@@ -148,14 +164,19 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   result.ap_overall = mean_of_table(result.table);
   const QueryColumns columns =
       options.profile_model == Kind::linear ? linear_columns(model) : bucket_columns(model);
-  auto tables = profile_tables(sorted, columns, options);
+  const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.source, keys.source)
+                                                        : TextGroups(options.text_groups);
+  auto tables = profile_tables(sorted, columns, groups, options);
+  std::vector<std::int64_t> column_of;  // (points), -1: none
   for (const auto& bucket : model.buckets) {
     const auto at = std::lower_bound(columns.bucket.begin(), columns.bucket.end(), bucket.bucket);
     const bool known = at != columns.bucket.end() && *at == bucket.bucket;
     ProfilePoint point{bucket.bucket, bucket.position, bucket.count, {kNan, kNan, 0, 0}};
+    column_of.push_back(known ? at - columns.bucket.begin() : -1);
     if (known) point.mean = tables.profile[static_cast<std::size_t>(at - columns.bucket.begin())];
     result.profile.push_back(point);
   }
+  result.profile_groups = at_points(tables.groups, column_of);
   result.heatmap = std::move(tables.heatmap);
   summarise_profile(queries, keys, result);
   result.component_r2 = std::move(model.r_squared);

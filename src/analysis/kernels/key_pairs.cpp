@@ -55,7 +55,10 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
         i == 0 || source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
-    if (new_example) sorted.begin.push_back(static_cast<std::int64_t>(i));
+    if (new_example) {
+      sorted.begin.push_back(static_cast<std::int64_t>(i));
+      sorted.text.push_back(source.example(from));
+    }
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bucket.push_back(source.bucket[from]);
     sorted.position.push_back(source.position[from]);

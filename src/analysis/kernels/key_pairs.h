@@ -19,6 +19,7 @@ struct SortedKeys {
   std::vector<std::int32_t> position;  // (keys)
   std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
+  std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };

@@ -168,6 +168,21 @@ MeanPlasticity ExampleSums::mean(std::int64_t column, std::int64_t eligible) con
   return result;
 }
 
+ProfileGroups ExampleSums::grouped(const TextGroups& groups,
+                                   std::span<const std::int64_t> texts) const {
+  const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
+  ProfileGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
+  for (std::int64_t e = 0; e < sum_.rows; ++e) {
+    const auto to = static_cast<std::size_t>(groups.of(texts[static_cast<std::size_t>(e)])) *
+                    static_cast<std::size_t>(sum_.cols);
+    for (std::int64_t c = 0; c < sum_.cols; ++c) {
+      result.sum[to + static_cast<std::size_t>(c)] += sum_(e, c);
+      result.weight[to + static_cast<std::size_t>(c)] += count_(e, c);
+    }
+  }
+  return result;
+}
+
 std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns& columns,
                                      const BucketRanges& ranges, const PlasticityOptions& options) {
   ExampleSums sums(keys.examples(), columns.size());
@@ -208,7 +223,7 @@ std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns&
 }
 
 ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns,
-                             const PlasticityOptions& options) {
+                             const TextGroups& groups, const PlasticityOptions& options) {
   const auto column_count = columns.size();
   std::vector<std::vector<KeyRange>> ranges;
   std::vector<std::int64_t> eligible;
@@ -275,6 +290,7 @@ ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns
   ProfileTables tables;
   for (std::int64_t c = 0; c < column_count; ++c)
     tables.profile.push_back(sums.mean(c, eligible[static_cast<std::size_t>(c)]));
+  tables.groups = sums.grouped(groups, keys.text);
   tables.heatmap = heatmap.cells();
   return tables;
 }

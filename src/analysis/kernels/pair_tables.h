@@ -3,6 +3,7 @@
 
 #include "analysis/kernels/bucket_ranges.h"
 #include "analysis/kernels/key_pairs.h"
+#include "analysis/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -13,12 +14,13 @@ std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns&
 
 struct ProfileTables {
   std::vector<MeanPlasticity> profile;  // (columns)
+  ProfileGroups groups;                 // over columns
   std::vector<HeatmapCell> heatmap;     // cells that hold a pair
 };
 
 // All pairs of keys before each query bucket, within the window.
 ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns,
-                             const PlasticityOptions& options);
+                             const TextGroups& groups, const PlasticityOptions& options);
 
 // Sums per example and column; the standard error of their ratio treats examples as independent.
 class ExampleSums {
@@ -32,6 +34,8 @@ class ExampleSums {
   }
   void clear();
   MeanPlasticity mean(std::int64_t column, std::int64_t eligible) const;
+  // Over groups of examples; `texts` (examples) are their keys.
+  ProfileGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;
