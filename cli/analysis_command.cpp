@@ -6,6 +6,7 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 
@@ -76,6 +77,9 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   using Kind = PlasticityOptions::QueryModelKind;
   static const std::map<std::string, Kind> kNames = {{"bucket", Kind::bucket},
                                                      {"linear", Kind::linear}};
+  using Fifths = PlasticityOptions::Fifths;
+  static const std::map<std::string, Fifths> kFifths = {{"range", Fifths::range},
+                                                        {"context", Fifths::context}};
   auto& plasticity = options_.plasticity_options;
   command
       .add_option("--query-model", plasticity.profile_model,
@@ -89,9 +93,36 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   command.add_option("--p-alpha", plasticity.p_alpha, "Level of the normality tests")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command
+      .add_option("--profile-bins", profile_bins_,
+                  "Bins of the profile over the context: a number, or 'buckets' for those of the "
+                  "capture (default: about 50 queries of a head in each)")
+      ->type_name("N|buckets");
+  command
+      .add_option("--fifths", plasticity.fifths,
+                  "Fifths and tenths of the positions that have values, or of the whole context")
+      ->transform(CLI::CheckedTransformer(kFifths));
+  command
+      .add_option("--length-bins", plasticity.length_bins,
+                  "Edges of the length bins in tokens (default: 0,1024,2048,4096 and so on)")
+      ->delimiter(',');
   command.add_option("--heatmap-bins", plasticity.heatmap_bins, "Bins per axis of the heatmap")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+}
+
+void AnalysisCommand::read_profile_bins() {
+  auto& bins = options_.plasticity_options.profile_bins;
+  if (profile_bins_.empty()) return;
+  if (profile_bins_ == "buckets") {
+    bins = PlasticityOptions::kBuckets;
+    return;
+  }
+  const auto number = parse_integer(profile_bins_, "--profile-bins");
+  if (number < 1 || number > PlasticityOptions::kMostBins)
+    bad_input("--profile-bins {}: expected 1 to {}, or buckets", profile_bins_,
+              PlasticityOptions::kMostBins);
+  bins = static_cast<int>(number);
 }
 
 void AnalysisCommand::run() {
@@ -100,6 +131,7 @@ void AnalysisCommand::run() {
   if ((query_heads_ > 0) != (key_heads_ > 0))
     bad_input("--q-heads and --k-heads belong together; give both");
   if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
+  read_profile_bins();
   check_output_folder(out_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);

@@ -24,9 +24,12 @@ class AnalysisCommand {
   void run();
 
  private:
+  void read_profile_bins();
+
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
+  std::string profile_bins_;
   int query_heads_ = 0;
   int key_heads_ = 0;
 };

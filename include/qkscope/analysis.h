@@ -139,6 +139,17 @@ struct PlasticityOptions {
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // of the normality tests
   int heatmap_bins = 16;  // per axis
+  // Bins of the profile: so many of equal width over the context. 0: about 50 queries of the head
+  // in each, and a whole number in each bucket; kBuckets: the capture's own buckets.
+  static constexpr int kBuckets = -1;
+  static constexpr int kMostBins = 8192;
+  int profile_bins = 0;
+  std::int64_t context = 0;  // tokens; 0: found from the rows
+  // Fifths and tenths are those of the bins that have values, or of the whole context.
+  enum class Fifths { range, context };
+  Fifths fifths = Fifths::range;
+  // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
+  std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
   // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
@@ -159,13 +170,29 @@ struct BucketCell {
   MeanPlasticity mean;
 };
 
-// Pairs of all keys before the queries of one bucket.
+// Pairs of all keys before one bin of queries.
 struct ProfilePoint {
-  std::int32_t q_bucket = 0;
-  double position = 0;  // mean over the bucket's queries
+  std::int32_t bin = 0;
+  double low = 0;  // positions [low, high)
+  double high = 0;
+  double position = 0;  // mean over the bin's queries
   std::int64_t queries = 0;
   MeanPlasticity mean;
+
+  double centre() const { return 0.5 * (low + high); }
 };
+
+// The mean of the profile's bins whose centre is at positions [low, high).
+struct ProfileBinMean {
+  enum class Kind { decile, quintile, length };
+  Kind kind = Kind::decile;
+  int bin = 0;  // of its kind, from 0
+  double low = 0;
+  double high = 0;
+  double ap = 0;          // NaN when no bin has a value
+  std::int64_t bins = 0;  // that have one
+};
+QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
 struct HeatmapCell {
   double key_distance_low = 0;  // |t1 - t2| in [low, high)
@@ -173,7 +200,8 @@ struct HeatmapCell {
   double query_distance_low = 0;  // query position - midpoint of the pair
   double query_distance_high = 0;
   double ap = 0;
-  std::int64_t pairs = 0;
+  std::int64_t pairs = 0;     // used
+  std::int64_t eligible = 0;  // those that they stand for: more than `pairs` where bins are sampled
 };
 
 // Of the queries' residuals around their drift, in the coordinates in which it is the first axis.
@@ -204,12 +232,17 @@ struct PlasticityResult {
   double mae_ratio = 0;
   ResidualNormality normality;
   double ap_overall = 0;          // mean over the cells of `table`
-  double ap_profile_overall = 0;  // profile averaged over all queries
-  double ap_first20 = 0;          // over those in the first fifth of the context
+  double ap_profile_overall = 0;  // the head's plasticity: the profile averaged over its queries
+  double ap_first20 = 0;          // mean of the profile's bins in the first fifth
   double ap_last20 = 0;           // and in the last
   double ap_drop = 0;             // ap_first20 - ap_last20
   std::vector<BucketCell> table;
-  std::vector<ProfilePoint> profile;
+  std::vector<ProfilePoint> profile;  // bins that hold queries
+  int profile_bins = 0;               // over the context; 0: the capture's buckets
+  double profile_context = 0;         // tokens
+  double profile_low = 0;             // fifths and tenths are those of positions [low, high)
+  double profile_high = 0;
+  std::vector<ProfileBinMean> profile_bin_means;
   ProfileGroups profile_groups;
   std::vector<HeatmapCell> heatmap;      // cells that hold a pair
   std::vector<double> component_r2;      // (dim)

@@ -171,7 +171,8 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
                                    {"ap_profile_overall", Type::real},
                                    {"ap_first20", Type::real},
                                    {"ap_last20", Type::real},
-                                   {"ap_drop", Type::real}});
+                                   {"ap_drop", Type::real},
+                                   {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
@@ -201,7 +202,8 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
               p.ap_profile_overall,
               p.ap_first20,
               p.ap_last20,
-              p.ap_drop},
+              p.ap_drop,
+              std::int64_t{head.query.head}},
              undefined_reason(head));
   }
   rows.finish(results);
@@ -218,37 +220,58 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
                                              {"model", Type::text},
                                              {"rope", Type::text},
                                              {"n_eligible", Type::integer},
-                                             {"stderr", Type::real}});
+                                             {"stderr", Type::real},
+                                             {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
-      rows.add(
-          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
-           std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket}, cell.mean.ap, cell.mean.pairs,
-           run.label, to_string(head.rope), cell.mean.eligible, cell.mean.stderr_ap},
-          cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
+                std::int64_t{head.k_head}, std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket},
+                cell.mean.ap, cell.mean.pairs, run.label, to_string(head.rope), cell.mean.eligible,
+                cell.mean.stderr_ap, std::int64_t{head.query.head}},
+               cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
   }
   rows.finish(results);
 }
 
 void add_profile(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_profile", head_columns({{"q_bucket", Type::integer},
+  RowBuilder rows("head_profile", head_columns({{"bin", Type::integer},
+                                                {"bin_low", Type::real},
+                                                {"bin_high", Type::real},
                                                 {"position", Type::real},
+                                                {"queries", Type::integer},
                                                 {"ap", Type::real},
                                                 {"n_pairs", Type::integer},
                                                 {"stderr", Type::real},
-                                                {"n_queries", Type::integer},
                                                 {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
       rows.add(
           head_cells(run, head,
-                     {std::int64_t{point.q_bucket}, point.position, point.mean.ap, point.mean.pairs,
-                      point.mean.stderr_ap, point.queries, point.mean.eligible}),
+                     {std::int64_t{point.bin}, point.low, point.high, point.position, point.queries,
+                      point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible}),
           point.mean.pairs > 0 ? "pairs_in_one_example"
           : point.queries < 2  ? "single_query"
                                : "no_pairs");
+  }
+  rows.finish(results);
+}
+
+void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("profile_bins", head_columns({{"kind", Type::text},
+                                                {"bin", Type::integer},
+                                                {"bin_low", Type::real},
+                                                {"bin_high", Type::real},
+                                                {"ap", Type::real},
+                                                {"bins", Type::integer}}));
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (const auto& mean : head.plasticity->profile_bin_means)
+      rows.add(head_cells(run, head,
+                          {to_string(mean.kind), std::int64_t{mean.bin}, mean.low, mean.high,
+                           mean.ap, mean.bins}),
+               "no_bins");
   }
   rows.finish(results);
 }
@@ -259,13 +282,14 @@ void add_heatmap(const AnalysisRun& run, ResultTables& results) {
                                                 {"query_distance_low", Type::real},
                                                 {"query_distance_high", Type::real},
                                                 {"ap", Type::real},
-                                                {"n_pairs", Type::integer}}));
+                                                {"n_pairs", Type::integer},
+                                                {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
       rows.add(head_cells(run, head,
                           {cell.key_distance_low, cell.key_distance_high, cell.query_distance_low,
-                           cell.query_distance_high, cell.ap, cell.pairs}),
+                           cell.query_distance_high, cell.ap, cell.pairs, cell.eligible}),
                "no_pairs");
   }
   rows.finish(results);
@@ -279,15 +303,16 @@ void add_weights(const AnalysisRun& run, ResultTables& results) {
                                              {"component_r2", Type::real},
                                              {"component_weight", Type::real},
                                              {"model", Type::text},
-                                             {"rope", Type::text}});
+                                             {"rope", Type::text},
+                                             {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
-      rows.add(
-          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
-           static_cast<std::int64_t>(i), head.plasticity->component_r2[i],
-           head.plasticity->component_weight[i], run.label, to_string(head.rope)},
-          undefined_reason(head));
+      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
+                std::int64_t{head.k_head}, static_cast<std::int64_t>(i),
+                head.plasticity->component_r2[i], head.plasticity->component_weight[i], run.label,
+                to_string(head.rope), std::int64_t{head.query.head}},
+               undefined_reason(head));
   }
   rows.finish(results);
 }
@@ -330,6 +355,7 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
       add_metrics(run, results);
       add_bucket_table(run, results);
       add_profile(run, results);
+      add_profile_bins(run, results);
       add_heatmap(run, results);
       add_weights(run, results);
     }

@@ -115,6 +115,58 @@ Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
   return result;
 }
 
+// Deciles, quintiles and length bins of the profile: their means over heads.
+Json profile_bin_means(const AnalysisRun& run) {
+  struct Sum {
+    double low = 0;
+    double high = 0;
+    double ap = 0;
+    double heads = 0;
+  };
+  Json result = Json::object();
+  for (const char* group : {"all", "rope", "nope", "unknown"}) {
+    std::map<ProfileBinMean::Kind, std::map<int, Sum>> sums;
+    for (const auto& head : run.heads) {
+      if (!head.plasticity) continue;
+      if (std::string(group) != "all" && to_string(head.rope) != group) continue;
+      for (const auto& mean : head.plasticity->profile_bin_means) {
+        if (std::isnan(mean.ap)) continue;
+        Sum& sum = sums[mean.kind][mean.bin];
+        sum.low += mean.low;
+        sum.high += mean.high;
+        sum.ap += mean.ap;
+        sum.heads += 1;
+      }
+    }
+    for (const auto& [kind, bins] : sums)
+      for (const auto& [bin, sum] : bins)
+        result[group][to_string(kind)].push_back({{"bin", bin},
+                                                  {"low", sum.low / sum.heads},
+                                                  {"high", sum.high / sum.heads},
+                                                  {"mean", sum.ap / sum.heads},
+                                                  {"heads", sum.heads}});
+  }
+  return result;
+}
+
+std::string fifths_name(const AnalyzeOptions& options) {
+  using Fifths = PlasticityOptions::Fifths;
+  return options.plasticity_options.fifths == Fifths::range ? "range" : "context";
+}
+
+// Over which bins the profile was taken, the same in all heads, and its means.
+Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
+  Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    const auto& p = *head.plasticity;
+    profile["bins"] = p.profile_bins > 0 ? Json(p.profile_bins) : Json("buckets");
+    profile["context"] = p.profile_context;
+    break;
+  }
+  return profile;
+}
+
 Json taxonomy_counts(const ResultTables& results) {
   Json counts = Json::object();
   for (const auto& result : results.tables) {
@@ -147,6 +199,12 @@ Json head_counts(const AnalysisRun& run) {
   }
   counts["failures"] = failed;
   return counts;
+}
+
+// As the option is given.
+Json profile_bins_name(int bins) {
+  if (bins == PlasticityOptions::kBuckets) return "buckets";
+  return bins > 0 ? Json(bins) : Json("auto");
 }
 
 // What differs between two runs that give the same numbers.
@@ -186,6 +244,9 @@ Json options_json(const AnalyzeOptions& options) {
       {"max_pairs", p.max_pairs},
       {"p_alpha", p.p_alpha},
       {"heatmap_bins", p.heatmap_bins},
+      {"profile_bins", profile_bins_name(p.profile_bins)},
+      {"fifths", fifths_name(options)},
+      {"length_bins", p.length_bins},
       {"max_tokens", options.max_tokens},
       {"scatter", options.scatter},
       {"seed", options.seed}};
@@ -209,6 +270,7 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
   if (options.pca) summary["taxonomy"] = taxonomy_counts(results);
   if (options.rotation) summary["rotation"] = means(run, rotation_measures());
   if (options.plasticity) summary["plasticity"] = means(run, plasticity_measures());
+  if (options.plasticity) summary["profile"] = profile_summary(run, options);
   return summary;
 }
 

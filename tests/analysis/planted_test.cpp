@@ -115,6 +115,7 @@ TEST(Planted, PlasticityIsThatOfTheTrueDistribution) {
   const auto truth_head = plant(large, 999);
   PlasticityOptions linear;
   linear.profile_model = PlasticityOptions::QueryModelKind::linear;
+  linear.profile_bins = PlasticityOptions::kBuckets;  // the same whatever the number of texts
   const auto truth = attention_plasticity(truth_head.queries, truth_head.keys, linear);
   const int seeds = kSanitized ? 10 : kSeeds;
   for (int seed = 0; seed < seeds; ++seed) {

@@ -121,7 +121,9 @@ TEST(Properties, QueriesThatIgnorePositionHaveAFlatProfile) {
   options.examples = kSanitized ? 100 : 400;
   options.drift_q = options.drift_k = 0;
   const auto head = plant(options, 5);
-  const auto result = attention_plasticity(head.queries, head.keys, {});
+  PlasticityOptions buckets;
+  buckets.profile_bins = PlasticityOptions::kBuckets;
+  const auto result = attention_plasticity(head.queries, head.keys, buckets);
   ASSERT_EQ(result.profile.size(), 8u);
   // Every bucket within five standard errors of the mean of all. The bucket's own queries (about
   // `examples` of them) decide its mean, which adds to the error over key pairs.
