@@ -150,7 +150,8 @@ SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const P
     ascending = ascending && (i == 0 || by_bucket.example[i] != by_bucket.example[i - 1] ||
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
-  return ascending ? by_bucket : sort_keys(keys, model, profile_bins_of(grid, keys.source));
+  if (ascending) return by_bucket;
+  return sort_keys(keys, model, profile_bins_of(grid, keys.source));
 }
 
 }  // namespace
@@ -171,7 +172,8 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   SortedKeys sorted = sort_keys(keys, model, keys.source.bucket);
   result.table = bucket_table(sorted, linear_at_buckets(model), buckets, options);
   result.ap_overall = mean_of_table(result.table);
-  const ProfileGrid grid = profile_grid(queries.source, keys.source, buckets, options);
+  const ProfileGrid grid =
+      profile_grid(queries.source, keys.source, buckets, queries.size(), options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
   const auto bins = query_bins(grid, queries.source, buckets);

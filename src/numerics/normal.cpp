@@ -162,28 +162,36 @@ void plasticity_kernel(double* z, std::size_t count) {
   });
 }
 
-// One place after the other: eight loads of one cache line and eight products are less work than
-// the whole function in every lane, and processors overlap them.
-void along_kernel(const ZLines& lines, const double* cells, double* out) {
+// x y + z, rounded once where the target can.
+HWY_INLINE double fused(double x, double y, double z) {
   const hn::CappedTag<double, 1> one;
+  return hn::GetLane(hn::MulAdd(hn::Set(one, x), hn::Set(one, y), hn::Set(one, z)));
+}
+
+// The series at x of two neighbouring terms at a time: even and odd powers side by side.
+HWY_INLINE double series_value(const double* terms, double x) {
+  const hn::CappedTag<double, 2> two;
+  const auto square = hn::Set(two, x * x);
+  auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
+#pragma GCC unroll 4
+  for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
+    sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
+  return fused(x, hn::ExtractLane(sum, 1), hn::GetLane(sum));
+}
+
+// One place after the other: a cache line of terms and a few products are less work than the whole
+// function in every lane, and processors overlap them.
+void along_kernel(const ZLines& lines, const double* cells, double* out) {
   for (std::int64_t i = 0; i < lines.count; ++i) {
     const auto line = lines.line[i] - lines.first_line;
-    const double z = std::fabs(
-        hn::GetLane(hn::MulAdd(hn::Set(one, lines.slope[line]), hn::Set(one, lines.shift[i]),
-                               hn::Set(one, lines.start[line]))));
+    const double z = std::fabs(fused(lines.slope[line], lines.shift[i], lines.start[line]));
     if (!(z < kLastCell)) {
       const double e = std::erfc(z * (1 / std::numbers::sqrt2));
       out[i] = e * (2 - e);
       continue;
     }
     const auto cell = static_cast<int>(z * kCellsPerUnit);
-    const double* const terms = cells + cell * kSeriesTerms;
-    const auto x = hn::Set(one, z - (cell + 0.5) / kCellsPerUnit);
-    auto sum = hn::LoadU(one, terms + kSeriesTerms - 1);
-#pragma GCC unroll 8
-    for (int term = kSeriesTerms - 2; term >= 0; --term)
-      sum = hn::MulAdd(sum, x, hn::LoadU(one, terms + term));
-    out[i] = hn::GetLane(sum);
+    out[i] = series_value(cells + cell * kSeriesTerms, z - (cell + 0.5) / kCellsPerUnit);
   }
 }
 

@@ -10,9 +10,7 @@
 #include "analysis/moments.h"
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
-#include "analysis/profile_bins.h"
 #include "analysis/rotation.h"
-#include "analysis/text_groups.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -22,6 +20,7 @@
 #include "qkscope/captures.h"
 #include "qkscope/log.h"
 #include "results/scatter.h"
+#include "results/shared_profile.h"
 
 namespace qkscope {
 namespace {
@@ -90,26 +89,7 @@ struct Group {
 
 class Runner {
  public:
-  Runner(const AnalyzeOptions& options, AnalysisRun& run)
-      : options_(options), run_(run), plasticity_(options.plasticity_options) {
-    plasticity_.seed = options.seed;
-  }
-
-  // Decides from the first head that can be read what all heads share: the bins of the profile and
-  // the groups of texts.
-  void look_at_first_head() {
-    for (const auto& report : run_.heads) {
-      if (!report.error.empty()) continue;
-      try {
-        const HeadFile query = read(report.query);
-        const HeadFile key = read({report.query.layer, report.k_head, HeadKind::key});
-        share_bins(query, key);
-        return;
-      } catch (const Error&) {
-        // The head's own report will say what is wrong with its files.
-      }
-    }
-  }
+  Runner(const AnalyzeOptions& options, AnalysisRun& run) : options_(options), run_(run) {}
 
   void run_group(const Group& group) {
     Stopwatch watch;
@@ -162,23 +142,11 @@ class Runner {
     report.error_kind = kind;
   }
 
-  void share_bins(const HeadFile& query, const HeadFile& key) {
-    const Rows queries = rows_of(query.rows);
-    const Rows keys = rows_of(key.rows);
-    const auto sampler = sampler_options(query.metadata, "");
-    const auto grid = profile_grid(
-        queries, keys, sampler ? BucketRanges(*sampler) : BucketRanges(queries, keys), plasticity_);
-    if (grid.bins > 0) plasticity_.profile_bins = grid.bins;
-    plasticity_.context = grid.context;
-    plasticity_.text_groups = TextGroups(queries, keys).first();
-  }
-
   void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
                 AnalysisTimes& times);
 
   const AnalyzeOptions& options_;
   AnalysisRun& run_;
-  PlasticityOptions plasticity_;  // of all heads
   SparePlaneUnits units_;
   std::mutex mutex_;
 };
@@ -222,7 +190,8 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   }
   times.rotation += watch.lap();
   if (options_.plasticity) {
-    PlasticityOptions plasticity = plasticity_;
+    PlasticityOptions plasticity = options_.plasticity_options;
+    plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
     report.plasticity = attention_plasticity(queries, keys, plasticity);
@@ -288,7 +257,6 @@ std::string default_label(const CaptureIndex& index, const Metadata& capture) {
 AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    check_profile_options(options.plasticity_options);
     Stopwatch watch;
     const OneBlasThread one_blas_thread;
     const CaptureIndex index = index_capture(options.data_root);
@@ -296,8 +264,9 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
     run.capture = capture_metadata(index);
     run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
     const auto groups = group_by_key(options, index, run);
-    Runner runner(options, run);
-    if (options.plasticity) runner.look_at_first_head();
+    AnalyzeOptions shared = options;
+    if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
+    Runner runner(shared, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),

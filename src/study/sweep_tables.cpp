@@ -37,7 +37,7 @@ constexpr Measure kMeasures[] = {
     {"abs_r_k_a", "rotation", "abs_r_k_a", "mean"},
     {"separation_strength", "rotation", "separation_strength", "mean"},
     {"plane_var_fraction", "rotation", "plane_var_fraction", "mean"},
-    {"ap_overall", "plasticity", "ap_overall", "mean"},
+    {"ap_profile_overall", "plasticity", "ap_profile_overall", "mean"},
     {"ap_first20", "plasticity", "ap_first20", "mean"},
     {"ap_last20", "plasticity", "ap_last20", "mean"},
     {"ap_drop", "plasticity", "ap_drop", "mean"}};
