@@ -49,12 +49,7 @@ QueryColumns linear_columns(const QueryModel& model) {
 // The linear model at every bucket's mean position.
 QuerySide linear_at_buckets(const QueryModel& model) {
   QuerySide side{linear_columns(model), {}};
-  for (const auto& bucket : model.buckets) {
-    side.points.bin.push_back(bucket.bucket);
-    side.points.position.push_back(bucket.position);
-    side.points.column.push_back(0);
-    side.points.shift.push_back(bucket.position);
-  }
+  for (const auto& bucket : model.buckets) side.points.add(bucket.bucket, bucket.position, 0, 0);
   return side;
 }
 
@@ -90,10 +85,9 @@ QuerySide profile_side(const QueryModel& model, std::span<const QueryBin> bins,
         buckets.begin(), buckets.end(), bin.bucket,
         [](const QueryBucket* bucket, std::int32_t number) { return bucket->bucket < number; });
     if (!linear && (found == buckets.end() || (*found)->bucket != bin.bucket)) continue;
-    side.points.bin.push_back(bin.bin);
-    side.points.position.push_back(bin.position);
-    side.points.column.push_back(linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()));
-    side.points.shift.push_back(bin.position - (linear ? 0 : (*found)->position));
+    side.points.add(bin.bin, bin.position,
+                    linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()),
+                    linear ? 0 : (*found)->position);
   }
   return side;
 }
