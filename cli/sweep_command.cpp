@@ -41,7 +41,7 @@ constexpr Shown kShown[] = {{"r_q", "r_q", 2},
                             {"content", "content_focused", 0, true},
                             {"mixed", "mixed", 0, true},
                             {"bias", "bias_strength", 5},
-                            {"ap", "ap_overall", 3},
+                            {"ap", "ap_profile_overall", 3},
                             {"ap first", "ap_first20", 3},
                             {"ap drop", "ap_drop", 3}};
 constexpr int kNumberWidth = 8;

@@ -49,12 +49,7 @@ QueryColumns linear_columns(const QueryModel& model) {
 // The linear model at every bucket's mean position.
 QuerySide linear_at_buckets(const QueryModel& model) {
   QuerySide side{linear_columns(model), {}};
-  for (const auto& bucket : model.buckets) {
-    side.points.bin.push_back(bucket.bucket);
-    side.points.position.push_back(bucket.position);
-    side.points.column.push_back(0);
-    side.points.shift.push_back(bucket.position);
-  }
+  for (const auto& bucket : model.buckets) side.points.add(bucket.bucket, bucket.position, 0, 0);
   return side;
 }
 
@@ -90,10 +85,9 @@ QuerySide profile_side(const QueryModel& model, std::span<const QueryBin> bins,
         buckets.begin(), buckets.end(), bin.bucket,
         [](const QueryBucket* bucket, std::int32_t number) { return bucket->bucket < number; });
     if (!linear && (found == buckets.end() || (*found)->bucket != bin.bucket)) continue;
-    side.points.bin.push_back(bin.bin);
-    side.points.position.push_back(bin.position);
-    side.points.column.push_back(linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()));
-    side.points.shift.push_back(bin.position - (linear ? 0 : (*found)->position));
+    side.points.add(bin.bin, bin.position,
+                    linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()),
+                    linear ? 0 : (*found)->position);
   }
   return side;
 }
@@ -150,7 +144,8 @@ SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const P
     ascending = ascending && (i == 0 || by_bucket.example[i] != by_bucket.example[i - 1] ||
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
-  return ascending ? by_bucket : sort_keys(keys, model, profile_bins_of(grid, keys.source));
+  if (ascending) return by_bucket;
+  return sort_keys(keys, model, profile_bins_of(grid, keys.source));
 }
 
 }  // namespace
@@ -171,7 +166,8 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   SortedKeys sorted = sort_keys(keys, model, keys.source.bucket);
   result.table = bucket_table(sorted, linear_at_buckets(model), buckets, options);
   result.ap_overall = mean_of_table(result.table);
-  const ProfileGrid grid = profile_grid(queries.source, keys.source, buckets, options);
+  const ProfileGrid grid =
+      profile_grid(queries.source, keys.source, buckets, queries.size(), options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
   const auto bins = query_bins(grid, queries.source, buckets);

@@ -21,9 +21,10 @@ std::int64_t context_of(const Rows& queries, const Rows& keys, const BucketRange
   return buckets.equal_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
 }
 
-int bins_for(const Rows& queries, std::int64_t context, const BucketRanges& buckets) {
+int bins_for(const Rows& queries, std::int64_t used, std::int64_t context,
+             const BucketRanges& buckets) {
   const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
-  const double wanted = static_cast<double>(queries.size()) / kQueriesPerBin;
+  const double wanted = static_cast<double>(used) / kQueriesPerBin;
   const auto size = buckets.equal_size();
   if (size > 0 && context % size == 0 && context / size <= most) {
     const auto count = static_cast<int>(context / size);
@@ -61,12 +62,12 @@ void check_profile_options(const PlasticityOptions& options) {
 }
 
 ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
-                         const PlasticityOptions& options) {
+                         std::int64_t used, const PlasticityOptions& options) {
   ProfileGrid grid;
   grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
   if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
-  grid.bins =
-      options.profile_bins > 0 ? options.profile_bins : bins_for(queries, grid.context, buckets);
+  grid.bins = options.profile_bins > 0 ? options.profile_bins
+                                       : bins_for(queries, used, grid.context, buckets);
   return grid;
 }
 

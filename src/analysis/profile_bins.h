@@ -33,8 +33,9 @@ void check_profile_options(const PlasticityOptions& options);
 // that holds a row where buckets are equal, else behind the last row. As many bins as there are 50
 // queries, at most 1,024: with equal buckets a whole number in each, at least one; else at least
 // one for every bucket that holds a query.
+// `used`: queries that will be.
 ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
-                         const PlasticityOptions& options);
+                         std::int64_t used, const PlasticityOptions& options);
 
 // The bin of each row.
 std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows);

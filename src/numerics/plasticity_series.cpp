@@ -33,14 +33,14 @@ void series_at(double z, double* terms) {
 }  // namespace
 
 const double* plasticity_series() {
-  static const std::vector<double> cells = [] {
-    constexpr int kCells = kLastCell * kCellsPerUnit;
-    std::vector<double> values(static_cast<std::size_t>(kCells * kSeriesTerms));
-    for (int i = 0; i < kCells; ++i)
-      series_at((i + 0.5) / kCellsPerUnit, values.data() + i * kSeriesTerms);
+  static const std::vector<double> nodes = [] {
+    constexpr int kNodes = kLastNode * kNodesPerUnit + 1;
+    std::vector<double> values(static_cast<std::size_t>(kNodes * kSeriesTerms));
+    for (int i = 0; i < kNodes; ++i)
+      series_at(static_cast<double>(i) / kNodesPerUnit, values.data() + i * kSeriesTerms);
     return values;
   }();
-  return cells.data();
+  return nodes.data();
 }
 
 }  // namespace qkscope

@@ -28,6 +28,7 @@
 #include "results/head_filter.h"
 #include "results/mean_errors.h"
 #include "results/scatter.h"
+#include "results/shared_profile.h"
 
 namespace qkscope {
 namespace {
@@ -336,7 +337,9 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
     run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
     const auto groups = group_by_key(options, index, run);
     const TextGroups texts = texts_of(options, groups, run);
-    Runner runner(options, texts, run);
+    AnalyzeOptions shared = options;
+    if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
+    Runner runner(shared, texts, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),

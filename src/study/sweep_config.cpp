@@ -80,6 +80,13 @@ AnalyzeOptions read_analysis(YamlSection section) {
   read_count(section, "max_pairs", plasticity.max_pairs);
   read_share(section, "p_alpha", plasticity.p_alpha);
   read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
+  if (section.text("profile_bins") == "buckets")
+    plasticity.profile_bins = PlasticityOptions::kBuckets;
+  else
+    read_count(section, "profile_bins", plasticity.profile_bins, PlasticityOptions::kMostBins);
+  if (read_choice(section, "fifths", "range", "context"))
+    plasticity.fifths = PlasticityOptions::Fifths::context;
+  plasticity.length_bins = section.integers("length_bins").value_or(std::vector<std::int64_t>{});
   read_count(section, "max_tokens", options.max_tokens);
   options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
   section.finish();

@@ -51,7 +51,6 @@ constexpr Measure kMeasures[] = {
     {"share_var_b_above_a", "rotation", "share_var_b_above_a", "mean"},
     {"active_planes", "rotation", "active_planes", "mean"},
     {"active_variance", "rotation", "active_variance", "mean"},
-    {"ap_overall", "plasticity", "ap_overall", "mean"},
     {"ap_profile_overall", "plasticity", "ap_profile_overall", "mean"},
     {"ap_first20", "plasticity", "ap_first20", "mean"},
     {"ap_last20", "plasticity", "ap_last20", "mean"},

@@ -309,7 +309,7 @@ def plain_plasticity(k1, k2, mean, variance):
     return 4 * ndtr(z) * ndtr(-z)
 
 
-def check_plasticity(q, k, metrics, table, profile, heatmap, weights, linear):
+def check_plasticity(q, k, metrics, table, profile, profile_bins, heatmap, weights, linear, setting):
     sign, beta, r2, qx, kx, h = query_model(q, k)
     check("q_R2_pos", metrics.q_R2_pos, r2.mean())
     check("q_beta_norm", metrics.q_beta_norm, np.linalg.norm(beta))
@@ -359,61 +359,104 @@ def check_plasticity(q, k, metrics, table, profile, heatmap, weights, linear):
         check("n_pairs", row.n_pairs, len(values))
     check("ap_overall", metrics.ap_overall, np.mean([np.mean(v) for v in cells.values() if v]), 1e-10)
 
-    length = max(q.t.max(), k.t.max()) + 1
-    bins = {}
-    ap = {}
+    check_profile(q, k, metrics, profile, profile_bins, heatmap,
+                  Queries(qx, kx, alpha_r, beta_r, variance, linear), setting)
+
+
+class Queries:
+    """The query model in rotated coordinates."""
+
+    def __init__(self, qx, kx, alpha, beta, variance, linear):
+        self.qx, self.kx, self.alpha, self.beta, self.variance, self.linear = qx, kx, alpha, beta, variance, linear
+
+
+def check_profile(q, k, metrics, profile, profile_bins, heatmap, model, setting):
+    """The profile by its definition: a loop over bins, texts and pairs."""
+    context, count, buckets = 512, setting.get("bins", 8), setting.get("buckets", False)
+    position_bins = lambda t: (t.astype(np.int64) * count) // context
+    q_bin, k_bin = (q.bucket, k.bucket) if buckets else (position_bins(q.t), position_bins(k.t))
+    cell_width = context / 16
+    cells, sums_of = {}, {}
+    expected = np.unique(q_bin)
+    if list(profile["bin"]) != list(expected):
+        failures.append(f"the profile has bins {list(profile['bin'])}, expected {list(expected)}")
     for row in profile.itertuples():
-        mine = q.bucket == row.q_bucket
-        t = mean_t[row.q_bucket]
-        mean, spread = alpha_r + beta_r * t, variance.copy()
-        if not linear:
-            mean[1:], spread[1:] = qx[mine].mean(0)[1:], np.maximum(qx[mine].var(0, ddof=1)[1:], 1e-12)
+        mine = q_bin == row.bin
+        t = q.t[mine].mean()
+        width = 64 if buckets else context / count
+        check("profile_low", row.bin_low, row.bin * width)
+        check("profile_high", row.bin_high, (row.bin + 1) * width)
+        check("profile_position", row.position, t)
+        check("profile_queries", row.queries, mine.sum())
+        mean, spread = model.alpha + model.beta * t, model.variance.copy()
+        if not model.linear:
+            # The semantic coordinates are those of the capture's bucket that most queries are in.
+            numbers, sizes = np.unique(q.bucket[mine], return_counts=True)
+            bucket = q.bucket == numbers[np.argmax(sizes)]
+            mean[1:] = model.qx[bucket].mean(0)[1:]
+            spread[1:] = np.maximum(model.qx[bucket].var(0, ddof=1)[1:], 1e-12)
         values, sums, counts = [], [], []
         for e in np.unique(k.example):
-            earlier = np.flatnonzero((k.example == e) & (k.bucket < row.q_bucket))
+            earlier = np.flatnonzero((k.example == e) & (k_bin < row.bin))
             if k.window:
                 earlier = earlier[k.t[earlier] > t - k.window]
             here = []
             for n, i in enumerate(earlier):
                 for j in earlier[:n]:
-                    value = plain_plasticity(kx[i], kx[j], mean, spread)
+                    value = plain_plasticity(model.kx[i], model.kx[j], mean, spread)
                     here.append(value)
-                    width = context_width(k, mean_t, 16)
-                    cell = (min(int(abs(k.t[i] - k.t[j]) / width), 15),
-                            min(max(int((t - (k.t[i] + k.t[j]) / 2) / width), 0), 15))
-                    bins.setdefault(cell, []).append(value)
+                    cell = (min(int(abs(k.t[i] - k.t[j]) / cell_width), 15),
+                            min(max(int((t - (k.t[i] + k.t[j]) / 2) / cell_width), 0), 15))
+                    cells.setdefault(cell, []).append(value)
             if here:
                 sums.append(sum(here))
                 counts.append(len(here))
             values += here
-        ap[row.q_bucket] = np.mean(values) if values else np.nan
-        check("ap_profile", row.ap, ap[row.q_bucket], 1e-10)
+        check("ap_profile", row.ap, np.mean(values) if values else np.nan, 1e-12)
         check("n_pairs_profile", row.n_pairs, len(values))
-        check("profile_position", row.position, t)
         if len(sums) > 1:
             off = np.array(sums) - np.mean(values) * np.array(counts)
             check("profile_stderr", row.stderr,
                   np.sqrt(len(sums) / (len(sums) - 1) * (off**2).sum()) / sum(counts), 1e-8)
-    per_query = np.array([ap[b] for b in q.bucket])
-    for name, low, high in (("ap_profile_overall", 0, 1), ("ap_first20", 0, 0.2), ("ap_last20", 0.8, 1)):
-        chosen = per_query[(q.t >= low * length) & (q.t < high * length)]
-        chosen = chosen[~np.isnan(chosen)]
-        check(name, getattr(metrics, name), chosen.mean() if len(chosen) else np.nan, 1e-10)
-    check("ap_drop", metrics.ap_drop, metrics.ap_first20 - metrics.ap_last20, 1e-9, 1e-15)
-    if len(heatmap) != len(bins):
-        failures.append(f"heatmap has {len(heatmap)} cells, expected {len(bins)}")
-    width = context_width(k, mean_t, 16)
+    check_profile_means(metrics, profile, profile_bins, context, setting)
+    if len(heatmap) != len(cells):
+        failures.append(f"heatmap has {len(heatmap)} cells, expected {len(cells)}")
     for row in heatmap.itertuples():
-        values = bins[round(row.key_distance_low / width), round(row.query_distance_low / width)]
-        check("heatmap_ap", row.ap, np.mean(values), 1e-10)
+        values = cells[round(row.key_distance_low / cell_width), round(row.query_distance_low / cell_width)]
+        check("heatmap_ap", row.ap, np.mean(values), 1e-12)
         check("heatmap_pairs", row.n_pairs, len(values))
+        check("heatmap_eligible", row.n_eligible, len(values))
 
 
-def context_width(k, mean_t, bins):
-    return (np.floor(max(k.t.max(), max(mean_t.values()))) + 1) / bins
+def check_profile_means(metrics, profile, profile_bins, context, setting):
+    known = profile[profile.ap.notna()]
+    check("ap_profile_overall", metrics.ap_profile_overall,
+          (known.ap * known.queries).sum() / known.queries.sum(), 1e-12)
+    low, high = (0, context) if setting.get("fifths") == "context" else (known.bin_low.min(), known.bin_high.max())
+    centre = (known.bin_low + known.bin_high) / 2
+    between = lambda a, b: known.ap[(centre >= a) & (centre < b)]
+    fifths = low + (high - low) * np.arange(6) / 5
+    first, last = between(fifths[0], fifths[1]).mean(), between(fifths[4], fifths[5]).mean()
+    check("ap_first20", metrics.ap_first20, first, 1e-12)
+    check("ap_last20", metrics.ap_last20, last, 1e-12)
+    check("ap_drop", metrics.ap_drop, first - last, 1e-9, 1e-15)
+    edges = {"decile": low + (high - low) * np.arange(11) / 10, "quintile": fifths,
+             "length": setting.get("lengths", [0, 1024])}
+    if sorted(profile_bins.kind.unique()) != sorted(edges):
+        failures.append(f"profile_bins has {list(profile_bins.kind.unique())}")
+    for kind, edge in edges.items():
+        rows = profile_bins[profile_bins.kind == kind]
+        check(f"{kind}s", len(rows), len(edge) - 1)
+        for row in rows.itertuples():
+            check("bin_low", row.bin_low, edge[row.bin], 1e-12)
+            check("bin_high", row.bin_high, edge[row.bin + 1], 1e-12)
+            inside = between(edge[row.bin], edge[row.bin + 1])
+            check("bins", row.bins, len(inside))
+            check("profile_bin_ap", row.ap, inside.mean(), 1e-12)
 
 
-def compare(name, synth, analyze=()):
+def compare(name, synth, analyze=(), **setting):
+    """setting: what the options of `analyze` mean for the profile."""
     with tempfile.TemporaryDirectory() as folder:
         root, out = Path(folder) / "capture", Path(folder) / "results"
         size = ["--layers", "2", "--q-heads", "4", "--k-heads", "2", "--heads", "3", "--nope-every", "2",
@@ -442,19 +485,28 @@ def compare(name, synth, analyze=()):
             check_null(q, k, next(of("rotated").itertuples()))
             check_plasticity(q, k, next(of("head_metrics", "q_head").itertuples()),
                              of("head_bucket_plasticity", "q_head"), of("head_profile"),
-                             of("pair_heatmap"), of("head_component_weights", "q_head"),
-                             "linear" in analyze)
+                             of("profile_bins"), of("pair_heatmap"), of("head_component_weights", "q_head"),
+                             "linear" in analyze, setting)
         check_errors(pairs, csv["errors"], separation)
+        for stem, table in csv.items():
+            if stem not in ("taxonomy_counts", "errors") and not {"layer", "head"} <= set(table.columns):
+                failures.append(f"{stem} has no columns layer and head to be joined on")
+            if "q_head" in table and not (table.q_head == table["head"]).all():
+                failures.append(f"{stem}: q_head and head differ")
         print(f"{name}: {len(heads)} heads, {len(failures) - before} differences")
 
 
+# 72 queries would have one bin of 50 each, and there are at least as many bins as buckets: eight.
 compare("full attention", ["--seed", "1"])
+compare("buckets as bins, fifths of the context", ["--seed", "1"],
+        ["--profile-bins", "buckets", "--fifths", "context"], buckets=True, fifths="context")
 compare("eigen separation, linear queries", ["--seed", "2"],
-        ["--separation", "eigen", "--query-model", "linear"])
+        ["--separation", "eigen", "--query-model", "linear", "--profile-bins", "40"], bins=40)
 compare("eigenvector projected off a", ["--seed", "2"], ["--separation", "eigen-then-project"])
-compare("sliding window", ["--seed", "3", "--sliding-window", "150"])
+compare("sliding window", ["--seed", "3", "--sliding-window", "150"],
+        ["--profile-bins", "29", "--length-bins", "0,100,256,512"], bins=29, lengths=[0, 100, 256, 512])
 compare("no metadata, strong drift", ["--seed", "4", "--no-metadata", "--noise", "0.2"],
-        ["--q-heads", "4", "--k-heads", "2"])
+        ["--q-heads", "4", "--k-heads", "2", "--profile-bins", "64"], bins=64)
 for name, error in sorted(worst.items()):
     print(f"{name}: largest relative difference {error:.2e}")
 if failures:

@@ -53,6 +53,21 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
   return sorted;
 }
 
+void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
+                      double column_position) {
+  bin.push_back(bin_number);
+  position.push_back(mean_position);
+  column.push_back(column_number);
+  shift.push_back(mean_position - column_position);
+}
+
+std::vector<std::int32_t> QueryPoints::column_ends() const {
+  std::vector<std::int32_t> ends(column.size(), static_cast<std::int32_t>(column.size()));
+  for (auto c = column.size(); c-- > 1;)
+    ends[c - 1] = column[c - 1] == column[c] ? ends[c] : static_cast<std::int32_t>(c);
+  return ends;
+}
+
 std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }

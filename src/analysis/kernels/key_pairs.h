@@ -44,9 +44,14 @@ struct QueryPoints {
   std::vector<std::int32_t> column;  // (points): the model of its queries
   std::vector<double> shift;         // (points): tokens from the column's own position
 
+  // The next point, in ascending order.
+  void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
+           double column_position);
   std::int64_t size() const { return std::ssize(bin); }
   // The first point whose queries all come after keys of `key_bin`.
   std::int64_t after(std::int32_t key_bin) const;
+  // (points): the first point behind each that is of another column.
+  std::vector<std::int32_t> column_ends() const;
 };
 
 struct Pair {

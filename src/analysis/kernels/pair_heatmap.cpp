@@ -13,30 +13,26 @@ int PairHeatmap::bin(double distance) const {
 void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  // Neighbouring points mostly share a cell: it is left only when a point lies outside.
-  Cell here;
-  int cell = 0;
-  double low = 0;
-  double high = 0;
-  const auto leave = [&] {
-    row[cell].sum += here.sum;
-    row[cell].weight += here.weight;
-    row[cell].count += here.count;
-    here = {};
-  };
-  for (std::size_t i = 0; i < pair.query.size(); ++i) {
-    const double distance = pair.query[i] - middle;
-    if (distance < low || distance >= high) {
-      leave();
-      cell = bin(distance);
-      low = cell * width_;
-      high = (cell + 1) * width_;
+  const auto count = pair.query.size();
+  // Neighbouring points mostly share a cell.
+  for (std::size_t i = 0; i < count;) {
+    const int cell = bin(pair.query[i] - middle);
+    const double low = middle + cell * width_;
+    const double high = middle + (cell + 1) * width_;
+    double even = pair.value[i];
+    double odd = 0;
+    auto end = i + 1;
+    for (; end < count && pair.query[end] >= low && pair.query[end] < high; ++end) {
+      const double sum = odd + pair.value[end];
+      odd = even;
+      even = sum;
     }
-    here.sum += pair.weight[i] * pair.value[i];
-    here.weight += pair.weight[i];
-    here.count += pair.weight[i] > 0 ? 1 : 0;
+    const auto points = static_cast<double>(end - i);
+    row[cell].sum += pair.weight * (even + odd);
+    row[cell].weight += pair.weight * points;
+    row[cell].count += static_cast<std::int64_t>(end - i);
+    i = end;
   }
-  leave();
 }
 
 std::vector<HeatmapCell> PairHeatmap::cells() const {

@@ -15,9 +15,7 @@ struct PairAtPoints {
   double second = 0;
   std::span<const double> query;  // (points)
   std::span<const double> value;  // (points)
-  // (points): how many pairs this one stands for, more than one where it was drawn from many; 0
-  // where it does not count.
-  std::span<const double> weight;
+  double weight = 1;  // how many pairs it stands for: more than one where it was drawn from many
 };
 
 class PairHeatmap {

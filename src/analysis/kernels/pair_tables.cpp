@@ -64,16 +64,18 @@ std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t buck
   return ranges;
 }
 
-// The line of pair p at points [first, end).
+// The lines of pair p at points [first, end).
 ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
-                std::int64_t first, std::int64_t end) {
+                const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
   const auto at = p * static_cast<std::size_t>(lines.columns);
   return {lines.start.data() + at,
           lines.slope.data() + at,
           static_cast<std::int32_t>(lines.first_column),
-          points.column.data() + first,
-          points.shift.data() + first,
-          end - first};
+          points.column.data(),
+          column_end.data(),
+          points.shift.data(),
+          first,
+          end};
 }
 
 // Pairs of all keys before each point: sums over examples, and the heatmap.
@@ -98,12 +100,9 @@ class ProfileSums {
   bool is_sampled(std::int64_t point) const {
     return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
   }
-  PointRange points_of(const Pair& pair) const {
-    return {std::max(window_.first, keys_before_.first(pair.second)),
-            std::min(window_.end, keys_before_.end(pair.first))};
-  }
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
   void take(const PairLines& lines);
+  void take_at(const PairLines& lines, std::size_t p, PointRange points);
   void add_group(std::int64_t first_example, std::int64_t end_example, std::int32_t column);
 
   const SortedKeys& keys_;
@@ -114,10 +113,10 @@ class ProfileSums {
   std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
   std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
   std::vector<std::int32_t> key_column_;    // (keys): first column at which pairs up to it count
-  std::vector<double> weight_;  // (points): pairs that each evaluated one stands for; 0: left out
-  std::vector<double> counts_;  // (points): 1, or 0 where the weight is
-  PointRange window_;           // points that are at work
-  bool drawing_ = false;        // pairs are drawn, one point at a time
+  std::vector<std::int32_t> column_end_;    // (points)
+  std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
+  double weight_ = 1;                       // pairs that each of them stands for
+  bool drawing_ = false;                    // they are drawn, for one point at a time
   ExampleSums sums_;
   PairHeatmap heatmap_;
   PairEvaluator evaluator_;
@@ -132,7 +131,7 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
       keys_before_(keys, queries.points, options.sliding_window),
       first_column_(queries.points.column),
       last_column_(queries.points.column),
-      window_{0, queries.points.size()},
+      column_end_(queries.points.column_ends()),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
       evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }),
@@ -149,8 +148,6 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
   for (std::int64_t e = 0; e < keys.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
       eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
-  for (std::int64_t c = 0; c < points_.size(); ++c) counts_.push_back(is_sampled(c) ? 0.0 : 1.0);
-  weight_ = counts_;
 }
 
 std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
@@ -161,22 +158,28 @@ std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
 
 void ProfileSums::take(const PairLines& lines) {
   for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-    const Pair& pair = lines.pairs[p];
-    const auto [first, end] = points_of(pair);
-    if (first >= end) continue;
-    plasticity_along(lines_at(lines, p, points_, first, end), values_.data());
-    const auto count = static_cast<std::size_t>(end - first);
-    const double* const counts = counts_.data() + first;
-    const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
-    double* const sum = sums_.sums(example) + first;
-    for (std::size_t i = 0; i < count; ++i) sum[i] += counts[i] * values_[i];
-    if (drawing_) sums_.count(example, first, 1);
-    heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
-                  static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
-                  {points_.position.data() + first, count},
-                  {values_.data(), count},
-                  {weight_.data() + first, count}});
+    const auto first = keys_before_.first(lines.pairs[p].second);
+    const auto end = keys_before_.end(lines.pairs[p].first);
+    for (const auto& stretch : at_work_)
+      take_at(lines, p, {std::max(first, stretch.first), std::min(end, stretch.end)});
   }
+}
+
+void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
+  const auto [first, end] = points;
+  if (first >= end) return;
+  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const Pair& pair = lines.pairs[p];
+  const auto count = static_cast<std::size_t>(end - first);
+  const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
+  double* const sum = sums_.sums(example) + first;
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values_[i];
+  if (drawing_) sums_.count(example, first, 1);
+  heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
+                static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
+                {points_.position.data() + first, count},
+                {values_.data(), count},
+                weight_});
 }
 
 // Pairs of some examples whose later key first counts at a point of `column`.
@@ -187,12 +190,12 @@ void ProfileSums::add_group(std::int64_t first_example, std::int64_t end_example
     const auto later = range_of(keys_, e, key_column_, column);
     if (later.end > later.begin) end = std::max(end, keys_before_.end(later.end - 1));
   }
-  end = std::min(end, window_.end);
+  end = std::min(end, at_work_.back().end);
   evaluator_.set_columns(column, last_column_[static_cast<std::size_t>(end)] + 1);
   for (auto e = first_example; e < end_example; ++e) {
     const auto later = range_of(keys_, e, key_column_, column);
     for (auto j = later.begin; j < later.end; ++j) {
-      const auto first = std::max(window_.first, keys_before_.first(j));
+      const auto first = std::max(at_work_.front().first, keys_before_.first(j));
       if (first >= end) continue;
       for (auto i = keys_before_.at(e, first).begin; i < j; ++i) evaluator_.add({i, j});
     }
@@ -203,8 +206,12 @@ void ProfileSums::add_all() {
   for (std::int64_t e = 0; e < keys_.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
       if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
-  while (window_.first < window_.end && is_sampled(window_.first)) ++window_.first;
-  while (window_.end > window_.first && is_sampled(window_.end - 1)) --window_.end;
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (is_sampled(c)) continue;
+    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
+    ++at_work_.back().end;
+  }
+  if (at_work_.empty()) return;
   // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
   // stay in the second cache.
   constexpr std::int64_t kExamples = 16;
@@ -220,9 +227,8 @@ void ProfileSums::add_samples() {
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (!is_sampled(c)) continue;
     const auto at = static_cast<std::size_t>(c);
-    window_ = {c, c + 1};
-    counts_[at] = 1;
-    weight_[at] = static_cast<double>(eligible_[at]) / static_cast<double>(options_.max_pairs);
+    at_work_ = {{c, c + 1}};
+    weight_ = static_cast<double>(eligible_[at]) / static_cast<double>(options_.max_pairs);
     evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
     add_sample(ranges_at(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
@@ -285,10 +291,11 @@ std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& qu
   const QueryPoints& points = queries.points;
   ExampleSums sums(keys.examples(), points.size());
   std::int64_t first = 0;  // point after the keys at work
+  const auto column_end = points.column_ends();
   std::vector<double> values(points.column.size());
   PairEvaluator evaluator(keys, queries.columns, [&](const PairLines& lines) {
     for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-      plasticity_along(lines_at(lines, p, points, first, points.size()), values.data());
+      plasticity_along(lines_at(lines, p, points, column_end, first, points.size()), values.data());
       const auto example = keys.example[static_cast<std::size_t>(lines.pairs[p].first)];
       double* const sum = sums.sums(example);
       for (auto c = first; c < points.size(); ++c) {
