@@ -138,15 +138,66 @@ class QKSCOPE_API Sweep {
 QKSCOPE_API std::vector<OverviewRow> read_overview(const std::string& sweep_folder,
                                                    Version headers = kHeaderVersion);
 
-// Names of the sets of published numbers that are installed: "smollm3".
+// ---- Checkpoints that a repository keeps as branches ----
+
+struct CheckpointBranch {
+  std::string branch;                // "stage1-step-40000"
+  std::string phase;                 // what stands before the step: "stage1"; may be empty
+  std::optional<std::int64_t> step;  // none: the name tells none ("main")
+  std::string label;                 // short, a name for a folder: "S1-40K"
+};
+
+struct BranchChoice {
+  std::vector<std::string> match;  // globs; none: every branch whose name tells a step
+  std::int64_t every = 1;          // every n-th of them, and the last
+  std::int64_t log = 0;            // at most so many of each phase, evenly in the log of the step
+};
+
+// The chosen ones of these names, by phase and step: stages of pre-training first, then others,
+// numbers inside names as numbers.
+QKSCOPE_API std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>& names,
+                                                              const BranchChoice& choice = {},
+                                                              Version headers = kHeaderVersion);
+
+struct BranchSweep {
+  std::string repository;  // "org/name"
+  std::string config;      // the capture configuration of every run; model.name is the repository
+  std::vector<CheckpointBranch> branches;
+};
+
+// A sweep file over them, named after the file. It replaces one that is there.
+QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file,
+                                    Version headers = kHeaderVersion);
+
+// ---- Comparison ----
+
+// Names of the sets of published numbers that are installed: "smollm3", "models", ...
 QKSCOPE_API std::vector<std::string> published_sets();
 
-// A sweep beside a set of published numbers, one row for each of them: measure, checkpoint, model
-// (our run, "" where it is not finished), published, ours, difference. Checkpoints and runs are
-// matched by label; where no label is shared, a sweep of as many checkpoints is matched by order,
-// with a warning in the log.
-QKSCOPE_API Table compare_with_published(const std::string& sweep_folder,
-                                         const std::string& set = "smollm3",
+struct CompareOptions {
+  std::string published = "smollm3";  // a set, or the path of a CSV file of one's own
+  std::vector<std::string> only;      // labels of runs; none: every finished one
+  // The published name that the single run stands for, or the scope that all runs together stand
+  // for; "": labels decide.
+  std::string as;
+  bool every_source = false;  // also rows that are not the preferred ones of their number
+};
+
+// A sweep (RESULTS/NAME) or the results of one analysis beside published numbers, each by its own
+// definition. One row for each number: measure, checkpoint, model (our run, "" where there is
+// none), published, ours, difference, se_published (what rounding and reading a figure leave open),
+// se_ours (standard error over texts), se (of the difference), z (difference / se), our_column,
+// kind, source, note (why there is no number of ours). What is not known is NaN. Checkpoints and
+// runs are matched by label; where no label is shared, a sweep of as many checkpoints is matched by
+// order, with a warning in the log.
+QKSCOPE_API Table compare_with_published(const std::string& results,
+                                         const CompareOptions& options = {},
                                          Version headers = kHeaderVersion);
+
+// Two sweeps, or two results, with each other: measure, model_a, model_b, a, b, difference (b - a),
+// se_a, se_b, se, z. Runs are matched by label, or one to one where each side has a single run;
+// what has no partner is told in the log.
+QKSCOPE_API Table compare_runs(const std::string& a, const std::string& b,
+                               Version headers = kHeaderVersion);
 
 }  // namespace qkscope
