@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "qkscope/capture.h"
 #include "qkscope/captures.h"
 #include "qkscope/error.h"
 #include "qkscope/tables.h"
@@ -24,6 +25,7 @@ struct SweepSource {
   // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
   // from there; "": the file's own data_folder, where it has one.
   std::string data_folder;
+  ComputeOptions compute = {};  // how the models run, in place of what file and configurations say
 };
 
 // The sweep over the small model that comes with qkscope. Bad input where its data is not
@@ -55,6 +57,8 @@ struct PlannedRun {
   bool captured = false;
   bool analysed = false;
   std::optional<Capture> capture;  // of a run that is still to capture
+  std::string publish;             // "org/name@branch" it goes to; "": nowhere
+  bool published = false;          // it is there
   std::string error;               // why it could not be planned
   ErrorKind error_kind = ErrorKind::bad_input;
 };
@@ -65,6 +69,7 @@ struct SweepOptions {
   int jobs = 1;                             // runs at a time; they share the threads
   bool overwrite = false;                   // replaces captures made with another configuration
   bool evict = false;                       // weights leave the Hub's cache after their last run
+  bool publish = true;                      // where the sweep's file says so
   bool quiet = false;                       // no progress
   bool compact = false;                     // progress counts runs, not examples and heads
   const std::atomic<bool>* stop = nullptr;  // ends the sweep soon; running it again continues
@@ -83,6 +88,12 @@ struct RunReport {
   Outcome outcome = Outcome::interrupted;
   std::string error;  // of a failed one
   ErrorKind error_kind = ErrorKind::failure;
+
+  // A run whose capture could not be published is done all the same; the next sweep tries it again.
+  enum class Publication { none, published, already_published, failed };
+  Publication publication = Publication::none;
+  std::string publish_error;
+  ErrorKind publish_error_kind = ErrorKind::failure;
 };
 
 // Means over the heads of one run.
@@ -119,9 +130,10 @@ class QKSCOPE_API Sweep {
   // What run() would do with these options: nothing is written and no weights are read.
   std::vector<PlannedRun> plan(const SweepOptions& options = {}) const;
 
-  // Captures and analyses what is not there yet; one failure does not stop the others. At the end
-  // the folder holds runs.json and the tables of all finished runs. One report for each chosen run,
-  // in their order. Several processes may run the same sweep at once and share the work.
+  // Captures, analyses and publishes (where the file says so) what is not yet; one failure does not
+  // stop the others. Without a token nothing is published, with a warning. At the end the folder
+  // holds runs.json and the tables of all finished runs. One report for each chosen run, in their
+  // order. Several processes may run the same sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
 
   // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
