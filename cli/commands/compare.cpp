@@ -121,32 +121,46 @@ void print_errors_absent(const Rows& rows, const Sides& sides) {
         without, compared, sides.left_se, sides.right_se);
 }
 
+// Rows with both numbers: which measure, and which runs.
+struct Shown {
+  std::size_t row = 0;
+  std::string measure;
+  std::string runs;
+};
+
+// A block for each measure with a line for each run; where there is one run, one block with a line
+// for each measure.
+void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides& sides) {
+  const bool one = std::all_of(shown.begin(), shown.end(),
+                               [&](const Shown& line) { return line.runs == shown.front().runs; });
+  std::string last;
+  for (const auto& line : shown) {
+    const auto& block = one ? line.runs : line.measure;
+    if (block != last || last.empty()) print_head(block, sides, last.empty());
+    last = block;
+    print_row(rows, sides, line.row, one ? line.measure : line.runs);
+  }
+  print_errors_absent(rows, sides);
+}
+
 void print_with_published(const Table& table) {
   const Rows rows{table};
-  std::string last;
-  for (std::size_t row = 0; row < rows.count(); ++row) {
-    if (std::isnan(rows.number("ours", row))) continue;
-    const auto& measure = rows.text("measure", row);
-    if (measure != last) print_head(measure, kPublished, last.empty());
-    last = measure;
-    print_row(rows, kPublished, row,
-              both_names(rows.text("checkpoint", row), rows.text("model", row)));
-  }
-  print_errors_absent(rows, kPublished);
+  std::vector<Shown> shown;
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    if (!std::isnan(rows.number("ours", row)))
+      shown.push_back({row, rows.text("measure", row),
+                       both_names(rows.text("checkpoint", row), rows.text("model", row))});
+  print_blocks(shown, rows, kPublished);
   print_not_compared(rows);
 }
 
 void print_two(const Table& table) {
   const Rows rows{table};
-  std::string last;
-  for (std::size_t row = 0; row < rows.count(); ++row) {
-    const auto& measure = rows.text("measure", row);
-    if (measure != last) print_head(measure, kTwoRuns, last.empty());
-    last = measure;
-    print_row(rows, kTwoRuns, row,
-              both_names(rows.text("model_a", row), rows.text("model_b", row)));
-  }
-  print_errors_absent(rows, kTwoRuns);
+  std::vector<Shown> shown;
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    shown.push_back({row, rows.text("measure", row),
+                     both_names(rows.text("model_a", row), rows.text("model_b", row))});
+  print_blocks(shown, rows, kTwoRuns);
 }
 
 void write(const Table& table, const std::string& folder) {

@@ -209,6 +209,17 @@ std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folde
   return pairs;
 }
 
+// Numbers of analyses that were told other things are not the same numbers.
+void tell_other_options(Pair& pair) {
+  Names others;
+  for (const auto& [name, value] : pair.a.options().items())
+    if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
+      others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
+  if (!others.empty())
+    log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
+              listed(others));
+}
+
 Table pair_table() {
   Table table;
   for (const char* name : {"measure", "model_a", "model_b"}) table.column(name, Type::text);
@@ -235,6 +246,7 @@ Table compare_runs(const std::string& a, const std::string& b, Version headers) 
   return at_edge([&] {
     check_version(headers);
     auto pairs = pairs_of(a, b);
+    for (auto& pair : pairs) tell_other_options(pair);
     Table table = pair_table();
     for (const auto& column : named_columns())
       for (auto& pair : pairs) {

@@ -59,18 +59,16 @@ bool for_each_row(RunNumbers& run, const std::string& name, const std::vector<st
 
 // ---- Profiles.
 
-// Plain mean over the bins whose middle lies in the wanted one. Fractions go from the middle of the
-// first bin with a value to that of the last.
+// Plain mean over the bins whose middle lies in the wanted one. Fractions go from the beginning of
+// the first bin with a value to the end of the last, as ap_first20 and ap_last20 do.
 double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
-  const double first = profile.values.front().middle();
-  const double range = profile.values.back().middle() - first;
+  const double first = profile.values.front().low;
+  const double range = profile.values.back().high - first;
   double sum = 0;
   int count = 0;
   for (const auto& value : profile.values) {
-    double place = value.middle();
-    if (wanted.fraction) place = range > 0 ? (place - first) / range : 0.0;
-    const bool at_the_end = wanted.fraction && wanted.high >= 1.0 && place >= 1.0;
-    if (place < wanted.low || (place >= wanted.high && !at_the_end)) continue;
+    const double place = wanted.fraction ? (value.middle() - first) / range : value.middle();
+    if (place < wanted.low || place >= wanted.high) continue;
     sum += value.ap;
     ++count;
   }

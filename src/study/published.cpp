@@ -124,7 +124,7 @@ PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
   number.kind = rows.text(row, "kind");
   number.source = rows.text(row, "source");
   number.preferred = rows.text(row, "preferred") != "no";
-  number.se = published_error(rows, row, number.value, "value");
+  number.se = number.kind == "setting" ? 0.0 : published_error(rows, row, number.value, "value");
   return number;
 }
 

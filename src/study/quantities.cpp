@@ -235,6 +235,7 @@ OurNumber evaluate(const Quantity& quantity, RunNumbers& run) {
   const auto& name =
       quantity.column.error.empty() ? quantity.column.quantity : quantity.column.error;
   if (quantity.layer || quantity.column.pc != 0) return ours;
+  if (quantity.statistic.kind == Statistic::Kind::heads) ours.se = 0;
   if (quantity.statistic.kind == Statistic::Kind::mean) ours.se = run.error_of(name);
   if (quantity.statistic.kind == Statistic::Kind::heads_with)
     ours.se = run.error_of(name) * static_cast<double>(heads->size());
@@ -286,11 +287,24 @@ OurNumber number_of_head(OneHead wanted, RunNumbers& run) {
   return no_number("not computed by qkscope");
 }
 
-// ---- Deciles that are published as quantities.
+// ---- Parts of the profile that are published as quantities.
 
-std::optional<PublishedNumber> as_profile(const PublishedNumber& number) {
+// Published fifths are those of the range that has values; an analysis may take others.
+bool takes_other_fifths(RunNumbers& run) {
+  return run.options().value("fifths", Json("range")) != "range";
+}
+
+std::optional<PublishedNumber> as_profile(const PublishedNumber& number, RunNumbers& run) {
   PublishedNumber profile = number;
   profile.form = PublishedNumber::Form::profile;
+  const ProfileBin first{0.0, 0.2, true};
+  const ProfileBin last{0.8, 1.0, true};
+  if (takes_other_fifths(run)) {
+    if (number.quantity == "ap_first20" || number.quantity == "ap_drop") profile.bin = first;
+    if (number.quantity == "ap_last20") profile.bin = last;
+    if (number.quantity == "ap_drop") profile.minus = last;
+    if (profile.bin.fraction) return profile;
+  }
   const ProfileBin dip{0.4, 0.6, true};
   const ProfileBin recovery{0.6, 0.8, true};
   if (number.quantity == "ap_dip_d4_5") {
@@ -306,14 +320,25 @@ std::optional<PublishedNumber> as_profile(const PublishedNumber& number) {
   return profile;
 }
 
+bool has_other_thresholds(RunNumbers& run) {
+  return run.options().value("taxonomy_high", Json(0.7)) != 0.7 ||
+         run.options().value("taxonomy_low", Json(0.3)) != 0.3;
+}
+
 OurNumber our_quantity(const PublishedNumber& published, RunNumbers& run) {
   if (const auto head = parse_head(published.quantity)) return number_of_head(*head, run);
-  if (const auto profile = as_profile(published)) return profile_number(*profile, run);
-  if (const auto quantity = parse_quantity(published.quantity, run))
-    return evaluate(*quantity, run);
+  if (const auto profile = as_profile(published, run)) return profile_number(*profile, run);
+  if (const auto quantity = parse_quantity(published.quantity, run)) {
+    if (!quantity->column.is.empty() && has_other_thresholds(run))
+      return no_number("our classes have other thresholds than the published ones, 0.7 and 0.3");
+    auto ours = evaluate(*quantity, run);
+    if (std::isnan(ours.se) && !quantity->layer) ours.se = run.error_of(published.quantity);
+    return ours;
+  }
   if (published.kind == "setting") return no_number("a setting of the study, nothing measured");
   std::vector<std::string> names;
-  for (const auto& column : named_columns()) names.push_back(column.quantity);
+  if (published.kind.empty())  // a file of the user's own may have a slip of the pen
+    for (const auto& column : named_columns()) names.push_back(column.quantity);
   const auto near = nearest(published.quantity, names);
   return no_number(near.empty() ? "not computed by qkscope"
                                 : fmt::format("not computed by qkscope; is {} meant?", near));

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/nan.h"
 #include "io/folder.h"
-#include "io/json.h"
 #include "study/sweep_folder.h"
 #include "tables/csv.h"
 
@@ -172,8 +171,14 @@ double RunNumbers::error_of(const std::string& quantity) {
   return found == errors().end() ? kNan : found->second;
 }
 
-bool RunNumbers::has_errors() {
-  return !errors().empty();
+const Json& RunNumbers::options() {
+  if (options_) return *options_;
+  options_ = Json::object();
+  const auto file = runs_.front().folder + "/summary.json";
+  const Json summary = path_exists(file) ? load_json(file) : Json();
+  if (summary.is_object() && summary.contains("options") && summary["options"].is_object())
+    options_ = summary["options"];
+  return *options_;
 }
 
 }  // namespace qkscope

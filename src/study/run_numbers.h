@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/json.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -72,7 +73,9 @@ class RunNumbers {
   // Standard error of the mean over all heads; NaN where errors.csv does not have it, and where
   // several runs are taken together.
   double error_of(const std::string& quantity);
-  bool has_errors();  // there is an errors.csv
+  // What the analysis was told, from summary.json; of the first run where there are several. An
+  // empty object where it does not say.
+  const Json& options();
 
  private:
   const std::map<std::string, double>& errors();
@@ -81,6 +84,7 @@ class RunNumbers {
   std::map<std::string, std::optional<std::vector<Table>>> tables_;
   std::optional<std::vector<HeadProfile>> profiles_;
   std::optional<std::map<std::string, double>> errors_;
+  std::optional<Json> options_;
 };
 
 }  // namespace qkscope

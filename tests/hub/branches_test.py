@@ -73,7 +73,7 @@ class Branches(HubTestCase):
         self.assertIn("not the name of a repository", self.run_program("branches", "a/b/c", status=2))
         self.assertIn("none of its 6 branches matches", self.branches("--match", "x*", status=2))
         self.assertIn("expected --config FILE", self.branches("--write-sweep", "s.yaml", status=2))
-        self.assertIn("--log excludes --every", self.branches("--every", 2, "--log", 2, status=2))
+        self.assertIn("--every excludes --log", self.branches("--every", 2, "--log", 2, status=2))
         self.assertIn("--every", self.branches("--every", 0, status=2))
         self.assertIn("no such capture configuration",
                       self.branches("--write-sweep", "s.yaml", "--config", "none.yaml", status=2))

@@ -61,7 +61,7 @@ TEST(PublishedSets, OneSourceIsPreferred) {
 TEST(PublishedSets, EveryNumberHasAnError) {
   for (const char* name : {"smollm3", "models", "profiles", "pooled", "small_models"})
     for (const auto& number : read_published(name).numbers)
-      if (!std::isnan(number.value)) {
+      if (!std::isnan(number.value) && number.kind != "setting") {
         EXPECT_GT(number.se, 0) << name << " " << number.subject << " " << number.quantity;
       }
 }

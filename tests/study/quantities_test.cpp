@@ -19,7 +19,7 @@ class Quantities : public testing::Test {
     write_made_results(folder_.path(), "m", made_heads(),
                        "r_q,all,0.7,0.01,0,1,5,2\nr_q,rope,0.7,0.5,0,1,5,2\n"
                        "abs_alpha_k,all,0,1e-4,0,1,5,2\nap_profile_overall,all,0,0.02,0,1,5,2\n"
-                       "mixed,all,0.5,0.1,0,1,5,2\n");
+                       "mixed,all,0.5,0.1,0,1,5,2\nshare_positive_bias,all,0.5,0.3,0,1,5,2\n");
   }
   OurNumber of(const std::string& quantity) {
     PublishedNumber number;
@@ -87,6 +87,8 @@ TEST_F(Quantities, ErrorsAreThoseOfErrorsCsv) {
   EXPECT_DOUBLE_EQ(of("alpha_k").se, 1e-4);
   EXPECT_DOUBLE_EQ(of("ap_overall").se, 0.02);
   EXPECT_DOUBLE_EQ(of("mixed_heads").se, 0.2);
+  EXPECT_DOUBLE_EQ(of("share_positive_bias").se, 0.3);
+  EXPECT_DOUBLE_EQ(of("query_heads").se, 0);
   for (const char* name : {"r_k", "r_q_std", "r_q_depth_0.0", "mean_r_q_pc1"})
     EXPECT_TRUE(std::isnan(of(name).se)) << name;
 }
@@ -110,7 +112,7 @@ TEST_F(Quantities, ProfilesAreMeansOverBinsWhoseMiddleLiesInside) {
   EXPECT_NEAR(profile(340, 400, false), 0.57, 1e-15);
   EXPECT_TRUE(std::isnan(profile(0, 100, false)));
   EXPECT_TRUE(std::isnan(profile(360, 440, false)));
-  // Fractions of the range that has values: middles at 150 (0 %) to 950 (100 %), every 12.5 %.
+  // Fractions of the range that has values: middles at 5.6 %, 16.7 %, ... 94.4 %.
   EXPECT_NEAR(profile(0.0, 0.2, true), 0.585, 1e-15);
   EXPECT_NEAR(profile(0.8, 1.0, true), 0.515, 1e-15);
   EXPECT_NEAR(profile(0.9, 1.0, true), 0.51, 1e-15);
@@ -126,6 +128,18 @@ TEST_F(Quantities, ProfilesAreMeansOverBinsWhoseMiddleLiesInside) {
   EXPECT_NEAR(our_number(line, run_).value, 0.56, 1e-15);
   line.layer = 9;
   EXPECT_NEAR(our_number(line, run_).value, 0.46, 1e-15);
+}
+
+// What was analysed with other options is not compared as if it had not been.
+TEST_F(Quantities, PublishedFifthsAndThresholdsAreKept) {
+  write_file(folder_.file("summary.json"),
+             "{\"model\": \"m\", \"options\": {\"fifths\": \"context\", \"taxonomy_high\": 0.8}}");
+  EXPECT_NEAR(value("ap_first20"), 0.585, 1e-15);  // of the profile, not of head_metrics
+  EXPECT_NEAR(value("ap_last20"), 0.515, 1e-15);
+  EXPECT_NEAR(value("ap_drop"), 0.07, 1e-15);
+  EXPECT_THAT(of("mixed").missing, HasSubstr("other thresholds"));
+  EXPECT_THAT(of("mixed_heads").missing, HasSubstr("other thresholds"));
+  EXPECT_DOUBLE_EQ(value("r_q"), 0.7);
 }
 
 TEST_F(Quantities, SeveralRunsTogether) {
