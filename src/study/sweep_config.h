@@ -23,9 +23,9 @@ struct PublishTarget {
 struct SweepRun {
   std::string label;  // also the name of its folders
   std::string phase;  // of the training, "" where there is none
+  std::optional<PublishTarget> publish;
   std::int64_t order = 0;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
-  std::optional<PublishTarget> publish;
 };
 
 struct SweepConfig {

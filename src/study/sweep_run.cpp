@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "io/folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
@@ -177,10 +178,37 @@ class SweepRunner {
     return Outcome::done;
   }
 
+  // False when it was stopped.
+  bool capture(std::size_t i) {
+    const auto& run = *runs_[i];
+    inputs_.fetch(i);
+    if (options_.jobs == 1) fetch_for_next(i);
+    CaptureConfig config = run.capture;
+    config.output.data_root = folder_.capture(run.label);
+    const auto plan = make_plan(config, config_.compute);
+    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
+    const auto result = run_capture(
+        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  // The download for the next run goes on while this one computes.
+  void fetch_for_next(std::size_t i) {
+    for (std::size_t next = i + 1; next < runs_.size(); ++next)
+      if (!folder_.captured(*runs_[next])) return inputs_.fetch_ahead(next);
+  }
+
+  AnalyzeOptions analysis_of(const SweepRun& run) const {
+    auto analysis = folder_.analysis(config_, run);
+    analysis.quiet = inner_quiet();
+    return analysis;
+  }
+
   // The results are there: a failure here is told and does not make the run a failed one.
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || stopped()) return;
+    if (!is_folder(folder_.capture(run.label))) return;  // a capture that others made
     try {
       if (folder_.published(run)) {
         report.publication = Publication::already_published;
@@ -214,32 +242,6 @@ class SweepRunner {
         "nothing will be published: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and "
         "run the same command again to publish what is captured");
     return false;
-  }
-
-  // False when it was stopped.
-  bool capture(std::size_t i) {
-    const auto& run = *runs_[i];
-    inputs_.fetch(i);
-    if (options_.jobs == 1) fetch_for_next(i);
-    CaptureConfig config = run.capture;
-    config.output.data_root = folder_.capture(run.label);
-    const auto plan = make_plan(config, config_.compute);
-    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
-    const auto result = run_capture(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
-  }
-
-  // The download for the next run goes on while this one computes.
-  void fetch_for_next(std::size_t i) {
-    for (std::size_t next = i + 1; next < runs_.size(); ++next)
-      if (!folder_.captured(*runs_[next])) return inputs_.fetch_ahead(next);
-  }
-
-  AnalyzeOptions analysis_of(const SweepRun& run) const {
-    auto analysis = folder_.analysis(config_, run);
-    analysis.quiet = inner_quiet();
-    return analysis;
   }
 
   void announce(std::size_t i) {
