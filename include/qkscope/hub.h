@@ -51,6 +51,10 @@ struct RepositoryName {
   std::string id;  // "org/name", or "name" alone
 };
 
+// The names of its branches, as the Hub tells them now.
+QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository,
+                                                   Version headers = kHeaderVersion);
+
 struct CachedRevision {
   std::string commit;
   std::vector<std::string> refs;  // branches and tags that stand for it

@@ -21,13 +21,17 @@ namespace {
 namespace fs = std::filesystem;
 
 PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const SweepRun& run) {
-  PlannedRun planned{.label = run.label, .capture = {}, .error = ""};
+  PlannedRun planned{.label = run.label, .capture = {}, .publish = "", .error = ""};
   try {
+    if (run.publish) {
+      planned.publish = run.publish->repo + "@" + run.publish->branch;
+      planned.published = folder.published(run);
+    }
     planned.captured = folder.captured(run);
     planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
     if (planned.captured) return planned;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
-    const auto dry = dry_run(make_plan(run.capture), {});
+    const auto dry = dry_run(make_plan(run.capture, config.compute), {});
     planned.capture = {.examples = dry.examples,
                        .tokens = dry.tokens,
                        .files = dry.files,

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <set>
 
+#include "checkpoint/hub_cache.h"
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
@@ -93,6 +96,111 @@ AnalyzeOptions read_analysis(YamlSection section) {
   return options;
 }
 
+// ---- How the models run.
+
+// The section `compute`: the options of `qkscope capture` under the same names.
+ComputeOptions read_compute(YamlSection section) {
+  ComputeOptions compute;
+  compute.device = section.text("device").value_or("");
+  if (const auto dtype = section.text("dtype")) {
+    compute.dtype = compute_dtype_from_name(*dtype);
+    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
+  }
+  if (const auto memory = section.text("device_memory")) try {
+      compute.device_memory = parse_bytes(*memory, "device_memory");
+    } catch (const Error&) {
+      section.expected("device_memory", "a size like 8GiB");
+    }
+  read_count(section, "batch_tokens", compute.batch_tokens);
+  compute.deterministic = section.boolean("deterministic").value_or(false);
+  section.finish();
+  return compute;
+}
+
+// What the command line says goes first.
+ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
+  if (!command_line.device.empty()) compute.device = command_line.device;
+  if (command_line.dtype) compute.dtype = command_line.dtype;
+  if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
+  if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
+  compute.deterministic = compute.deterministic || command_line.deterministic;
+  return compute;
+}
+
+// The type belongs to the configuration: a capture of another one is another capture.
+void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
+  if (!compute.dtype) return;
+  capture.model.dtype = *compute.dtype;
+  capture.inference.autocast_dtype.reset();
+}
+
+// ---- Where captures are published.
+
+// The section `publish`. What is empty is taken from each run's configuration.
+struct PublishSection {
+  std::string repo;
+  std::string branch;  // {label}, {phase} and {name} are replaced
+  bool private_repo = false;
+};
+
+PublishSection read_publish(YamlSection section) {
+  PublishSection publish;
+  publish.repo = section.text("repo").value_or("");
+  if (!publish.repo.empty() && !is_repository_id(publish.repo))
+    section.expected("repo", "the name of a dataset repository, org/name");
+  publish.branch = section.text("branch").value_or("");
+  publish.private_repo = section.boolean("private").value_or(false);
+  section.finish();
+  return publish;
+}
+
+std::string filled_in(std::string pattern, const SweepRun& run, const std::string& sweep) {
+  const std::pair<std::string, std::string> words[] = {
+      {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
+  for (const auto& [word, value] : words)
+    for (auto at = pattern.find(word); at != std::string::npos;
+         at = pattern.find(word, at + value.size()))
+      pattern.replace(at, word.size(), value);
+  return pattern;
+}
+
+PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
+                        const std::string& sweep, const std::string& file) {
+  const auto& output = run.capture.output;
+  PublishTarget target{publish.repo, publish.branch, publish.private_repo};
+  if (target.repo.empty()) {
+    if (!output.hf_repo_id)
+      bad_input(
+          "{}: publish: run {} has no output.hf_repo_id in its configuration; expected one, or "
+          "publish.repo",
+          file, run.label);
+    target.repo = *output.hf_repo_id;
+    if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
+    target.private_repo = target.private_repo || output.private_repo;
+  }
+  target.branch = filled_in(target.branch.empty() ? "{label}" : target.branch, run, sweep);
+  if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
+    bad_input(
+        "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
+        "pattern with {{label}}, {{phase}} or {{name}}",
+        file, run.label, in_quotes(target.branch));
+  return target;
+}
+
+void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
+  std::map<std::pair<std::string, std::string>, std::string> taken;
+  for (auto& run : config.runs) {
+    run.publish = target_of(publish, run, config.name, file);
+    const auto [found, anew] =
+        taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
+    if (!anew)
+      bad_input(
+          "{}: publish: runs {} and {} would both go to the branch {} of {}; expected a "
+          "branch for each, as {{label}} makes them",
+          file, found->second, run.label, run.publish->branch, run.publish->repo);
+  }
+}
+
 // Names become folders: no separators, nothing hidden, nothing a shell takes apart.
 bool is_safe_name(const std::string& name) {
   constexpr auto allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
@@ -148,12 +256,17 @@ class SweepReader {
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
       data_folder_ = beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
+    config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    std::optional<PublishSection> publish;
+    if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
     if (runs.empty()) root.expected("runs", "a list of at least one run");
     root.finish();
     for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
     std::stable_sort(config.runs.begin(), config.runs.end(),
                      [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
+    if (publish) give_targets(config, *publish, source_.file);
     return config;
   }
 

@@ -4,6 +4,7 @@
 
 #include "captures/data_root.h"
 #include "core/error.h"
+#include "hub/settings.h"
 #include "io/folder.h"
 #include "io/json.h"
 #include "io/output_file.h"
@@ -25,6 +26,14 @@ Json load_or_null(const std::string& path) {
   } catch (const Error&) {
     return {};
   }
+}
+
+// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+Json publication(const SweepRun& run, const std::string& data_root) {
+  return {{"endpoint", hub_settings().endpoint.to_string()},
+          {"repo", run.publish->repo},
+          {"branch", run.publish->branch},
+          {"capture_hash", capture_hash(data_root)}};
 }
 
 RunEntry entry_from(const Json& json, const std::string& file) {
@@ -108,6 +117,20 @@ bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const
   }
 }
 
+bool SweepFolder::published(const SweepRun& run) const {
+  Json kept = load_or_null(published_file(run.label));
+  if (!kept.is_object()) return false;
+  kept.erase("address");
+  return kept == publication(run, capture(run.label));
+}
+
+void SweepFolder::keep_published(const SweepRun& run, const std::string& address) const {
+  make_folders(path_ + "/published");
+  Json kept = publication(run, capture(run.label));
+  kept["address"] = address;
+  write_file(published_file(run.label), kept.dump(2) + "\n");
+}
+
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
   make_folders(results(label));
   write_file(
@@ -148,6 +171,8 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
                 {"capture", "captures/" + entry.label},
                 {"config", effective_config(config.runs[i].capture)}};
     if (!entry.error.empty()) run["error"] = entry.error;
+    if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
+      run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
   write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(
