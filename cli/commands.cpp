@@ -16,6 +16,7 @@ void add_commands(CLI::App& app) {
   add_merge(app);
   add_pca(app);
   add_plasticity(app);
+  add_pool(app);
   add_publish(app);
   add_rotation(app);
   add_sweep(app);

@@ -21,6 +21,7 @@ void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);
 void add_plasticity(CLI::App& app);
+void add_pool(CLI::App& app);
 void add_publish(CLI::App& app);
 void add_rotation(CLI::App& app);
 void add_sweep(CLI::App& app);

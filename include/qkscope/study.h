@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qkscope/capture.h"
@@ -211,5 +212,30 @@ QKSCOPE_API Table compare_with_published(const std::string& results,
 // what has no partner is told in the log.
 QKSCOPE_API Table compare_runs(const std::string& a, const std::string& b,
                                Version headers = kHeaderVersion);
+
+// ---- Several analyses taken together.
+
+struct PoolOptions {
+  std::vector<std::string> results;  // folders of analyses, and of sweeps (RESULTS/NAME)
+  int depth_bins = 10;               // of layer / last layer
+  // Two numbers of heads each whose correlation over heads is taken.
+  std::vector<std::pair<std::string, std::string>> pairs;
+  // A CSV file of outside scores: long, with columns metric and value (and benchmark, mode,
+  // length_tokens where there are several), or one column per score. "": none.
+  std::string scores;
+  std::string by = "model";  // the column of the file that holds the labels of our runs
+};
+
+struct PooledTables {
+  Table pooled;  // model ("all": all runs), heads, quantity, n_heads, mean, median, std, min, max
+  Table depth;   // model, quantity, bin, depth_low, depth_high, n_heads, mean, median
+  Table correlations;  // over heads: model, x, y, n_heads, pearson, pearson_p, spearman, spearman_p
+  // Over runs, of every measure of an overview with every score: score, measure, n_models, pearson,
+  // pearson_p, spearman, spearman_p. Empty without a file of scores.
+  Table scores;
+};
+
+// Statistics over the heads of all runs, each head counting once, and of each run.
+QKSCOPE_API PooledTables pool_results(const PoolOptions& options, Version headers = kHeaderVersion);
 
 }  // namespace qkscope

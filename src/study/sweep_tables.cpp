@@ -193,6 +193,18 @@ double OverviewRow::value(const std::string& measure) const {
   return found == values.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
 }
 
+OverviewRow overview_of_results(const std::string& folder, const std::string& label) {
+  const auto file = folder + "/summary.json";
+  const Json summary = load_json(file);
+  RunEntry run;
+  run.label = label;
+  try {
+    return read_row(summary, run, "all");
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+  }
+}
+
 std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   std::vector<OverviewRow> rows;
   for (const auto& run : runs) {
