@@ -77,16 +77,19 @@ double mean_abs_r_by_chance(std::int64_t n) {
 
 double student_t_quantile(double two_sided_p, std::int64_t degrees) {
   QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
-  // t^2 = nu y / (1 - y), and the p value is I_{1-y}(nu / 2, 1/2), which falls with y.
+  // The p value of t is I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
   const auto nu = static_cast<double>(degrees);
+  const auto too_likely = [&](double t) {
+    const double square = t * t / nu;
+    return log_incomplete_beta_half(0.5 * nu, 1 / (1 + square), square / (1 + square)) >
+           std::log(two_sided_p);
+  };
   double low = 0;
   double high = 1;
-  for (int round = 0; round < 200 && low < high; ++round) {
-    const double y = 0.5 * (low + high);
-    if (y == low || y == high) break;
-    (log_incomplete_beta_half(0.5 * nu, 1 - y, y) > std::log(two_sided_p) ? low : high) = y;
-  }
-  return std::sqrt(nu * low / (1 - low));
+  while (too_likely(high)) high *= 2;
+  for (double middle = 0.5 * high; middle > low && middle < high; middle = 0.5 * (low + high))
+    (too_likely(middle) ? low : high) = middle;
+  return high;
 }
 
 Correlation correlation(double xy, double xx, double yy, std::int64_t n) {

@@ -67,7 +67,7 @@ AnalyzeOptions read_analysis(YamlSection section) {
   if (!options.pca && !options.rotation && !options.plasticity)
     section.expected("pca", "true, or rotation or plasticity true: one of them is run");
   read_count(section, "components", options.pca_options.components);
-  read_from_zero(section, "separate_components", options.pca_options.separate_components);
+  read_from_zero(section, "separate_pca", options.pca_options.separate_components);
   options.errors = section.boolean("errors").value_or(true);
   read_share(section, "high", options.taxonomy.high);
   read_share(section, "low", options.taxonomy.low);

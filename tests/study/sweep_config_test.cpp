@@ -166,7 +166,7 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 on"));
   EXPECT_THAT(with("components: 5000000000"), HasSubstr("at most 2147483647"));
   EXPECT_THAT(with("high: 1.5"), HasSubstr("at most 1"));
-  EXPECT_THAT(with("separation: median"), HasSubstr("mean or eigen"));
+  EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));
 }
