@@ -134,7 +134,9 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   command
       .add_option("--length-bins", plasticity.length_bins,
                   "Edges of the length bins in tokens (default: 0,1024,2048,4096 and so on)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("EDGES");
   command.add_option("--heatmap-bins", plasticity.heatmap_bins, "Bins per axis of the heatmap")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -1,11 +1,16 @@
 #include "numerics/plasticity_series.h"
 
 #include <cmath>
+#include <cstddef>
 #include <numbers>
 #include <vector>
 
 namespace qkscope {
 namespace {
+
+struct alignas(64) Node {  // one cache line
+  double terms[kSeriesTerms];
+};
 
 // 4 Phi(z) Phi(-z) = 1 - E^2 with E = erf(z / sqrt(2)); the derivatives of E are Hermite
 // polynomials times the density.
@@ -33,14 +38,13 @@ void series_at(double z, double* terms) {
 }  // namespace
 
 const double* plasticity_series() {
-  static const std::vector<double> nodes = [] {
-    constexpr int kNodes = kLastNode * kNodesPerUnit + 1;
-    std::vector<double> values(static_cast<std::size_t>(kNodes * kSeriesTerms));
-    for (int i = 0; i < kNodes; ++i)
-      series_at(static_cast<double>(i) / kNodesPerUnit, values.data() + i * kSeriesTerms);
-    return values;
+  static const std::vector<Node> nodes = [] {
+    std::vector<Node> list(kLastNode * kNodesPerUnit + 1);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      series_at(static_cast<double>(i) / kNodesPerUnit, list[i].terms);
+    return list;
   }();
-  return nodes.data();
+  return nodes.front().terms;
 }
 
 }  // namespace qkscope

@@ -61,8 +61,9 @@ Json profile_bin_means(const AnalysisRun& run) {
   struct Sum {
     double low = 0;
     double high = 0;
+    double all = 0;  // heads
     double ap = 0;
-    double heads = 0;
+    double heads = 0;  // that have a value
   };
   Json result = Json::object();
   for (const char* group : {"all", "rope", "nope", "unknown"}) {
@@ -71,21 +72,23 @@ Json profile_bin_means(const AnalysisRun& run) {
       if (!head.plasticity) continue;
       if (std::string(group) != "all" && to_string(head.rope) != group) continue;
       for (const auto& mean : head.plasticity->profile_bin_means) {
-        if (std::isnan(mean.ap)) continue;
         Sum& sum = sums[mean.kind][mean.bin];
         sum.low += mean.low;
         sum.high += mean.high;
+        sum.all += 1;
+        if (std::isnan(mean.ap)) continue;
         sum.ap += mean.ap;
         sum.heads += 1;
       }
     }
     for (const auto& [kind, bins] : sums)
       for (const auto& [bin, sum] : bins)
-        result[group][to_string(kind)].push_back({{"bin", bin},
-                                                  {"low", sum.low / sum.heads},
-                                                  {"high", sum.high / sum.heads},
-                                                  {"mean", sum.ap / sum.heads},
-                                                  {"heads", sum.heads}});
+        result[group][to_string(kind)].push_back(
+            {{"bin", bin},
+             {"low", sum.low / sum.all},
+             {"high", sum.high / sum.all},
+             {"mean", sum.heads > 0 ? Json(sum.ap / sum.heads) : Json()},
+             {"heads", sum.heads}});
   }
   return result;
 }

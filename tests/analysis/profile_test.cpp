@@ -9,6 +9,8 @@
 #include "analysis/profile_means.h"
 #include "analysis/text_groups.h"
 #include "core/error.h"
+#include "io/json.h"
+#include "paths.h"
 #include "planted_rows.h"
 
 namespace qkscope {
@@ -70,6 +72,42 @@ TEST(ProfileGrid, RefusesOptionsThatCannotBeMeant) {
     PlasticityOptions options;
     options.length_bins = edges;
     EXPECT_THROW(check_profile_options(options), Error);
+  }
+}
+
+HeadRows golden_rows(const Json& golden, const char* side) {
+  HeadRows rows;
+  rows.head_dim = golden["dim"];
+  rows.position = golden[side]["position"].get<std::vector<std::int32_t>>();
+  rows.example_id = golden[side]["example"].get<std::vector<std::int32_t>>();
+  rows.vectors = golden[side]["vectors"].get<std::vector<float>>();
+  for (const auto t : rows.position) rows.bucket.push_back(t / golden["bucket"].get<int>());
+  return rows;
+}
+
+// tools/make_profile_golden.py loops over bins, texts and pairs. 1e-12: only the order of additions
+// and the last digits of Phi differ.
+TEST(Profile, IsThatOfAPlainLoop) {
+  const Json golden = load_json(source_path("tests/analysis/profile_golden.json"));
+  const PlantedHead head(golden_rows(golden, "q"), golden_rows(golden, "k"));
+  for (const auto& expected : golden["cases"]) {
+    auto options = with_bins(expected["bins"]);
+    options.context = golden["context"];
+    if (expected["linear"]) options.profile_model = PlasticityOptions::QueryModelKind::linear;
+    if (!expected["window"].is_null()) options.sliding_window = expected["window"];
+    const auto found = attention_plasticity(head.queries, head.keys, options);
+    ASSERT_EQ(found.profile.size(), expected["profile"].size());
+    for (std::size_t i = 0; i < found.profile.size(); ++i) {
+      const auto& point = found.profile[i];
+      const Json& known = expected["profile"][i];
+      EXPECT_EQ(point.bin, known["bin"]);
+      EXPECT_EQ(point.queries, known["queries"]);
+      EXPECT_EQ(point.mean.pairs, known["pairs"]);
+      if (known["ap"].is_null())
+        EXPECT_TRUE(std::isnan(point.mean.ap));
+      else
+        EXPECT_NEAR(point.mean.ap, known["ap"], 1e-12 * known["ap"].get<double>());
+    }
   }
 }
 

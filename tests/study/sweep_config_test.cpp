@@ -50,7 +50,8 @@ class SweepFile : public testing::Test {
 
 TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   const auto sweep = read(std::string(kHead) +
-                              "analysis: {components: 4, query_model: linear, seed: 7}\n"
+                              "analysis: {components: 4, query_model: linear, seed: 7, "
+                              "profile_bins: buckets, fifths: context, length_bins: [0, 9]}\n"
                               "runs:\n"
                               "  - {label: late, order: 9, phase: p2}\n"
                               "  - label: early\n"
@@ -62,6 +63,9 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(sweep.analysis.pca_options.components, 4);
   EXPECT_EQ(sweep.analysis.plasticity_options.profile_model,
             PlasticityOptions::QueryModelKind::linear);
+  EXPECT_EQ(sweep.analysis.plasticity_options.profile_bins, PlasticityOptions::kBuckets);
+  EXPECT_EQ(sweep.analysis.plasticity_options.fifths, PlasticityOptions::Fifths::context);
+  EXPECT_EQ(sweep.analysis.plasticity_options.length_bins, (std::vector<std::int64_t>{0, 9}));
   EXPECT_EQ(sweep.analysis.seed, 7u);
   ASSERT_EQ(sweep.runs.size(), 2u);
   const auto& early = sweep.runs[0];
