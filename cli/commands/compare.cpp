@@ -63,14 +63,23 @@ struct Sides {
 constexpr Sides kPublished{"published", "se_published", "published", "ours", "se_ours", "ours"};
 constexpr Sides kTwoRuns{"a", "se_a", "A", "b", "se_b", "B"};
 
-void print_head(const std::string& measure, const Sides& sides, bool first) {
-  fmt::print("{}{:<34}{:>20}{:>20}{:>12}{:>10}{:>8}\n", first ? "" : "\n", measure,
+// Rows with both numbers: which measure, and which runs.
+struct Shown {
+  std::size_t row = 0;
+  std::string measure;
+  std::string runs;
+};
+
+void print_head(const std::string& name, const Sides& sides, std::size_t width, bool first) {
+  fmt::print("{}{:<{}}  {:>20}{:>20}{:>12}{:>10}{:>8}\n", first ? "" : "\n", name, width,
              sides.left_title, sides.right_title, "difference", "se", "ratio");
 }
 
-void print_row(const Rows& rows, const Sides& sides, std::size_t row, const std::string& name) {
+void print_row(const Rows& rows, const Sides& sides, const Shown& line, const std::string& name,
+               std::size_t width) {
+  const auto row = line.row;
   fmt::print(
-      "  {:<32}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name,
+      "  {:<{}}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name, width,
       with_error(rows.number(sides.left, row), rows.number(sides.left_se, row)),
       with_error(rows.number(sides.right, row), rows.number(sides.right_se, row)),
       shown(rows.number("difference", row), true), shown(rows.number("se", row)),
@@ -121,24 +130,19 @@ void print_errors_absent(const Rows& rows, const Sides& sides) {
         without, compared, sides.left_se, sides.right_se);
 }
 
-// Rows with both numbers: which measure, and which runs.
-struct Shown {
-  std::size_t row = 0;
-  std::string measure;
-  std::string runs;
-};
-
 // A block for each measure with a line for each run; where there is one run, one block with a line
 // for each measure.
 void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides& sides) {
   const bool one = std::all_of(shown.begin(), shown.end(),
                                [&](const Shown& line) { return line.runs == shown.front().runs; });
+  std::size_t width = 24;
+  for (const auto& line : shown) width = std::max({width, line.runs.size(), line.measure.size()});
   std::string last;
   for (const auto& line : shown) {
     const auto& block = one ? line.runs : line.measure;
-    if (block != last || last.empty()) print_head(block, sides, last.empty());
+    if (block != last || last.empty()) print_head(block, sides, width, last.empty());
     last = block;
-    print_row(rows, sides, line.row, one ? line.measure : line.runs);
+    print_row(rows, sides, line, one ? line.measure : line.runs, width);
   }
   print_errors_absent(rows, sides);
 }

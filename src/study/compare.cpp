@@ -248,15 +248,15 @@ Table compare_runs(const std::string& a, const std::string& b, Version headers) 
     auto pairs = pairs_of(a, b);
     for (auto& pair : pairs) tell_other_options(pair);
     Table table = pair_table();
-    for (const auto& column : named_columns())
+    for (const auto& quantity : compared_quantities())
       for (auto& pair : pairs) {
-        const auto in_a = our_mean(column, pair.a);
-        const auto in_b = our_mean(column, pair.b);
+        const auto in_a = our_statistic(quantity, pair.a);
+        const auto in_b = our_statistic(quantity, pair.b);
         if (std::isnan(in_a.value) && std::isnan(in_b.value)) continue;
         const double difference = in_b.value - in_a.value;
         const double se = error_of_difference(in_a.se, in_b.se);
-        table.add({column.quantity, pair.a.label(), pair.b.label(), in_a.value, in_b.value,
-                   difference, in_a.se, in_b.se, se, ratio(difference, se)});
+        table.add({quantity, pair.a.label(), pair.b.label(), in_a.value, in_b.value, difference,
+                   in_a.se, in_b.se, se, ratio(difference, se)});
       }
     if (table.rows() == 0) bad_input("{} and {}: have no tables of heads to compare", a, b);
     return table;

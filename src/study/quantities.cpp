@@ -1,6 +1,5 @@
 #include "study/quantities.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -9,120 +8,11 @@
 
 #include "core/nan.h"
 #include "core/text.h"
+#include "study/head_statistics.h"
 #include "study/profile_numbers.h"
 
 namespace qkscope {
 namespace {
-
-// ---- Statistics over heads.
-
-struct Statistic {
-  enum class Kind {
-    mean,
-    deviation,
-    quantile,
-    maximum,
-    share_above,
-    heads_below,
-    heads_with,  // a number other than 0
-    heads,
-    depth,
-  };
-  Kind kind = Kind::mean;
-  double at = 0;  // the quantile, the bound, or where the depth bin begins
-};
-
-std::string shown(const Statistic& statistic) {
-  switch (statistic.kind) {
-    case Statistic::Kind::mean:
-      return "mean of ";
-    case Statistic::Kind::deviation:
-      return "standard deviation of ";
-    case Statistic::Kind::quantile:
-      return fmt::format("{:g} % quantile of ", 100 * statistic.at);
-    case Statistic::Kind::maximum:
-      return "largest ";
-    case Statistic::Kind::share_above:
-      return fmt::format("share above {:g} of ", statistic.at);
-    case Statistic::Kind::heads_below:
-      return fmt::format("heads below {:g} in ", statistic.at);
-    case Statistic::Kind::heads_with:
-    case Statistic::Kind::heads:
-      return "heads with ";
-    case Statistic::Kind::depth:
-      return fmt::format("mean at depth {:.1f} to {:.1f} of ", statistic.at, statistic.at + 0.1);
-  }
-  return "";
-}
-
-double mean_of(const std::vector<double>& values) {
-  if (values.empty()) return kNan;
-  double mean = 0;
-  for (const double value : values) mean += value / static_cast<double>(values.size());
-  return mean;
-}
-
-double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return kNan;
-  const double mean = mean_of(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
-// Linear between neighbours, as numpy does it.
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const auto high = std::min(low + 1, values.size() - 1);
-  return std::lerp(values[low], values[high], at - static_cast<double>(low));
-}
-
-// Tenths of layer / last layer; the last layer belongs to the last tenth. Whole numbers decide, so
-// that a layer on an edge does not depend on rounding.
-std::vector<double> at_depth(const std::vector<HeadNumber>& heads, double begin) {
-  std::int64_t last = 0;
-  for (const auto& head : heads) last = std::max(last, head.layer);
-  const auto tenth = static_cast<std::int64_t>(std::lround(10 * begin));
-  std::vector<double> values;
-  for (const auto& head : heads)
-    if (std::min<std::int64_t>(9, last == 0 ? 0 : 10 * head.layer / last) == tenth)
-      values.push_back(head.value);
-  return values;
-}
-
-double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& statistic) {
-  std::vector<double> values;
-  for (const auto& head : heads) values.push_back(head.value);
-  const auto heads_where = [&](auto holds) {
-    return static_cast<double>(std::count_if(values.begin(), values.end(), holds));
-  };
-  switch (statistic.kind) {
-    case Statistic::Kind::mean:
-      return mean_of(values);
-    case Statistic::Kind::deviation:
-      return deviation_of(values);
-    case Statistic::Kind::quantile:
-      return quantile_of(values, statistic.at);
-    case Statistic::Kind::maximum:
-      return values.empty() ? kNan : *std::max_element(values.begin(), values.end());
-    case Statistic::Kind::share_above:
-      return values.empty() ? kNan : heads_where([&](double value) {
-                                       return value > statistic.at;
-                                     }) / static_cast<double>(values.size());
-    case Statistic::Kind::heads_below:
-      return heads_where([&](double value) { return value < statistic.at; });
-    case Statistic::Kind::heads_with:
-      return heads_where([](double value) { return value != 0; });
-    case Statistic::Kind::heads:
-      return static_cast<double>(values.size());
-    case Statistic::Kind::depth:
-      return mean_of(at_depth(heads, statistic.at));
-  }
-  return kNan;
-}
 
 // ---- Names of quantities.
 
@@ -239,6 +129,16 @@ OurNumber evaluate(const Quantity& quantity, RunNumbers& run) {
   if (quantity.statistic.kind == Statistic::Kind::mean) ours.se = run.error_of(name);
   if (quantity.statistic.kind == Statistic::Kind::heads_with)
     ours.se = run.error_of(name) * static_cast<double>(heads->size());
+  // A class that has no head, or all, with and without each text: the texts do not tell its error.
+  if (!quantity.column.is.empty() && ours.se == 0) ours.se = kNan;
+  return ours;
+}
+
+// Statistics other than means may have an error under their own name.
+OurNumber with_error(OurNumber ours, const std::string& name, const Quantity& quantity,
+                     RunNumbers& run) {
+  const bool share = !quantity.column.is.empty();
+  if (std::isnan(ours.se) && !quantity.layer && !share) ours.se = run.error_of(name);
   return ours;
 }
 
@@ -331,9 +231,7 @@ OurNumber our_quantity(const PublishedNumber& published, RunNumbers& run) {
   if (const auto quantity = parse_quantity(published.quantity, run)) {
     if (!quantity->column.is.empty() && has_other_thresholds(run))
       return no_number("our classes have other thresholds than the published ones, 0.7 and 0.3");
-    auto ours = evaluate(*quantity, run);
-    if (std::isnan(ours.se) && !quantity->layer) ours.se = run.error_of(published.quantity);
-    return ours;
+    return with_error(evaluate(*quantity, run), published.quantity, *quantity, run);
   }
   if (published.kind == "setting") return no_number("a setting of the study, nothing measured");
   std::vector<std::string> names;
@@ -408,8 +306,20 @@ OurNumber our_number(const PublishedNumber& published, RunNumbers& run) {
   return no_number("not computed by qkscope");
 }
 
-OurNumber our_mean(const HeadColumn& column, RunNumbers& run) {
-  return evaluate({column, {}, {}}, run);
+const std::vector<std::string>& compared_quantities() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& column : named_columns())  // a few heads would decide the mean of a ratio
+      list.push_back(column.over.empty() ? column.quantity : column.quantity + "_median");
+    return list;
+  }();
+  return names;
+}
+
+OurNumber our_statistic(const std::string& quantity, RunNumbers& run) {
+  const auto parsed = parse_quantity(quantity, run);
+  return parsed ? with_error(evaluate(*parsed, run), quantity, *parsed, run)
+                : no_number("not computed by qkscope");
 }
 
 }  // namespace qkscope

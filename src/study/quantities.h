@@ -28,7 +28,8 @@ OurNumber no_number(std::string why);
 // share_positive_, class_).
 OurNumber our_number(const PublishedNumber& published, RunNumbers& run);
 
-// The mean of a named column.
-OurNumber our_mean(const HeadColumn& column, RunNumbers& run);
+// What two runs are compared by: means, and the median of a ratio.
+const std::vector<std::string>& compared_quantities();
+OurNumber our_statistic(const std::string& quantity, RunNumbers& run);
 
 }  // namespace qkscope

@@ -19,7 +19,8 @@ class Quantities : public testing::Test {
     write_made_results(folder_.path(), "m", made_heads(),
                        "r_q,all,0.7,0.01,0,1,5,2\nr_q,rope,0.7,0.5,0,1,5,2\n"
                        "abs_alpha_k,all,0,1e-4,0,1,5,2\nap_profile_overall,all,0,0.02,0,1,5,2\n"
-                       "mixed,all,0.5,0.1,0,1,5,2\nshare_positive_bias,all,0.5,0.3,0,1,5,2\n");
+                       "mixed,all,0.5,0.1,0,1,5,2\nshare_positive_bias,all,0.5,0.3,0,1,5,2\n"
+                       "k_positional,all,0,0,0,0,5,2\nslope_ratio_median,all,0.5,0.4,0,1,5,2\n");
   }
   OurNumber of(const std::string& quantity) {
     PublishedNumber number;
@@ -89,6 +90,8 @@ TEST_F(Quantities, ErrorsAreThoseOfErrorsCsv) {
   EXPECT_DOUBLE_EQ(of("mixed_heads").se, 0.2);
   EXPECT_DOUBLE_EQ(of("share_positive_bias").se, 0.3);
   EXPECT_DOUBLE_EQ(of("query_heads").se, 0);
+  EXPECT_TRUE(std::isnan(of("k_positional").se));  // 0 with and without every text
+  EXPECT_DOUBLE_EQ(of("slope_ratio_median").se, 0.4);
   for (const char* name : {"r_k", "r_q_std", "r_q_depth_0.0", "mean_r_q_pc1"})
     EXPECT_TRUE(std::isnan(of(name).se)) << name;
 }
