@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/capture_input.h"
 #include "cli/common_options.h"
 #include "qkscope/analysis.h"
 
@@ -27,8 +28,7 @@ class AnalysisCommand {
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
-  int query_heads_ = 0;
-  int key_heads_ = 0;
+  CaptureInput capture_;
 };
 
 }  // namespace qkscope::cli

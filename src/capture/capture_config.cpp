@@ -45,6 +45,12 @@ bool is_device(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// Accepted, because other programs want it; never acted on.
+void note_remote_code(YamlSection& section, const std::string& of) {
+  if (section.boolean("trust_remote_code").value_or(false))
+    log::warn("{}.trust_remote_code: no code from a checkpoint is ever run; ignored", of);
+}
+
 ModelSource read_model(YamlSection section) {
   ModelSource model;
   model.name = section.required_text("name");
@@ -53,8 +59,7 @@ ModelSource read_model(YamlSection section) {
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device(model.device_map))
     section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
-  if (section.boolean("trust_remote_code").value_or(false))
-    log::warn("model.trust_remote_code: no code from a checkpoint is ever run; ignored");
+  note_remote_code(section, "model");
   section.text("attn_implementation");  // says how another program attended
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
@@ -70,6 +75,7 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model) {
   if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
   tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
   section.accept({"padding"});  // sequences are never padded
+  note_remote_code(section, "tokenizer");
   if (section.text("padding_side").value_or("right") != "right")
     section.expected("padding_side",
                      "right: sequences are never padded, positions count from the first token");

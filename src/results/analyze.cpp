@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
+#include "captures/capture_source.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -19,6 +19,7 @@
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 #include "qkscope/log.h"
+#include "results/model_facts.h"
 #include "results/scatter.h"
 
 namespace qkscope {
@@ -88,7 +89,9 @@ struct Group {
 
 class Runner {
  public:
-  Runner(const AnalyzeOptions& options, AnalysisRun& run) : options_(options), run_(run) {}
+  Runner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
+         AnalysisRun& run)
+      : options_(options), index_(index), model_(model), run_(run) {}
 
   void run_group(const Group& group) {
     Stopwatch watch;
@@ -127,6 +130,9 @@ class Runner {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_head_file(path);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
+    if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
+    if (model_ != nullptr && file.rows.window_unsaid)
+      file.rows.sliding_window = model_->window(id.layer);
     const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
                       static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
     keep_some(file.rows, options_.max_tokens, options_.seed ^ (salt + 1) * 0x9E3779B97F4A7C15u);
@@ -144,7 +150,22 @@ class Runner {
   void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
                 AnalysisTimes& times);
 
+  // The file's own word, then that of --nope-layers, then the model's.
+  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
+    RopeInfo rope = rope_info(file.metadata, path);
+    if (rope.use != RopeUse::unknown) return rope;
+    if (model_ != nullptr) rope = model_->rope(layer);
+    const auto& nope = options_.nope_layers;
+    if (nope.empty()) return rope;
+    const bool without = std::find(nope.begin(), nope.end(), layer) != nope.end();
+    rope.use = without ? RopeUse::nope : RopeUse::rope;
+    if (without) rope.inv_freq.clear();
+    return rope;
+  }
+
   const AnalyzeOptions& options_;
+  const CaptureIndex& index_;
+  const ModelFacts* model_;  // null where none is named
   AnalysisRun& run_;
   SparePlaneUnits units_;
   std::mutex mutex_;
@@ -163,13 +184,7 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
     bad_input("{}: sliding window {}, its key head {} has {}", path,
               file.rows.sliding_window.value_or(0), report.k_head,
               key_file.rows.sliding_window.value_or(0));
-  RopeInfo rope = rope_info(file.metadata, path);
-  if (rope.use == RopeUse::unknown && !options_.nope_layers.empty()) {
-    const auto& nope = options_.nope_layers;
-    rope.use = std::find(nope.begin(), nope.end(), report.query.layer) != nope.end()
-                   ? RopeUse::nope
-                   : RopeUse::rope;
-  }
+  const RopeInfo rope = rope_of(file, report.query.layer, path);
   report.rope = rope.use;
   report.dim = file.rows.head_dim;
   report.n_q = file.rows.size();
@@ -193,6 +208,7 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
     plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
+    if (!plasticity.sampler) plasticity.sampler = index_.sampler;
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
@@ -223,47 +239,77 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
     }
     run.heads.push_back(std::move(report));
   }
+  if (groups.empty())  // nothing to read, and one reason for every head
+    throw Error(run.heads.front().error_kind, run.heads.front().error);
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
 
-// What the first head file says that holds for the whole capture.
-Metadata capture_metadata(const CaptureIndex& index) {
+std::vector<HeadId> keys_of(const std::vector<Group>& groups) {
+  std::vector<HeadId> keys;
+  keys.reserve(groups.size());
+  for (const auto& group : groups) keys.push_back(group.key);
+  return keys;
+}
+
+// The options with what the capture's name and the named model stand for: where the head files lie,
+// and head counts.
+AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
+                        const ModelFacts* model) {
+  options.data_root = index.data_root;
+  if (options.head_counts || model == nullptr) return options;
+  if (index.counts) model->check_counts(*index.counts);
+  options.head_counts = model->counts();
+  return options;
+}
+
+// What a head file says that holds for the whole capture.
+Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
-    const auto all = read_head_metadata(head_file_path(index.data_root, index.queries.front()));
+    const auto all = read_head_metadata(file);
     for (const char* key :
          {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
           metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
       if (const auto found = all.find(key); found != all.end()) common.insert(*found);
+    if (const auto model = common.find(metadata::kModel); model != common.end())
+      model->second = short_name(model->second);
   } catch (const Error&) {
     // The head's own report will say what is wrong with its file.
   }
   return common;
 }
 
-// The name the capture itself gives its model, else the folder's.
-std::string default_label(const CaptureIndex& index, const Metadata& capture) {
-  if (!index.model.empty()) return index.model;
+// The name the capture itself gives its model, else the folder's or the branch's.
+std::string default_label(const CaptureSource& source, const Metadata& capture) {
+  if (!source.index().model.empty()) return short_name(source.index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
-    return model->second;
-  return std::filesystem::weakly_canonical(index.data_root).filename().string();
+    return short_name(model->second);
+  return source.short_name();
 }
 
 }  // namespace
 
-AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
+AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    Stopwatch watch;
     const OneBlasThread one_blas_thread;
-    const CaptureIndex index = index_capture(options.data_root);
+    const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
+    const CaptureIndex& index = source.index();
+    std::optional<ModelFacts> model;
+    if (!given.model.empty()) model.emplace(given.model, given.quiet);
+    const ModelFacts* facts = model ? &*model : nullptr;
+    const AnalyzeOptions options = resolved(given, index, facts);
+    const auto& queries = index.queries;
+    source.fetch(queries);
     AnalysisRun run;
-    run.capture = capture_metadata(index);
-    run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
+    run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+    run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
     const auto groups = group_by_key(options, index, run);
-    Runner runner(options, run);
+    source.fetch(keys_of(groups));
+    Stopwatch watch;  // what the network took is not the analyses' time
+    Runner runner(options, index, facts, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <functional>
 
-#include "captures/layout.h"
-#include "core/blake2b.h"
+#include "captures/capture_source.h"
+#include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -173,7 +173,7 @@ Json options_json(const AnalyzeOptions& options) {
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
-  return {
+  Json json = {
       {"analyses", analyses},
       {"components", options.pca_options.components},
       {"taxonomy_high", options.taxonomy.high},
@@ -189,17 +189,17 @@ Json options_json(const AnalyzeOptions& options) {
       {"max_tokens", options.max_tokens},
       {"scatter", options.scatter},
       {"seed", options.seed}};
-}
-
-std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/" + layout::kStateFile;
-  return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
+  if (options.head_counts)
+    json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
+  if (!options.model.empty()) json["model"] = short_name(options.model);
+  if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
+  return json;
 }
 
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
-                  {"data_root", options.data_root},
+                  {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct SweepRun {
   std::string phase;  // of the training, "" where there is none
   std::int64_t order = 0;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
+  // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
+  // nothing is captured. "" for a run that captures.
+  std::string data;
+  std::string model;
+  std::optional<HeadCounts> head_counts;
+  std::vector<int> nope_layers;
 };
 
 struct SweepConfig {
