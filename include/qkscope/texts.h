@@ -75,7 +75,7 @@ QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options,
 class Tokenizer;  // qkscope/tokenizer.h
 
 struct LongTextOptions {
-  std::string out;                          // .parquet or .jsonl; appears when it is whole
+  std::string out = {};                     // .parquet or .jsonl; appears when it is whole
   std::string id_column = "id";             // its name in the file
   std::int64_t min_tokens = 1;              // texts with fewer are left out
   std::int64_t max_tokens = 0;              // longer texts are cut to so many; 0: they stay whole
