@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "capture_fixture.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 namespace {
