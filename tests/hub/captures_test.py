@@ -208,6 +208,21 @@ class Models(CaptureTestCase):
         self.analyze(self.data, "folder", "--model", "model", "--label", "x")
         self.assertEqual(tables(self.folder / "branch"), tables(self.folder / "folder"))
 
+    def test_windows_of_files_that_do_not_say_them(self):
+        config = {**self.config, "model_type": "mistral", "sliding_window": 64}
+        config.pop("no_rope_layers")
+        (self.folder / "slides").mkdir()
+        (self.folder / "slides/config.json").write_text(json.dumps(config))
+        write_prototype(self.data, window=64)
+        self.analyze(self.data, "said", "--model", "slides", "--label", "x")
+        for path in self.data.glob("l*/data.parquet"):
+            pq.write_table(pq.read_table(path).drop_columns(["sliding_window"]), path)
+        self.analyze(self.data, "unsaid", "--model", "slides", "--label", "x")
+        self.assertEqual(tables(self.folder / "said"), tables(self.folder / "unsaid"))
+        self.analyze(self.data, "full", *COUNTS, "--label", "x")
+        self.assertNotEqual(tables(self.folder / "full")["head_profile.csv"],
+                            tables(self.folder / "unsaid")["head_profile.csv"])
+
     def test_another_model_is_noticed(self):
         for change, part in (({"head_dim": 16}, "vectors have 8 numbers, but heads of --model other have 16"),
                              ({"num_hidden_layers": 1, "no_rope_layers": [1]}, "has 1 layers only")):
