@@ -18,21 +18,12 @@ const std::map<std::string, bool> kOnOff = {{"on", true}, {"off", false}};
 }  // namespace
 
 void AnalysisCommand::add_input_options(CLI::App& command) {
-  command.add_option("data_root", options_.data_root, "A capture: a folder of l{LL}h{HH}{q|k}")
+  command
+      .add_option("data_root", options_.data_root,
+                  "A capture: a folder of l{LL}h{HH}{q|k}, or REPO@BRANCH on the Hugging Face Hub")
       ->required();
   command.add_option("--out", out_, "Folder for the results (made if missing)")->required();
-  command.add_option("--label", options_.label,
-                     "Name in the model column (default: the capture's own)");
-  command
-      .add_option("--q-heads", query_heads_,
-                  "Query heads per layer of the model, for captures that do not say")
-      ->check(CLI::Range(1, 1 << 20));
-  command.add_option("--k-heads", key_heads_, "Key heads per layer of the model, likewise")
-      ->check(CLI::Range(1, 1 << 20));
-  command
-      .add_option("--nope-layers", options_.nope_layers,
-                  "Layers without RoPE, for captures that do not say")
-      ->delimiter(',');
+  capture_.add_to(command, options_);
   command
       .add_option("--max-tokens", options_.max_tokens,
                   "Use a seeded sample of at most N rows per file (default: all rows)")
@@ -159,9 +150,7 @@ void AnalysisCommand::read_profile_bins() {
 void AnalysisCommand::run() {
   const auto started = std::chrono::steady_clock::now();
   common_.apply();
-  if ((query_heads_ > 0) != (key_heads_ > 0))
-    bad_input("--q-heads and --k-heads belong together; give both");
-  if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
+  capture_.apply(options_);
   if (!layers_.empty()) options_.layers = parse_layers(layers_);
   if (!heads_.empty()) options_.heads = parse_heads(heads_);
   if (no_errors_) options_.errors = false;

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/capture_input.h"
 #include "cli/common_options.h"
 #include "qkscope/analysis.h"
 
@@ -29,12 +30,11 @@ class AnalysisCommand {
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
+  CaptureInput capture_;
   std::string layers_;
   std::string heads_;
   bool no_errors_ = false;
   std::string profile_bins_;
-  int query_heads_ = 0;
-  int key_heads_ = 0;
 };
 
 }  // namespace qkscope::cli

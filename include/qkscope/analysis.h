@@ -8,6 +8,7 @@
 // docs/analysis.md defines every number. A number that does not exist is NaN.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -290,6 +291,8 @@ struct ScatterPoint {
 };
 
 struct AnalyzeOptions {
+  // A folder, or REPO@BRANCH of a dataset on the Hugging Face Hub: the head files that are read are
+  // fetched into its cache. A folder of that name wins.
   std::string data_root;
   std::string label;  // the model column; empty: the capture's own name for its model
   bool pca = true;
@@ -300,14 +303,18 @@ struct AnalyzeOptions {
   RotationOptions rotation_options;       // inv_freq is filled per head from the capture
   PlasticityOptions plasticity_options;   // sliding_window, sampler and seed likewise
   std::optional<HeadCounts> head_counts;  // for captures that do not say them
-  std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
-  std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
-  std::uint64_t seed = 0;                 // of every sample that is drawn
-  std::vector<int> layers;                // only these; empty: all
-  std::vector<HeadId> heads;              // only these query heads; empty: all
-  bool errors = true;                     // of the means over heads, by a jackknife over texts
-  int scatter = 96;                       // rows per head and side kept for pictures; 0: none
-  bool quiet = false;                     // no progress
+  // For captures that do not say them: a model (folder, id or ID@REVISION) whose config.json tells
+  // head counts, RoPE and windows.
+  std::string model;
+  std::vector<int> nope_layers;             // for captures without metadata: layers without RoPE
+  std::int64_t max_tokens = 0;              // 0: every row; else a seeded sample per head file
+  std::uint64_t seed = 0;                   // of every sample that is drawn
+  std::vector<int> layers;                  // only these; empty: all
+  std::vector<HeadId> heads;                // only these query heads; empty: all
+  bool errors = true;                       // of the means over heads, by a jackknife over texts
+  int scatter = 96;                         // rows per head and side kept for pictures; 0: none
+  bool quiet = false;                       // no progress
+  const std::atomic<bool>* stop = nullptr;  // ends the download of head files
 };
 
 // One query head, with the key head it reads.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
 #include "analysis/text_groups.h"
+#include "captures/capture_source.h"
 #include "captures/head_examples.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
@@ -27,6 +27,7 @@
 #include "results/few_rows.h"
 #include "results/head_filter.h"
 #include "results/mean_errors.h"
+#include "results/model_facts.h"
 #include "results/scatter.h"
 #include "results/shared_profile.h"
 
@@ -112,8 +113,9 @@ std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
 
 class Runner {
  public:
-  Runner(const AnalyzeOptions& options, const TextGroups& texts, AnalysisRun& run)
-      : options_(options), texts_(texts), run_(run) {}
+  Runner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
+         const TextGroups& texts, AnalysisRun& run)
+      : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   void run_group(const Group& group) {
     Stopwatch watch;
@@ -159,6 +161,9 @@ class Runner {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_head_file(path);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
+    if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
+    if (model_ != nullptr && file.rows.window_unsaid)
+      file.rows.sliding_window = model_->window(id.layer);
     keep_some(file.rows, options_.max_tokens, seed_of(id, options_.seed));
     return file;
   }
@@ -182,7 +187,22 @@ class Runner {
   void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
                     const PooledMoments& pooled, const std::vector<double>& inv_freq);
 
+  // The file's own word, then that of --nope-layers, then the model's.
+  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
+    RopeInfo rope = rope_info(file.metadata, path);
+    if (rope.use != RopeUse::unknown) return rope;
+    if (model_ != nullptr) rope = model_->rope(layer);
+    const auto& nope = options_.nope_layers;
+    if (nope.empty()) return rope;
+    const bool without = std::find(nope.begin(), nope.end(), layer) != nope.end();
+    rope.use = without ? RopeUse::nope : RopeUse::rope;
+    if (without) rope.inv_freq.clear();
+    return rope;
+  }
+
   const AnalyzeOptions& options_;
+  const CaptureIndex& index_;
+  const ModelFacts* model_;  // null where none is named
   const TextGroups& texts_;
   AnalysisRun& run_;
   SparePlaneUnits units_;
@@ -213,13 +233,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
     bad_input("{}: sliding window {}, its key head {} has {}", path,
               file.rows.sliding_window.value_or(0), report.k_head,
               key_file.rows.sliding_window.value_or(0));
-  RopeInfo rope = rope_info(file.metadata, path);
-  if (rope.use == RopeUse::unknown && !options_.nope_layers.empty()) {
-    const auto& nope = options_.nope_layers;
-    rope.use = std::find(nope.begin(), nope.end(), report.query.layer) != nope.end()
-                   ? RopeUse::nope
-                   : RopeUse::rope;
-  }
+  const RopeInfo rope = rope_of(file, report.query.layer, path);
   report.rope = rope.use;
   report.dim = file.rows.head_dim;
   report.n_q = file.rows.size();
@@ -241,6 +255,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
     plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
+    if (!plasticity.sampler) plasticity.sampler = index_.sampler;
     plasticity.text_groups = texts_.first();
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
@@ -276,9 +291,9 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& gro
 }
 
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
-                                AnalysisRun& run) {
+                                const std::vector<HeadId>& queries, AnalysisRun& run) {
   std::map<HeadId, Group> groups;
-  for (const auto& query : chosen_queries(index, options)) {
+  for (const auto& query : queries) {
     HeadReport report;
     report.query = query;
     try {
@@ -296,50 +311,80 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
     }
     run.heads.push_back(std::move(report));
   }
+  if (groups.empty())  // nothing to read, and one reason for every head
+    throw Error(run.heads.front().error_kind, run.heads.front().error);
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
 
-// What the first head file says that holds for the whole capture.
-Metadata capture_metadata(const CaptureIndex& index) {
+std::vector<HeadId> keys_of(const std::vector<Group>& groups) {
+  std::vector<HeadId> keys;
+  keys.reserve(groups.size());
+  for (const auto& group : groups) keys.push_back(group.key);
+  return keys;
+}
+
+// The options with what the capture's name and the named model stand for: where the head files lie,
+// and head counts.
+AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
+                        const ModelFacts* model) {
+  options.data_root = index.data_root;
+  if (options.head_counts || model == nullptr) return options;
+  if (index.counts) model->check_counts(*index.counts);
+  options.head_counts = model->counts();
+  return options;
+}
+
+// What a head file says that holds for the whole capture.
+Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
-    const auto all = read_head_metadata(head_file_path(index.data_root, index.queries.front()));
+    const auto all = read_head_metadata(file);
     for (const char* key :
          {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
           metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
       if (const auto found = all.find(key); found != all.end()) common.insert(*found);
+    if (const auto model = common.find(metadata::kModel); model != common.end())
+      model->second = short_name(model->second);
   } catch (const Error&) {
     // The head's own report will say what is wrong with its file.
   }
   return common;
 }
 
-// The name the capture itself gives its model, else the folder's.
-std::string default_label(const CaptureIndex& index, const Metadata& capture) {
-  if (!index.model.empty()) return index.model;
+// The name the capture itself gives its model, else the folder's or the branch's.
+std::string default_label(const CaptureSource& source, const Metadata& capture) {
+  if (!source.index().model.empty()) return short_name(source.index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
-    return model->second;
-  return std::filesystem::weakly_canonical(index.data_root).filename().string();
+    return short_name(model->second);
+  return source.short_name();
 }
 
 }  // namespace
 
-AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
+AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    Stopwatch watch;
     const OneBlasThread one_blas_thread;
-    const CaptureIndex index = index_capture(options.data_root);
+    const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
+    const CaptureIndex& index = source.index();
+    std::optional<ModelFacts> model;
+    if (!given.model.empty()) model.emplace(given.model, given.quiet);
+    const ModelFacts* facts = model ? &*model : nullptr;
+    const AnalyzeOptions options = resolved(given, index, facts);
+    const auto queries = chosen_queries(index, options);
+    source.fetch(queries);
     AnalysisRun run;
-    run.capture = capture_metadata(index);
-    run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
-    const auto groups = group_by_key(options, index, run);
+    run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+    run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+    const auto groups = group_by_key(options, index, queries, run);
+    source.fetch(keys_of(groups));
+    Stopwatch watch;  // what the network took is not the analyses' time
     const TextGroups texts = texts_of(options, groups, run);
     AnalyzeOptions shared = options;
     if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
-    Runner runner(shared, texts, run);
+    Runner runner(shared, index, facts, texts, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "captures/layout.h"
-#include "core/blake2b.h"
+#include "captures/capture_source.h"
+#include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -197,40 +197,40 @@ Json options_json(const AnalyzeOptions& options) {
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
-  return {{"analyses", analyses},
-          {"components", options.pca_options.components},
-          {"separate_components", options.pca_options.separate_components},
-          {"taxonomy_high", options.taxonomy.high},
-          {"taxonomy_low", options.taxonomy.low},
-          {"separation", name_of(options.rotation_options.separation)},
-          {"pairs", options.rotation_options.pairs},
-          {"active_angle_r", options.rotation_options.active_angle_r},
-          {"max_omega", options.rotation_options.max_omega},
-          {"null_draws", options.rotation_options.null_draws},
-          {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
-          {"max_pairs", p.max_pairs},
-          {"p_alpha", p.p_alpha},
-          {"heatmap_bins", p.heatmap_bins},
-          {"profile_bins", profile_bins_name(p.profile_bins)},
-          {"fifths", fifths_name(options)},
-          {"length_bins", p.length_bins},
-          {"layers", options.layers},
-          {"heads", heads_json(options.heads)},
-          {"errors", options.errors},
-          {"max_tokens", options.max_tokens},
-          {"scatter", options.scatter},
-          {"seed", options.seed}};
-}
-
-std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/" + layout::kStateFile;
-  return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
+  Json json = {{"analyses", analyses},
+               {"components", options.pca_options.components},
+               {"separate_components", options.pca_options.separate_components},
+               {"taxonomy_high", options.taxonomy.high},
+               {"taxonomy_low", options.taxonomy.low},
+               {"separation", name_of(options.rotation_options.separation)},
+               {"pairs", options.rotation_options.pairs},
+               {"active_angle_r", options.rotation_options.active_angle_r},
+               {"max_omega", options.rotation_options.max_omega},
+               {"null_draws", options.rotation_options.null_draws},
+               {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
+               {"max_pairs", p.max_pairs},
+               {"p_alpha", p.p_alpha},
+               {"heatmap_bins", p.heatmap_bins},
+               {"profile_bins", profile_bins_name(p.profile_bins)},
+               {"fifths", fifths_name(options)},
+               {"length_bins", p.length_bins},
+               {"layers", options.layers},
+               {"heads", heads_json(options.heads)},
+               {"errors", options.errors},
+               {"max_tokens", options.max_tokens},
+               {"scatter", options.scatter},
+               {"seed", options.seed}};
+  if (options.head_counts)
+    json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
+  if (!options.model.empty()) json["model"] = short_name(options.model);
+  if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
+  return json;
 }
 
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
-                  {"data_root", options.data_root},
+                  {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},

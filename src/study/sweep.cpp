@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "captures/capture_source.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/data_folder.h"
@@ -28,6 +29,7 @@ PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const 
       planned.published = folder.published(run);
     }
     planned.captured = folder.captured(run);
+    if (!run.data.empty() && !parse_hub_capture(run.data)) index_capture(run.data);  // or complain
     planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
     if (planned.captured) return planned;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});

@@ -263,6 +263,9 @@ class SweepReader {
     if (runs.empty()) root.expected("runs", "a list of at least one run");
     root.finish();
     for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
+    if (!captures_ && !source_.overrides.empty())
+      bad_input("--set {}: every run of {} has data, so that nothing is captured",
+                source_.overrides.front(), source_.file);
     std::stable_sort(config.runs.begin(), config.runs.end(),
                      [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
     for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
@@ -278,16 +281,45 @@ class SweepReader {
       section.expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
+    if (section.has("data")) {
+      read_data(section, run);
+      return run;
+    }
     const auto own = section.text("config");
     const auto overrides = section.node("overrides");
     if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
     section.finish();
+    captures_ = true;
     try {
       run.capture = read_capture(own, overrides);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
     }
     return run;
+  }
+
+  // A run of a capture that is there: what it does not say of itself may stand beside it.
+  void read_data(YamlSection& section, SweepRun& run) const {
+    run.data = section.required_text("data");
+    move_into(data_folder_, run.data);
+    run.model = section.text("model").value_or("");
+    if (!run.model.empty()) move_into(data_folder_, run.model);
+    const auto queries = section.integer("q_heads", 1);
+    const auto keys = section.integer("k_heads", 1);
+    if (queries.has_value() != keys.has_value())
+      section.expected("q_heads", "k_heads too: both or neither");
+    constexpr std::int64_t kMost = 1 << 20;
+    if (queries && (*queries > kMost || *keys > kMost))
+      section.expected("q_heads", fmt::format("at most {}", kMost));
+    if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
+    for (const auto layer : section.integers("nope_layers").value_or(std::vector<std::int64_t>())) {
+      if (layer < 0 || layer > kMost) section.expected("nope_layers", "numbers of layers, from 0");
+      run.nope_layers.push_back(static_cast<int>(layer));
+    }
+    for (const char* key : {"config", "overrides"})
+      if (section.has(key))
+        section.expected(key, "nothing: the run has data, so that nothing is captured");
+    section.finish();
   }
 
   CaptureConfig read_capture(const std::optional<std::string>& own, const YAML::Node& overrides) {
@@ -318,6 +350,7 @@ class SweepReader {
   YAML::Node base_;
   std::string data_folder_;
   std::set<std::string> labels_;
+  bool captures_ = false;  // whether any run does
 };
 
 }  // namespace

@@ -26,6 +26,12 @@ struct SweepRun {
   std::optional<PublishTarget> publish;
   std::int64_t order = 0;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
+  // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
+  // nothing is captured. "" for a run that captures.
+  std::string data;
+  std::string model;
+  std::optional<HeadCounts> head_counts;
+  std::vector<int> nope_layers;
 };
 
 struct SweepConfig {

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 
+#include "captures/capture_source.h"
 #include "captures/data_root.h"
+#include "captures/metadata.h"
 #include "core/error.h"
 #include "hub/settings.h"
 #include "io/folder.h"
@@ -85,13 +87,16 @@ FileLock SweepFolder::lock_tables() const {
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
   AnalyzeOptions options = config.analysis;
-  options.data_root = capture(run.label);
   options.label = run.label;
+  options.data_root = run.data.empty() ? capture(run.label) : run.data;
+  options.model = run.model;
+  options.head_counts = run.head_counts;
+  options.nope_layers = run.nope_layers;
   return options;
 }
 
 bool SweepFolder::captured(const SweepRun& run) const {
-  return DataRoot(capture(run.label)).holds(effective_config(run.capture));
+  return !run.data.empty() || DataRoot(capture(run.label)).holds(effective_config(run.capture));
 }
 
 bool SweepFolder::analysed(const AnalyzeOptions& options) const {
@@ -163,13 +168,15 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];
-    Json run = {{"label", entry.label},
-                {"phase", entry.phase},
-                {"order", entry.order},
-                {"state", to_string(entry.state)},
-                {"results", "runs/" + entry.label},
-                {"capture", "captures/" + entry.label},
-                {"config", effective_config(config.runs[i].capture)}};
+    const auto& source = config.runs[i];
+    Json run = {
+        {"label", entry.label},
+        {"phase", entry.phase},
+        {"order", entry.order},
+        {"state", to_string(entry.state)},
+        {"results", "runs/" + entry.label},
+        {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
+    if (source.data.empty()) run["config"] = effective_config(source.capture);
     if (!entry.error.empty()) run["error"] = entry.error;
     if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
       run["published"] = target->repo + "@" + target->branch;

@@ -37,7 +37,7 @@ class SweepFolder {
 
   // The options of a run's analysis.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
-  // A damaged state file is bad input.
+  // A run with data always is. A damaged state file is bad input.
   bool captured(const SweepRun& run) const;
   // With these options, this program, and of the capture that is there now.
   bool analysed(const AnalyzeOptions& options) const;

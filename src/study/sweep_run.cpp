@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/ranges.h>
@@ -68,7 +69,7 @@ class SweepInputs {
 
   // Run i is captured, now or long ago. May be called from several threads.
   void release(std::size_t i) {
-    if (!evict_) return;
+    if (!evict_ || !runs_[i]->data.empty()) return;
     const std::lock_guard lock(mutex_);
     released_[i] = true;
     const auto& model = runs_[i]->capture.model;
@@ -164,18 +165,29 @@ class SweepRunner {
     const auto& run = *runs_[i];
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
-    if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
+    if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (!captured && !capture(i)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (stopped()) return Outcome::interrupted;
     const auto results = folder_.results(run.label);
-    const auto analysed = analyze_capture(analysis);
+    const auto analysed = analyze(analysis);
+    if (!analysed) return Outcome::interrupted;
     remove_summary(results);
     std::filesystem::remove_all(results);  // with tables that other options gave
-    write_results(results, analysed, analysis);
-    report_failed_heads(analysed, results);
+    write_results(results, *analysed, analysis);
+    report_failed_heads(*analysed, results);
     return Outcome::done;
+  }
+
+  // Nothing when the download of a run's data was stopped; running it again continues it.
+  std::optional<AnalysisRun> analyze(const AnalyzeOptions& analysis) const {
+    try {
+      return analyze_capture(analysis);
+    } catch (const Error&) {
+      if (stopped()) return {};
+      throw;
+    }
   }
 
   // False when it was stopped.
@@ -201,6 +213,7 @@ class SweepRunner {
   AnalyzeOptions analysis_of(const SweepRun& run) const {
     auto analysis = folder_.analysis(config_, run);
     analysis.quiet = inner_quiet();
+    analysis.stop = options_.stop;
     return analysis;
   }
 

@@ -160,6 +160,30 @@ TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
               HasSubstr("none.yaml"));
 }
 
+TEST_F(SweepFile, RunsOfCapturesThatAreThere) {
+  const auto sweep = read(
+      "name: s\nruns:\n"
+      "  - {label: hub, data: 'org/name@step-1', model: org/model, phase: p1}\n"
+      "  - {label: disk, data: captures/one, q_heads: 8, k_heads: 2, nope_layers: [3, 7]}\n");
+  EXPECT_EQ(sweep.runs[0].data, "org/name@step-1");
+  EXPECT_EQ(sweep.runs[0].model, "org/model");
+  EXPECT_EQ(sweep.runs[0].phase, "p1");
+  EXPECT_FALSE(sweep.runs[0].head_counts);
+  EXPECT_EQ(sweep.runs[1].head_counts->query_heads, 8);
+  EXPECT_EQ(sweep.runs[1].head_counts->key_heads, 2);
+  EXPECT_EQ(sweep.runs[1].nope_layers, (std::vector<int>{3, 7}));
+  const auto with = [&](const std::string& more, const std::vector<std::string>& set = {}) {
+    return complaint("name: s\nruns:\n  - {label: a, data: d" + more + "}\n", set);
+  };
+  EXPECT_THAT(with(", config: c.yaml"), HasSubstr("nothing is captured"));
+  EXPECT_THAT(with(", overrides: {model.revision: x}"), HasSubstr("nothing is captured"));
+  EXPECT_THAT(with(", q_heads: 4"), HasSubstr("both or neither"));
+  EXPECT_THAT(with(", q_heads: 0, k_heads: 0"), HasSubstr("q_heads"));
+  EXPECT_THAT(with(", nope_layers: [-1]"), HasSubstr("numbers of layers"));
+  EXPECT_THAT(with(", modle: m"), HasSubstr("did you mean"));
+  EXPECT_THAT(with("", {"capture.min_bucket_size=4"}), HasSubstr("nothing is captured"));
+}
+
 TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   const auto with = [&](const std::string& analysis) {
     return complaint(std::string(kHead) + "analysis: {" + analysis + "}\nruns: [{label: a}]\n");
