@@ -7,6 +7,7 @@
 #include "core/edge.h"
 #include "numerics/correlation.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {
@@ -83,7 +84,7 @@ const char* name_of(HeadClass head_class) {
 
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options) {
-  const Eigen eigen = symmetric_eigen(pooled.scatter);
+  const Eigenpairs eigen = symmetric_eigen(pooled.scatter);
   PcaResult result;
   // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
   double total = 0;

@@ -8,6 +8,7 @@
 #include "numerics/correlation.h"
 #include "numerics/frequency_search.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {
@@ -45,7 +46,7 @@ std::vector<double> separation_direction(const Matrix& difference, const PooledM
                                          std::span<const double> a,
                                          RotationOptions::Separation how) {
   if (how == RotationOptions::Separation::mean) return unit_off(pooled.delta, a);
-  const Eigen eigen = symmetric_eigen(difference);
+  const Eigenpairs eigen = symmetric_eigen(difference);
   std::vector<double> top(eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols);
   auto b = unit_off(std::move(top), a);
   if (!b.empty() && dot(b, pooled.delta) < 0)

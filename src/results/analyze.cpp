@@ -257,7 +257,6 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
   return at_edge([&] {
     check_version(headers);
     Stopwatch watch;
-    const OneBlasThread one_blas_thread;
     const CaptureIndex index = index_capture(options.data_root);
     AnalysisRun run;
     run.capture = capture_metadata(index);
