@@ -42,6 +42,7 @@ build_engine() {
   cmake --build "$build" --target qkscope sniff-qk qkscope_shared >&2
   rm -rf "$out/engine-arrow-$arrow"
   cmake --install "$build" --prefix "$out/engine-arrow-$arrow" --strip >/dev/null
+  cmake --install "$build" --prefix "$out/engine-arrow-$arrow" --component licences >/dev/null
   echo "$out/engine-arrow-$arrow"
 }
 

@@ -6,6 +6,7 @@
 
 #include "numerics/products.h"
 #include "numerics/step_maximum.h"
+#include "numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {
@@ -119,7 +120,7 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
   for (std::int64_t i = 0; i < dim - 2; ++i)
     for (std::int64_t j = 0; j < dim - 2; ++j)
       rest(i, j) = 0.5 * (turned(i + 2, j + 2) + turned(j + 2, i + 2));
-  Eigen eigen = symmetric_eigen(rest);
+  Eigenpairs eigen = symmetric_eigen(rest);
   Complement complement{std::move(eigen.values), Matrix(dim - 2, dim)};
   for (double& variance : complement.variance) variance = std::max(0.0, variance);
   for (std::int64_t i = 0; i < dim - 2; ++i)

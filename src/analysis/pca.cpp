@@ -7,6 +7,7 @@
 #include "core/nan.h"
 #include "numerics/correlation.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
 #include "numerics/top_eigenvector.h"
 
 namespace qkscope {
@@ -144,7 +145,7 @@ const char* name_of(HeadClass head_class) {
 
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options) {
-  const Eigen eigen = symmetric_eigen(pooled.scatter);
+  const Eigenpairs eigen = symmetric_eigen(pooled.scatter);
   PcaResult result;
   // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
   double total = 0;
@@ -178,7 +179,7 @@ PcaResult first_component(const Moments& queries, const Moments& keys, const Poo
 
 std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
   if (components <= 0) return {};
-  const Eigen eigen = symmetric_eigen(rows.scatter);
+  const Eigenpairs eigen = symmetric_eigen(rows.scatter);
   double total = 0;
   for (const double value : eigen.values) total += std::max(0.0, value);
   std::vector<SideComponent> result;

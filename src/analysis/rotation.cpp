@@ -9,6 +9,7 @@
 #include "numerics/correlation.h"
 #include "numerics/frequency_search.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
 #include "numerics/top_eigenvector.h"
 
 namespace qkscope {
@@ -58,7 +59,7 @@ Matrix projected_off(Matrix matrix, std::span<const double> a) {
 
 std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const double> near) {
   if (!near.empty()) return top_eigenvector(matrix, near);
-  const Eigen eigen = symmetric_eigen(matrix);
+  const Eigenpairs eigen = symmetric_eigen(matrix);
   return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {
@@ -59,7 +60,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     const double rest = norm(next);
     // Looked at every fourth step: the small problem costs about as much as a step.
     if (step % 4 == 0 || step == matrix.rows) {
-      const Eigen small = symmetric_eigen(tridiagonal(diagonal, beside));
+      const Eigenpairs small = symmetric_eigen(tridiagonal(diagonal, beside));
       const double residual = rest * std::fabs(small.vectors(0, step - 1));
       if (residual <= kResidual * std::fabs(small.values.front()))
         return combine(basis, small.vectors.row(0));
@@ -70,7 +71,7 @@ std::vector<double> top_eigenvector(const Matrix& matrix, std::span<const double
     scale(next, 1 / rest);
   }
   // Eigenvalues so close, or a start so unlucky, that the whole decomposition is the way.
-  const Eigen all = symmetric_eigen(matrix);
+  const Eigenpairs all = symmetric_eigen(matrix);
   return {all.vectors.row(0), all.vectors.row(0) + all.vectors.cols};
 }
 

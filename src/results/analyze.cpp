@@ -366,7 +366,6 @@ std::string default_label(const CaptureSource& source, const Metadata& capture) 
 AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    const OneBlasThread one_blas_thread;
     const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
     const CaptureIndex& index = source.index();
     std::optional<ModelFacts> model;

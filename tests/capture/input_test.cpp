@@ -61,6 +61,28 @@ TEST_F(CaptureInput, TokenizersAndFields) {
   expect_refused("--shard x", "--shard");
 }
 
+// The tokenizer knows no rows; the run does.
+TEST_F(CaptureInput, ATextThatCannotBeTokenizedIsNamed) {
+  std::filesystem::create_directories(file("tokenizer"));
+  auto tokenizer = Json::parse(MappedFile(tiny_checkpoint() + "/tokenizer.json").text());
+  const Json gives_up = {{"type", "Split"},
+                         {"pattern", {{"Regex", "(a+)+$|(a|aa)+b"}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}};
+  tokenizer["pre_tokenizer"] = {{"type", "Sequence"},
+                                {"pretokenizers", {gives_up, tokenizer["pre_tokenizer"]}}};
+  write_text(file("tokenizer/tokenizer.json"), tokenizer.dump());
+  write_text(file("texts.jsonl"), fmt::format("{{\"id\": \"x\", \"text\": \"good\"}}\n"
+                                              "{{\"id\": \"y\", \"text\": \"{}c\"}}\n",
+                                              std::string(5000, 'a')));
+  const auto outcome = capture("out", fmt::format("--set tokenizer.name={} --set dataset.path={}",
+                                                  file("tokenizer"), file("texts.jsonl")));
+  if (outcome.err.find("has no PCRE2") != std::string::npos) GTEST_SKIP() << outcome.err;
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("texts.jsonl: row 1 (example \"y\") cannot be tokenized: "));
+  EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
+}
+
 TEST_F(CaptureInput, Folders) {
   write_text(file("plain"), "a file");
   const auto outcome = run_program(fmt::format("sniff-qk --config {} --set output.data_root={}",
