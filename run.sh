@@ -207,7 +207,7 @@ usage() {
 ./run.sh COMMAND
 
   demo           set up, build, and follow position through the training of a small model
-  test [ARGS]    set up, build and run every test (ARGS go to ctest)
+  test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/capture_input.h"
 #include "cli/common_options.h"
 #include "qkscope/analysis.h"
 
@@ -24,11 +25,16 @@ class AnalysisCommand {
   void run();
 
  private:
+  void read_profile_bins();
+
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
-  int query_heads_ = 0;
-  int key_heads_ = 0;
+  CaptureInput capture_;
+  std::string layers_;
+  std::string heads_;
+  bool no_errors_ = false;
+  std::string profile_bins_;
 };
 
 }  // namespace qkscope::cli

@@ -6,7 +6,17 @@
 
 namespace qkscope {
 
+// The whole decomposition, with the rows for what counts them.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options);
+
+// The first component alone, near a known direction: what replicates of a head need. Numbers that
+// take more than the moments or the first component are NaN.
+PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                          std::span<const double> near, const PcaOptions& options);
+
+// The components of the rows of one kind alone. Each points where its largest coordinate is
+// positive.
+std::vector<SideComponent> separate_pca(const Moments& rows, int components);
 
 }  // namespace qkscope

@@ -2,8 +2,11 @@
 
 #include <filesystem>
 
+#include "captures/capture_source.h"
 #include "captures/data_root.h"
+#include "captures/metadata.h"
 #include "core/error.h"
+#include "hub/settings.h"
 #include "io/folder.h"
 #include "io/json.h"
 #include "io/output_file.h"
@@ -25,6 +28,14 @@ Json load_or_null(const std::string& path) {
   } catch (const Error&) {
     return {};
   }
+}
+
+// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+Json publication(const SweepRun& run, const std::string& data_root) {
+  return {{"endpoint", hub_settings().endpoint.to_string()},
+          {"repo", run.publish->repo},
+          {"branch", run.publish->branch},
+          {"capture_hash", capture_hash(data_root)}};
 }
 
 RunEntry entry_from(const Json& json, const std::string& file) {
@@ -76,13 +87,16 @@ FileLock SweepFolder::lock_tables() const {
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
   AnalyzeOptions options = config.analysis;
-  options.data_root = capture(run.label);
   options.label = run.label;
+  options.data_root = run.data.empty() ? capture(run.label) : run.data;
+  options.model = run.model;
+  options.head_counts = run.head_counts;
+  options.nope_layers = run.nope_layers;
   return options;
 }
 
 bool SweepFolder::captured(const SweepRun& run) const {
-  return DataRoot(capture(run.label)).holds(effective_config(run.capture));
+  return !run.data.empty() || DataRoot(capture(run.label)).holds(effective_config(run.capture));
 }
 
 bool SweepFolder::analysed(const AnalyzeOptions& options) const {
@@ -106,6 +120,20 @@ bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const
   } catch (const Error&) {
     return false;
   }
+}
+
+bool SweepFolder::published(const SweepRun& run) const {
+  Json kept = load_or_null(published_file(run.label));
+  if (!kept.is_object()) return false;
+  kept.erase("address");
+  return kept == publication(run, capture(run.label));
+}
+
+void SweepFolder::keep_published(const SweepRun& run, const std::string& address) const {
+  make_folders(path_ + "/published");
+  Json kept = publication(run, capture(run.label));
+  kept["address"] = address;
+  write_file(published_file(run.label), kept.dump(2) + "\n");
 }
 
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
@@ -140,14 +168,18 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];
-    Json run = {{"label", entry.label},
-                {"phase", entry.phase},
-                {"order", entry.order},
-                {"state", to_string(entry.state)},
-                {"results", "runs/" + entry.label},
-                {"capture", "captures/" + entry.label},
-                {"config", effective_config(config.runs[i].capture)}};
+    const auto& source = config.runs[i];
+    Json run = {
+        {"label", entry.label},
+        {"phase", entry.phase},
+        {"order", entry.order},
+        {"state", to_string(entry.state)},
+        {"results", "runs/" + entry.label},
+        {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
+    if (source.data.empty()) run["config"] = effective_config(source.capture);
     if (!entry.error.empty()) run["error"] = entry.error;
+    if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
+      run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
   write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(

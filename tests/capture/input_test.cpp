@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "capture_fixture.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 namespace {
@@ -118,6 +119,31 @@ TEST_F(CaptureInput, TextsWithoutTokensAndEmptyTexts) {
   const Json state = load_json(file("out/_saver_state.json"));
   for (const auto& [bucket, count] : state["bucket_counts"].items()) rows += count.get<int>();
   EXPECT_EQ(rows, 7 * 12);  // seven bytes, twelve heads
+}
+
+TEST_F(CaptureInput, TheStateHasTheWordsOfThePrototype) {
+  ASSERT_EQ(capture("plain", "--limit 1").status, 0);
+  const Json plain = load_json(file("plain/_saver_state.json"))["model_metadata"];
+  EXPECT_EQ(plain["attention_scope"], "all_attention");
+  EXPECT_EQ(plain["dataset_repo"], "");
+  EXPECT_EQ(plain["dataset_branch"], "");
+  EXPECT_EQ(plain["dataset_name"], "");
+  ASSERT_EQ(capture("full",
+                    "--limit 1 --no-publish --set capture.full_attention_only=true --set "
+                    "capture.sampler.type=log_uniform --set capture.min_bucket_size=20 --set "
+                    "output.hf_repo_id=org/name --set output.hf_branch=one")
+                .status,
+            0);
+  const Json full = load_json(file("full/_saver_state.json"))["model_metadata"];
+  EXPECT_EQ(full["attention_scope"], "full_only");
+  EXPECT_EQ(full["dataset_repo"], "org/name");
+  EXPECT_EQ(full["dataset_branch"], "one");
+  EXPECT_EQ(full["sampling_strategy"], "log");
+  EXPECT_EQ(full["sampling_min_bucket_size"], 32);
+  EXPECT_FALSE(full.contains("sampling_bucket_size"));
+  ASSERT_EQ(capture("all", "--limit 1 --set capture.sampler.type=all").status, 0);
+  EXPECT_EQ(index_capture(file("all")).sampler->type, SamplerType::all);
+  EXPECT_EQ(index_capture(file("full")).sampler->min_bucket_size, 32);
 }
 
 }  // namespace
