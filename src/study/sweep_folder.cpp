@@ -16,6 +16,14 @@
 namespace qkscope {
 namespace {
 
+// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+Json publication(const SweepRun& run, const std::string& data_root) {
+  return {{"endpoint", hub_settings().endpoint.to_string()},
+          {"repo", run.publish->repo},
+          {"branch", run.publish->branch},
+          {"capture_hash", capture_hash(data_root)}};
+}
+
 std::string failure_file(const std::string& results) {
   return results + "/failure.json";
 }
@@ -28,14 +36,6 @@ Json load_or_null(const std::string& path) {
   } catch (const Error&) {
     return {};
   }
-}
-
-// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
-Json publication(const SweepRun& run, const std::string& data_root) {
-  return {{"endpoint", hub_settings().endpoint.to_string()},
-          {"repo", run.publish->repo},
-          {"branch", run.publish->branch},
-          {"capture_hash", capture_hash(data_root)}};
 }
 
 RunEntry entry_from(const Json& json, const std::string& file) {
