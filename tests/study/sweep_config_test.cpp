@@ -203,6 +203,15 @@ TEST_F(SweepFile, TheShippedSweepsAreWhole) {
   EXPECT_EQ(training.runs.front().capture.model.revision, "stage1-step-40000");
   EXPECT_EQ(training.runs.back().capture.tokenizer.max_length, 65536);
   EXPECT_EQ(read_sweep({configs + "sweeps/cross-model.yaml", {}, ""}).runs.size(), 13u);
+  const auto published = read_sweep({configs + "sweeps/smollm3-published.yaml", {}, ""});
+  ASSERT_EQ(published.runs.size(), training.runs.size());
+  for (std::size_t i = 0; i < published.runs.size(); ++i) {
+    const auto& run = published.runs[i];
+    const auto& capture = training.runs[i].capture;
+    EXPECT_EQ(run.label, training.runs[i].label);
+    EXPECT_EQ(run.data, *capture.output.hf_repo_id + "@" + *capture.output.hf_branch);
+    EXPECT_EQ(run.model, capture.model.name + "@" + *capture.model.revision);
+  }
   const auto demo = read_sweep({configs + "demo/sweep.yaml", {}, ""});
   ASSERT_EQ(demo.runs.size(), 10u);
   for (const auto& run : demo.runs)
