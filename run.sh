@@ -38,18 +38,18 @@ need_browser() {
 }
 
 # need_python FILE: the packages named in tools/FILE, in the project's own environment.
-need_python() {
+need_python() {  # need_python FILE [OPTION OF PIP...]
   [ -x .venv/bin/python ] || python3 -m venv .venv
   local stamp=".venv/$1.installed"
   cmp -s "tools/$1" "$stamp" && return
   say "Installing Python packages of tools/$1"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "tools/$1"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${@:2}" -r "tools/$1"
   cp "tools/$1" "$stamp"
 }
 
-# The CUDA backend is built where nvcc is; cuDNN's front end is headers from a Python package.
+# The CUDA backend is built where nvcc is, with headers from Python packages whose own needs are not ours.
 need_cuda_headers() {
-  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then need_python requirements-cuda.txt; fi
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then need_python requirements-cuda.txt --no-deps; fi
 }
 
 set_up() {

@@ -16,11 +16,9 @@ constexpr const char* kCentral[] = {"position_signal", "taxonomy_evolution"};
 
 void draw_sweep(const std::string& folder, bool quiet) {
   const std::string out = folder + "/figures";
-  const Drawn drawn =
-      draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet, .if_changed = true});
+  const Drawn drawn = draw_figures({.results = folder, .out = out, .only = "", .quiet = quiet});
   if (quiet) return;
-  fmt::print("{} figures in {}{}\n", drawn.figures.size(), out,
-             drawn.drawn_before ? ", drawn before" : "");
+  fmt::print("{} figures in {}\n", drawn.figures.size(), out);
   for (const auto* name : kCentral)
     if (std::find(drawn.figures.begin(), drawn.figures.end(), name) != drawn.figures.end())
       fmt::print("{}/{}.png\n", out, name);

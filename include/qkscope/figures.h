@@ -14,16 +14,14 @@ struct DrawOptions {
   std::string out;      // made if missing
   std::string only;     // the name of one figure; empty: all, and the report
   std::vector<std::string> formats = {"svg", "png", "pdf"};
-  bool report = true;       // also write report.html
-  bool quiet = false;       // no progress
-  bool if_changed = false;  // draws nothing where results, options and program are as they were
+  bool report = true;  // also write report.html
+  bool quiet = false;  // no progress
 };
 
 struct Drawn {
   std::vector<std::string> figures;                           // names
   std::vector<std::pair<std::string, std::string>> left_out;  // name, why
-  std::string report;         // path of report.html; empty when it was not asked for
-  bool drawn_before = false;  // nothing had changed
+  std::string report;  // path of report.html; empty when it was not asked for
 };
 
 // Draws every figure that the results have data for; gnuplot must be installed. For each figure

@@ -68,6 +68,7 @@ ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRang
   if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
   grid.bins = options.profile_bins > 0 ? options.profile_bins
                                        : bins_for(queries, used, grid.context, buckets);
+  grid.bins = static_cast<int>(std::min<std::int64_t>(grid.bins, grid.context));
   return grid;
 }
 

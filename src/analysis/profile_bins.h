@@ -32,7 +32,7 @@ void check_profile_options(const PlasticityOptions& options);
 // What the options leave open is decided by a head's rows. The context ends with the last bucket
 // that holds a row where buckets are equal, else behind the last row. As many bins as there are 50
 // queries, at most 1,024: with equal buckets a whole number in each, at least one; else at least
-// one for every bucket that holds a query.
+// one for every bucket that holds a query. Never more than one per token.
 // `used`: queries that will be.
 ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
                          std::int64_t used, const PlasticityOptions& options);

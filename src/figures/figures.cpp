@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
-#include "figures/drawn_stamp.h"
 #include "figures/gnuplot.h"
 #include "figures/registry.h"
 #include "figures/report.h"
@@ -103,8 +102,6 @@ void move_finished(const std::string& from, const std::string& to, const std::st
 
 Drawn draw(const DrawOptions& options) {
   check(options);
-  if (options.if_changed)
-    if (auto drawn = drawn_before(options)) return std::move(*drawn);
   const Results results(options.results);
   Drawn drawn;
   std::vector<NamedFigure> figures;
@@ -121,7 +118,6 @@ Drawn draw(const DrawOptions& options) {
   }
   if (!figures.empty()) require_gnuplot();
   make_folders(options.out);
-  forget_drawn(options);
   const DrawingFolder drawing(options.out);
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = options.quiet});
@@ -148,7 +144,6 @@ Drawn draw(const DrawOptions& options) {
                  gnuplot_script(name, figure, options.formats));
     move_finished(drawing.path(), options.out, name, options.formats);
   }
-  if (options.if_changed) remember_drawn(options, drawn);
   return drawn;
 }
 

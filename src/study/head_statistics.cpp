@@ -75,6 +75,7 @@ std::string shown(const Statistic& statistic) {
 
 double statistic_of(const std::vector<HeadNumber>& heads, const Statistic& statistic) {
   std::vector<double> values;
+  values.reserve(heads.size());
   for (const auto& head : heads) values.push_back(head.value);
   const auto heads_where = [&](auto holds) {
     return static_cast<double>(std::count_if(values.begin(), values.end(), holds));

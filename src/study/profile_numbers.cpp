@@ -62,13 +62,15 @@ bool for_each_row(RunNumbers& run, const std::string& name, const std::vector<st
 // Plain mean over the bins whose middle lies in the wanted one. Fractions go from the beginning of
 // the first bin with a value to the end of the last, as ap_first20 and ap_last20 do.
 double mean_over_bins(const HeadProfile& profile, const ProfileBin& wanted) {
+  constexpr double kRounding = 1e-9;
   const double first = profile.values.front().low;
   const double range = profile.values.back().high - first;
   double sum = 0;
   int count = 0;
   for (const auto& value : profile.values) {
     const double place = wanted.fraction ? (value.middle() - first) / range : value.middle();
-    if (place < wanted.low || place >= wanted.high) continue;
+    // A middle on an edge belongs to the bin above it, also where 0.3 is not 3/10.
+    if (place < wanted.low - kRounding || place >= wanted.high - kRounding) continue;
     sum += value.ap;
     ++count;
   }

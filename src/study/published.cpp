@@ -30,9 +30,17 @@ std::map<std::string, std::string> published_files() {
     if (!is_folder(folder)) continue;
     for (const auto& name : names_in(folder))
       if (name.ends_with(kEnding))
-        files.emplace(name.substr(0, name.size() - kEnding.size()), folder + "/" + name);
+        files.emplace(name.substr(0, name.size() - kEnding.size()),
+                      fmt::format("{}/{}", folder, name));
   }
   return files;
+}
+
+std::vector<std::string> names_of(const std::map<std::string, std::string>& files) {
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const auto& [name, file] : files) names.push_back(name);
+  return names;
 }
 
 std::string find_published(const std::string& name) {
@@ -45,8 +53,7 @@ std::string find_published(const std::string& name) {
         fmt::join(data_folders(), " and "));
   const auto found = files.find(name);
   if (found != files.end()) return found->second;
-  std::vector<std::string> known;
-  for (const auto& [set, file] : files) known.push_back(set);
+  const auto known = names_of(files);
   bad_input("--published {}: known {} {}, and files of your own, whose names end in .csv",
             in_quotes(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
 }
@@ -284,11 +291,7 @@ PublishedSet read_published(const std::string& name) {
 }
 
 std::vector<std::string> published_sets() {
-  return at_edge([] {
-    std::vector<std::string> names;
-    for (const auto& [name, file] : published_files()) names.push_back(name);
-    return names;
-  });
+  return at_edge([] { return names_of(published_files()); });
 }
 
 }  // namespace qkscope

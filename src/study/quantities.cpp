@@ -172,7 +172,7 @@ OurNumber number_of_head(const OneHead& wanted, const HeadColumn& column, RunNum
 }
 
 // The sign of a component, and the direction in which a plane turns, are nobody's: sizes compare.
-OurNumber number_of_head(OneHead wanted, RunNumbers& run) {
+OurNumber number_of_head(const OneHead& wanted, RunNumbers& run) {
   if (wanted.what == "omega" || wanted.what == "position_r")
     return number_of_head(wanted, {"", "rotated", wanted.what, true}, run);
   if (int pc = 0, length = 0;

@@ -23,8 +23,8 @@ struct PublishTarget {
 struct SweepRun {
   std::string label;  // also the name of its folders
   std::string phase;  // of the training, "" where there is none
-  std::optional<PublishTarget> publish;
   std::int64_t order = 0;
+  std::optional<PublishTarget> publish;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
   // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
   // nothing is captured. "" for a run that captures.

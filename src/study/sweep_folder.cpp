@@ -16,6 +16,14 @@
 namespace qkscope {
 namespace {
 
+// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+Json publication(const SweepRun& run, const std::string& data_root) {
+  return {{"endpoint", hub_settings().endpoint.to_string()},
+          {"repo", run.publish->repo},
+          {"branch", run.publish->branch},
+          {"capture_hash", capture_hash(data_root)}};
+}
+
 std::string failure_file(const std::string& results) {
   return results + "/failure.json";
 }
@@ -30,12 +38,18 @@ Json load_or_null(const std::string& path) {
   }
 }
 
-// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
-Json publication(const SweepRun& run, const std::string& data_root) {
-  return {{"endpoint", hub_settings().endpoint.to_string()},
-          {"repo", run.publish->repo},
-          {"branch", run.publish->branch},
-          {"capture_hash", capture_hash(data_root)}};
+// For whoever reads the list and the report: paths of this machine lose their folders.
+Json shown_config(const CaptureConfig& capture) {
+  Json config = effective_config(capture);
+  const auto shorten = [&](const char* section, const char* key) {
+    auto& name = config[section][key];
+    if (std::filesystem::path(name.get<std::string>()).is_absolute())
+      name = short_name(name.get<std::string>());
+  };
+  shorten("dataset", "path");
+  shorten("model", "name");
+  shorten("tokenizer", "name");
+  return config;
 }
 
 RunEntry entry_from(const Json& json, const std::string& file) {
@@ -176,7 +190,7 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
         {"state", to_string(entry.state)},
         {"results", "runs/" + entry.label},
         {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
-    if (source.data.empty()) run["config"] = effective_config(source.capture);
+    if (source.data.empty()) run["config"] = shown_config(source.capture);
     if (!entry.error.empty()) run["error"] = entry.error;
     if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
       run["published"] = target->repo + "@" + target->branch;

@@ -52,6 +52,7 @@ TEST(ProfileGrid, HasAboutFiftyQueriesInABinAndWholeBinsInABucket) {
   EXPECT_EQ(grid_of(head, 10'000'000, {}).bins, 1024);
   EXPECT_EQ(grid_of(head, 8000, with_bins(7)).bins, 7);
   EXPECT_EQ(grid_of(head, 8000, with_bins(kBuckets)).bins, 0);
+  EXPECT_EQ(grid_of(head, 8000, with_bins(5000)).bins, 1024);  // one per token
 }
 
 TEST(ProfileGrid, EndsBehindTheLastRowWhereBucketsDouble) {

@@ -145,6 +145,23 @@ TEST_F(Quantities, PublishedFifthsAndThresholdsAreKept) {
   EXPECT_DOUBLE_EQ(value("r_q"), 0.7);
 }
 
+// Five bins with values have their middles on the edges of tenths: 10 %, 30 %, ... 90 %.
+TEST_F(Quantities, AMiddleOnAnEdgeBelongsToTheBinAboveIt) {
+  Table table;
+  table.column("layer", Table::Type::integer).column("head", Table::Type::integer);
+  for (const char* name : {"bin_low", "bin_high", "ap"}) table.column(name, Table::Type::real);
+  for (int bin = 0; bin < 5; ++bin)
+    table.add(
+        {std::int64_t{0}, std::int64_t{0}, 700.0 * bin + 3, 700.0 * (bin + 1) + 3, 1.0 * bin});
+  table.write_parquet(folder_.file("head_profile.parquet"));
+  for (int tenth = 0; tenth < 10; ++tenth) {
+    const double value = profile(tenth / 10.0, (tenth + 1) / 10.0, true);
+    const bool empty = tenth % 2 == 0;
+    EXPECT_EQ(std::isnan(value), empty) << tenth;
+    EXPECT_EQ(empty ? 0 : value, empty ? 0 : tenth / 2) << tenth;
+  }
+}
+
 TEST_F(Quantities, SeveralRunsTogether) {
   RunNumbers both({{"a", folder_.path()}, {"b", folder_.path()}});
   EXPECT_EQ(both.label(), "2 runs");

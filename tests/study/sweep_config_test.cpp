@@ -287,6 +287,15 @@ TEST_F(SweepFile, TheShippedSweepsAreWhole) {
                                      number.text == run.capture.model.name;
                             }))
         << run.label;
+  const auto captured = read_sweep({configs + "sweeps/smollm3-published.yaml", {}, ""});
+  ASSERT_EQ(captured.runs.size(), training.runs.size());
+  for (std::size_t i = 0; i < captured.runs.size(); ++i) {
+    const auto& run = captured.runs[i];
+    const auto& capture = training.runs[i].capture;
+    EXPECT_EQ(run.label, training.runs[i].label);
+    EXPECT_EQ(run.data, *capture.output.hf_repo_id + "@" + *capture.output.hf_branch);
+    EXPECT_EQ(run.model, capture.model.name + "@" + *capture.model.revision);
+  }
   const auto demo = read_sweep({configs + "demo/sweep.yaml", {}, ""});
   ASSERT_EQ(demo.runs.size(), 10u);
   for (const auto& run : demo.runs)

@@ -43,7 +43,6 @@ class LongTextsTest : public testing::Test {
 
   std::vector<Json> rows(const std::string& name = "out.jsonl") const {
     std::vector<Json> list;
-    CorpusOptions options;
     const MappedFile mapped(file(name));
     std::string text(mapped.text());
     for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
