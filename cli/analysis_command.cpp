@@ -6,6 +6,7 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
+#include "qkscope/text.h"
 
 namespace qkscope::cli {
 
@@ -36,6 +37,14 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   common_.add_to(command);
+}
+
+void AnalysisCommand::add_planes_option(CLI::App& command) {
+  command
+      .add_option("--planes-of", planes_of_,
+                  "LAYER.HEAD,...: keep the rows of these heads on every plane of the complement, "
+                  "for the figure head_planes")
+      ->delimiter(',');
 }
 
 void AnalysisCommand::add_pca_options(CLI::App& command) {
@@ -94,12 +103,29 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
       ->capture_default_str();
 }
 
+namespace {
+
+// "3.11"
+HeadId parse_head(const std::string& name) {
+  const auto parts = split(name, '.');
+  const auto number = [](const std::string& part) {
+    return !part.empty() && part.size() < 7 &&
+           part.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (parts.size() != 2 || !number(parts[0]) || !number(parts[1]))
+    bad_input("--planes-of: found '{}'; expected LAYER.HEAD, such as 3.11", name);
+  return {std::stoi(parts[0]), std::stoi(parts[1]), HeadKind::query};
+}
+
+}  // namespace
+
 void AnalysisCommand::run() {
   const auto started = std::chrono::steady_clock::now();
   common_.apply();
   if ((query_heads_ > 0) != (key_heads_ > 0))
     bad_input("--q-heads and --k-heads belong together; give both");
   if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
+  for (const auto& name : planes_of_) options_.planes_of.push_back(parse_head(name));
   check_output_folder(out_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);

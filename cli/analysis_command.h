@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -15,6 +16,7 @@ class AnalysisCommand {
   void add_input_options(CLI::App& command);
   void add_pca_options(CLI::App& command);
   void add_rotation_options(CLI::App& command);
+  void add_planes_option(CLI::App& command);
   void add_plasticity_options(CLI::App& command);
 
   AnalyzeOptions& options() { return options_; }
@@ -27,6 +29,7 @@ class AnalysisCommand {
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
+  std::vector<std::string> planes_of_;  // "3.11"
   int query_heads_ = 0;
   int key_heads_ = 0;
 };

@@ -86,7 +86,7 @@ struct HeadRows {
   std::vector<std::int32_t> position;          // (rows)
   std::vector<float> vectors;                  // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // none on full attention; one value for all rows
-  std::vector<std::string> token_str;          // (rows) or empty; written, not read back
+  std::vector<std::string> token_str;          // (rows) or empty where they were not kept
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
   // What tells the text of a row from all others of the capture.

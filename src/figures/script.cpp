@@ -15,14 +15,18 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
-std::string quoted(std::string_view text) {
-  std::string result = "'";
+std::string escaped_markup(std::string_view text) {
+  std::string result;
   for (const char c : one_line(text)) {
     if (std::string_view("\\{}_^@&~").find(c) != std::string_view::npos) result += '\\';
     if (c == '\'') result += '\'';
     result += c;
   }
-  return result + "'";
+  return result;
+}
+
+std::string quoted(const std::string& text) {
+  return "'" + escaped_markup(text) + "'";
 }
 
 std::string shortened(std::string_view text, std::size_t characters) {
@@ -60,6 +64,13 @@ std::string palette(const std::vector<std::string>& colours) {
   for (std::size_t i = 0; i < colours.size(); ++i)
     stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
   return fmt::format("set palette defined ({})\n", stops);
+}
+
+std::string margins(const PlotBox& box) {
+  return fmt::format(
+      "set lmargin at screen {:.4f}/width\nset rmargin at screen {:.4f}/width\n"
+      "set bmargin at screen {:.4f}/height\nset tmargin at screen {:.4f}/height\n",
+      box.left, box.right, box.bottom, box.top);
 }
 
 std::string plot_unit_cells(int x, int y, int value) {

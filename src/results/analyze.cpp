@@ -49,6 +49,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
     rows.example_id[kept] = rows.example_id[i];
     if (!rows.example_key.empty()) rows.example_key[kept] = rows.example_key[i];
     rows.position[kept] = rows.position[i];
+    if (!rows.token_str.empty()) rows.token_str[kept] = rows.token_str[i];
     std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
                 rows.vectors.begin() + static_cast<std::ptrdiff_t>(kept * dim));
     ++kept;
@@ -57,6 +58,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.example_id.resize(kept);
   if (!rows.example_key.empty()) rows.example_key.resize(kept);
   rows.position.resize(kept);
+  if (!rows.token_str.empty()) rows.token_str.resize(kept);
   rows.vectors.resize(kept * dim);
 }
 
@@ -196,10 +198,14 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
-  if (options_.scatter > 0)
-    report.scatter =
-        scatter_points(queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-                       report.rotation ? &*report.rotation : nullptr, options_.scatter);
+  if (options_.scatter > 0) {
+    const auto& asked = options_.planes_of;
+    const bool planes = std::find(asked.begin(), asked.end(), report.query) != asked.end();
+    report.scatter = scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+                                     report.rotation ? &*report.rotation : nullptr,
+                                     file.rows.token_str, key_file.rows.token_str},
+                                    options_.scatter, planes ? options_.rotation_options.pairs : 0);
+  }
 }
 
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
@@ -226,6 +232,18 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
+}
+
+// Heads asked for by name must be there: a picture of nothing would say nothing.
+void check_planes_of(const AnalyzeOptions& options, const CaptureIndex& index) {
+  if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
+    bad_input(
+        "planes of single heads come from the rotation and the rows kept for pictures; expected "
+        "both to be on (--only, --scatter)");
+  for (const auto& head : options.planes_of)
+    if (!std::binary_search(index.queries.begin(), index.queries.end(), head))
+      bad_input("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
+                head.head, head.layer, head.layer, head.head);
 }
 
 // What the first head file says that holds for the whole capture.
@@ -262,6 +280,7 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
     AnalysisRun run;
     run.capture = capture_metadata(index);
     run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
+    check_planes_of(options, index);
     const auto groups = group_by_key(options, index, run);
     Runner runner(options, run);
     Progress progress({.what = "analyze",

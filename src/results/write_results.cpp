@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
+
+#include <fmt/chrono.h>
 
 #include "captures/layout.h"
 #include "core/blake2b.h"
@@ -149,9 +152,15 @@ Json head_counts(const AnalysisRun& run) {
   return counts;
 }
 
+// "2026-11-16T03:10:00Z"
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
 // What differs between two runs that give the same numbers.
 Json timings(const AnalysisRun& run, double write_seconds) {
-  return {{"threads", thread_count()},
+  return {{"finished", utc_now()},
+          {"threads", thread_count()},
           {"total_seconds", run.seconds + write_seconds},
           {"analysis_seconds", run.seconds},
           {"write_seconds", write_seconds},
@@ -169,6 +178,9 @@ Json options_json(const AnalyzeOptions& options) {
   const auto& p = options.plasticity_options;
   using Separation = RotationOptions::Separation;
   using Kind = PlasticityOptions::QueryModelKind;
+  Json planes_of = Json::array();
+  for (const auto& head : options.planes_of)
+    planes_of.push_back(fmt::format("{}.{}", head.layer, head.head));
   Json analyses = Json::array();
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
@@ -188,6 +200,7 @@ Json options_json(const AnalyzeOptions& options) {
       {"heatmap_bins", p.heatmap_bins},
       {"max_tokens", options.max_tokens},
       {"scatter", options.scatter},
+      {"planes_of", planes_of},
       {"seed", options.seed}};
 }
 
@@ -196,11 +209,22 @@ std::string capture_hash(const std::string& data_root) {
   return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
 }
 
+namespace {
+
+// What the capture says of itself as a whole: model, dataset, sampling, as far as it does.
+Json capture_state(const std::string& data_root) {
+  const auto file = data_root + "/" + layout::kStateFile;
+  return path_exists(file) ? load_json(file) : Json::object();
+}
+
+}  // namespace
+
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", options.data_root},
                   {"capture", run.capture},
+                  {"capture_state", capture_state(options.data_root)},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},

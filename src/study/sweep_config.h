@@ -12,8 +12,9 @@
 namespace qkscope {
 
 struct SweepRun {
-  std::string label;  // also the name of its folders
-  std::string phase;  // of the training, "" where there is none
+  std::string label;        // also the name of its folders
+  std::string phase;        // of the training, "" where there is none
+  std::string family = "";  // of models, for figures; "": from the model's name
   std::int64_t order = 0;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
 };

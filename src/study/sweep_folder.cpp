@@ -147,6 +147,7 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
                 {"results", "runs/" + entry.label},
                 {"capture", "captures/" + entry.label},
                 {"config", effective_config(config.runs[i].capture)}};
+    if (!config.runs[i].family.empty()) run["family"] = config.runs[i].family;
     if (!entry.error.empty()) run["error"] = entry.error;
     runs.push_back(std::move(run));
   }

@@ -100,13 +100,24 @@ std::size_t index_of(const std::string& name, const Row& header, const std::stri
   return static_cast<std::size_t>(found - header.begin());
 }
 
+Row header_of(CsvRows& rows, const std::string& path) {
+  Row header;
+  if (!rows.next(header)) bad_input("{}: is empty; expected a row of column names", path);
+  return header;
+}
+
 }  // namespace
+
+std::vector<std::string> read_csv_header(const std::string& path) {
+  const MappedFile file(path);
+  CsvRows rows(file.text(), path);
+  return header_of(rows, path);
+}
 
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns) {
   const MappedFile file(path);
   CsvRows rows(file.text(), path);
-  Row header;
-  if (!rows.next(header)) bad_input("{}: is empty; expected a row of column names", path);
+  const Row header = header_of(rows, path);
   std::vector<std::size_t> indices;
   std::vector<Table::Column> result;
   for (const auto& column : columns) {

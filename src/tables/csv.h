@@ -20,4 +20,7 @@ struct CsvColumn {
 // is row 1).
 Table read_csv_table(const std::string& path, const std::vector<CsvColumn>& columns);
 
+// The names in the first row.
+std::vector<std::string> read_csv_header(const std::string& path);
+
 }  // namespace qkscope
