@@ -15,18 +15,19 @@ struct DrawOptions {
   std::string out;      // made if missing
   std::string only;     // the name of one figure; empty: all, and the report
   std::vector<std::string> formats = {"svg", "png", "pdf"};
-  bool report = true;                      // also write report.html
-  bool quiet = false;                      // no progress
+  bool report = true;  // also write report.html
+  bool quiet = false;  // no progress
+  bool again = true;   // false: nothing is drawn where the same was drawn before, in full
   std::array<int, 2> components = {0, 1};  // that qk_collage and the report show
-  std::string head = "";  // "LAYER.HEAD" that head_planes shows; empty: the first one kept
-  std::string scores =
-      "";  // CSV of benchmark scores (benchmark, model, metric, value); empty: none
+  std::string head = "";    // "LAYER.HEAD" that head_planes shows; empty: the first one kept
+  std::string scores = "";  // CSV of benchmark scores for ap_drop_vs_score; empty: none
 };
 
 struct Drawn {
   std::vector<std::string> figures;                           // names
   std::vector<std::pair<std::string, std::string>> left_out;  // name, why
   std::vector<std::string> of_several;  // those that compare runs, where there is only one
+  bool as_before = false;               // nothing was drawn: it is all there, from the same results
   std::string report;                   // path of report.html; empty when it was not asked for
 };
 

@@ -258,7 +258,7 @@ Figure class_counts(const Results& results) {
           "unset grid\nset border 1\nset ytics ({}) scale 0 font ',{}'\nset xtics font ',{}'\n"
           "set yrange [{}:0.5]\nset xrange [0:{}]\nset xlabel 'heads' offset 0, 0.5 font ',{}'\n",
           tics, style::kSmall, style::kSmall, 0.5 - static_cast<double>(row),
-          1.3 * static_cast<double>(total), style::kLabel) +
+          1.4 * static_cast<double>(total), style::kLabel) +
       "plot " + plots;
   figure.caption = fmt::format(
       "Heads in each class of '{}'. Classes come from the first component's r_q and |r_k|; the "

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
+#include "figures/drawn_before.h"
 #include "figures/gnuplot.h"
 #include "figures/registry.h"
 #include "figures/report.h"
@@ -106,6 +107,12 @@ void move_finished(const std::string& from, const std::string& to, const std::st
 Drawn draw(const DrawOptions& options) {
   check(options);
   const Results results(options.results, {options.components, options.head, options.scores});
+  const bool whole = options.only.empty();
+  Json inputs;
+  if (whole && !options.again) {
+    inputs = drawing_inputs(options, results);
+    if (auto before = drawn_before(options, inputs)) return *before;
+  }
   Drawn drawn;
   std::vector<NamedFigure> figures;
   for (const auto& kind : figure_kinds()) {
@@ -156,6 +163,7 @@ Drawn draw(const DrawOptions& options) {
                  gnuplot_script(name, figure, options.formats));
     move_finished(drawing.path(), options.out, name, options.formats);
   }
+  if (whole && !options.again) remember_drawn(options, inputs, drawn);
   return drawn;
 }
 

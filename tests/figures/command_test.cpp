@@ -9,6 +9,7 @@
 #include "io/output_file.h"
 #include "paths.h"
 #include "qkscope/analysis.h"
+#include "qkscope/figures.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -157,6 +158,32 @@ TEST_F(Figures, PlanesOfAHeadThatIsNotThere) {
   const auto wrong = analyze("3");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.err, HasSubstr("expected LAYER.HEAD"));
+}
+
+TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
+  analyze("--only pca --scatter 0");
+  DrawOptions options;
+  options.results = results();
+  options.out = out();
+  options.formats = {"svg"};
+  options.report = false;
+  options.quiet = true;
+  options.again = false;
+  const Drawn first = draw_figures(options);
+  EXPECT_FALSE(first.as_before);
+  const Drawn second = draw_figures(options);
+  EXPECT_TRUE(second.as_before);
+  EXPECT_EQ(second.figures, first.figures);
+  EXPECT_EQ(second.left_out, first.left_out);
+  // A figure that is gone, other options and other results are reasons to draw.
+  std::filesystem::remove(out() + "/head_map_rq.svg");
+  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_TRUE(drawn("head_map_rq.svg"));
+  options.components = {1, 2};
+  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_TRUE(draw_figures(options).as_before);
+  analyze("--only pca --scatter 0 --high 0.6");
+  EXPECT_FALSE(draw_figures(options).as_before);
 }
 
 TEST_F(Figures, PathsAreNoTitles) {

@@ -52,7 +52,7 @@
       for (const name of measures) {
         const cell = element("td", brief(meanOf(name, members[i])));
         const interval = (run.intervals || {})[name];
-        if (interval) cell.title = `95 % interval over texts (jackknife): ${shown(interval[0])} to ${shown(interval[1])}`;
+        if (interval) cell.title = `95 % interval over texts, jackknife: ${brief(interval[0])} to ${brief(interval[1])}`;
         row.append(cell);
       }
       const classed = members[i].filter((head) => heads.kind[head] !== 255);
@@ -208,11 +208,18 @@
     return box;
   }
 
+  // {a: 1, b: [2, 3]} as "a: 1; b: 2, 3".
+  function inWords(value) {
+    if (Array.isArray(value)) return value.map(inWords).join(", ") || "none";
+    if (value === null || typeof value !== "object") return String(value);
+    return Object.entries(value).map(([name, inner]) => `${name}: ${inWords(inner)}`).join("; ") || "none";
+  }
+
   // The first of these paths ("summary.capture.model") that says something.
   function known(run, ...paths) {
     for (const path of paths) {
       const value = path.split(".").reduce((at, key) => (at === null || typeof at !== "object" ? undefined : at[key]), run);
-      if (value !== undefined && value !== null && value !== "") return typeof value === "object" ? JSON.stringify(value) : String(value);
+      if (value !== undefined && value !== null && value !== "") return inWords(value);
     }
     return "not said";
   }
@@ -245,8 +252,10 @@
 
   function fillProvenance() {
     for (const run of report.runs) {
-      const box = element("div");
-      box.append(element("h3", labelOf(run)), factsOf(run));
+      const box = element("details");
+      box.open = report.runs.length === 1 || Boolean(run.error);
+      const what = ["summary.capture.model", "summary.capture.dtype", "summary.capture.device", "timings.finished"].map((path) => known(run, path)).filter((said) => said !== "not said");
+      box.append(element("summary", [labelOf(run), ...what].join(" · ")), factsOf(run));
       if (run.error) box.append(element("p", run.error, "failed"));
       const details = element("details");
       details.append(element("summary", "Everything known of this run"));
