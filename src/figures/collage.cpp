@@ -224,13 +224,14 @@ std::map<std::int64_t, std::string> plane_titles(const Results& results, const P
 }  // namespace
 
 Figure head_planes(const Results& results) {
+  if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
+    return nothing_to_draw("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
   const Frame& planes = results.frame("head_planes");
   const auto head = chosen_head(results, planes);
   if (!head)
     return nothing_to_draw(
-        fmt::format("no planes were kept of head {}; analyse again with "
-                    "--planes-of {}",
-                    results.choices().head, results.choices().head));
+        fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
+                    results.choices().head));
   Figure figure;
   figure.data.column("plane", Table::Type::integer)
       .column("key", Table::Type::integer)

@@ -33,11 +33,11 @@ std::vector<Family> families_of(const Results& results) {
   std::vector<Family> families;
   std::vector<std::size_t> of_run;
   for (const auto& run : results.runs()) {
-    const auto found = std::find_if(families.begin(), families.end(), [&](const Family& family) {
-      return family.name == run.family;
-    });
+    const std::string name = run.family.empty() ? "other" : run.family;
+    const auto found = std::find_if(families.begin(), families.end(),
+                                    [&](const Family& family) { return family.name == name; });
     of_run.push_back(static_cast<std::size_t>(found - families.begin()));
-    if (found == families.end()) families.push_back({run.family, {}, {}, {}, 0});
+    if (found == families.end()) families.push_back({name, {}, {}, {}, 0});
     ++families[of_run.back()].runs;
   }
   const Frame& rotated = results.frame("rotated");

@@ -68,8 +68,7 @@ void check(const DrawOptions& options) {
 
 Figure make(const FigureKind& kind, const Results& results) {
   for (const auto* table : kind.tables) {
-    if (!results.has(table))
-      return nothing_to_draw(fmt::format("there is no {}.parquet in {}", table, results.folder()));
+    if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
       return nothing_to_draw(fmt::format("{}.parquet has no rows", table));
   }

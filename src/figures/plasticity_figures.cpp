@@ -234,13 +234,13 @@ Figure plasticity_profile(const Results& results) {
   // run are looked at: there may be a hundred thousand.
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
+    figure.script += token_tics("x", last[i], results.single() ? 5 : 2);
     figure.script += fmt::format(
-        "set xrange [0:{}]\nset xtics {}\nl1 = -2\nx1 = 0\ny1 = 0\n"
+        "set xrange [0:{}]\nl1 = -2\nx1 = 0\ny1 = 0\n"
         "plot data every ::{}::{} using (l0 = l1, x0 = x1, y0 = y1, l1 = $2, x1 = $3, y1 = $4, \\\n"
         "    $1 == {} && l0 == l1 ? x0 : NaN):(y0):(x1 - x0):(y1 - y0) \\\n"
         "    with vectors nohead lw 0.4 lc rgb '#A0888888', \\\n",
-        1.02 * last[i], round_step(last[i], results.single() ? 5 : 2), profiles.first[i],
-        profiles.last[i], i);
+        1.02 * last[i], profiles.first[i], profiles.last[i], i);
     figure.script += fmt::format(
         "  data every ::0::{0} using ($1 == {1} ? $3 : NaN):5:6 with filledcurves fill transparent "
         "solid 0.25 noborder lc rgb '{2}', \\\n"

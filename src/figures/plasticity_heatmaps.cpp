@@ -98,7 +98,6 @@ Table pair_table(const Results& results, const std::vector<PairCell>& cells,
 
 struct PairAxis {
   const char* label;
-  const char* format;
   std::vector<double> low;   // (runs)
   std::vector<double> high;  // (runs)
   int ticks;
@@ -143,22 +142,21 @@ void draw_pair_cells(const Results& results, const std::vector<PairCell>& cells,
   figure.script =
       panels.begin() + palette(style::kCividis) +
       fmt::format(
-          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\nset format x '{}'\nset format y '{}'\n"
+          "set cbrange [0:1]\nset cbtics 0.5\nunset grid\n"
           "set label 'plasticity' at screen {:.4f}, screen 0.5 center rotate font ',{}'\n"
           "set colorbox user origin screen {:.4f}, screen 0.3 size screen {:.4f}, screen 0.4 "
           "noborder\n",
-          x.format, y.format, 1 - 0.08 / figure.width, style::kSmall, 1 - 0.46 / figure.width,
-          0.09 / figure.width);
+          1 - 0.08 / figure.width, style::kSmall, 1 - 0.46 / figure.width, 0.09 / figure.width);
   const int more = results.single() ? 2 : 1;  // ticks have room for themselves
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
     figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
+    figure.script += token_tics("x", x.high[i] - x.low[i], more * x.ticks) +
+                     token_tics("y", y.high[i] - y.low[i], more * y.ticks);
     figure.script += fmt::format(
-        "set xtics {}\nset ytics {}\nset xrange [{}:{}]\nset yrange [{}:{}]\n"
+        "set xrange [{}:{}]\nset yrange [{}:{}]\n"
         "plot data using ($1 == {} ? $2 : NaN):4:2:3:4:5:6 with boxxyerror fillstyle solid "
         "linecolor palette",
-        std::max(1.0, round_step(x.high[i] - x.low[i], more * x.ticks)),
-        std::max(1.0, round_step(y.high[i] - y.low[i], more * y.ticks)), x.low[i], x.high[i],
-        y.low[i], y.high[i], i);
+        x.low[i], x.high[i], y.low[i], y.high[i], i);
     figure.script += plot_few_pairs(i) + "\nunset colorbox\n";
   }
   figure.script += panels.end();
@@ -209,9 +207,9 @@ Figure plasticity_heatmap(const Results& results) {
       {"key_distance_low", "key_distance_high", "query_distance_low", "query_distance_high"});
   const std::vector<double> zeros(results.runs().size(), 0);
   draw_pair_cells(results, cells,
-                  {"distance between keys (tokens)", "%.0s%c", zeros,
+                  {"distance between keys (tokens)", zeros,
                    largest_by_run(results, frame, "key_distance_high"), 2},
-                  {"distance to query (tokens)", "%.0s%c", zeros,
+                  {"distance to query (tokens)", zeros,
                    largest_by_run(results, frame, "query_distance_high"), 3},
                   figure);
   return figure;
@@ -224,10 +222,9 @@ Figure bucket_heatmap(const Results& results) {
       frame, "ap_bucket", [&](std::size_t row) { return frame.integers("k_bucket")[row]; },
       [&](std::size_t row) { return frame.integers("q_bucket")[row]; });
   const auto runs = results.runs().size();
-  PairAxis x{"bucket of the keys", "%h", std::vector<double>(runs, 1e9),
-             std::vector<double>(runs, 0), 4};
-  PairAxis y{"bucket of the query", "%h", std::vector<double>(runs, 1e9),
-             std::vector<double>(runs, 0), 4};
+  PairAxis x{"bucket of the keys", std::vector<double>(runs, 1e9), std::vector<double>(runs, 0), 4};
+  PairAxis y{"bucket of the query", std::vector<double>(runs, 1e9), std::vector<double>(runs, 0),
+             4};
   std::vector<PairCell> cells;
   for (const auto& [place, sum] : sums) {
     const auto run = static_cast<std::size_t>(place[0]);

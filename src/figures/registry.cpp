@@ -30,7 +30,7 @@ const std::vector<FigureKind>& figure_kinds() {
       {"qk_collage", {"head_scatter"}, qk_collage},
       {"ab_plane_collage", {"head_scatter"}, ab_plane_collage},
       {"complement_collage", {"head_scatter"}, complement_collage},
-      {"head_planes", {"head_planes"}, head_planes},
+      {"head_planes", {}, head_planes},
       {"rotation_trajectory", {"rotated"}, rotation_trajectory, Runs::several},
       {"bias_decomposition", {"rotated"}, bias_decomposition, Runs::several},
       {"plasticity_trajectory", {"head_metrics", "rotated"}, plasticity_trajectory, Runs::several},

@@ -55,12 +55,15 @@ std::string family_of(std::string_view model) {
   const std::string name = lower(last_part(shown_label(std::string(model))));
   std::size_t at = 0;
   while (at < name.size() && is_letter(name[at])) ++at;
+  constexpr std::size_t kShortest = 3;
+  if (at < kShortest) return "";
   std::string family = name.substr(0, at);
-  if (family.empty()) return name;
   if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
   std::size_t end = at;
   while (end < name.size() && (is_digit(name[end]) || name[end] == '.')) ++end;
-  if (end == name.size() || !is_letter(name[end])) family += name.substr(at, end - at);
+  const std::string version = name.substr(at, end - at);
+  const bool small = std::min(version.find('.'), version.size()) <= 2;
+  if (small && (end == name.size() || !is_letter(name[end]))) family += version;
   return family;
 }
 

@@ -11,7 +11,8 @@ namespace qkscope {
 std::string shown_label(const std::string& label);
 
 // "qwen3" of "Qwen/Qwen3-4B-Base": the last part of the name up to and with its first version
-// number, in lower case. A number that is a size ("7b") is none.
+// number, in lower case. A size ("7b") or a step of training ("1000") is no version; names that
+// begin with fewer than three letters ("S1-40K") tell no family, "".
 std::string family_of(std::string_view model);
 
 // Whether two names are of one model: the last parts without case, '-' and '_' are the same.

@@ -27,9 +27,12 @@ std::string whisker(const std::string& x, const Series& s, double scale) {
 
 // The interval of the mean, with caps, so that it is not taken for the spread over heads.
 std::string bar(const std::string& x, const Series& s, double scale) {
-  return fmt::format("data using ({}):({}):({}):({}) with yerrorbars ps 0 lw 0.9 lc rgb '{}'", x,
-                     scaled(s.middle, scale), scaled(s.bar_low, scale), scaled(s.bar_high, scale),
-                     style::kInk);
+  return fmt::format(
+      "data using ({}):({}):(0):({}) with vectors heads nofilled size screen 0.007,90 lw 0.8 lc "
+      "rgb "
+      "'{}'",
+      x, scaled(s.bar_low, scale), scaled(fmt::format("({}) - ({})", s.bar_high, s.bar_low), scale),
+      style::kInk);
 }
 
 template <typename Summary>
@@ -81,11 +84,11 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale) {
     const auto& s = series[i];
     const auto x = fmt::format(
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
+    text += fmt::format("  {}, \\\n", whisker(x, s, scale));
     if (!s.bar_low.empty()) text += fmt::format("  {}, \\\n", bar(x, s, scale));
-    text += fmt::format(
-        "  {}, \\\n  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n",
-        whisker(x, s, scale), x, scaled(s.middle, scale), s.point_type, s.colour,
-        i + 1 < series.size() ? ", \\" : "");
+    text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
+                        scaled(s.middle, scale), s.point_type, s.colour,
+                        i + 1 < series.size() ? ", \\" : "");
   }
   return text;
 }

@@ -151,6 +151,7 @@ Figure ap_drop_vs_score(const Results& results) {
                        .columns = 2,
                        .aspect = 0.75,
                        .top = 0.38,
+                       .right = 0.14,
                        .own_ranges = true,
                        .x_label = "mean drop of plasticity, first to last 20 %",
                        .y_label = "score"});
@@ -162,7 +163,8 @@ Figure ap_drop_vs_score(const Results& results) {
     figure.script += panels.panel(static_cast<int>(i), titles[i], 60) + "plot \\\n";
     if (bars)
       figure.script += fmt::format(
-          "  data using ($1 == {} ? $2 : NaN):3:4:5 with xerrorbars ps 0 lw 0.8 lc rgb '{}', \\\n",
+          "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
+          "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
           i, style::kFaint);
     for (std::size_t j = 0; j < families.size(); ++j)
       figure.script += fmt::format(
@@ -170,7 +172,7 @@ Figure ap_drop_vs_score(const Results& results) {
           "'{}', \\\n",
           i, j, key[j].point_type, key[j].colour);
     figure.script += fmt::format(
-        "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.6, 0 font "
+        "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, 0.5 font "
         "',{}' noenhanced tc rgb '{}'\n",
         i, style::kTiny, style::kInk);
   }

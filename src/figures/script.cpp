@@ -1,5 +1,6 @@
 #include "figures/script.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -53,6 +54,13 @@ double round_step(double range, int wanted) {
   for (const double factor : {1.0, 2.0, 5.0})
     if (factor * power >= 0.99 * rough) return factor * power;
   return 10 * power;
+}
+
+std::string token_tics(const char* axis, double last, int wanted) {
+  const double step = std::max(1.0, round_step(last, wanted));
+  const bool thousands = std::fmod(step, 1000) == 0;
+  return fmt::format("set {0}tics {1}\nset format {0} '{2}'\n", axis, step,
+                     thousands ? "%.0s%c" : "%.0f");
 }
 
 double text_width(std::string_view text, double points) {

@@ -23,6 +23,10 @@ std::string one_line(std::string_view text);
 // The step 1, 2 or 5 times a power of ten that makes about `wanted` steps of `range`.
 double round_step(double range, int wanted);
 
+// `set xtics` (axis "x") with about `wanted` steps over positions up to `last`, in thousands
+// ("50k") where every step is a whole number of them.
+std::string token_tics(const char* axis, double last, int wanted);
+
 // Rough inches of a line of text in this size (points).
 double text_width(std::string_view text, double points);
 

@@ -39,6 +39,13 @@ TEST(RunNames, ASizeIsNoVersion) {
   EXPECT_EQ(family_of("/models/llama-2-7b"), "llama2");
 }
 
+TEST(RunNames, StepsOfTrainingAreNoFamilies) {
+  EXPECT_EQ(family_of("checkpoints/step-1000"), family_of("checkpoints/step-2000"));
+  EXPECT_EQ(family_of("S1-40K"), "");
+  EXPECT_EQ(family_of("checkpoints/LC2-1200"), "");
+  EXPECT_EQ(family_of(""), "");
+}
+
 TEST(RunNames, OneModelUnderTwoNames) {
   EXPECT_TRUE(same_model("Qwen/Qwen3-4B", "qwen3-4b"));
   EXPECT_TRUE(same_model("Ministral-3-14B", "ministral3-14b"));

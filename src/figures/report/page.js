@@ -212,7 +212,7 @@
   function inWords(value) {
     if (Array.isArray(value)) return value.map(inWords).join(", ") || "none";
     if (value === null || typeof value !== "object") return String(value);
-    return Object.entries(value).map(([name, inner]) => `${name}: ${inWords(inner)}`).join("; ") || "none";
+    return Object.entries(value).filter(([, inner]) => inner !== null && inner !== "").map(([name, inner]) => `${name}: ${inWords(inner)}`).join("; ") || "none";
   }
 
   // The first of these paths ("summary.capture.model") that says something.
@@ -231,7 +231,7 @@
     ["dtype", "summary.capture.dtype", "config.model.dtype"],
     ["device", "summary.capture.device"],
     ["stage", "summary.capture.stage"],
-    ["dataset", "config.dataset", "summary.capture_state.dataset_repo", "summary.capture_state.config.dataset", "summary.capture_state.dataset"],
+    ["dataset", "config.dataset", "summary.capture_state.configuration.dataset", "summary.capture_state.dataset_repo"],
     ["captured by", "summary.capture.version"],
     ["configuration's hash", "summary.capture.config_hash"],
     ["analysed by", "summary.versions.qkscope"],
@@ -254,7 +254,7 @@
     for (const run of report.runs) {
       const box = element("details");
       box.open = report.runs.length === 1 || Boolean(run.error);
-      const what = ["summary.capture.model", "summary.capture.dtype", "summary.capture.device", "timings.finished"].map((path) => known(run, path)).filter((said) => said !== "not said");
+      const what = ["summary.capture.dtype", "summary.capture.device", "timings.finished"].map((path) => known(run, path)).filter((said) => said !== "not said");
       box.append(element("summary", [labelOf(run), ...what].join(" · ")), factsOf(run));
       if (run.error) box.append(element("p", run.error, "failed"));
       const details = element("details");
