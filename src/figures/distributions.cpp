@@ -128,9 +128,10 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   std::int64_t tallest = 1;
   for (std::size_t bin = 0; bin < h.rope.size(); ++bin)
     tallest = std::max(tallest, h.rope[bin] + h.nope[bin]);
-  std::string text = fmt::format("unset arrow\nset xrange [{}:{}]\nset xtics {}\nset ytics {}\n",
-                                 low, high, round_step(high - low, 3),
-                                 std::max(1.0, round_step(static_cast<double>(tallest), 3)));
+  const auto top = static_cast<double>(tallest);
+  std::string text = fmt::format(
+      "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
+      round_step(high - low, 3), 1.08 * top, std::max(1.0, round_step(top, 3)));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -202,8 +203,7 @@ Figure distributions(const Results& results) {
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
   figure.width = grid.width();
   figure.height = grid.height();
-  figure.script =
-      grid.begin() + (nope ? grid.key(layer_key()) : "") + "unset grid\nset yrange [0:*]\n";
+  figure.script = grid.begin() + (nope ? grid.key(layer_key()) : "") + "unset grid\n";
   for (std::size_t i = 0; i < panels.size(); ++i)
     figure.script +=
         grid.panel(static_cast<int>(i), panels[i].title) + draw_histogram(i, panels[i], nope);
