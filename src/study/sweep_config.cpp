@@ -280,6 +280,7 @@ class SweepReader {
     if (!labels_.insert(run.label).second)
       section.expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
+    run.family = section.text("family").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
     if (section.has("data")) {
       read_data(section, run);
