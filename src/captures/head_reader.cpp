@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <numeric>
 #include <tuple>
 #include <unordered_set>
@@ -67,7 +68,9 @@ int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
 class Reading {
  public:
   Reading(const std::string& path, parquet::ParquetFileReader& file)
-      : path_(path), file_(file), schema_(*file.metadata()->schema()) {}
+      : path_(path), file_(file), schema_(*file.metadata()->schema()) {
+    check_row_count();
+  }
 
   HeadRows rows() {
     HeadRows rows;
@@ -96,6 +99,24 @@ class Reading {
 
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
+
+  // Before memory for them is taken: a row has a vector, which takes at least some bits.
+  void check_row_count() const {
+    constexpr std::uintmax_t kRowsPerByte = 64;
+    const auto& metadata = *file_.metadata();
+    const auto most = kRowsPerByte * std::filesystem::file_size(path_);
+    std::uintmax_t rows = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group) {
+      const auto count = metadata.RowGroup(group)->num_rows();
+      if (count >= 0) rows += static_cast<std::uintmax_t>(count);
+      if (count < 0 || rows > most)
+        bad_input("{}: row group {} has {} rows, which such a file cannot hold; it is damaged",
+                  path_, group, count);
+    }
+    if (row_count() < 0 || static_cast<std::uintmax_t>(row_count()) != rows)
+      bad_input("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
+                row_count(), rows);
+  }
 
   int required(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_of(schema_, name);
