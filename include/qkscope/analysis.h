@@ -52,6 +52,10 @@ struct PcaResult {
   double positional_variance_q = 0;
   double positional_variance_k = 0;
   double qk_accuracy = 0;  // of a linear discriminant of queries and keys on the first two
+  // Behind it, for each group of texts: rows, and those that the discriminant tells right. Empty
+  // where no errors are wanted.
+  std::vector<std::int64_t> qk_rows;
+  std::vector<std::int64_t> qk_right;
 };
 
 // A component of the queries alone or of the keys alone.
@@ -145,6 +149,9 @@ struct RotationResult {
   double omega = 0;               // of the best wave through the projection on a
   double omega_r_squared = 0;
   std::vector<ComplementPair> complement;
+  double active_variance = 0;        // on active planes, a share of the variance without a and b
+  double active_variance_total = 0;  // and of all variance
+  std::vector<double> active_axes;   // (2 per active plane, dim)
   PositionNull null;
   std::string undefined;  // why a, and with it most numbers, do not exist; empty when they do
 

@@ -13,8 +13,9 @@ namespace qkscope {
 std::vector<Moments> leave_groups_out(const GroupedRows& rows);
 
 // The numbers of `head` again from moments without each group: the first component, a, b and what
-// is along them, and the plasticity profile, whose query model is held fixed. Numbers that would
-// take the rows themselves are NaN, as are all of a head that has no rows left.
+// is along them; with the discriminant, the active planes and the queries' model of all texts, its
+// accuracy, the variance on them and the plasticity profile. Numbers that would take the rows
+// themselves are NaN, as are all of a head that has no rows left.
 std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
                                    std::span<const Moments> keys, const AnalyzeOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/edge.h"
 #include "core/nan.h"
@@ -77,23 +78,28 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
   result.fisher = apart * apart / within;
 }
 
-// Rows on the right side of a line: `side` is 1 for queries, -1 for keys.
-std::int64_t count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
-                          double side) {
+// Rows by group of texts (one group where there are none), and those on the right side of a line:
+// `side` is 1 for queries, -1 for keys.
+void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
+                  double side, const TextGroups* texts, PcaResult& result) {
   const CentredProjection along(rows, line);
   const double mean = dot(rows.mean, line);
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < rows.size(); ++i)
-    count += side * (along(i) + mean - threshold) > 0 ? 1 : 0;
-  return count;
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    const auto group =
+        texts ? static_cast<std::size_t>(texts->of(rows.source.example(row))) : std::size_t{0};
+    ++result.qk_rows[group];
+    result.qk_right[group] += side * (along(i) + mean - threshold) > 0 ? 1 : 0;
+  }
 }
 
 // Linear discriminant of queries against keys on the first two components: both have the
-// covariance within (2 x 2), and priors are their numbers. The share of the rows themselves that
-// it tells right.
-double discriminant_accuracy(const CentredRows& queries, const CentredRows& keys,
-                             const PcaResult& result) {
-  if (result.components.size() < 2) return kNan;
+// covariance within (2 x 2), and priors are their numbers. Its accuracy is that on the rows
+// themselves.
+void discriminate(const CentredRows& queries, const CentredRows& keys, const TextGroups* texts,
+                  PcaResult& result) {
+  result.qk_accuracy = kNan;
+  if (result.components.size() < 2) return;
   const auto& x = result.components[0].direction;
   const auto& y = result.components[1].direction;
   double xx = 0;
@@ -110,7 +116,7 @@ double discriminant_accuracy(const CentredRows& queries, const CentredRows& keys
   const auto nq = static_cast<double>(queries.size());
   const auto nk = static_cast<double>(keys.size());
   const double determinant = (xx * yy - xy * xy) / (nq + nk);
-  if (!(determinant > 0)) return kNan;
+  if (!(determinant > 0)) return;
   const double weight_x = (yy * apart_x - xy * apart_y) / determinant;
   const double weight_y = (xx * apart_y - xy * apart_x) / determinant;
   std::vector<double> line(x.size());
@@ -118,9 +124,14 @@ double discriminant_accuracy(const CentredRows& queries, const CentredRows& keys
   add_scaled(weight_y, y, line);
   const double threshold =
       0.5 * (dot(queries.mean, line) + dot(keys.mean, line)) - std::log(nq / nk);
-  return static_cast<double>(count_beyond(queries, line, threshold, 1) +
-                             count_beyond(keys, line, threshold, -1)) /
-         (nq + nk);
+  const auto groups = texts ? static_cast<std::size_t>(texts->size()) : std::size_t{1};
+  result.qk_rows.assign(groups, 0);
+  result.qk_right.assign(groups, 0);
+  count_beyond(queries, line, threshold, 1, texts, result);
+  count_beyond(keys, line, threshold, -1, texts, result);
+  const auto right =
+      std::accumulate(result.qk_right.begin(), result.qk_right.end(), std::int64_t{0});
+  result.qk_accuracy = static_cast<double>(right) / (nq + nk);
 }
 
 const char* name_of(HeadClass head_class) {
@@ -144,7 +155,8 @@ const char* name_of(HeadClass head_class) {
 }  // namespace
 
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
-                       const PooledMoments& pooled, const PcaOptions& options) {
+                       const PooledMoments& pooled, const PcaOptions& options,
+                       const TextGroups* texts) {
   const Eigenpairs eigen = symmetric_eigen(pooled.scatter);
   PcaResult result;
   // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
@@ -162,7 +174,7 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
     result.components.push_back(std::move(component));
   }
   describe_first(queries, keys, pooled, result);
-  result.qk_accuracy = discriminant_accuracy(queries, keys, result);
+  discriminate(queries, keys, texts, result);
   return result;
 }
 

@@ -2,13 +2,15 @@
 #pragma once
 
 #include "analysis/moments.h"
+#include "analysis/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 
-// The whole decomposition, with the rows for what counts them.
+// The whole decomposition. With groups of texts, rows are counted for each of them.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
-                       const PooledMoments& pooled, const PcaOptions& options);
+                       const PooledMoments& pooled, const PcaOptions& options,
+                       const TextGroups* texts = nullptr);
 
 // The first component alone, near a known direction: what replicates of a head need. Numbers that
 // take more than the moments or the first component are NaN.

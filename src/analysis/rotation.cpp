@@ -132,12 +132,26 @@ double residual_correlation(const PooledMoments& pooled, std::span<const double>
 
 RotationResult without_direction(std::string reason) {
   RotationResult result;
-  for (double* value :
-       {&result.position_r, &result.r_q_a, &result.r_k_a, &result.alpha_q, &result.alpha_k,
-        &result.mu_q_a, &result.mu_k_a, &result.mu_q_b, &result.mu_k_b, &result.bias_strength,
-        &result.separation_strength, &result.var_frac_a, &result.var_frac_b,
-        &result.plane_var_fraction, &result.residual_pos_r, &result.content_var_b, &result.omega,
-        &result.omega_r_squared})
+  for (double* value : {&result.position_r,
+                        &result.r_q_a,
+                        &result.r_k_a,
+                        &result.alpha_q,
+                        &result.alpha_k,
+                        &result.mu_q_a,
+                        &result.mu_k_a,
+                        &result.mu_q_b,
+                        &result.mu_k_b,
+                        &result.bias_strength,
+                        &result.separation_strength,
+                        &result.var_frac_a,
+                        &result.var_frac_b,
+                        &result.plane_var_fraction,
+                        &result.residual_pos_r,
+                        &result.content_var_b,
+                        &result.omega,
+                        &result.omega_r_squared,
+                        &result.active_variance,
+                        &result.active_variance_total})
     *value = kNan;
   result.undefined = std::move(reason);
   return result;
@@ -169,6 +183,21 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
+// Of planes that turn with position: their variance and their axes.
+void sum_active(const Complement& complement, RotationResult& result) {
+  if (result.complement.empty()) return;
+  result.active_variance = result.active_variance_total = 0;
+  for (std::size_t i = 0; i < result.complement.size(); ++i) {
+    const auto& pair = result.complement[i];
+    if (!pair.active) continue;
+    result.active_variance += pair.variance_share;
+    result.active_variance_total += pair.variance_share_total;
+    const auto first = static_cast<std::int64_t>(2 * i);
+    result.active_axes.insert(result.active_axes.end(), complement.axes.row(first),
+                              complement.axes.row(first + 2));
+  }
+}
+
 void search_drift(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
                   FrequencySearch& search, RotationResult& result) {
   auto along_a = project_on(queries, pooled, result.a);
@@ -189,6 +218,7 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   if (!(drift > 0)) return without_direction("no_drift");
   RotationResult result;
   result.residual_pos_r = result.omega = result.omega_r_squared = kNan;
+  result.active_variance = result.active_variance_total = kNan;
   for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
   describe_a(queries, keys, pooled, result);
   const Matrix difference = difference_covariance(queries, keys, pooled);
@@ -221,6 +251,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   PlaneUnits own_units;
   result.complement = complement_pairs(queries, keys, pooled, complement,
                                        {search, units ? *units : own_units}, options);
+  sum_active(complement, result);
   return result;
 }
 

@@ -246,7 +246,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
   const PooledMoments pooled = pool(queries, keys);
   times.moments += watch.lap();
   if (options_.pca) {
-    report.pca = combined_pca(queries, keys, pooled, options_.pca_options);
+    report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
     report.q_components = separate_pca(queries, options_.pca_options.separate_components);
   }
   times.pca += watch.lap();
@@ -265,6 +265,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
   if (options_.errors)
     report.without_group =
         replicates(report, leave_groups_out(grouped), key.without_group, options_);
+  if (report.rotation) report.rotation->active_axes = {};  // many numbers that nothing else needs
   times.errors += watch.lap();
   if (options_.scatter > 0) {
     const auto& asked = options_.planes_of;

@@ -21,14 +21,6 @@ double yes(bool holds, double decided_by) {
   return std::isnan(decided_by) ? kNan : holds ? 1 : 0;
 }
 
-double active_variance(const RotationResult& rotation, double ComplementPair::*share) {
-  if (rotation.complement.empty()) return kNan;
-  double sum = 0;
-  for (const auto& pair : rotation.complement)
-    if (pair.active) sum += pair.*share;
-  return sum;
-}
-
 }  // namespace
 
 double Measure::centre(std::vector<double> values) const {
@@ -65,7 +57,7 @@ std::vector<Measure> pca_measures() {
           {.name = "positional_variance_k",
            .of = field(&PcaResult::positional_variance_k),
            .error = false},
-          {.name = "qk_accuracy", .of = field(&PcaResult::qk_accuracy), .error = false}};
+          {.name = "qk_accuracy", .of = field(&PcaResult::qk_accuracy)}};
 }
 
 std::vector<Measure> class_measures(const TaxonomyOptions& options) {
@@ -92,59 +84,53 @@ std::vector<Measure> rotation_measures() {
   const auto size = [&](double R::*member) {
     return number([member](const R& r) { return std::fabs(r.*member); });
   };
-  return {
-      {.name = "position_r", .of = field(&R::position_r)},
-      {.name = "r_q_a", .of = field(&R::r_q_a)},
-      {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
-      {.name = "r_k_a", .of = field(&R::r_k_a)},
-      {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
-      {.name = "alpha_q", .of = field(&R::alpha_q)},
-      {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
-      {.name = "alpha_k", .of = field(&R::alpha_k)},
-      {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
-      {.name = "slope_ratio_median",
-       .of = number([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
-       .median = true},
-      {.name = "signed_slope_ratio_median",
-       .of = number([](const R& r) { return r.alpha_k / r.alpha_q; }),
-       .median = true},
-      {.name = "mu_q_a", .of = field(&R::mu_q_a)},
-      {.name = "mu_k_a", .of = field(&R::mu_k_a)},
-      {.name = "bias_strength", .of = field(&R::bias_strength)},
-      {.name = "share_positive_bias",
-       .of = number([](const R& r) { return yes(r.bias_strength > 0, r.bias_strength); })},
-      {.name = "share_positive_mu_q_a",
-       .of = number([](const R& r) { return yes(r.mu_q_a > 0, r.mu_q_a); })},
-      {.name = "share_var_b_above_a", .of = number([](const R& r) {
-                                        return yes(r.var_frac_b > r.var_frac_a,
-                                                   r.var_frac_b - r.var_frac_a);
-                                      })},
-      {.name = "separation_strength", .of = field(&R::separation_strength)},
-      {.name = "var_frac_a", .of = field(&R::var_frac_a)},
-      {.name = "var_frac_b", .of = field(&R::var_frac_b)},
-      {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
-      {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
-      {.name = "content_var_b", .of = field(&R::content_var_b)},
-      {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
-      {.name = "active_planes",
-       .of = number([](const R& r) { return static_cast<double>(r.active_planes()); }),
-       .error = false},
-      {.name = "active_variance",
-       .of = number([](const R& r) { return active_variance(r, &ComplementPair::variance_share); }),
-       .error = false},
-      {.name = "active_variance_total",
-       .of = number(
-           [](const R& r) { return active_variance(r, &ComplementPair::variance_share_total); }),
-       .error = false},
-      {.name = "position_r_null",
-       .of = number([](const R& r) { return r.null.position_r; }),
-       .error = false},
-      {.name = "abs_r_q_a_null",
-       .of = number([](const R& r) { return r.null.r_q_a; }),
-       .error = false},
-      {.name = "abs_r_k_a_null",
-       .of = number([](const R& r) { return r.null.r_k_a; }),
-       .error = false}};
+  return {{.name = "position_r", .of = field(&R::position_r)},
+          {.name = "r_q_a", .of = field(&R::r_q_a)},
+          {.name = "abs_r_q_a", .of = size(&R::r_q_a)},
+          {.name = "r_k_a", .of = field(&R::r_k_a)},
+          {.name = "abs_r_k_a", .of = size(&R::r_k_a)},
+          {.name = "alpha_q", .of = field(&R::alpha_q)},
+          {.name = "abs_alpha_q", .of = size(&R::alpha_q)},
+          {.name = "alpha_k", .of = field(&R::alpha_k)},
+          {.name = "abs_alpha_k", .of = size(&R::alpha_k)},
+          {.name = "slope_ratio_median",
+           .of = number([](const R& r) { return std::fabs(r.alpha_k / r.alpha_q); }),
+           .median = true},
+          {.name = "signed_slope_ratio_median",
+           .of = number([](const R& r) { return r.alpha_k / r.alpha_q; }),
+           .median = true},
+          {.name = "mu_q_a", .of = field(&R::mu_q_a)},
+          {.name = "mu_k_a", .of = field(&R::mu_k_a)},
+          {.name = "bias_strength", .of = field(&R::bias_strength)},
+          {.name = "share_positive_bias",
+           .of = number([](const R& r) { return yes(r.bias_strength > 0, r.bias_strength); })},
+          {.name = "share_positive_mu_q_a",
+           .of = number([](const R& r) { return yes(r.mu_q_a > 0, r.mu_q_a); })},
+          {.name = "share_var_b_above_a", .of = number([](const R& r) {
+                                            return yes(r.var_frac_b > r.var_frac_a,
+                                                       r.var_frac_b - r.var_frac_a);
+                                          })},
+          {.name = "separation_strength", .of = field(&R::separation_strength)},
+          {.name = "var_frac_a", .of = field(&R::var_frac_a)},
+          {.name = "var_frac_b", .of = field(&R::var_frac_b)},
+          {.name = "plane_var_fraction", .of = field(&R::plane_var_fraction)},
+          {.name = "residual_pos_r", .of = field(&R::residual_pos_r), .error = false},
+          {.name = "content_var_b", .of = field(&R::content_var_b)},
+          {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
+          {.name = "active_planes",
+           .of = number([](const R& r) { return static_cast<double>(r.active_planes()); }),
+           .error = false},
+          {.name = "active_variance", .of = field(&R::active_variance)},
+          {.name = "active_variance_total", .of = field(&R::active_variance_total)},
+          {.name = "position_r_null",
+           .of = number([](const R& r) { return r.null.position_r; }),
+           .error = false},
+          {.name = "abs_r_q_a_null",
+           .of = number([](const R& r) { return r.null.r_q_a; }),
+           .error = false},
+          {.name = "abs_r_k_a_null",
+           .of = number([](const R& r) { return r.null.r_k_a; }),
+           .error = false}};
 }
 
 std::vector<Measure> plasticity_measures() {

@@ -8,6 +8,7 @@
 #include "analysis/pca.h"
 #include "analysis/rotation.h"
 #include "analysis/text_groups.h"
+#include "numerics/products.h"
 #include "planted_rows.h"
 
 namespace qkscope {
@@ -96,6 +97,43 @@ TEST(Replicates, OfAHeadWithAllItsRowsInOneGroupDoNotExist) {
   ASSERT_EQ(found.size(), 4u);
   EXPECT_FALSE(found[0].pca || found[0].rotation);
   EXPECT_NEAR(found[1].rotation->alpha_k, analysed(head, analyze).rotation->alpha_k, 1e-15);
+}
+
+TEST(Replicates, HoldTheDiscriminantAndTheActivePlanesFixed) {
+  auto options = small_head(23);
+  options.planes = {{0.3, 6}};
+  const auto head = plant(options, 23);
+  const TextGroups texts(head.queries.source, head.keys.source);
+  AnalyzeOptions analyze;
+  analyze.rotation_options.null_draws = 0;
+  HeadReport report = analysed(head, analyze);
+  report.pca = combined_pca(head.queries, head.keys, head.pooled, analyze.pca_options, &texts);
+  ASSERT_EQ(report.rotation->active_axes.size(), 2u * 8u);
+  const auto found = replicates(report, leave_groups_out(centre_groups(head.queries.source, texts)),
+                                leave_groups_out(centre_groups(head.keys.source, texts)), analyze);
+  std::int64_t rows = 0;
+  std::int64_t right = 0;
+  for (std::size_t g = 0; g < report.pca->qk_rows.size(); ++g) {
+    rows += report.pca->qk_rows[g];
+    right += report.pca->qk_right[g];
+  }
+  EXPECT_EQ(rows, head.pooled.count);
+  EXPECT_DOUBLE_EQ(report.pca->qk_accuracy, static_cast<double>(right) / static_cast<double>(rows));
+  for (int group = 0; group < texts.size(); ++group) {
+    const auto at = static_cast<std::size_t>(group);
+    EXPECT_DOUBLE_EQ(found[at].pca->qk_accuracy,
+                     static_cast<double>(right - report.pca->qk_right[at]) /
+                         static_cast<double>(rows - report.pca->qk_rows[at]));
+    const PlantedHead rest(rows_without(head.query_rows, texts, group),
+                           rows_without(head.key_rows, texts, group));
+    double active = 0;
+    for (const std::size_t axis : {0, 1})
+      active += quadratic_form(rest.pooled.scatter,
+                               std::span(report.rotation->active_axes).subspan(8 * axis, 8));
+    const auto& r = *found[at].rotation;
+    EXPECT_NEAR(r.active_variance_total, active / trace(rest.pooled.scatter), 1e-12);
+    EXPECT_NEAR(r.active_variance, r.active_variance_total / (1 - r.plane_var_fraction), 1e-12);
+  }
 }
 
 TEST(TextGroups, AreEqualInTheOrderOfTheTexts) {
