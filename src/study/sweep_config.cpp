@@ -190,6 +190,7 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
 void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
+    if (!run.data.empty()) continue;  // nothing is captured that could be published
     run.publish = target_of(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);

@@ -246,6 +246,8 @@ TEST_F(SweepFile, RunsGoToBranchesOfTheirOwn) {
   const auto pattern = read(
       kHead + std::string("publish: {repo: org/x, branch: '{name}-{phase}-{label}-v1'}\n") + runs);
   EXPECT_EQ(pattern.runs[0].publish->branch, "s-p-a-v1");
+  const auto of_others = read("name: s\npublish: {}\nruns: [{label: a, data: org/captures@one}]\n");
+  EXPECT_FALSE(of_others.runs[0].publish);  // it is published where it is
   const std::string own = "  output: {hf_repo_id: me/own, private: true}\npublish: {}\n";
   const auto from_config = read(kHead + own + runs);
   EXPECT_EQ(from_config.runs[0].publish->repo, "me/own");
