@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 readonly packages=(
   build-essential cmake ninja-build ccache mold git ca-certificates pkg-config
   python3 python3-venv python3-dev
-  libopenblas-dev libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
+  libhwy-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
   libspdlog-dev libgtest-dev libgmock-dev libbenchmark-dev
   libpcre2-dev libsleef-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
   gnuplot-nox fonts-liberation
@@ -38,18 +38,18 @@ need_browser() {
 }
 
 # need_python FILE: the packages named in tools/FILE, in the project's own environment.
-need_python() {
+need_python() {  # need_python FILE [OPTION OF PIP...]
   [ -x .venv/bin/python ] || python3 -m venv .venv
   local stamp=".venv/$1.installed"
   cmp -s "tools/$1" "$stamp" && return
   say "Installing Python packages of tools/$1"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "tools/$1"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${@:2}" -r "tools/$1"
   cp "tools/$1" "$stamp"
 }
 
-# The CUDA backend is built where nvcc is; cuDNN's front end is headers from a Python package.
+# The CUDA backend is built where nvcc is, with headers from Python packages whose own needs are not ours.
 need_cuda_headers() {
-  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then need_python requirements-cuda.txt; fi
+  if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then need_python requirements-cuda.txt --no-deps; fi
 }
 
 set_up() {
@@ -207,7 +207,7 @@ usage() {
 ./run.sh COMMAND
 
   demo           set up, build, and follow position through the training of a small model
-  test [ARGS]    set up, build and run every test (ARGS go to ctest)
+  test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks

@@ -1,8 +1,11 @@
-// TFLOP/s of our attention kernel on the device: 16 heads of 128 on 4 key heads, bfloat16, causal.
-// Counts the products a causal mask leaves, 4 x 128 per query, seen key and head. One line per
-// size.
+// TFLOP/s of the attention kernels on the device, each sustained for a second, in turns:
+// FlashInfer's for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal. Counts
+// the products a causal mask leaves, 4 per query, seen key, head and element. Prints the rows of a
+// table.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -13,13 +16,14 @@
 #include "core/error.h"
 #include "device/cuda/attention_kernel.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/fused_attention.h"
+#include "device/cuda/hopper_attention.h"
 
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kHeads = 16, kKeyHeads = 4, kHeadSize = 128;
-constexpr std::int64_t kFused = (kHeads + 2 * kKeyHeads) * kHeadSize;  // q, k, v side by side
-constexpr int kWarmUps = 3, kRepeats = 11;
+constexpr std::int64_t kHeads = 16, kKeyHeads = 4, kMostRows = 131072, kLargestHead = 256;
+constexpr double kSeconds = 1;
 
 // Device memory until the program ends.
 template <typename T>
@@ -32,71 +36,106 @@ T* on_device(const std::vector<T>& values) {
 }
 
 // Random rows: zeros run faster than real data.
-std::vector<Bf16> random_rows(std::int64_t rows) {
+std::vector<Bf16> random_values(std::int64_t count) {
   std::mt19937 generator(0);
   std::normal_distribution<float> normal;
-  std::vector<Bf16> pool(1 << 20), values(static_cast<std::size_t>(rows * kFused));
+  std::vector<Bf16> pool(1 << 20), values(static_cast<std::size_t>(count));
   for (auto& value : pool) value = to_bf16(normal(generator));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = pool[(i + i / 77777) % pool.size()];
   return values;
 }
 
-float milliseconds(const AttentionArguments& arguments) {
+float milliseconds(int times, const std::function<void()>& attend) {
   cudaEvent_t start, stop;
   check(cudaEventCreate(&start), "cudaEventCreate");
   check(cudaEventCreate(&stop), "cudaEventCreate");
-  std::vector<float> times;
-  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
-    check(cudaEventRecord(start), "cudaEventRecord");
-    attention(arguments, nullptr);
-    check(cudaEventRecord(stop), "cudaEventRecord");
-    check(cudaEventSynchronize(stop), "attention");
-    float time = 0.0f;
-    check(cudaEventElapsedTime(&time, start, stop), "cudaEventElapsedTime");
-    if (i >= kWarmUps) times.push_back(time);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  check(cudaEventRecord(start), "cudaEventRecord");
+  for (int i = 0; i < times; ++i) attend();
+  check(cudaEventRecord(stop), "cudaEventRecord");
+  check(cudaEventSynchronize(stop), "attention");
+  float time = 0.0f;
+  check(cudaEventElapsedTime(&time, start, stop), "cudaEventElapsedTime");
+  return time / static_cast<float>(times);
 }
 
-void run(std::int64_t documents, std::int64_t length, Bf16* qkv, Bf16* z) {
-  std::vector<std::int32_t> sequence, last;
+float sustained(const std::function<void()>& attend) {
+  milliseconds(2, attend);
+  const float once = milliseconds(2, attend);
+  return milliseconds(std::max(3, static_cast<int>(kSeconds * 1000 / once)), attend);
+}
+
+void run(std::int64_t documents, std::int64_t length, std::int64_t d_head, const Bf16* qkv,
+         Bf16* z) {
+  ModelConfig model;
+  model.n_heads = kHeads;
+  model.n_kv_heads = kKeyHeads;
+  model.d_head = d_head;
+  model.attention_scale = 1 / std::sqrt(static_cast<double>(d_head));
+  const FusedAttentionArguments arguments{
+      .q = qkv, .k = qkv + kHeads * d_head, .v = qkv + (kHeads + kKeyHeads) * d_head, .z = z};
+  std::vector<Sequence> sequences;
+  std::vector<std::int32_t> begins, last;
+  for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
   for (std::int64_t row = 0; row < documents * length; ++row) {
-    sequence.push_back(static_cast<std::int32_t>(row / length * length));
+    begins.push_back(static_cast<std::int32_t>(row / length * length));
     last.push_back(static_cast<std::int32_t>(row));
   }
-  const auto* sequence_begin = on_device(sequence);
-  const auto time = milliseconds({.q = qkv,
-                                  .k = qkv + kHeads * kHeadSize,
-                                  .v = qkv + (kHeads + kKeyHeads) * kHeadSize,
-                                  .z = z,
-                                  .q_stride = kFused,
-                                  .k_stride = kFused,
-                                  .v_stride = kFused,
-                                  .z_stride = kHeads * kHeadSize,
-                                  .first_key = sequence_begin,
-                                  .last_key = on_device(last),
-                                  .sequence_begin = sequence_begin,
-                                  .queries = documents * length,
-                                  .n_heads = kHeads,
-                                  .n_kv_heads = kKeyHeads,
-                                  .d_head = kHeadSize,
-                                  .scale = 0.0884f,
-                                  .dtype = DType::bf16});
   const auto seen = static_cast<double>(documents) * static_cast<double>(length) *
                     static_cast<double>(length + 1) / 2;
-  const auto operations = 4.0 * static_cast<double>(kHeads * kHeadSize) * seen;
-  fmt::print("{} x {:6} tokens: {:9.3f} ms, {:6.1f} TFLOP/s\n", documents, length, time,
-             operations / time * 1e-9);
+  const auto operations = 4.0 * static_cast<double>(kHeads * d_head) * seen;
+  const auto show = [&](const std::function<void()>& attend) {
+    fmt::print(" {:.0f} |", operations / sustained(attend) * 1e-9);
+  };
+  fmt::print("| {} x {}, heads of {} |", documents, length, d_head);
+
+  HopperAttention hopper(model, DType::bf16, 0, nullptr);
+  if (hopper.serves()) {
+    hopper.begin(sequences);
+    show([&] { hopper.attend(arguments); });
+  } else {
+    fmt::print(" |");
+  }
+  FusedAttention fused(model, DType::bf16, 0, nullptr);
+  fused.begin(sequences);
+  if (fused.attend(arguments))
+    show([&] { fused.attend(arguments); });
+  else
+    fmt::print(" |");
+  const auto stride = (kHeads + 2 * kKeyHeads) * d_head;
+  const auto* first = on_device(begins);
+  const AttentionArguments own{.q = arguments.q,
+                               .k = arguments.k,
+                               .v = arguments.v,
+                               .z = z,
+                               .q_stride = stride,
+                               .k_stride = stride,
+                               .v_stride = stride,
+                               .z_stride = kHeads * d_head,
+                               .first_key = first,
+                               .last_key = on_device(last),
+                               .sequence_begin = first,
+                               .queries = documents * length,
+                               .n_heads = kHeads,
+                               .n_kv_heads = kKeyHeads,
+                               .d_head = d_head,
+                               .scale = static_cast<float>(model.attention_scale),
+                               .dtype = DType::bf16};
+  show([&] { attention(own, nullptr); });
+  fmt::print("\n");
 }
 
 void run_all() {
-  constexpr std::int64_t kMostRows = 131072;
-  auto* qkv = on_device(random_rows(kMostRows));
-  auto* z = on_device(std::vector<Bf16>(static_cast<std::size_t>(kMostRows * kHeads * kHeadSize)));
-  run(8, 4096, qkv, z);
-  run(1, 32768, qkv, z);
-  run(1, 131072, qkv, z);
+  const auto* qkv = on_device(random_values(kMostRows * (kHeads + 2 * kKeyHeads) * kLargestHead));
+  auto* z =
+      on_device(std::vector<Bf16>(static_cast<std::size_t>(kMostRows * kHeads * kLargestHead)));
+  fmt::print("| TFLOP/s | FlashInfer | cuDNN | ours |\n| --- | --- | --- | --- |\n");
+  for (const std::int64_t d_head : {128, 64, 256}) {
+    run(8, 4096, d_head, qkv, z);
+    run(1, 32768, d_head, qkv, z);
+    if (d_head == 128) run(64, 512, d_head, qkv, z);
+    if (d_head == 128) run(1, 65536, d_head, qkv, z);
+    run(1, kMostRows, d_head, qkv, z);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include <Eigen/Core>
+#include <Eigen/Eigenvalues>
 #include <cblas.h>
 #include <fftw3.h>
 #include <fmt/core.h>
@@ -20,7 +20,13 @@
 #include "numerics/products.h"
 #include "numerics/random.h"
 #include "numerics/spectrum.h"
+#include "numerics/symmetric_eigen.h"
 #include "qkscope/cpu.h"
+
+// LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
+extern "C" void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda,
+                        double* w, double* work, const int* lwork, int* iwork, const int* liwork,
+                        int* info);
 
 namespace qkscope {
 namespace {
@@ -130,6 +136,30 @@ void race_gram() {
         })});
 }
 
+void race_eigenvectors(int size) {
+  const Matrix x = random_matrix(8 * size, size);
+  Matrix covariance(size, size);
+  add_gram(x.data.data(), x.rows, covariance);
+  fill_lower_triangle(covariance);
+  const int work_size = 1 + 6 * size + 2 * size * size;
+  const int integer_size = 3 + 5 * size;
+  std::vector<double> work(static_cast<std::size_t>(work_size));
+  std::vector<int> integers(static_cast<std::size_t>(integer_size));
+  std::vector<double> values(static_cast<std::size_t>(size));
+  race(fmt::format("eigenvectors, {} dimensions", size),
+       {[&] { symmetric_eigen(covariance); },
+        [&] {
+          Matrix vectors = covariance;
+          int info = 0;
+          dsyevd_("V", "L", &size, vectors.data.data(), &size, values.data(), work.data(),
+                  &work_size, integers.data(), &integer_size, &info);
+        },
+        [&] {
+          const ::Eigen::SelfAdjointEigenSolver<RowMajor> solver(view(covariance));
+          values[0] = solver.eigenvalues()[0];
+        }});
+}
+
 void race_transforms(int size) {
   const int times = std::max(1, 65536 / size);
   const auto fft = Fft::of_size(static_cast<std::size_t>(size));
@@ -184,6 +214,7 @@ void run() {
   race_rows("8,000 keys times 16 means", rows, random_matrix(16, kDim), 1);
   race_rows("256 rows on 30 lines, 31 times", random_matrix(30, kDim), random_matrix(kBlock, kDim),
             31);
+  for (const int size : {64, 80, 96, 128, 256}) race_eigenvectors(size);
   fmt::print("\n| milliseconds | ours | FFTW |\n| --- | --- | --- |\n");
   for (const int size : {2048, 8192, 65536, 131072}) race_transforms(size);
   for (const int length : {131072, 4096}) race_spectrum(length);

@@ -4,33 +4,40 @@
 #include <map>
 
 #include "cli/error.h"
+#include "cli/head_list.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
 
+namespace {
+
+const std::map<std::string, bool> kOnOff = {{"on", true}, {"off", false}};
+
+}  // namespace
+
 void AnalysisCommand::add_input_options(CLI::App& command) {
-  command.add_option("data_root", options_.data_root, "A capture: a folder of l{LL}h{HH}{q|k}")
+  command
+      .add_option("data_root", options_.data_root,
+                  "A capture: a folder of l{LL}h{HH}{q|k}, or REPO@BRANCH on the Hugging Face Hub")
       ->required();
   command.add_option("--out", out_, "Folder for the results (made if missing)")->required();
-  command.add_option("--label", options_.label,
-                     "Name in the model column (default: the capture's own)");
-  command
-      .add_option("--q-heads", query_heads_,
-                  "Query heads per layer of the model, for captures that do not say")
-      ->check(CLI::Range(1, 1 << 20));
-  command.add_option("--k-heads", key_heads_, "Key heads per layer of the model, likewise")
-      ->check(CLI::Range(1, 1 << 20));
-  command
-      .add_option("--nope-layers", options_.nope_layers,
-                  "Layers without RoPE, for captures that do not say")
-      ->delimiter(',');
+  capture_.add_to(command, options_);
   command
       .add_option("--max-tokens", options_.max_tokens,
                   "Use a seeded sample of at most N rows per file (default: all rows)")
       ->check(CLI::PositiveNumber);
   command.add_option("--seed", options_.seed, "Seed of every sample drawn");
+  command.add_option("--layers", layers_, "Only these layers: 0,4-7 (default: all)");
+  command.add_option("--heads", heads_,
+                     "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)");
+  command
+      .add_option("--errors", options_.errors,
+                  "Errors of the means over heads, by a jackknife over texts (on or off)")
+      ->transform(CLI::CheckedTransformer(kOnOff))
+      ->default_str("on");
+  command.add_flag("--no-errors", no_errors_, "The same as --errors off");
   command
       .add_option("--scatter", options_.scatter,
                   "Rows per head and side kept for pictures in head_scatter.parquet (0: none)")
@@ -40,16 +47,19 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
 }
 
 void AnalysisCommand::add_planes_option(CLI::App& command) {
-  command
-      .add_option("--planes-of", planes_of_,
-                  "LAYER.HEAD,...: keep the rows of these heads on every plane of the complement, "
-                  "for the figure head_planes")
-      ->delimiter(',');
+  command.add_option("--planes-of", planes_of_,
+                     "LAYER.HEAD,...: keep the rows of these heads on every plane of the "
+                     "complement, for the figure head_planes");
 }
 
 void AnalysisCommand::add_pca_options(CLI::App& command) {
   command.add_option("--components", options_.pca_options.components, "Components per head")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--separate-pca", options_.pca_options.separate_components,
+                  "Components of queries alone and of keys alone in correlations.csv (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command.add_option("--high", options_.taxonomy.high, "A correlation above this is high")
       ->check(CLI::Range(0.0, 1.0))
@@ -61,13 +71,21 @@ void AnalysisCommand::add_pca_options(CLI::App& command) {
 
 void AnalysisCommand::add_rotation_options(CLI::App& command) {
   using Separation = RotationOptions::Separation;
-  static const std::map<std::string, Separation> kNames = {{"mean", Separation::mean},
-                                                           {"eigen", Separation::eigen}};
+  static const std::map<std::string, Separation> kNames = {
+      {"mean", Separation::mean},
+      {"eigen", Separation::eigen},
+      {"eigen-then-project", Separation::eigen_then_project}};
   auto& rotation = options_.rotation_options;
   command
       .add_option("--separation", rotation.separation,
-                  "b from the difference of means, or the top eigenvector of differences")
+                  "b from the difference of means, or the top eigenvector of differences with a "
+                  "projected out before (eigen) or after")
       ->transform(CLI::CheckedTransformer(kNames));
+  command
+      .add_option("--null-draws", rotation.null_draws,
+                  "Shuffles of the positions that correlations along a stand beside (0: none)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   command.add_option("--pairs", rotation.pairs, "Planes of the complement")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -85,6 +103,9 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   using Kind = PlasticityOptions::QueryModelKind;
   static const std::map<std::string, Kind> kNames = {{"bucket", Kind::bucket},
                                                      {"linear", Kind::linear}};
+  using Fifths = PlasticityOptions::Fifths;
+  static const std::map<std::string, Fifths> kFifths = {{"range", Fifths::range},
+                                                        {"context", Fifths::context}};
   auto& plasticity = options_.plasticity_options;
   command
       .add_option("--query-model", plasticity.profile_model,
@@ -98,34 +119,49 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   command.add_option("--p-alpha", plasticity.p_alpha, "Level of the normality tests")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command
+      .add_option("--profile-bins", profile_bins_,
+                  "Bins of the profile over the context: a number, or 'buckets' for those of the "
+                  "capture (default: about 50 queries of a head in each)")
+      ->type_name("N|buckets");
+  command
+      .add_option("--fifths", plasticity.fifths,
+                  "Fifths and tenths of the positions that have values, or of the whole context")
+      ->transform(CLI::CheckedTransformer(kFifths));
+  command
+      .add_option("--length-bins", plasticity.length_bins,
+                  "Edges of the length bins in tokens (default: 0,1024,2048,4096 and so on)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("EDGES");
   command.add_option("--heatmap-bins", plasticity.heatmap_bins, "Bins per axis of the heatmap")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
 }
 
-namespace {
-
-// "3.11"
-HeadId parse_head(const std::string& name) {
-  const auto parts = split(name, '.');
-  const auto number = [](const std::string& part) {
-    return !part.empty() && part.size() < 7 &&
-           part.find_first_not_of("0123456789") == std::string::npos;
-  };
-  if (parts.size() != 2 || !number(parts[0]) || !number(parts[1]))
-    bad_input("--planes-of: found '{}'; expected LAYER.HEAD, such as 3.11", name);
-  return {std::stoi(parts[0]), std::stoi(parts[1]), HeadKind::query};
+void AnalysisCommand::read_profile_bins() {
+  auto& bins = options_.plasticity_options.profile_bins;
+  if (profile_bins_.empty()) return;
+  if (profile_bins_ == "buckets") {
+    bins = PlasticityOptions::kBuckets;
+    return;
+  }
+  const auto number = parse_integer(profile_bins_, "--profile-bins");
+  if (number < 1 || number > PlasticityOptions::kMostBins)
+    bad_input("--profile-bins {}: expected 1 to {}, or buckets", profile_bins_,
+              PlasticityOptions::kMostBins);
+  bins = static_cast<int>(number);
 }
-
-}  // namespace
 
 void AnalysisCommand::run() {
   const auto started = std::chrono::steady_clock::now();
   common_.apply();
-  if ((query_heads_ > 0) != (key_heads_ > 0))
-    bad_input("--q-heads and --k-heads belong together; give both");
-  if (query_heads_ > 0) options_.head_counts = HeadCounts{query_heads_, key_heads_};
-  for (const auto& name : planes_of_) options_.planes_of.push_back(parse_head(name));
+  capture_.apply(options_);
+  if (!layers_.empty()) options_.layers = parse_layers(layers_);
+  if (!heads_.empty()) options_.heads = parse_heads(heads_, "--heads");
+  if (no_errors_) options_.errors = false;
+  read_profile_bins();
+  if (!planes_of_.empty()) options_.planes_of = parse_heads(planes_of_, "--planes-of");
   check_output_folder(out_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);

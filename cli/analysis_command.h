@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/capture_input.h"
 #include "cli/common_options.h"
 #include "qkscope/analysis.h"
 
@@ -26,12 +27,17 @@ class AnalysisCommand {
   void run();
 
  private:
+  void read_profile_bins();
+
   CommonOptions common_;
   AnalyzeOptions options_;
   std::string out_;
-  std::vector<std::string> planes_of_;  // "3.11"
-  int query_heads_ = 0;
-  int key_heads_ = 0;
+  CaptureInput capture_;
+  std::string layers_;
+  std::string heads_;
+  bool no_errors_ = false;
+  std::string profile_bins_;
+  std::string planes_of_;
 };
 
 }  // namespace qkscope::cli

@@ -4,6 +4,7 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_analyze(app);
+  add_branches(app);
   add_cache(app);
   add_capture(app);
   add_compare(app);
@@ -15,6 +16,7 @@ void add_commands(CLI::App& app) {
   add_merge(app);
   add_pca(app);
   add_plasticity(app);
+  add_pool(app);
   add_publish(app);
   add_rotation(app);
   add_sweep(app);

@@ -9,6 +9,7 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_branches(CLI::App& app);
 void add_cache(CLI::App& app);
 void add_capture(CLI::App& app);
 void add_compare(CLI::App& app);
@@ -20,6 +21,7 @@ void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_pca(CLI::App& app);
 void add_plasticity(CLI::App& app);
+void add_pool(CLI::App& app);
 void add_publish(CLI::App& app);
 void add_rotation(CLI::App& app);
 void add_sweep(CLI::App& app);

@@ -17,11 +17,20 @@ namespace qkscope::cli {
 namespace {
 
 using RunOutcome = RunReport::Outcome;
+using Publication = RunReport::Publication;
 
 std::vector<std::string> labels_with(const std::vector<RunReport>& reports, RunOutcome outcome) {
   std::vector<std::string> labels;
   for (const auto& report : reports)
     if (report.outcome == outcome) labels.push_back(report.label);
+  return labels;
+}
+
+std::vector<std::string> labels_with(const std::vector<RunReport>& reports,
+                                     Publication publication) {
+  std::vector<std::string> labels;
+  for (const auto& report : reports)
+    if (report.publication == publication) labels.push_back(report.label);
   return labels;
 }
 
@@ -41,7 +50,7 @@ constexpr Shown kShown[] = {{"r_q", "r_q", 2},
                             {"content", "content_focused", 0, true},
                             {"mixed", "mixed", 0, true},
                             {"bias", "bias_strength", 5},
-                            {"ap", "ap_overall", 3},
+                            {"ap", "ap_profile_overall", 3},
                             {"ap first", "ap_first20", 3},
                             {"ap drop", "ap_drop", 3}};
 constexpr int kNumberWidth = 8;
@@ -81,6 +90,10 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
   const auto elsewhere = labels_with(reports, RunOutcome::elsewhere);
   if (!elsewhere.empty()) fmt::print(", at work elsewhere: {}", fmt::join(elsewhere, ", "));
   fmt::print("\n");
+  const auto published = labels_with(reports, Publication::published).size();
+  const auto before = labels_with(reports, Publication::already_published).size();
+  if (published + before > 0)
+    fmt::print("{} published, {} were published before\n", published, before);
 }
 
 void report_failed_runs(const std::vector<RunReport>& reports) {
@@ -94,6 +107,19 @@ void report_failed_runs(const std::vector<RunReport>& reports) {
                           failed.size(), reports.size(), fmt::join(failed, ", ")));
 }
 
+void report_unpublished_runs(const std::vector<RunReport>& reports) {
+  const auto failed = labels_with(reports, Publication::failed);
+  if (failed.empty()) return;
+  const bool machine = std::any_of(reports.begin(), reports.end(), [](const RunReport& report) {
+    return report.publication == Publication::failed &&
+           report.publish_error_kind == ErrorKind::failure;
+  });
+  throw Error(machine ? ErrorKind::failure : ErrorKind::bad_input,
+              fmt::format("{} of {} runs are not published: {}; their results are whole, and the "
+                          "same command tries to publish them again",
+                          failed.size(), reports.size(), fmt::join(failed, ", ")));
+}
+
 // Failed runs are told about also when the figures cannot be drawn.
 void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
@@ -104,6 +130,7 @@ void finish(const SweepCommand& command, const std::vector<RunReport>& reports) 
     say(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
   report_failed_runs(reports);
+  report_unpublished_runs(reports);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
 

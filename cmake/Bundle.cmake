@@ -8,32 +8,12 @@ foreach(needed PATCHELF GNUPLOT FONTS)
       "CMake configured. './run.sh package' installs them.")
   endif()
 endforeach()
-set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+file(REAL_PATH "${GNUPLOT}" gnuplot)
+set(HELPERS ${gnuplot})
+include(${CMAKE_CURRENT_LIST_DIR}/Bundled.cmake)
 set(libraries "${prefix}/${LIBDIR}/qkscope")
 set(helpers "${prefix}/${LIBEXECDIR}/qkscope")
-set(licences "${prefix}/${DOCDIR}/licences")
-file(REAL_PATH "${GNUPLOT}" gnuplot)
-
-# keep_licence(FILE): the copyright file of the package that FILE came from, and a line in the list.
-function(keep_licence file)
-  string(REGEX REPLACE "^/usr" "" unmerged ${file})  # Debian 12 knows some files by the name they had before
-  foreach(path ${file} ${unmerged})
-    execute_process(COMMAND dpkg-query -S ${path} OUTPUT_VARIABLE owner ERROR_QUIET RESULT_VARIABLE failed)
-    if(NOT failed)
-      break()
-    endif()
-  endforeach()
-  if(failed)
-    message(FATAL_ERROR "${file} belongs to no Debian package: its licence is unknown and it cannot be bundled")
-  endif()
-  string(REGEX REPLACE "[:,].*" "" package "${owner}")
-  if(NOT EXISTS ${licences}/${package})
-    file(COPY_FILE /usr/share/doc/${package}/copyright ${licences}/${package})
-    execute_process(COMMAND dpkg-query -W -f "\${Package} \${Version}, source \${source:Package} \${source:Version}\n" ${package}
-      OUTPUT_VARIABLE line)
-    file(APPEND ${licences}/PACKAGES "${line}")
-  endif()
-endfunction()
+file(MAKE_DIRECTORY ${libraries} ${helpers}/fonts)
 
 # place(FILE AS RPATH): a copy that looks for its libraries at RPATH.
 function(place file as rpath)
@@ -42,15 +22,6 @@ function(place file as rpath)
   execute_process(COMMAND ${PATCHELF} --set-rpath ${rpath} ${as} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 
-# Left out: glibc, without which nothing starts; what qkscope installs itself; NVIDIA's libraries.
-file(GET_RUNTIME_DEPENDENCIES
-  EXECUTABLES ${PROGRAMS} ${gnuplot}
-  LIBRARIES ${LIBRARY}
-  RESOLVED_DEPENDENCIES_VAR needed
-  PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|mvec))\\.so" "^lib(qkscope|arrow|parquet)"
-                      "^lib(cuda|cublas|cudnn|nv)")
-file(MAKE_DIRECTORY ${libraries} ${helpers}/fonts ${licences})
-file(WRITE ${licences}/PACKAGES "Bundled from these Debian packages; their sources are Debian's, by name and version:\n")
 foreach(library ${needed})
   get_filename_component(name ${library} NAME)
   file(REAL_PATH ${library} file)

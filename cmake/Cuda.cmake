@@ -59,11 +59,15 @@ endif()
 set(QKSCOPE_HAVE_CUDA ON)
 set(QKSCOPE_CUDA_LIBRARIES ${CUDAToolkit_LIBRARY_DIR})  # where the installed module finds them
 
-# cuDNN's front end is headers, from its Python package.
-execute_process(
-  COMMAND ${QKSCOPE_PYTHON} -c "import sysconfig; print(sysconfig.get_path('purelib') + '/include')"
-  OUTPUT_VARIABLE PYTHON_HEADERS OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-find_path(CUDNN_FRONTEND_INCLUDE_DIR NAMES cudnn_frontend.h HINTS ${PYTHON_HEADERS})
+# Headers that come as Python packages: cuDNN's front end, FlashInfer with CUTLASS.
+set(header_folders)
+foreach(python ${QKSCOPE_PYTHON} ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  execute_process(COMMAND ${python} -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+    OUTPUT_VARIABLE packages OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  list(APPEND header_folders ${packages}/include ${packages}/flashinfer/data/include
+       ${packages}/flashinfer/data/cutlass/include ${packages}/flashinfer/data/cutlass/tools/util/include)
+endforeach()
+find_path(CUDNN_FRONTEND_INCLUDE_DIR NAMES cudnn_frontend.h HINTS ${header_folders})
 find_path(CUDNN_INCLUDE_DIR NAMES cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(CUDNN_LIBRARY NAMES cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
@@ -73,5 +77,18 @@ if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
   list(REMOVE_DUPLICATES QKSCOPE_CUDA_LIBRARIES)
 else()
   message(STATUS "qkscope: cuDNN or its front end's headers not found: attention on CUDA uses our own kernel alone, which is slower on Hopper")
+endif()
+
+# FlashInfer's attention for Hopper: where code for Hopper is made.
+set(QKSCOPE_HAVE_FLASHINFER OFF)
+find_path(FLASHINFER_INCLUDE_DIR NAMES flashinfer/attention/hopper/prefill_sm90.cuh HINTS ${header_folders})
+find_path(CUTLASS_INCLUDE_DIR NAMES cutlass/cutlass.h HINTS ${header_folders})
+find_path(CUTLASS_UTIL_INCLUDE_DIR NAMES cutlass/util/command_line.h HINTS ${header_folders})
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "90")
+  if(FLASHINFER_INCLUDE_DIR AND CUTLASS_INCLUDE_DIR AND CUTLASS_UTIL_INCLUDE_DIR)
+    set(QKSCOPE_HAVE_FLASHINFER ON)
+  else()
+    message(STATUS "qkscope: FlashInfer's headers not found: attention on Hopper uses cuDNN, which is slower")
+  endif()
 endif()
 message(STATUS "qkscope: CUDA ${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")

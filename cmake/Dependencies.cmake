@@ -20,14 +20,6 @@ elseif(NOT QKSCOPE_PYTHON)
   endif()
 endif()
 
-# OpenBLAS for its LAPACK: eigenvectors of the analyses.
-find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
-find_path(CBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES openblas openblas-pthread
-          ${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread REQUIRED)
-add_library(qkscope_blas INTERFACE)
-target_link_libraries(qkscope_blas INTERFACE ${OPENBLAS_LIBRARY})
-target_include_directories(qkscope_blas SYSTEM INTERFACE ${CBLAS_INCLUDE_DIR})
-
 # xxHash as headers: checksums of what a run stores.
 find_path(XXHASH_INCLUDE_DIR NAMES xxhash.h REQUIRED)
 add_library(qkscope_xxhash INTERFACE)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
 # takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [bench] [shapes] [precision] [capture] [python]  (default: all)
+#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [shapes] [precision] [capture] [python]  (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
 # CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE; NANOBIND, a folder with the
 # Python package nanobind where PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build start test golden sanitize bench shapes precision capture python} "
+readonly parts=" ${*:-build start test golden sanitize attention bench shapes precision capture python} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*:*Bfloat16*}
@@ -134,6 +134,10 @@ if part sanitize; then
   step racecheck-pass google_test test_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
     --kernel-regex-exclude kns=cudnn --error-exitcode 9
   grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' build-logs/{memcheck,racecheck,racecheck-pass}.log
+fi
+if part attention; then
+  step attention build/bench/attention_kernel_bench
+  grep '^|' build-logs/attention.log
 fi
 part bench && table bench "$batches" "$(checkpoint smollm3-3b)"
 if part shapes; then

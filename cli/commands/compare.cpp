@@ -1,11 +1,18 @@
-// qkscope compare: the numbers of a sweep beside published ones.
+// qkscope compare: runs beside published numbers, or beside each other.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/logging.h"
+#include "cli/output_folder.h"
 #include "qkscope/study.h"
 #include "qkscope/tables.h"
 
@@ -14,50 +21,210 @@ namespace {
 
 struct CompareArguments {
   CommonOptions common;
+  CompareOptions compare;
   std::string results;
-  std::string published = "smollm3";
+  std::string other;
+  std::string out;
   bool csv = false;
 };
 
-// As many digits as were published; a difference with its sign.
 std::string shown(double value, bool sign = false) {
   if (std::isnan(value)) return "-";
-  return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.3g}", value);
+  return sign ? fmt::format("{:+.2g}", value) : fmt::format("{:.4g}", value);
 }
 
-void print_differences(const Table& table) {
-  const auto& columns = table.columns();
-  std::string last;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
-    const auto& measure = columns[0].texts[i];
-    if (measure != last)
-      fmt::print("{}{:<22}{:<18}{:>10}{:>10}{:>12}\n", last.empty() ? "" : "\n", measure, "our run",
-                 "published", "ours", "difference");
-    last = measure;
-    const auto& ours = columns[2].texts[i];
-    fmt::print("  {:<20}{:<18}{:>10}{:>10}{:>12}\n", columns[1].texts[i],
-               ours.empty() ? "not finished" : ours, shown(columns[3].reals[i]),
-               shown(columns[4].reals[i]), shown(columns[5].reals[i], true));
+std::string with_error(double value, double se) {
+  if (std::isnan(value)) return "-";
+  return fmt::format("{:.4g} ± {}", value, std::isnan(se) ? "?" : fmt::format("{:.2g}", se));
+}
+
+// The columns of a comparison by name.
+struct Rows {
+  const Table& table;
+
+  std::size_t count() const { return static_cast<std::size_t>(table.rows()); }
+  const std::string& text(const char* column, std::size_t row) const {
+    return table.find(column)->texts[row];
   }
+  double number(const char* column, std::size_t row) const {
+    return table.find(column)->reals[row];
+  }
+};
+
+// The two sides of a comparison: names of columns and titles.
+struct Sides {
+  const char* left;
+  const char* left_se;
+  const char* left_title;
+  const char* right;
+  const char* right_se;
+  const char* right_title;
+};
+constexpr Sides kPublished{"published", "se_published", "published", "ours", "se_ours", "ours"};
+constexpr Sides kTwoRuns{"a", "se_a", "A", "b", "se_b", "B"};
+
+// Rows with both numbers: which measure, and which runs.
+struct Shown {
+  std::size_t row = 0;
+  std::string measure;
+  std::string runs;
+};
+
+void print_head(const std::string& name, const Sides& sides, std::size_t width, bool first) {
+  fmt::print("{}{:<{}}  {:>20}{:>20}{:>12}{:>10}{:>8}\n", first ? "" : "\n", name, width,
+             sides.left_title, sides.right_title, "difference", "se", "ratio");
+}
+
+void print_row(const Rows& rows, const Sides& sides, const Shown& line, const std::string& name,
+               std::size_t width) {
+  const auto row = line.row;
+  fmt::print(
+      "  {:<{}}{:>20}{:>20}{:>12}{:>10}{:>8}\n", name, width,
+      with_error(rows.number(sides.left, row), rows.number(sides.left_se, row)),
+      with_error(rows.number(sides.right, row), rows.number(sides.right_se, row)),
+      shown(rows.number("difference", row), true), shown(rows.number("se", row)),
+      std::isnan(rows.number("z", row)) ? "-" : fmt::format("{:+.1f}", rows.number("z", row)));
+}
+
+std::string both_names(const std::string& a, const std::string& b) {
+  return a == b ? a : a + " / " + b;
+}
+
+void print_not_compared(const Rows& rows) {
+  std::vector<std::string> absent;
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // why, quantities
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    if (!std::isnan(rows.number("ours", row))) continue;
+    if (rows.text("model", row).empty()) {
+      const auto& name = rows.text("checkpoint", row);
+      if (std::find(absent.begin(), absent.end(), name) == absent.end()) absent.push_back(name);
+      continue;
+    }
+    const auto& why = rows.text("note", row);
+    auto found = std::find_if(reasons.begin(), reasons.end(),
+                              [&](const auto& reason) { return reason.first == why; });
+    if (found == reasons.end()) found = reasons.insert(reasons.end(), {why, {}});
+    const auto& measure = rows.text("measure", row);
+    auto& list = found->second;
+    if (std::find(list.begin(), list.end(), measure) == list.end()) list.push_back(measure);
+  }
+  if (!reasons.empty()) fmt::print("\nnot compared\n");
+  for (const auto& [why, measures] : reasons)
+    fmt::print("  {} ({}): {}\n", why, measures.size(), fmt::join(measures, ", "));
+  if (!absent.empty()) fmt::print("\nno run here for {}\n", fmt::join(absent, ", "));
+}
+
+void print_errors_absent(const Rows& rows, const Sides& sides) {
+  std::size_t compared = 0;
+  std::size_t without = 0;
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    if (std::isnan(rows.number("difference", row))) continue;
+    ++compared;
+    if (std::isnan(rows.number("se", row))) ++without;
+  }
+  if (without > 0)
+    fmt::print(
+        "\nthe error is absent for {} of {} differences ({} or {} is not known): errors.csv of a "
+        "run "
+        "has the errors of its means\n",
+        without, compared, sides.left_se, sides.right_se);
+}
+
+// A block for each measure with a line for each run; where there is one run, one block with a line
+// for each measure.
+void print_blocks(const std::vector<Shown>& shown, const Rows& rows, const Sides& sides) {
+  const bool one = std::all_of(shown.begin(), shown.end(),
+                               [&](const Shown& line) { return line.runs == shown.front().runs; });
+  std::size_t width = 24;
+  for (const auto& line : shown) width = std::max({width, line.runs.size(), line.measure.size()});
+  std::string last;
+  for (const auto& line : shown) {
+    const auto& block = one ? line.runs : line.measure;
+    if (block != last || last.empty()) print_head(block, sides, width, last.empty());
+    last = block;
+    print_row(rows, sides, line, one ? line.measure : line.runs, width);
+  }
+  print_errors_absent(rows, sides);
+}
+
+void print_with_published(const Table& table) {
+  const Rows rows{table};
+  std::vector<Shown> shown;
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    if (!std::isnan(rows.number("ours", row)))
+      shown.push_back({row, rows.text("measure", row),
+                       both_names(rows.text("checkpoint", row), rows.text("model", row))});
+  print_blocks(shown, rows, kPublished);
+  print_not_compared(rows);
+}
+
+void print_two(const Table& table) {
+  const Rows rows{table};
+  std::vector<Shown> shown;
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    shown.push_back({row, rows.text("measure", row),
+                     both_names(rows.text("model_a", row), rows.text("model_b", row))});
+  print_blocks(shown, rows, kTwoRuns);
+}
+
+void write(const Table& table, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  table.write_csv(folder + "/compare.csv");
+  info("{}/compare.csv", folder);
 }
 
 void run(const CompareArguments& options) {
   options.common.apply();
-  const auto table = compare_with_published(options.results, options.published);
+  const bool two = !options.other.empty();
+  if (!options.out.empty()) check_output_folder(options.out);
+  const auto table = two ? compare_runs(options.results, options.other)
+                         : compare_with_published(options.results, options.compare);
   if (options.csv)
     fmt::print("{}", table.to_csv());
+  else if (two)
+    print_two(table);
   else
-    print_differences(table);
+    print_with_published(table);
+  if (!options.out.empty()) write(table, options.out);
 }
 
 }  // namespace
 
 void add_compare(CLI::App& app) {
   auto options = std::make_shared<CompareArguments>();
-  auto* command = app.add_subcommand("compare", "The numbers of a sweep beside published ones");
-  command->add_option("results", options->results, "Folder of a sweep: RESULTS/NAME")->required();
-  command->add_option("--published", options->published, "Whose numbers")->capture_default_str();
+  auto& compare = options->compare;
+  auto* command =
+      app.add_subcommand("compare", "Runs beside published numbers, or beside each other");
+  command
+      ->add_option("results", options->results,
+                   "Folder of a sweep (RESULTS/NAME) or of 'qkscope analyze'")
+      ->required();
+  auto* other = command->add_option("other", options->other,
+                                    "A second one: the two are compared with each other");
+  command
+      ->add_option("--published", compare.published,
+                   "Whose numbers: a set (smollm3, models, profiles, pooled, small_models) or a "
+                   "CSV file of your own")
+      ->capture_default_str()
+      ->excludes(other);
+  command
+      ->add_option("--as", compare.as,
+                   "The published name that a single run stands for (default: its label); of "
+                   "pooled numbers the scope that all runs together stand for")
+      ->excludes(other);
+  command->add_option("--only", compare.only, "Only the run with this label; repeatable")
+      ->allow_extra_args(false)
+      ->excludes(other);
+  command
+      ->add_flag("--all-sources", compare.every_source,
+                 "Every source of a number, not only the most exact")
+      ->excludes(other);
+  command->add_option("--out", options->out, "Folder to write compare.csv into");
   command->add_flag("--csv", options->csv, "Print CSV with every digit");
+  command->footer(
+      "± of published numbers is what rounding, or reading a figure, leaves open; ± of ours is the "
+      "standard error over texts. se is that of the difference, ratio the difference over it.");
   options->common.add_to(*command);
   command->callback([options] { run(*options); });
 }

@@ -10,6 +10,7 @@
 #include "cli/error.h"
 #include "cli/json.h"
 #include "cli/shard.h"
+#include "cli/stop_signal.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
 #include "qkscope/text.h"
@@ -26,6 +27,7 @@ struct DatasetArguments {
   std::string name, id_column, shard, tokenizer;
   std::string errors = "strict";
   std::int64_t max_length = 0;
+  LongTextOptions long_texts;
   bool no_special = false, json = false;
 };
 
@@ -166,8 +168,56 @@ void print_text(const Corpus& corpus, const Lengths& lengths) {
   if (!lengths.tokens.empty()) print_tokens(lengths);
 }
 
+std::string share(std::int64_t part, std::int64_t all) {
+  return fmt::format("{} of {}", count(part), count(all));
+}
+
+// qkscope dataset --out: a dataset of the texts that are long enough.
+void write_dataset(Corpus& corpus, const Tokenizer& tokenizer, DatasetArguments& options) {
+  auto& wanted = options.long_texts;
+  wanted.id_column = options.corpus.id_column.value_or(wanted.id_column);
+  wanted.special_tokens = !options.no_special;
+  wanted.quiet = options.common.quiet;
+  wanted.stop = &watch_stop_signals();
+  const LongTextResult made = write_long_texts(corpus, tokenizer, wanted);
+  if (!made.finished) {
+    fmt::print("stopped; nothing was written\n");
+    return end_by_stop_signal();
+  }
+  const auto& counts = corpus.counts();
+  if (options.json) {
+    const Json out{{"out", wanted.out},
+                   {"read", made.read},
+                   {"kept", made.kept},
+                   {"cut", made.cut},
+                   {"too_short", made.too_short},
+                   {"null_texts", counts.null_texts},
+                   {"empty_texts", counts.empty_texts},
+                   {"tokens", made.tokens}};
+    fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{:<11}{} texts, {} tokens, in {}\n", "kept", share(made.kept, made.read),
+             count(made.tokens), wanted.out);
+  if (made.cut > 0) fmt::print("{:<11}{}\n", "cut", count(made.cut));
+  fmt::print(
+      "{:<11}{} with fewer than {} tokens, the longest with {}; {} null and {} empty texts\n",
+      "left out", count(made.too_short), count(wanted.min_tokens), count(made.longest),
+      count(counts.null_texts), count(counts.empty_texts));
+}
+
+void check_output(const DatasetArguments& options) {
+  const auto& wanted = options.long_texts;
+  if (wanted.out.empty()) return;
+  if (options.tokenizer.empty())
+    bad_input("--out: --tokenizer is missing: the tokens of whose model are counted?");
+  if (options.max_length > 0)
+    bad_input("--out: --max-length only counts; --max-tokens cuts the texts that are written");
+}
+
 void run(DatasetArguments& options) {
   options.common.apply();
+  check_output(options);
   if (!options.name.empty()) options.corpus.name = options.name;
   if (!options.id_column.empty()) options.corpus.id_column = options.id_column;
   options.corpus.replace_invalid = options.errors == "replace";
@@ -181,6 +231,7 @@ void run(DatasetArguments& options) {
   options.corpus.path = fetch_dataset(options.corpus.path, options.corpus.name.value_or(""),
                                       options.corpus.split, {.quiet = options.common.quiet});
   const auto corpus = open_corpus(options.corpus);
+  if (!options.long_texts.out.empty()) return write_dataset(*corpus, *tokenizer, options);
   const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);
   if (options.json) {
     print_json(*corpus, lengths);
@@ -193,7 +244,8 @@ void run(DatasetArguments& options) {
 
 void add_dataset(CLI::App& app) {
   auto options = std::make_shared<DatasetArguments>();
-  CLI::App* command = app.add_subcommand("dataset", "Show what is in a text dataset");
+  CLI::App* command = app.add_subcommand(
+      "dataset", "Show what is in a text dataset, or make one of its long texts (--out)");
   CorpusOptions& corpus = options->corpus;
   command
       ->add_option(
@@ -209,13 +261,26 @@ void add_dataset(CLI::App& app) {
   command->add_option("--limit", corpus.max_samples, "Only the first rows")
       ->check(CLI::PositiveNumber);
   command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
-  command->add_option("--tokenizer", options->tokenizer,
-                      "Count tokens with this tokenizer.json, or the one in this folder");
+  command->add_option(
+      "--tokenizer", options->tokenizer,
+      "Count tokens with this tokenizer.json, or the one of this folder or model id");
   command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
       ->check(CLI::PositiveNumber);
   command->add_flag("--no-special", options->no_special, "Count no special tokens");
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
+  auto& made = options->long_texts;
+  auto* out = command->add_option(
+      "--out", made.out, "Write the texts that are long enough there: a .parquet or .jsonl file");
+  command->add_option("--min-tokens", made.min_tokens, "Of --out: leave texts with fewer out")
+      ->check(CLI::PositiveNumber)
+      ->needs(out);
+  command->add_option("--max-tokens", made.max_tokens, "Of --out: cut longer texts to so many")
+      ->check(CLI::PositiveNumber)
+      ->needs(out);
+  command->add_option("--keep", made.keep, "Of --out: end after so many texts")
+      ->check(CLI::PositiveNumber)
+      ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");
   options->common.add_to(*command);
   command->callback([options] { run(*options); });

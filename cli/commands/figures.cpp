@@ -5,10 +5,14 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/capture_input.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/logging.h"
+#include "cli/output_folder.h"
+#include "qkscope/analysis.h"
+#include "qkscope/captures.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -17,12 +21,17 @@ namespace {
 struct FiguresCommand {
   CommonOptions common;
   DrawOptions options;
+  CaptureInput capture;
+  AnalyzeOptions analysis;
   std::string formats = "svg,png,pdf";
   std::string components;
   bool no_report = false;
 
   void add_to(CLI::App& command);
   void run();
+
+ private:
+  void analyze_first();
 };
 
 // "2,3"
@@ -40,7 +49,8 @@ std::array<int, 2> parse_components(const std::string& text) {
 void FiguresCommand::add_to(CLI::App& command) {
   command
       .add_option("results", options.results,
-                  "Results: the folder of 'qkscope analyze --out' or of a sweep")
+                  "Results: the folder of 'qkscope analyze --out' or of a sweep. A capture (a "
+                  "folder, or REPO@BRANCH) is analysed first, into OUT/results")
       ->required();
   command.add_option("--out", options.out, "Folder for the figures (made if missing)")->required();
   command.add_option("--only", options.only, "Draw this figure alone, without the report");
@@ -56,7 +66,20 @@ void FiguresCommand::add_to(CLI::App& command) {
           "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score")
       ->check(CLI::ExistingFile);
   command.add_flag("--no-report", no_report, "Do not write report.html");
+  capture.add_to(command, analysis);
   common.add_to(command);
+}
+
+void FiguresCommand::analyze_first() {
+  capture.apply(analysis);
+  analysis.data_root = options.results;
+  analysis.quiet = common.quiet;
+  options.results = options.out + "/results";
+  check_output_folder(options.results);
+  const AnalysisRun run = analyze_capture(analysis);
+  write_results(options.results, run, analysis);
+  info("{} heads; results in {}", run.heads.size(), options.results);
+  report_failed_heads(run, options.results);
 }
 
 void FiguresCommand::run() {
@@ -65,6 +88,7 @@ void FiguresCommand::run() {
   if (!components.empty()) options.components = parse_components(components);
   options.report = !no_report;
   options.quiet = common.quiet;
+  if (names_capture(options.results)) analyze_first();
   const Drawn drawn = draw_figures(options);
   for (const auto& [name, why] : drawn.left_out) info("{} left out: {}", name, why);
   if (!drawn.of_several.empty())

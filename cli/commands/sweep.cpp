@@ -9,6 +9,7 @@
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
 #include "cli/sweep_command.h"
+#include "qkscope/tensor.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -20,20 +21,44 @@ struct SweepArguments {
   SweepOptions sweep;
   std::string results = "results";
   std::string shard;
+  std::string dtype;
+  std::string device_memory;
   bool dry_run = false;
   bool no_figures = false;
+  bool no_publish = false;
 };
+
+// As for one capture; here they hold for every run.
+void add_compute_options(CLI::App& command, SweepArguments& options) {
+  auto& compute = options.source.compute;
+  command.add_option("--device", compute.device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  command.add_option("--dtype", options.dtype,
+                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
+  command.add_option("--device-memory", options.device_memory,
+                     "The most to take of a GPU's memory, as in 8GiB (default: what is free)");
+  command
+      .add_option("--batch-tokens", compute.batch_tokens,
+                  "On CUDA: consecutive texts run together up to this many tokens")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--deterministic", compute.deterministic, "On CUDA: every text runs alone");
+}
+
+std::string publication(const PlannedRun& run) {
+  if (run.publish.empty()) return "";
+  return fmt::format(", {} {}", run.published ? "published to" : "to publish to", run.publish);
+}
 
 void print_planned(const PlannedRun& run) {
   if (!run.error.empty()) {
     fmt::print("{:<16} {}\n", run.label, run.error);
   } else if (run.captured) {
-    fmt::print("{:<16} captured, {}\n", run.label, run.analysed ? "analysed" : "to analyse");
+    fmt::print("{:<16} captured, {}{}\n", run.label, run.analysed ? "analysed" : "to analyse",
+               publication(run));
   } else {
     const auto& planned = *run.capture;
-    fmt::print("{:<16} to capture: {} examples, {} tokens; {} rows in {} files, {}\n", run.label,
+    fmt::print("{:<16} to capture: {} examples, {} tokens; {} rows in {} files, {}{}\n", run.label,
                number(planned.examples), number(planned.tokens), number(planned.rows),
-               number(planned.files), bytes(planned.bytes));
+               number(planned.files), bytes(planned.bytes), publication(run));
   }
 }
 
@@ -61,6 +86,11 @@ void run(SweepArguments& options) {
   options.common.apply();
   if (!options.shard.empty())
     std::tie(options.sweep.shard.index, options.sweep.shard.count) = parse_shard(options.shard);
+  auto& compute = options.source.compute;
+  if (!options.dtype.empty()) compute.dtype = parse_compute_dtype(options.dtype, "--dtype");
+  if (!options.device_memory.empty())
+    compute.device_memory = parse_bytes(options.device_memory, "--device-memory");
+  options.sweep.publish = !options.no_publish;
   options.sweep.quiet = options.common.quiet;
   SweepCommand command{Sweep::read(options.source, options.results), options.sweep,
                        !options.no_figures};
@@ -94,6 +124,9 @@ void add_sweep(CLI::App& app) {
                     "Capture again where the configuration is another than before");
   command->add_flag("--evict", options->sweep.evict,
                     "Remove a checkpoint's weights from the Hub's cache after its last run");
+  add_compute_options(*command, *options);
+  command->add_flag("--no-publish", options->no_publish,
+                    "Do not publish, whatever the file's section publish says");
   command->add_flag("--dry-run", options->dry_run, "Print what would be done and write nothing");
   command->add_flag("--no-figures", options->no_figures, "Tables only");
   options->common.add_to(*command);

@@ -1,16 +1,21 @@
 // qkscope trace: run one text and keep what the hook points show.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/json.h"
 #include "cli/model_options.h"
 #include "cli/token_input.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
 #include "qkscope/text.h"
+#include "qkscope/tokenizer.h"
 #include "qkscope/version.h"
 
 namespace qkscope::cli {
@@ -43,11 +48,34 @@ void print_table(const std::vector<NamedTensor>& tensors) {
   }
 }
 
+// The token at each position, as the vocabulary spells it and as text; without a tokenizer nothing.
+void add_token_texts(const std::string& folder, const std::vector<std::int32_t>& ids,
+                     std::map<std::string, std::string>& metadata) {
+  if (!std::filesystem::exists(folder + "/tokenizer.json")) return;
+  const auto tokenizer = Tokenizer::load(folder);
+  Json tokens = Json::array();
+  Json texts = Json::array();
+  for (const auto id : ids) {
+    tokens.push_back(tokenizer.token_string(id));
+    texts.push_back(tokenizer.decode(std::span(&id, 1)));
+  }
+  const auto dump = [](const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  metadata["tokens"] = dump(tokens);
+  metadata["token_texts"] = dump(texts);
+}
+
+ConstTensorView integers(const auto& values, DType dtype) {
+  return {std::as_bytes(std::span(values)).data(), dtype, Shape({std::ssize(values)})};
+}
+
 void run(const TraceOptions& options) {
   options.common.apply();
   const auto folder = options.model.fetch(options.common.quiet);
   Batch batch;
-  batch.add(options.input.read(folder));
+  const auto ids = options.input.read(folder);
+  batch.add(ids);
   const auto model = options.model.load(folder, batch.rows());
   const auto points = match_hooks(model.config(), split(options.hooks, ','));
   const auto positions = read_positions(options.positions, batch.rows());
@@ -59,13 +87,21 @@ void run(const TraceOptions& options) {
   std::vector<NamedTensor> tensors;
   for (const auto& [point, activation] : collector.kept())
     tensors.push_back({hook_name(point), activation});
-  write_safetensors(options.out, tensors,
-                    {{"format", "pt"},
-                     {"model", options.model.name},
-                     {"program", fmt::format("qkscope {}", version_string())}});
+  const auto hooked = tensors;
+  auto kept = positions;  // which rows the tensors have
+  if (kept.empty())
+    for (std::int64_t i = 0; i < batch.rows(); ++i) kept.push_back(i);
+  tensors.push_back({"token_ids", integers(ids, DType::i32)});
+  tensors.push_back({"positions", integers(kept, DType::i64)});
+  std::map<std::string, std::string> metadata = {
+      {"format", "pt"},
+      {"model", options.model.name},
+      {"program", fmt::format("qkscope {}", version_string())}};
+  add_token_texts(folder, ids, metadata);
+  write_safetensors(options.out, tensors, metadata);
   if (options.common.quiet) return;
-  print_table(tensors);
-  fmt::print("{} tokens, {} tensors in {}\n", batch.rows(), tensors.size(), options.out);
+  print_table(hooked);
+  fmt::print("{} tokens, {} tensors in {}\n", batch.rows(), hooked.size(), options.out);
 }
 
 }  // namespace

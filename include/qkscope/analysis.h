@@ -8,7 +8,9 @@
 // docs/analysis.md defines every number. A number that does not exist is NaN.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,6 +28,7 @@ namespace qkscope {
 
 struct PcaOptions {
   int components = 10;
+  int separate_components = 5;     // of queries alone and of keys alone; 0: none
   double weak_correlation = 0.05;  // below it r_q does not decide the sign of a component
 };
 
@@ -48,6 +51,17 @@ struct PcaResult {
   // Sum over the components kept of explained variance times squared correlation.
   double positional_variance_q = 0;
   double positional_variance_k = 0;
+  double qk_accuracy = 0;  // of a linear discriminant of queries and keys on the first two
+  // Behind it, for each group of texts: rows, and those that the discriminant tells right. Empty
+  // where no errors are wanted.
+  std::vector<std::int64_t> qk_rows;
+  std::vector<std::int64_t> qk_right;
+};
+
+// A component of the queries alone or of the keys alone.
+struct SideComponent {
+  double explained_variance = 0;  // share of the total
+  Correlation with_position;      // of the projection; points where its largest coordinate is > 0
 };
 
 // ---- Taxonomy: the class of a head by what its first component has to do with position.
@@ -75,13 +89,29 @@ QKSCOPE_API std::string to_string(HeadClass head_class);  // "mixed"; "" for und
 // both.
 
 struct RotationOptions {
-  // b from the difference of the means, or from the first eigenvector of E[(q-k)(q-k)^T].
-  enum class Separation { mean, eigen };
+  // b from the difference of the means without its part along a; or the first eigenvector of
+  // D = E[(q-k)(q-k)^T] over all pairs with a projected out of D first, or of D itself, with a
+  // projected out of the eigenvector.
+  enum class Separation { mean, eigen, eigen_then_project };
   Separation separation = Separation::mean;
   std::vector<double> inv_freq;  // the layer's RoPE frequencies; empty when it has none
   double max_omega = 1;          // top of the band searched when inv_freq is empty
   int pairs = 30;                // planes of the complement
   double active_angle_r = 0.9;   // a plane turns with position above this
+  int null_draws = 200;          // shuffles of the positions behind PositionNull; 0: none
+  std::uint64_t seed = 0;        // of the shuffles
+};
+
+// Correlations along a where positions are shuffled among the rows and a is fitted to them: what
+// chance alone reaches. NaN where nothing was shuffled.
+struct PositionNull {
+  double position_r = std::numeric_limits<double>::quiet_NaN();  // mean |r| over the shuffles
+  double r_q_a = std::numeric_limits<double>::quiet_NaN();
+  double r_k_a = std::numeric_limits<double>::quiet_NaN();
+  // Share of shuffles, with the true order counted in, that reach what was found.
+  double position_r_p = std::numeric_limits<double>::quiet_NaN();
+  double r_q_a_p = std::numeric_limits<double>::quiet_NaN();
+  double r_k_a_p = std::numeric_limits<double>::quiet_NaN();
 };
 
 // A plane of the complement: principal axes 2i and 2i + 1.
@@ -89,7 +119,7 @@ struct ComplementPair {
   double variance_share = 0;        // of the variance left without a and b
   double variance_share_total = 0;  // of all variance
   double angle_r = 0;               // how strictly rows turn with position: 0 not at all, 1 exactly
-  double omega = 0;                 // radians per token
+  double omega = 0;                 // radians per token; below 0 where rows turn against RoPE
   double nearest_inv_freq = 0;      // NaN when the layer has none
   double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart
   bool active = false;              // angle_r above the threshold
@@ -119,6 +149,10 @@ struct RotationResult {
   double omega = 0;               // of the best wave through the projection on a
   double omega_r_squared = 0;
   std::vector<ComplementPair> complement;
+  double active_variance = 0;        // on active planes, a share of the variance without a and b
+  double active_variance_total = 0;  // and of all variance
+  std::vector<double> active_axes;   // (2 per active plane, dim)
+  PositionNull null;
   std::string undefined;  // why a, and with it most numbers, do not exist; empty when they do
 
   int active_planes() const {
@@ -139,8 +173,21 @@ struct PlasticityOptions {
   std::uint64_t seed = 0;
   double p_alpha = 0.01;  // of the normality tests
   int heatmap_bins = 16;  // per axis
+  // Bins of the profile: so many of equal width over the context. 0: about 50 queries of the head
+  // in each, and a whole number in each bucket; kBuckets: the capture's own buckets.
+  static constexpr int kBuckets = -1;
+  static constexpr int kMostBins = 8192;
+  int profile_bins = 0;
+  std::int64_t context = 0;  // tokens; 0: found from the rows
+  // Fifths and tenths are those of the bins that have values, or of the whole context.
+  enum class Fifths { range, context };
+  Fifths fifths = Fifths::range;
+  // Edges of the length bins, ascending; empty: 0, 1024, 2048, 4096 and so on, doubling.
+  std::vector<std::int64_t> length_bins;
   std::optional<std::int32_t> sliding_window;
   std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
+  // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
+  std::vector<std::int64_t> text_groups;
 };
 
 struct MeanPlasticity {
@@ -157,13 +204,29 @@ struct BucketCell {
   MeanPlasticity mean;
 };
 
-// Pairs of all keys before the queries of one bucket.
+// Pairs of all keys before one bin of queries.
 struct ProfilePoint {
-  std::int32_t q_bucket = 0;
-  double position = 0;  // mean over the bucket's queries
+  std::int32_t bin = 0;
+  double low = 0;  // positions [low, high)
+  double high = 0;
+  double position = 0;  // mean over the bin's queries
   std::int64_t queries = 0;
   MeanPlasticity mean;
+
+  double centre() const { return 0.5 * (low + high); }
 };
+
+// The mean of the profile's bins whose centre is at positions [low, high).
+struct ProfileBinMean {
+  enum class Kind { decile, quintile, length };
+  Kind kind = Kind::decile;
+  int bin = 0;  // of its kind, from 0
+  double low = 0;
+  double high = 0;
+  double ap = 0;          // NaN when no bin has a value
+  std::int64_t bins = 0;  // that have one
+};
+QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
 struct HeatmapCell {
   double key_distance_low = 0;  // |t1 - t2| in [low, high)
@@ -171,7 +234,8 @@ struct HeatmapCell {
   double query_distance_low = 0;  // query position - midpoint of the pair
   double query_distance_high = 0;
   double ap = 0;
-  std::int64_t pairs = 0;
+  std::int64_t pairs = 0;     // used
+  std::int64_t eligible = 0;  // those that they stand for: more than `pairs` where bins are sampled
 };
 
 // Of the queries' residuals around their drift, in the coordinates in which it is the first axis.
@@ -185,6 +249,14 @@ struct ResidualNormality {
   double share_below_alpha = 0;
 };
 
+// The profile's sums over groups of texts: leaving a group out, a point's plasticity is the sum of
+// the others over their weight.
+struct ProfileGroups {
+  int groups = 0;
+  std::vector<double> sum;     // (groups, points of the profile): of plasticity over pairs
+  std::vector<double> weight;  // (groups, points of the profile): pairs
+};
+
 struct PlasticityResult {
   double r2_pos = 0;          // of the queries' dimensions on position, mean over dimensions
   double beta_norm = 0;       // length of the drift, per token
@@ -194,12 +266,18 @@ struct PlasticityResult {
   double mae_ratio = 0;
   ResidualNormality normality;
   double ap_overall = 0;          // mean over the cells of `table`
-  double ap_profile_overall = 0;  // profile averaged over all queries
-  double ap_first20 = 0;          // over those in the first fifth of the context
+  double ap_profile_overall = 0;  // the head's plasticity: the profile averaged over its queries
+  double ap_first20 = 0;          // mean of the profile's bins in the first fifth
   double ap_last20 = 0;           // and in the last
   double ap_drop = 0;             // ap_first20 - ap_last20
   std::vector<BucketCell> table;
-  std::vector<ProfilePoint> profile;
+  std::vector<ProfilePoint> profile;  // bins that hold queries
+  int profile_bins = 0;               // over the context; 0: the capture's buckets
+  double profile_context = 0;         // tokens
+  double profile_low = 0;             // fifths and tenths are those of positions [low, high)
+  double profile_high = 0;
+  std::vector<ProfileBinMean> profile_bin_means;
+  ProfileGroups profile_groups;
   std::vector<HeatmapCell> heatmap;      // cells that hold a pair
   std::vector<double> component_r2;      // (dim)
   std::vector<double> component_weight;  // (dim), sums to 1
@@ -221,6 +299,8 @@ struct ScatterPoint {
 };
 
 struct AnalyzeOptions {
+  // A folder, or REPO@BRANCH of a dataset on the Hugging Face Hub: the head files that are read are
+  // fetched into its cache. A folder of that name wins.
   std::string data_root;
   std::string label;  // the model column; empty: the capture's own name for its model
   bool pca = true;
@@ -231,12 +311,19 @@ struct AnalyzeOptions {
   RotationOptions rotation_options;       // inv_freq is filled per head from the capture
   PlasticityOptions plasticity_options;   // sliding_window, sampler and seed likewise
   std::optional<HeadCounts> head_counts;  // for captures that do not say them
-  std::vector<int> nope_layers;           // for captures without metadata: layers without RoPE
-  std::int64_t max_tokens = 0;            // 0: every row; else a seeded sample per head file
-  std::uint64_t seed = 0;                 // of every sample that is drawn
-  int scatter = 96;                       // rows per head and side kept for pictures; 0: none
-  std::vector<HeadId> planes_of;          // query heads of which those rows are kept on every plane
-  bool quiet = false;                     // no progress
+  // For captures that do not say them: a model (folder, id or ID@REVISION) whose config.json tells
+  // head counts, RoPE and windows.
+  std::string model;
+  std::vector<int> nope_layers;   // for captures without metadata: layers without RoPE
+  std::int64_t max_tokens = 0;    // 0: every row; else a seeded sample per head file
+  std::uint64_t seed = 0;         // of every sample that is drawn
+  std::vector<int> layers;        // only these; empty: all
+  std::vector<HeadId> heads;      // only these query heads; empty: all
+  bool errors = true;             // of the means over heads, by a jackknife over texts
+  int scatter = 96;               // rows per head and side kept for pictures; 0: none
+  std::vector<HeadId> planes_of;  // query heads of which those rows are kept on every plane
+  bool quiet = false;             // no progress
+  const std::atomic<bool>* stop = nullptr;  // ends the download of head files
 };
 
 // One query head, with the key head it reads.
@@ -251,7 +338,13 @@ struct HeadReport {
   std::optional<PcaResult> pca;
   std::optional<RotationResult> rotation;
   std::optional<PlasticityResult> plasticity;
+  // Queries alone, and keys alone (of every key head at the first query head that reads it).
+  std::vector<SideComponent> q_components;
+  std::vector<SideComponent> k_components;
   std::vector<ScatterPoint> scatter;
+  // The same head without each group of texts: only the numbers of pca, rotation and plasticity
+  // whose means have an error; the others are NaN. Empty where errors were not asked for.
+  std::vector<HeadReport> without_group;
   std::string error;  // why this head has no results; empty when it has
   ErrorKind error_kind = ErrorKind::bad_input;
 };
@@ -262,12 +355,29 @@ struct AnalysisTimes {  // seconds, summed over threads
   double pca = 0;
   double rotation = 0;
   double plasticity = 0;
+  double errors = 0;
+};
+
+// How far a mean over heads moves with other texts, by a jackknife over groups of texts. Texts are
+// the sample; the heads are held fixed.
+struct MeanError {
+  std::string quantity;  // as in an overview: "r_q", "mixed" (a share of heads) ...
+  std::string heads;     // "all", or those of "rope", "nope" or "unknown" layers
+  double mean = 0;       // the median for a quantity whose name says so
+  double se = 0;         // NaN below two texts
+  double low = 0;        // 95 % interval
+  double high = 0;
+  std::int64_t texts = 0;
+  std::int64_t n_heads = 0;
 };
 
 struct AnalysisRun {
   std::string label;
   Metadata capture;  // what the capture says of itself: model, commit, dtype, device ...
-  std::vector<HeadReport> heads;  // by layer and head
+  std::vector<HeadReport> heads;      // by layer and head
+  std::int64_t texts = 0;             // whose rows were read
+  std::vector<MeanError> errors;      // of the means over heads; empty where not asked for
+  std::vector<std::string> warnings;  // what a reader of the numbers should know, in sentences
   AnalysisTimes times;
   double seconds = 0;  // that the analyses took
 };

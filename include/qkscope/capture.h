@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -67,7 +68,16 @@ struct HeadSampling {
   std::int64_t seed = 0;
 };
 
+// A query head by its place.
+struct LayerHead {
+  std::int64_t layer = 0;
+  std::int64_t head = 0;
+
+  auto operator<=>(const LayerHead&) const = default;
+};
+
 struct HeadFilter {
+  std::optional<std::vector<LayerHead>> pairs;      // these heads; instead of layers and heads
   std::optional<std::vector<std::int64_t>> layers;  // none: every layer
   std::optional<std::vector<std::int64_t>> heads;   // query heads; none: every head
   std::optional<HeadSampling> sampling;             // none: every candidate

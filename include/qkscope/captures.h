@@ -1,8 +1,8 @@
 // Reading captures: which heads a capture holds, and the vectors of each; and writing head files
 // for whoever makes captures with another program. docs/capture-format.md describes the files.
 //
-// The code is in src/captures: captures.cpp (the index), head_reader.cpp, head_writer.cpp,
-// metadata.cpp, buckets.cpp and layout.cpp (names).
+// The code is in src/captures: captures.cpp (the index), capture_source.cpp, head_reader.cpp,
+// head_writer.cpp, metadata.cpp, buckets.cpp and layout.cpp (names).
 #pragma once
 
 #include <compare>
@@ -50,19 +50,43 @@ struct Shard {
   std::int64_t count = 1;
 };
 
+// How the positions of a capture are drawn.
+enum class SamplerType {
+  log_uniform,  // each with probability min(1, base_rate / 2^bucket)
+  uniform,      // each with probability min(1, base_rate / min_bucket_size)
+  all,          // every one
+};
+
+QKSCOPE_API std::string_view sampler_type_name(SamplerType type);  // "log_uniform"
+
+struct SamplerOptions {
+  SamplerType type = SamplerType::log_uniform;
+  double base_rate = 1.0;
+  std::int64_t min_bucket_size = 128;    // positions
+  std::optional<std::int64_t> max_rows;  // of one example, layer and kind; not in the metadata
+};
+
 // ---- Which heads are there ----
 
 struct CaptureIndex {
-  std::string data_root;
+  std::string data_root;             // where the head folders are
   std::string model;                 // as the capture names it; empty when it does not
   std::vector<HeadId> queries;       // ascending
   std::vector<HeadId> keys;          // ascending
   std::optional<HeadCounts> counts;  // from _saver_state.json
+  // Likewise, for files that do not say it; base_rate is not known.
+  std::optional<SamplerOptions> sampler;
 };
 
-// Lists the folders l{LL}h{HH}{q|k} under `data_root`. A folder without any is bad input.
+// Lists the folders l{LL}h{HH}{q|k} under `data_root`, or where there are none those under its one
+// subfolder that has some: qk-sniffer once kept a folder per model. A folder without any is bad
+// input, and so are several such subfolders.
 QKSCOPE_API CaptureIndex index_capture(const std::string& data_root,
                                        Version headers = kHeaderVersion);
+
+// Whether a command that takes a capture would take this: a folder with head folders, or the name
+// of a capture on the Hugging Face Hub, REPO@BRANCH. Nothing is asked of the Hub.
+QKSCOPE_API bool names_capture(const std::string& name);
 
 // The key head that `query` reads: the file's own metadata if it says so, then `given`, then the
 // capture's state. Bad input when nothing says it.
@@ -86,6 +110,7 @@ struct HeadRows {
   std::vector<std::int32_t> position;          // (rows)
   std::vector<float> vectors;                  // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // none on full attention; one value for all rows
+  bool window_unsaid = false;                  // the file that was read has no such column
   std::vector<std::string> token_str;          // (rows) or empty where they were not kept
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
@@ -127,22 +152,6 @@ struct RopeInfo {
 
 // `where` names the file in messages.
 QKSCOPE_API RopeInfo rope_info(const Metadata& metadata, const std::string& where);
-
-// How the positions of a capture are drawn.
-enum class SamplerType {
-  log_uniform,  // each with probability min(1, base_rate / 2^bucket)
-  uniform,      // each with probability min(1, base_rate / min_bucket_size)
-  all,          // every one
-};
-
-QKSCOPE_API std::string_view sampler_type_name(SamplerType type);  // "log_uniform"
-
-struct SamplerOptions {
-  SamplerType type = SamplerType::log_uniform;
-  double base_rate = 1.0;
-  std::int64_t min_bucket_size = 128;    // positions
-  std::optional<std::int64_t> max_rows;  // of one example, layer and kind; not in the metadata
-};
 
 // None where the metadata does not say: captures of other programs.
 QKSCOPE_API std::optional<SamplerOptions> sampler_options(const Metadata& metadata,

@@ -44,12 +44,24 @@ QKSCOPE_API std::string fetch_dataset(const std::string& name_or_path, const std
                                       const FetchOptions& options = {},
                                       Version headers = kHeaderVersion);
 
+// The folder of any revision of a dataset on the Hub: with every file where it holds a capture and
+// neither configuration nor split is named, else with the files of one split ("" is train).
+QKSCOPE_API std::string fetch_dataset_revision(const std::string& id, const std::string& revision,
+                                               const std::string& name = "",
+                                               const std::string& split = "",
+                                               const FetchOptions& options = {},
+                                               Version headers = kHeaderVersion);
+
 enum class RepositoryKind { model, dataset };
 
 struct RepositoryName {
   RepositoryKind kind = RepositoryKind::model;
   std::string id;  // "org/name", or "name" alone
 };
+
+// The names of its branches, as the Hub tells them now.
+QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository,
+                                                   Version headers = kHeaderVersion);
 
 struct CachedRevision {
   std::string commit;

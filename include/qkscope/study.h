@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "qkscope/capture.h"
 #include "qkscope/captures.h"
 #include "qkscope/error.h"
 #include "qkscope/tables.h"
@@ -24,6 +26,7 @@ struct SweepSource {
   // Relative paths of datasets, checkpoints and tokenizers that exist under this folder are taken
   // from there; "": the file's own data_folder, where it has one.
   std::string data_folder;
+  ComputeOptions compute = {};  // how the models run, in place of what file and configurations say
 };
 
 // The sweep over the small model that comes with qkscope. Bad input where its data is not
@@ -55,6 +58,8 @@ struct PlannedRun {
   bool captured = false;
   bool analysed = false;
   std::optional<Capture> capture;  // of a run that is still to capture
+  std::string publish;             // "org/name@branch" it goes to; "": nowhere
+  bool published = false;          // it is there
   std::string error;               // why it could not be planned
   ErrorKind error_kind = ErrorKind::bad_input;
 };
@@ -65,6 +70,7 @@ struct SweepOptions {
   int jobs = 1;                             // runs at a time; they share the threads
   bool overwrite = false;                   // replaces captures made with another configuration
   bool evict = false;                       // weights leave the Hub's cache after their last run
+  bool publish = true;                      // where the sweep's file says so
   bool quiet = false;                       // no progress
   bool compact = false;                     // progress counts runs, not examples and heads
   const std::atomic<bool>* stop = nullptr;  // ends the sweep soon; running it again continues
@@ -83,6 +89,12 @@ struct RunReport {
   Outcome outcome = Outcome::interrupted;
   std::string error;  // of a failed one
   ErrorKind error_kind = ErrorKind::failure;
+
+  // A run whose capture could not be published is done all the same; the next sweep tries it again.
+  enum class Publication { none, published, already_published, failed };
+  Publication publication = Publication::none;
+  std::string publish_error;
+  ErrorKind publish_error_kind = ErrorKind::failure;
 };
 
 // Means over the heads of one run.
@@ -119,9 +131,10 @@ class QKSCOPE_API Sweep {
   // What run() would do with these options: nothing is written and no weights are read.
   std::vector<PlannedRun> plan(const SweepOptions& options = {}) const;
 
-  // Captures and analyses what is not there yet; one failure does not stop the others. At the end
-  // the folder holds runs.json and the tables of all finished runs. One report for each chosen run,
-  // in their order. Several processes may run the same sweep at once and share the work.
+  // Captures, analyses and publishes (where the file says so) what is not yet; one failure does not
+  // stop the others. Without a token nothing is published, with a warning. At the end the folder
+  // holds runs.json and the tables of all finished runs. One report for each chosen run, in their
+  // order. Several processes may run the same sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
 
   // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
@@ -138,15 +151,91 @@ class QKSCOPE_API Sweep {
 QKSCOPE_API std::vector<OverviewRow> read_overview(const std::string& sweep_folder,
                                                    Version headers = kHeaderVersion);
 
-// Names of the sets of published numbers that are installed: "smollm3".
+// ---- Checkpoints that a repository keeps as branches ----
+
+struct CheckpointBranch {
+  std::string branch;                // "stage1-step-40000"
+  std::string phase;                 // what stands before the step: "stage1"; may be empty
+  std::optional<std::int64_t> step;  // none: the name tells none ("main")
+  std::string label;                 // short, a name for a folder: "S1-40K"
+};
+
+struct BranchChoice {
+  std::vector<std::string> match;  // globs; none: every branch whose name tells a step
+  std::int64_t every = 1;          // every n-th of them, and the last
+  std::int64_t log = 0;            // at most so many of each phase, evenly in the log of the step
+};
+
+// The chosen ones of these names, by phase and step: stages of pre-training first, then others,
+// numbers inside names as numbers.
+QKSCOPE_API std::vector<CheckpointBranch> checkpoint_branches(const std::vector<std::string>& names,
+                                                              const BranchChoice& choice = {},
+                                                              Version headers = kHeaderVersion);
+
+struct BranchSweep {
+  std::string repository;  // "org/name"
+  std::string config;      // the capture configuration of every run; model.name is the repository
+  std::vector<CheckpointBranch> branches;
+};
+
+// A sweep file over them, named after the file. It replaces one that is there.
+QKSCOPE_API void write_branch_sweep(const BranchSweep& sweep, const std::string& file,
+                                    Version headers = kHeaderVersion);
+
+// ---- Comparison ----
+
+// Names of the sets of published numbers that are installed: "smollm3", "models", ...
 QKSCOPE_API std::vector<std::string> published_sets();
 
-// A sweep beside a set of published numbers, one row for each of them: measure, checkpoint, model
-// (our run, "" where it is not finished), published, ours, difference. Checkpoints and runs are
-// matched by label; where no label is shared, a sweep of as many checkpoints is matched by order,
-// with a warning in the log.
-QKSCOPE_API Table compare_with_published(const std::string& sweep_folder,
-                                         const std::string& set = "smollm3",
+struct CompareOptions {
+  std::string published = "smollm3";  // a set, or the path of a CSV file of one's own
+  std::vector<std::string> only;      // labels of runs; none: every finished one
+  // The published name that the single run stands for, or the scope that all runs together stand
+  // for; "": labels decide.
+  std::string as;
+  bool every_source = false;  // also rows that are not the preferred ones of their number
+};
+
+// A sweep (RESULTS/NAME) or the results of one analysis beside published numbers, each by its own
+// definition. One row for each number: measure, checkpoint, model (our run, "" where there is
+// none), published, ours, difference, se_published (what rounding and reading a figure leave open),
+// se_ours (standard error over texts), se (of the difference), z (difference / se), our_column,
+// kind, source, note (why there is no number of ours). What is not known is NaN. Checkpoints and
+// runs are matched by label; where no label is shared, a sweep of as many checkpoints is matched by
+// order, with a warning in the log.
+QKSCOPE_API Table compare_with_published(const std::string& results,
+                                         const CompareOptions& options = {},
                                          Version headers = kHeaderVersion);
+
+// Two sweeps, or two results, with each other: measure, model_a, model_b, a, b, difference (b - a),
+// se_a, se_b, se, z. Runs are matched by label, or one to one where each side has a single run;
+// what has no partner is told in the log.
+QKSCOPE_API Table compare_runs(const std::string& a, const std::string& b,
+                               Version headers = kHeaderVersion);
+
+// ---- Several analyses taken together.
+
+struct PoolOptions {
+  std::vector<std::string> results;  // folders of analyses, and of sweeps (RESULTS/NAME)
+  int depth_bins = 10;               // of layer / last layer
+  // Two numbers of heads each whose correlation over heads is taken.
+  std::vector<std::pair<std::string, std::string>> pairs;
+  // A CSV file of outside scores: long, with columns metric and value (and benchmark, mode,
+  // length_tokens where there are several), or one column per score. "": none.
+  std::string scores;
+  std::string by = "model";  // the column of the file that holds the labels of our runs
+};
+
+struct PooledTables {
+  Table pooled;  // model ("all": all runs), heads, quantity, n_heads, mean, median, std, min, max
+  Table depth;   // model, quantity, bin, depth_low, depth_high, n_heads, mean, median
+  Table correlations;  // over heads: model, x, y, n_heads, pearson, pearson_p, spearman, spearman_p
+  // Over runs, of every measure of an overview with every score: score, measure, n_models, pearson,
+  // pearson_p, spearman, spearman_p. Empty without a file of scores.
+  Table scores;
+};
+
+// Statistics over the heads of all runs, each head counting once, and of each run.
+QKSCOPE_API PooledTables pool_results(const PoolOptions& options, Version headers = kHeaderVersion);
 
 }  // namespace qkscope

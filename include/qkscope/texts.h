@@ -2,6 +2,7 @@
 // folders of such files, like the snapshot of a dataset of the Hugging Face Hub.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,5 +69,37 @@ class QKSCOPE_API Corpus {
 
 QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options,
                                                 Version headers = kHeaderVersion);
+
+// ---- Datasets of long texts, made from any other ----
+
+class Tokenizer;  // qkscope/tokenizer.h
+
+struct LongTextOptions {
+  std::string out = {};                     // .parquet or .jsonl; appears when it is whole
+  std::string id_column = "id";             // its name in the file
+  std::int64_t min_tokens = 1;              // texts with fewer are left out
+  std::int64_t max_tokens = 0;              // longer texts are cut to so many; 0: they stay whole
+  std::int64_t keep = 0;                    // end after so many texts; 0: all that are long enough
+  bool special_tokens = true;               // counted in
+  bool quiet = false;                       // no progress
+  const std::atomic<bool>* stop = nullptr;  // ends it soon, without a file
+};
+
+struct LongTextResult {
+  bool finished = false;  // else it was stopped
+  std::int64_t read = 0;  // texts, up to the last that was needed
+  std::int64_t kept = 0;
+  std::int64_t cut = 0;  // of those
+  std::int64_t too_short = 0;
+  std::int64_t longest = 0;  // tokens of the longest text that was too short
+  std::int64_t tokens = 0;   // of the texts kept
+};
+
+// Columns of the file: id (an integer where the dataset has one, the row where it has none), text,
+// tokens. In the order of the dataset; the same input gives the same bytes. Not one text that is
+// long enough is bad input.
+QKSCOPE_API LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
+                                            const LongTextOptions& options,
+                                            Version headers = kHeaderVersion);
 
 }  // namespace qkscope

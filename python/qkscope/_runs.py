@@ -74,9 +74,13 @@ def analyze(
     nope_layers: Sequence[int] = (),
     max_tokens: int = 0,
     seed: int = 0,
+    model: str | PathLike[str] = "",
+    head_counts: tuple[int, int] | None = None,
 ) -> dict[str, pa.Table]:
     """The analyses of every head of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
 
+    data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. For captures that do not say it
+    themselves: model, whose config.json tells head counts, RoPE and windows, or head_counts (query, key) and nope_layers.
     out: also write them there, as `qkscope analyze` does. docs/analysis.md describes tables and columns. A head that
     cannot be analysed is an Error once the others are done and written.
     """
@@ -88,6 +92,9 @@ def analyze(
     options.data_root = fspath(data_root)
     options.label = label
     options.nope_layers = list(nope_layers)
+    options.model = fspath(model)
+    if head_counts is not None:
+        options.set_head_counts(*head_counts)
     options.max_tokens = max_tokens
     options.seed = seed
     options.quiet = True

@@ -83,6 +83,11 @@ void bind_analysis(nb::module_& module) {
       .def_rw("pca", &AnalyzeOptions::pca)
       .def_rw("rotation", &AnalyzeOptions::rotation)
       .def_rw("plasticity", &AnalyzeOptions::plasticity)
+      .def_rw("model", &AnalyzeOptions::model)
+      .def("set_head_counts",
+           [](AnalyzeOptions& options, int query_heads, int key_heads) {
+             options.head_counts = HeadCounts{query_heads, key_heads};
+           })
       .def_rw("nope_layers", &AnalyzeOptions::nope_layers)
       .def_rw("max_tokens", &AnalyzeOptions::max_tokens)
       .def_rw("seed", &AnalyzeOptions::seed)

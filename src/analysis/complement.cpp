@@ -6,6 +6,7 @@
 
 #include "numerics/products.h"
 #include "numerics/step_maximum.h"
+#include "numerics/symmetric_eigen.h"
 
 namespace qkscope {
 namespace {
@@ -78,6 +79,13 @@ std::vector<RotationPeak> rotations(const CentredRows& queries, const CentredRow
   return peaks;
 }
 
+// Whether the plane of x and y, from x to y, is turned as RoPE turns the pairs (i, i + dim / 2).
+// Principal axes have no sign of their own; with this the direction of turning has one.
+bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
+  const auto half = x.size() / 2;
+  return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
+}
+
 double nearest_to(double omega, const std::vector<double>& frequencies) {
   double nearest = std::numeric_limits<double>::quiet_NaN();
   // Frequencies are spaced by ratio, so nearness is a ratio too.
@@ -112,7 +120,7 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
   for (std::int64_t i = 0; i < dim - 2; ++i)
     for (std::int64_t j = 0; j < dim - 2; ++j)
       rest(i, j) = 0.5 * (turned(i + 2, j + 2) + turned(j + 2, i + 2));
-  Eigen eigen = symmetric_eigen(rest);
+  Eigenpairs eigen = symmetric_eigen(rest);
   Complement complement{std::move(eigen.values), Matrix(dim - 2, dim)};
   for (double& variance : complement.variance) variance = std::max(0.0, variance);
   for (std::int64_t i = 0; i < dim - 2; ++i)
@@ -141,7 +149,12 @@ std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const C
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
     pair.angle_r = peaks[i].strength;
-    pair.omega = peaks[i].omega;
+    const auto axis = [&](std::size_t at) {
+      return std::span<const double>(axes.row(static_cast<std::int64_t>(at)),
+                                     static_cast<std::size_t>(axes.cols));
+    };
+    const bool against = peaks[i].reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
+    pair.omega = against ? -peaks[i].omega : peaks[i].omega;
     pair.nearest_inv_freq = nearest_to(peaks[i].omega, options.inv_freq);
     pair.separability = separability[i];
     pair.active = peaks[i].strength > options.active_angle_r;

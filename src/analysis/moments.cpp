@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "analysis/text_groups.h"
 #include "core/error.h"
 #include "numerics/products.h"
 
@@ -12,6 +13,7 @@ void centre_positions(CentredRows& rows) {
   double sum = 0;
   for (const auto t : rows.source.position) sum += t;
   rows.position_mean = sum / static_cast<double>(rows.size());
+  rows.position_scatter = 0;
   for (const auto t : rows.source.position) {
     const double d = t - rows.position_mean;
     rows.position_scatter += d * d;
@@ -26,6 +28,78 @@ std::vector<double> mean_of(const Rows& rows) {
   return mean;
 }
 
+CentredRows with_means(const Rows& source) {
+  const auto dim = static_cast<std::size_t>(source.dim);
+  QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
+  CentredRows rows;
+  rows.source = source;
+  rows.count = source.size();
+  rows.mean = mean_of(source);
+  rows.scatter = Matrix(source.dim, source.dim);
+  rows.cross_scatter.resize(dim);
+  centre_positions(rows);
+  return rows;
+}
+
+constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
+constexpr std::size_t kRowsTogetherSize = kRowsTogether;
+
+// A few rows, centred, on their way into sums.
+class Block {
+ public:
+  explicit Block(const CentredRows& rows)
+      : rows_(rows), vectors_(static_cast<std::size_t>(kRowsTogether * rows.dim())) {}
+
+  void clear() { times_.clear(); }
+
+  void add(std::int64_t row) {
+    copy_centred(rows_, row, row + 1,
+                 vectors_.data() + times_.size() * static_cast<std::size_t>(rows_.dim()));
+    times_.push_back(rows_.source.position[static_cast<std::size_t>(row)] - rows_.position_mean);
+  }
+
+  const std::vector<double>& times() const { return times_; }
+
+  // The upper triangle of the scatter only.
+  void add_to(Matrix& scatter, std::span<double> cross_scatter) const {
+    add_gram(vectors_.data(), std::ssize(times_), scatter);
+    add_weighted_rows(vectors_.data(), times_, cross_scatter);
+  }
+  void add_rows_to(std::span<double> sum) const {
+    const std::vector<double> ones(times_.size(), 1.0);
+    add_weighted_rows(vectors_.data(), ones, sum);
+  }
+
+ private:
+  const CentredRows& rows_;
+  std::vector<double> vectors_;  // (kRowsTogether, dim)
+  std::vector<double> times_;
+};
+
+GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  GroupSums sums;
+  sums.count = std::ssize(members);
+  sums.sum.resize(dim);
+  sums.cross_scatter.resize(dim);
+  sums.scatter = Matrix(rows.dim(), rows.dim());
+  Block block(rows);
+  for (std::size_t begin = 0; begin < members.size(); begin += kRowsTogetherSize) {
+    block.clear();
+    for (const auto row :
+         members.subspan(begin, std::min(members.size() - begin, kRowsTogetherSize)))
+      block.add(row);
+    block.add_to(sums.scatter, sums.cross_scatter);
+    block.add_rows_to(sums.sum);
+    for (const double t : block.times()) {
+      sums.position_sum += t;
+      sums.position_scatter += t * t;
+    }
+  }
+  fill_lower_triangle(sums.scatter);
+  return sums;
+}
+
 }  // namespace
 
 Rows rows_of(const HeadRows& rows) {
@@ -34,26 +108,57 @@ Rows rows_of(const HeadRows& rows) {
 }
 
 CentredRows centre(const Rows& source) {
-  const auto dim = static_cast<std::size_t>(source.dim);
-  const auto count = source.size();
-  QKSCOPE_ASSERT(count > 0 && source.vectors.size() == dim * source.position.size());
-  CentredRows rows{source, mean_of(source),         Matrix(source.dim, source.dim), 0,
-                   0,      std::vector<double>(dim)};
-  centre_positions(rows);
-  constexpr std::int64_t kBlock = 256;  // rows that stay in the second cache
-  std::vector<double> block(static_cast<std::size_t>(kBlock) * dim);
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const auto end = std::min(begin + kBlock, count);
-    copy_centred(rows, begin, end, block.data());
-    add_gram(block.data(), end - begin, rows.scatter);
-    double time[kBlock];
-    for (std::int64_t i = begin; i < end; ++i)
-      time[i - begin] = source.position[static_cast<std::size_t>(i)] - rows.position_mean;
-    add_weighted_rows(block.data(), {time, static_cast<std::size_t>(end - begin)},
-                      rows.cross_scatter);
+  CentredRows rows = with_means(source);
+  Block block(rows);
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
+    const auto end = std::min(begin + kRowsTogether, rows.size());
+    block.clear();
+    for (std::int64_t i = begin; i < end; ++i) block.add(i);
+    block.add_to(rows.scatter, rows.cross_scatter);
   }
   fill_lower_triangle(rows.scatter);
   return rows;
+}
+
+GroupedRows centre_groups(const Rows& source, const TextGroups& texts) {
+  GroupedRows result{with_means(source), {}};
+  CentredRows& rows = result.rows;
+  std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    members[static_cast<std::size_t>(texts.of(source.example(static_cast<std::size_t>(i))))]
+        .push_back(i);
+  for (const auto& group : members) {
+    result.groups.push_back(sum_group(rows, group));
+    const GroupSums& sums = result.groups.back();
+    add_scaled(1, sums.scatter.data, rows.scatter.data);
+    add_scaled(1, sums.cross_scatter, rows.cross_scatter);
+  }
+  return result;
+}
+
+Moments without(const Moments& all, const GroupSums& group) {
+  Moments rest;
+  rest.count = all.count - group.count;
+  if (rest.count == 0) return rest;
+  const auto left = static_cast<double>(rest.count);
+  // What is left has its mean at `moved` from the mean of all.
+  std::vector<double> moved = group.sum;
+  for (double& x : moved) x /= -left;
+  const double moved_position = -group.position_sum / left;
+  rest.mean = all.mean;
+  add_scaled(1, moved, rest.mean);
+  rest.position_mean = all.position_mean + moved_position;
+  rest.position_scatter =
+      all.position_scatter - group.position_scatter - left * moved_position * moved_position;
+  rest.cross_scatter = all.cross_scatter;
+  add_scaled(-1, group.cross_scatter, rest.cross_scatter);
+  add_scaled(-left * moved_position, moved, rest.cross_scatter);
+  rest.scatter = all.scatter;
+  add_scaled(-1, group.scatter.data, rest.scatter.data);
+  for (std::int64_t i = 0; i < rest.scatter.rows; ++i)
+    add_scaled(-left * moved[static_cast<std::size_t>(i)], moved,
+               {rest.scatter.row(i), moved.size()});
+  return rest;
 }
 
 void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
@@ -68,7 +173,7 @@ double CentredProjection::operator()(std::int64_t i) const {
          of_mean_;
 }
 
-PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
+PooledMoments pool(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
   const auto nq = static_cast<double>(queries.size());
@@ -97,9 +202,8 @@ PooledMoments pool(const CentredRows& queries, const CentredRows& keys) {
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
   Matrix projected(directions.rows, rows.size());
-  constexpr std::int64_t kBlock = 256;
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
-    Matrix block(std::min(kBlock, rows.size() - begin), rows.dim());
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
+    Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
     copy_centred(rows, begin, begin + block.rows, block.data.data());
     const Matrix part = multiply_transposed(directions, block);
     for (std::int64_t i = 0; i < part.rows; ++i)

@@ -11,6 +11,8 @@
 
 namespace qkscope {
 
+class TextGroups;
+
 // Borrows; all spans have the same number of rows.
 struct Rows {
   int dim = 0;
@@ -29,21 +31,47 @@ struct Rows {
 // The rows of a head file, which must outlive them.
 Rows rows_of(const HeadRows& rows);
 
-// Rows of one kind (queries or keys), centred on their own mean: sums over both kinds then only
-// add, nothing cancels.
-struct CentredRows {
-  Rows source;
+// First and second moments of rows of one kind (queries or keys) and of their positions, around
+// their own means: sums over both kinds then only add, nothing cancels.
+struct Moments {
+  std::int64_t count = 0;
   std::vector<double> mean;  // (dim)
   Matrix scatter;            // (dim, dim): sum of centred centred^T
   double position_mean = 0;
   double position_scatter = 0;        // sum of (position - mean)^2
   std::vector<double> cross_scatter;  // (dim): sum of centred * (position - mean)
 
-  std::int64_t size() const { return source.size(); }
-  int dim() const { return source.dim; }
+  std::int64_t size() const { return count; }
+  int dim() const { return static_cast<int>(scatter.cols); }
+};
+
+// Rows with their moments.
+struct CentredRows : Moments {
+  Rows source;
 };
 
 CentredRows centre(const Rows& rows);
+
+// Sums over the rows of one group of texts, around the means of all rows.
+struct GroupSums {
+  std::int64_t count = 0;
+  std::vector<double> sum;  // (dim)
+  Matrix scatter;           // (dim, dim)
+  double position_sum = 0;
+  double position_scatter = 0;
+  std::vector<double> cross_scatter;  // (dim)
+};
+
+struct GroupedRows {
+  CentredRows rows;
+  std::vector<GroupSums> groups;  // one for each group of texts
+};
+
+// As centre(), with what each group of texts contributes, in the same pass over the rows.
+GroupedRows centre_groups(const Rows& rows, const TextGroups& texts);
+
+// The moments of the rows that are not in the group.
+Moments without(const Moments& all, const GroupSums& group);
 
 // vectors - mean of rows [begin, end) to `out` (end - begin, dim). Rows are kept in float32 and
 // widened a block at a time: half the memory traffic, and nothing is lost.
@@ -73,7 +101,7 @@ struct PooledMoments {
   std::vector<double> cross_scatter;  // (dim)
 };
 
-PooledMoments pool(const CentredRows& queries, const CentredRows& keys);
+PooledMoments pool(const Moments& queries, const Moments& keys);
 
 // Rows' coordinates on directions (count, dim) around the pooled mean: (count, rows).
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);

@@ -2,11 +2,23 @@
 #pragma once
 
 #include "analysis/moments.h"
+#include "analysis/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 
+// The whole decomposition. With groups of texts, rows are counted for each of them.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
-                       const PooledMoments& pooled, const PcaOptions& options);
+                       const PooledMoments& pooled, const PcaOptions& options,
+                       const TextGroups* texts = nullptr);
+
+// The first component alone, near a known direction: what replicates of a head need. Numbers that
+// take more than the moments or the first component are NaN.
+PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                          std::span<const double> near, const PcaOptions& options);
+
+// The components of the rows of one kind alone. Each points where its largest coordinate is
+// positive.
+std::vector<SideComponent> separate_pca(const Moments& rows, int components);
 
 }  // namespace qkscope

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "analysis/kernels/pair_tables.h"
+#include "analysis/profile_bins.h"
+#include "analysis/profile_means.h"
 #include "core/nan.h"
 #include "numerics/normality.h"
 
@@ -35,33 +37,30 @@ ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
   return result;
 }
 
-// A row of a matrix.
-Matrix line_of(std::span<const double> values) {
-  Matrix line(1, std::ssize(values));
-  line.data.assign(values.begin(), values.end());
-  return line;
-}
-
 // Queries that drift with position and have the same variance everywhere.
 QueryColumns linear_columns(const QueryModel& model) {
-  QueryColumns columns;
-  for (const auto& bucket : model.buckets) {
-    columns.bucket.push_back(bucket.bucket);
-    columns.position.push_back(bucket.position);
-  }
-  columns.mean = line_of(model.alpha);
-  columns.drift = model.beta.front();  // the rotation leaves none on the others
-  columns.variance = line_of(model.residual_variance);
+  QueryColumns columns{Matrix(1, std::ssize(model.alpha)), Matrix(1, std::ssize(model.alpha)),
+                       model.beta.front()};  // the rotation leaves none on the others
+  columns.mean.data = model.alpha;
+  columns.variance.data = model.residual_variance;
   return columns;
 }
 
-// The drift on the first coordinate only; the others as the bucket's own queries have them.
-QueryColumns bucket_columns(const QueryModel& model) {
+// The linear model at every bucket's mean position.
+QuerySide linear_at_buckets(const QueryModel& model) {
+  QuerySide side{linear_columns(model), {}};
+  for (const auto& bucket : model.buckets) side.points.add(bucket.bucket, bucket.position, 0, 0);
+  return side;
+}
+
+// The drift on the first coordinate only; the others as the bucket's own queries have them. One
+// column per bucket that has a variance, at its queries' mean position.
+QueryColumns bucket_columns(const QueryModel& model, std::vector<const QueryBucket*>& buckets) {
   QueryColumns columns;
+  columns.drift = model.beta[0];
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
-    columns.bucket.push_back(bucket.bucket);
-    columns.position.push_back(bucket.position);
+    buckets.push_back(&bucket);
     auto& mean = columns.mean.data;
     mean.push_back(model.alpha[0] + model.beta[0] * bucket.position);
     mean.insert(mean.end(), bucket.mean.begin() + 1, bucket.mean.end());
@@ -69,9 +68,28 @@ QueryColumns bucket_columns(const QueryModel& model) {
     variance.push_back(model.residual_variance[0]);
     variance.insert(variance.end(), bucket.variance.begin() + 1, bucket.variance.end());
   }
-  columns.mean.rows = columns.variance.rows = columns.size();
+  columns.mean.rows = columns.variance.rows = std::ssize(buckets);
   columns.mean.cols = columns.variance.cols = std::ssize(model.alpha);
   return columns;
+}
+
+// Every bin that has a model, at its own queries' mean position. A bin is too small to tell the
+// variance of a hundred coordinates: it has the model of the bucket that it lies in.
+QuerySide profile_side(const QueryModel& model, std::span<const QueryBin> bins,
+                       PlasticityOptions::QueryModelKind kind) {
+  const bool linear = kind == PlasticityOptions::QueryModelKind::linear;
+  std::vector<const QueryBucket*> buckets;
+  QuerySide side{linear ? linear_columns(model) : bucket_columns(model, buckets), {}};
+  for (const auto& bin : bins) {
+    const auto found = std::lower_bound(
+        buckets.begin(), buckets.end(), bin.bucket,
+        [](const QueryBucket* bucket, std::int32_t number) { return bucket->bucket < number; });
+    if (!linear && (found == buckets.end() || (*found)->bucket != bin.bucket)) continue;
+    side.points.add(bin.bin, bin.position,
+                    linear ? 0 : static_cast<std::int32_t>(found - buckets.begin()),
+                    linear ? 0 : (*found)->position);
+  }
+  return side;
 }
 
 double mean_of_table(const std::vector<BucketCell>& table) {
@@ -85,46 +103,49 @@ double mean_of_table(const std::vector<BucketCell>& table) {
   return count > 0 ? sum / count : kNan;
 }
 
-// The profile at each query's bucket, averaged over the queries at positions [low, high).
-double profile_mean(const CentredRows& queries, const std::vector<ProfilePoint>& profile,
-                    double low, double high) {
-  double sum = 0;
-  double count = 0;
-  for (std::size_t i = 0; i < queries.source.position.size(); ++i) {
-    const auto t = queries.source.position[i];
-    if (t < low || t >= high) continue;
-    const auto point = std::lower_bound(
-        profile.begin(), profile.end(), queries.source.bucket[i],
-        [](const ProfilePoint& p, std::int32_t bucket) { return p.q_bucket < bucket; });
-    if (point == profile.end() || std::isnan(point->mean.ap)) continue;
-    sum += point->mean.ap;
-    count += 1;
-  }
-  return count > 0 ? sum / count : kNan;
-}
-
-double context_length(const CentredRows& queries, const CentredRows& keys) {
-  std::int32_t longest = 0;
-  for (const auto t : queries.source.position) longest = std::max(longest, t);
-  for (const auto t : keys.source.position) longest = std::max(longest, t);
-  return longest + 1.0;
-}
-
-void summarise_profile(const CentredRows& queries, const CentredRows& keys,
-                       PlasticityResult& result) {
-  const double length = context_length(queries, keys);
-  result.ap_profile_overall = profile_mean(queries, result.profile, 0, length);
-  result.ap_first20 = profile_mean(queries, result.profile, 0, 0.2 * length);
-  result.ap_last20 = profile_mean(queries, result.profile, 0.8 * length, length);
-  result.ap_drop = result.ap_first20 - result.ap_last20;
-}
-
 void weigh_components(PlasticityResult& result) {
   double total = 0;
   for (const double r2 : result.component_r2) total += std::max(0.0, r2);
   const double uniform = 1 / static_cast<double>(result.component_r2.size());
   for (const double r2 : result.component_r2)
     result.component_weight.push_back(total > 0 ? std::max(0.0, r2) / total : uniform);
+}
+
+// Points that were compared become points of the profile; bins without a model stay empty.
+void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
+                  const ProfileTables& tables, PlasticityResult& result) {
+  const auto from = static_cast<std::size_t>(points.size());
+  auto& groups = result.profile_groups;
+  groups.groups = tables.groups.groups;
+  groups.sum.resize(static_cast<std::size_t>(groups.groups) * bins.size());
+  groups.weight.resize(groups.sum.size());
+  std::size_t next = 0;  // point
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    const QueryBin& bin = bins[i];
+    result.profile.push_back(
+        {bin.bin, bin.low, bin.high, bin.position, bin.queries, {kNan, kNan, 0, 0}});
+    if (next == from || points.bin[next] != bin.bin) continue;
+    result.profile.back().mean = tables.profile[next];
+    for (std::size_t g = 0; g < static_cast<std::size_t>(groups.groups); ++g) {
+      groups.sum[g * bins.size() + i] = tables.groups.sum[g * from + next];
+      groups.weight[g * bins.size() + i] = tables.groups.weight[g * from + next];
+    }
+    ++next;
+  }
+}
+
+// Keys by their bins in the profile: mostly the order of their buckets.
+SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const ProfileGrid& grid,
+                       SortedKeys by_bucket) {
+  if (grid.bins == 0) return by_bucket;
+  bool ascending = true;
+  for (std::size_t i = 0; i < by_bucket.bin.size(); ++i) {
+    by_bucket.bin[i] = grid.bin(by_bucket.position[i]);
+    ascending = ascending && (i == 0 || by_bucket.example[i] != by_bucket.example[i - 1] ||
+                              by_bucket.bin[i] >= by_bucket.bin[i - 1]);
+  }
+  if (ascending) return by_bucket;
+  return sort_keys(keys, model, profile_bins_of(grid, keys.source));
 }
 
 }  // namespace
@@ -140,24 +161,24 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   result.mae_projection = model.mae_projection;
   result.mae_ratio = model.mae_projection / model.mae_baseline;
   result.normality = residual_normality(model, options.p_alpha);
-  const SortedKeys sorted = sort_keys(keys, model);
-  using Kind = PlasticityOptions::QueryModelKind;
-  const BucketRanges ranges =
+  const BucketRanges buckets =
       options.sampler ? BucketRanges(*options.sampler) : BucketRanges(queries.source, keys.source);
-  result.table = bucket_table(sorted, linear_columns(model), ranges, options);
+  SortedKeys sorted = sort_keys(keys, model, keys.source.bucket);
+  result.table = bucket_table(sorted, linear_at_buckets(model), buckets, options);
   result.ap_overall = mean_of_table(result.table);
-  const QueryColumns columns =
-      options.profile_model == Kind::linear ? linear_columns(model) : bucket_columns(model);
-  auto tables = profile_tables(sorted, columns, options);
-  for (const auto& bucket : model.buckets) {
-    const auto at = std::lower_bound(columns.bucket.begin(), columns.bucket.end(), bucket.bucket);
-    const bool known = at != columns.bucket.end() && *at == bucket.bucket;
-    ProfilePoint point{bucket.bucket, bucket.position, bucket.count, {kNan, kNan, 0, 0}};
-    if (known) point.mean = tables.profile[static_cast<std::size_t>(at - columns.bucket.begin())];
-    result.profile.push_back(point);
-  }
+  const ProfileGrid grid =
+      profile_grid(queries.source, keys.source, buckets, queries.size(), options);
+  result.profile_bins = grid.bins;
+  result.profile_context = static_cast<double>(grid.context);
+  const auto bins = query_bins(grid, queries.source, buckets);
+  const QuerySide side = profile_side(model, bins, options.profile_model);
+  const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.source, keys.source)
+                                                        : TextGroups(options.text_groups);
+  sorted = sort_by_bin(keys, model, grid, std::move(sorted));
+  auto tables = profile_tables(sorted, side, groups, result.profile_context, options);
+  take_profile(bins, side.points, tables, result);
+  summarise_profile(options, result);
   result.heatmap = std::move(tables.heatmap);
-  summarise_profile(queries, keys, result);
   result.component_r2 = std::move(model.r_squared);
   weigh_components(result);
   return result;

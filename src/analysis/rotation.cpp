@@ -4,16 +4,19 @@
 #include <cmath>
 
 #include "analysis/complement.h"
+#include "analysis/null.h"
 #include "core/nan.h"
 #include "numerics/correlation.h"
 #include "numerics/frequency_search.h"
 #include "numerics/products.h"
+#include "numerics/symmetric_eigen.h"
+#include "numerics/top_eigenvector.h"
 
 namespace qkscope {
 namespace {
 
 // E[(q-k)(q-k)^T] over all pairs of a query and a key.
-Matrix difference_covariance(const CentredRows& queries, const CentredRows& keys,
+Matrix difference_covariance(const Moments& queries, const Moments& keys,
                              const PooledMoments& pooled) {
   Matrix covariance = queries.scatter;
   const auto dim = static_cast<std::size_t>(queries.dim());
@@ -41,19 +44,40 @@ std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
   return x;
 }
 
+// (I - aa^T) matrix (I - aa^T) for a symmetric matrix.
+Matrix projected_off(Matrix matrix, std::span<const double> a) {
+  const auto along = multiply(matrix, a);
+  const double both = dot(along, a);
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < matrix.cols; ++j) {
+      const auto x = static_cast<std::size_t>(i);
+      const auto y = static_cast<std::size_t>(j);
+      matrix(i, j) -= a[x] * along[y] + along[x] * a[y] - both * a[x] * a[y];
+    }
+  return matrix;
+}
+
+std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const double> near) {
+  if (!near.empty()) return top_eigenvector(matrix, near);
+  const Eigenpairs eigen = symmetric_eigen(matrix);
+  return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
+}
+
+// `near`: where b lay in a head with nearly the same rows; empty: not known.
 std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
-                                         std::span<const double> a,
-                                         RotationOptions::Separation how) {
-  if (how == RotationOptions::Separation::mean) return unit_off(pooled.delta, a);
-  const Eigen eigen = symmetric_eigen(difference);
-  std::vector<double> top(eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols);
-  auto b = unit_off(std::move(top), a);
+                                         std::span<const double> a, RotationOptions::Separation how,
+                                         std::span<const double> near) {
+  using Separation = RotationOptions::Separation;
+  if (how == Separation::mean) return unit_off(pooled.delta, a);
+  auto b = unit_off(
+      first_eigenvector(how == Separation::eigen ? projected_off(difference, a) : difference, near),
+      a);
   if (!b.empty() && dot(b, pooled.delta) < 0)
     for (double& x : b) x = -x;
   return b;
 }
 
-void describe_a(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 RotationResult& result) {
   const auto& a = result.a;
   const double total = trace(pooled.scatter);
@@ -75,7 +99,7 @@ void describe_a(const CentredRows& queries, const CentredRows& keys, const Poole
   result.var_frac_a = variance / total;
 }
 
-void describe_b(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                 const Matrix& difference, RotationResult& result) {
   const auto& b = result.b;
   result.mu_q_b = dot(queries.mean, b);
@@ -108,12 +132,26 @@ double residual_correlation(const PooledMoments& pooled, std::span<const double>
 
 RotationResult without_direction(std::string reason) {
   RotationResult result;
-  for (double* value :
-       {&result.position_r, &result.r_q_a, &result.r_k_a, &result.alpha_q, &result.alpha_k,
-        &result.mu_q_a, &result.mu_k_a, &result.mu_q_b, &result.mu_k_b, &result.bias_strength,
-        &result.separation_strength, &result.var_frac_a, &result.var_frac_b,
-        &result.plane_var_fraction, &result.residual_pos_r, &result.content_var_b, &result.omega,
-        &result.omega_r_squared})
+  for (double* value : {&result.position_r,
+                        &result.r_q_a,
+                        &result.r_k_a,
+                        &result.alpha_q,
+                        &result.alpha_k,
+                        &result.mu_q_a,
+                        &result.mu_k_a,
+                        &result.mu_q_b,
+                        &result.mu_k_b,
+                        &result.bias_strength,
+                        &result.separation_strength,
+                        &result.var_frac_a,
+                        &result.var_frac_b,
+                        &result.plane_var_fraction,
+                        &result.residual_pos_r,
+                        &result.content_var_b,
+                        &result.omega,
+                        &result.omega_r_squared,
+                        &result.active_variance,
+                        &result.active_variance_total})
     *value = kNan;
   result.undefined = std::move(reason);
   return result;
@@ -135,41 +173,75 @@ FrequencyBand band_of(const RotationOptions& options) {
   return {*low, std::max(*high, *low * (1 + 1e-9))};
 }
 
-}  // namespace
+void without_separation(RotationResult& result) {
+  const auto nothing = without_direction("no_separation");
+  for (double RotationResult::*field :
+       {&RotationResult::mu_q_b, &RotationResult::mu_k_b, &RotationResult::separation_strength,
+        &RotationResult::var_frac_b, &RotationResult::plane_var_fraction,
+        &RotationResult::residual_pos_r, &RotationResult::content_var_b})
+    result.*field = nothing.*field;
+  result.undefined = nothing.undefined;
+}
 
-RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
-                               const PooledMoments& pooled, const RotationOptions& options,
-                               PlaneUnits* units) {
-  if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
-  const double drift = norm(pooled.cross_scatter);
-  if (!(drift > 0)) return without_direction("no_drift");
-  RotationResult result;
-  for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
-  describe_a(queries, keys, pooled, result);
-  std::vector<std::int32_t> positions(queries.source.position.begin(),
-                                      queries.source.position.end());
-  positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
-  FrequencySearch search(positions, band_of(options));
+// Of planes that turn with position: their variance and their axes.
+void sum_active(const Complement& complement, RotationResult& result) {
+  if (result.complement.empty()) return;
+  result.active_variance = result.active_variance_total = 0;
+  for (std::size_t i = 0; i < result.complement.size(); ++i) {
+    const auto& pair = result.complement[i];
+    if (!pair.active) continue;
+    result.active_variance += pair.variance_share;
+    result.active_variance_total += pair.variance_share_total;
+    const auto first = static_cast<std::int64_t>(2 * i);
+    result.active_axes.insert(result.active_axes.end(), complement.axes.row(first),
+                              complement.axes.row(first + 2));
+  }
+}
+
+void search_drift(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                  FrequencySearch& search, RotationResult& result) {
   auto along_a = project_on(queries, pooled, result.a);
   const auto keys_along_a = project_on(keys, pooled, result.a);
   along_a.insert(along_a.end(), keys_along_a.begin(), keys_along_a.end());
   const auto wave = search.best_sinusoid(along_a);
   result.omega = wave.omega;
   result.omega_r_squared = wave.r_squared;
+}
 
+}  // namespace
+
+RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
+                                    const PooledMoments& pooled, const RotationOptions& options,
+                                    std::span<const double> near_b) {
+  if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
+  const double drift = norm(pooled.cross_scatter);
+  if (!(drift > 0)) return without_direction("no_drift");
+  RotationResult result;
+  result.residual_pos_r = result.omega = result.omega_r_squared = kNan;
+  result.active_variance = result.active_variance_total = kNan;
+  for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
+  describe_a(queries, keys, pooled, result);
   const Matrix difference = difference_covariance(queries, keys, pooled);
-  result.b = separation_direction(difference, pooled, result.a, options.separation);
-  if (result.b.empty()) {
-    auto nothing = without_direction("no_separation");
-    for (double RotationResult::*field :
-         {&RotationResult::mu_q_b, &RotationResult::mu_k_b, &RotationResult::separation_strength,
-          &RotationResult::var_frac_b, &RotationResult::plane_var_fraction,
-          &RotationResult::residual_pos_r, &RotationResult::content_var_b})
-      result.*field = nothing.*field;
-    result.undefined = nothing.undefined;
-    return result;
-  }
-  describe_b(queries, keys, pooled, difference, result);
+  result.b = separation_direction(difference, pooled, result.a, options.separation, near_b);
+  if (result.b.empty())
+    without_separation(result);
+  else
+    describe_b(queries, keys, pooled, difference, result);
+  return result;
+}
+
+RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
+                               const PooledMoments& pooled, const RotationOptions& options,
+                               PlaneUnits* units) {
+  auto result = drift_and_separation(queries, keys, pooled, options);
+  if (result.a.empty()) return result;
+  result.null = shuffled_positions(queries, keys, pooled, result, options);
+  std::vector<std::int32_t> positions(queries.source.position.begin(),
+                                      queries.source.position.end());
+  positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
+  FrequencySearch search(positions, band_of(options));
+  search_drift(queries, keys, pooled, search, result);
+  if (result.b.empty()) return result;
   const Complement complement = complement_of(pooled, result.a, result.b);
   result.residual_pos_r = residual_correlation(pooled, result.b, complement);
   if (complement.axes.rows >= 2) {
@@ -179,6 +251,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   PlaneUnits own_units;
   result.complement = complement_pairs(queries, keys, pooled, complement,
                                        {search, units ? *units : own_units}, options);
+  sum_active(complement, result);
   return result;
 }
 

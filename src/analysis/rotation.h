@@ -8,6 +8,13 @@
 
 namespace qkscope {
 
+// What the moments alone say: a, b and the numbers along them; nothing of the complement, no
+// frequencies, no null. `near_b` is the b of a head with nearly the same rows, which is quicker for
+// b from eigenvectors.
+RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
+                                    const PooledMoments& pooled, const RotationOptions& options,
+                                    std::span<const double> near_b = {});
+
 // `units` is memory for the complement's planes that may be used again for the next head; null: its
 // own.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -45,7 +47,24 @@ bool is_device(const std::string& text) {
   return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-ModelSource read_model(YamlSection section) {
+// Sections that ask to run a checkpoint's own code. Accepted, because other programs want it; never
+// acted on.
+class RemoteCode {
+ public:
+  void read(YamlSection& section, const std::string& name) {
+    if (section.boolean("trust_remote_code").value_or(false))
+      asked_.push_back(name + ".trust_remote_code");
+  }
+  void warn() const {
+    if (!asked_.empty())
+      log::warn("{}: no code from a checkpoint is ever run; ignored", fmt::join(asked_, ", "));
+  }
+
+ private:
+  std::vector<std::string> asked_;
+};
+
+ModelSource read_model(YamlSection section, RemoteCode& code) {
   ModelSource model;
   model.name = section.required_text("name");
   model.revision = section.text("revision");
@@ -53,8 +72,7 @@ ModelSource read_model(YamlSection section) {
   model.device_map = section.text("device_map").value_or(model.device_map);
   if (!is_device(model.device_map))
     section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
-  if (section.boolean("trust_remote_code").value_or(false))
-    log::warn("model.trust_remote_code: no code from a checkpoint is ever run; ignored");
+  code.read(section, "model");
   section.text("attn_implementation");  // says how another program attended
   if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
     model.config_overrides = overrides.dump();
@@ -62,7 +80,7 @@ ModelSource read_model(YamlSection section) {
   return model;
 }
 
-TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model) {
+TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model, RemoteCode& code) {
   TokenizerConfig tokenizer;
   const auto name = section.text("name");
   tokenizer.name = name.value_or(model.name);
@@ -70,6 +88,7 @@ TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model) {
   if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
   tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
   section.accept({"padding"});  // sequences are never padded
+  code.read(section, "tokenizer");
   if (section.text("padding_side").value_or("right") != "right")
     section.expected("padding_side",
                      "right: sequences are never padded, positions count from the first token");
@@ -100,10 +119,30 @@ void read_sampler(YamlSection section, SamplerOptions& sampler) {
   section.finish();
 }
 
+// [[3, 5], [3, 6]]: heads 5 and 6 of layer 3.
+std::vector<LayerHead> read_pairs(const YamlSection& section, const YAML::Node& list) {
+  std::vector<LayerHead> pairs;
+  for (const auto& item : list) {
+    LayerHead pair;
+    if (!item.IsSequence() || item.size() != 2 ||
+        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
+        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+      section.expected("heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
 HeadFilter read_heads(YamlSection& section) {
   HeadFilter filter;
   filter.layers = section.integers("layers");
-  filter.heads = section.integers("heads");
+  const auto heads = section.node("heads");
+  if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
+    filter.pairs = read_pairs(section, heads);
+    if (filter.layers) section.expected("layers", "null where heads are pairs [layer, head]");
+  } else {
+    filter.heads = section.integers("heads");
+  }
   filter.full_attention_only = section.boolean("full_attention_only").value_or(false);
   if (!section.has("head_sampling")) return filter;
   auto sampling = section.section("head_sampling");
@@ -154,6 +193,12 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json pairs_json(const std::vector<LayerHead>& pairs) {
+  Json list = Json::array();
+  for (const auto& pair : pairs) list.push_back({pair.layer, pair.head});
+  return list;
+}
+
 Json capture_json(const CaptureSettings& capture) {
   const auto& sampling = capture.heads.sampling;
   const auto& sampler = capture.sampler;
@@ -161,7 +206,8 @@ Json capture_json(const CaptureSettings& capture) {
       {"capture_queries", capture.queries},
       {"capture_keys", capture.keys},
       {"layers", or_null(capture.heads.layers)},
-      {"heads", or_null(capture.heads.heads)},
+      {"heads",
+       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : or_null(capture.heads.heads)},
       {"head_sampling",
        sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
       {"full_attention_only", capture.heads.full_attention_only},
@@ -178,12 +224,14 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   YamlSection root(document, document.root, "");
   CaptureConfig config;
   config.dataset = read_dataset(root.section("dataset"));
-  config.model = read_model(root.section("model"));
-  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model);
+  RemoteCode code;
+  config.model = read_model(root.section("model"), code);
+  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, code);
   config.inference = read_inference(root.section("inference"));
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
   root.finish();
+  code.warn();
   return config;
 }
 

@@ -69,8 +69,7 @@ ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
 
 bool ExampleSource::next(Example& example) {
   if (!corpus_->next(document_)) return false;
-  const Tokenizer::EncodeOptions options{.add_special_tokens = true, .max_length = max_length_};
-  auto encoding = tokenizer_.encode(document_.text, options);
+  auto encoding = encode();
   example.record = {.row = document_.row,
                     .key = document_.example_key,
                     .source_id = document_.source_id,
@@ -82,6 +81,17 @@ bool ExampleSource::next(Example& example) {
   if (keep_strings_)
     for (const auto id : example.ids) example.token_strings.push_back(tokenizer_.token_string(id));
   return true;
+}
+
+Tokenizer::Encoding ExampleSource::encode() const {
+  try {
+    return tokenizer_.encode(document_.text,
+                             {.add_special_tokens = true, .max_length = max_length_});
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                fmt::format("{}: row {} (example {}) cannot be tokenized: {}", options_.path,
+                            document_.row, in_quotes(document_.source_id), error.what()));
+  }
 }
 
 void ExampleSource::skip(const std::vector<ExampleRecord>& done) {

@@ -42,6 +42,9 @@ class ExampleSource {
   std::int64_t check_ids() const;
 
  private:
+  // The tokens of document_; an error names its row.
+  Tokenizer::Encoding encode() const;
+
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;
   Tokenizer tokenizer_;

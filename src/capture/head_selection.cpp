@@ -1,20 +1,18 @@
 #include "capture/head_selection.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "numerics/python_random.h"
 
 namespace qkscope {
 namespace {
-
-struct Candidate {
-  std::int64_t layer;
-  std::int64_t head;
-};
 
 // The filter's indices, or all of [0, count), ascending and once each.
 std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>& given,
@@ -29,11 +27,35 @@ std::vector<std::int64_t> indices(const std::optional<std::vector<std::int64_t>>
   return {sorted.begin(), sorted.end()};
 }
 
-std::vector<Candidate> draw(const std::vector<Candidate>& candidates,
+// By layer, the heads that the filter leaves.
+std::map<std::int64_t, std::vector<std::int64_t>> filtered(const ModelConfig& model,
+                                                           const HeadFilter& filter) {
+  std::map<std::int64_t, std::vector<std::int64_t>> wanted;
+  if (!filter.pairs) {
+    const auto heads = indices(filter.heads, model.n_heads, "capture.heads");
+    for (const auto layer : indices(filter.layers, model.n_layers, "capture.layers"))
+      wanted[layer] = heads;
+    return wanted;
+  }
+  for (const auto& [layer, head] : std::set(filter.pairs->begin(), filter.pairs->end())) {
+    if (layer < 0 || layer >= model.n_layers || head < 0 || head >= model.n_heads)
+      bad_input(
+          "capture.heads: [{}, {}] is not there, the model has layers 0 to {} and heads 0 to {}",
+          layer, head, model.n_layers - 1, model.n_heads - 1);
+    wanted[layer].push_back(head);
+  }
+  return wanted;
+}
+
+std::vector<LayerHead> draw(const std::vector<LayerHead>& candidates,
                             const std::optional<HeadSampling>& sampling) {
-  if (!sampling || sampling->count >= static_cast<std::int64_t>(candidates.size()))
-    return candidates;
-  std::vector<Candidate> drawn;
+  if (!sampling) return candidates;
+  if (sampling->count > std::ssize(candidates))
+    log::warn(
+        "capture.head_sampling.count: {} heads asked for, {} are there; all of them are taken",
+        sampling->count, candidates.size());
+  if (sampling->count >= std::ssize(candidates)) return candidates;
+  std::vector<LayerHead> drawn;
   PythonRandom random(sampling->seed);
   for (const auto i : random.sample(static_cast<std::uint32_t>(candidates.size()),
                                     static_cast<std::uint32_t>(sampling->count)))
@@ -70,13 +92,14 @@ Json sampling_metadata(const ModelConfig& model, const HeadFilter& filter, std::
 }  // namespace
 
 HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
-  const auto layers = indices(filter.layers, model.n_layers, "capture.layers");
-  const auto heads = indices(filter.heads, model.n_heads, "capture.heads");
   HeadSelection selection;
-  std::vector<Candidate> candidates;
-  for (const auto layer : layers) {
+  std::vector<LayerHead> candidates;
+  std::int64_t left_out = 0;
+  const auto wanted = filtered(model, filter);
+  for (const auto& [layer, heads] : wanted) {
     const bool excluded = filter.full_attention_only && slides(model, layer);
     (excluded ? selection.excluded_layers : selection.eligible_layers).push_back(layer);
+    if (excluded) left_out += std::ssize(heads);
     if (excluded) continue;
     for (const auto head : heads) candidates.push_back({layer, head});
   }
@@ -84,7 +107,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
     bad_input(
         "capture: no heads are left: {} of {} layers slide and capture.full_attention_only leaves "
         "them out; set it to false to capture them",
-        selection.excluded_layers.size(), layers.size());
+        selection.excluded_layers.size(), wanted.size());
 
   const auto selected = draw(candidates, filter.sampling);
   std::set<std::pair<std::int64_t, std::int64_t>> keys;
@@ -98,8 +121,7 @@ HeadSelection select_heads(const ModelConfig& model, const HeadFilter& filter) {
   if (selection.layers.empty())
     bad_input(
         "capture: every selected head is in a cross-attention layer, which text does not use");
-  const auto excluded = static_cast<std::int64_t>(selection.excluded_layers.size() * heads.size());
-  selection.metadata = sampling_metadata(model, filter, selected.size(), keys.size(), excluded);
+  selection.metadata = sampling_metadata(model, filter, selected.size(), keys.size(), left_out);
   return selection;
 }
 

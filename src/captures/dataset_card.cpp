@@ -1,6 +1,7 @@
 #include "captures/dataset_card.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -64,12 +65,12 @@ void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summar
     fmt::format_to(out, "| {} | {} |\n", name, value);
   };
   fmt::format_to(out, "| | |\n| --- | --- |\n");
-  fact("model", fmt::format("{}, revision {}", manifest.model_name,
+  fact("model", fmt::format("{}, revision {}", short_name(manifest.model_name),
                             manifest.metadata.at(metadata::kRevision)));
   if (const auto commit = manifest.metadata.find(metadata::kCommit);
       commit != manifest.metadata.end())
     fact("commit", commit->second);
-  fact("texts", fmt::format("{}, split {}", details.value("source_dataset", ""),
+  fact("texts", fmt::format("{}, split {}", short_name(details.value("source_dataset", "")),
                             details.value("dataset_split", "")));
   fact("examples", format_count(static_cast<std::uint64_t>(summary.examples)));
   fact("rows", format_count(static_cast<std::uint64_t>(rows)));
@@ -126,6 +127,30 @@ void write_loading(Out out, const Manifest& manifest, const std::string& name) {
                  repo, name, branch, name, manifest.groups.front().layer);
 }
 
+void put_state_sampler(Json& details, const SamplerOptions& sampler) {
+  const auto size = sampler.min_bucket_size;
+  if (sampler.type == SamplerType::log_uniform) {
+    details[metadata::kStateSampling] = "log";
+    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
+  } else {
+    details[metadata::kStateSampling] = sampler_type_name(sampler.type);
+    details[metadata::kStateBucketSize] = size;
+  }
+}
+
+// What is known of the model and the run, with the words that qk-sniffer has for it. Where the
+// capture is published may change until it is finished, so it is not in the manifest's details.
+Json state_details(const Manifest& manifest) {
+  Json details = manifest.model_metadata;
+  if (!details.contains("dataset_name")) details["dataset_name"] = "";
+  details[metadata::kStateAttentionScope] =
+      details.value(metadata::kStateFullAttentionOnly, 0) == 1 ? "full_only" : "all_attention";
+  details[metadata::kStateDatasetRepo] = manifest.repo;
+  details[metadata::kStateDatasetBranch] = manifest.branch;
+  put_state_sampler(details, manifest.sampler);
+  return details;
+}
+
 }  // namespace
 
 std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary) {
@@ -133,7 +158,7 @@ std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary
   std::string text;
   const auto out = std::back_inserter(text);
   write_front_matter(out, names);
-  fmt::format_to(out, "# Query and key vectors of {}\n\n", manifest.model_name);
+  fmt::format_to(out, "# Query and key vectors of {}\n\n", short_name(manifest.model_name));
   fmt::format_to(out,
                  "The query and key vectors of single attention heads, taken {} rotary "
                  "position embedding at sampled token positions.\n\n",
@@ -150,7 +175,7 @@ Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
   Json buckets = Json::object();
   for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
   Json state = {{metadata::kStateModelName, manifest.model_name},
-                {metadata::kStateModelMetadata, manifest.model_metadata},
+                {metadata::kStateModelMetadata, state_details(manifest)},
                 {metadata::kStateBucketCounts, buckets},
                 {metadata::kStateConfiguration, manifest.identity},
                 {metadata::kStateConfigurationHash, manifest.config_hash}};

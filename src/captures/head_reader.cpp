@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <numeric>
 #include <tuple>
 #include <unordered_set>
@@ -14,7 +16,9 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/schema.h>
+#include <parquet/statistics.h>
 
+#include "captures/head_examples.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
@@ -64,7 +68,9 @@ int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
 class Reading {
  public:
   Reading(const std::string& path, parquet::ParquetFileReader& file)
-      : path_(path), file_(file), schema_(*file.metadata()->schema()) {}
+      : path_(path), file_(file), schema_(*file.metadata()->schema()) {
+    check_row_count();
+  }
 
   HeadRows rows() {
     HeadRows rows;
@@ -83,8 +89,34 @@ class Reading {
     return rows;
   }
 
+  // What HeadRows::example says of each row.
+  std::vector<std::int64_t> examples() {
+    if (leaf_of(schema_, "example_key") >= 0)
+      return numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
+    const auto ids = int_column(required("example_id", parquet::Type::INT32));
+    return {ids.begin(), ids.end()};
+  }
+
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
+
+  // Before memory for them is taken: a row has a vector, which takes at least some bits.
+  void check_row_count() const {
+    constexpr std::uintmax_t kRowsPerByte = 64;
+    const auto& metadata = *file_.metadata();
+    const auto most = kRowsPerByte * std::filesystem::file_size(path_);
+    std::uintmax_t rows = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group) {
+      const auto count = metadata.RowGroup(group)->num_rows();
+      if (count >= 0) rows += static_cast<std::uintmax_t>(count);
+      if (count < 0 || rows > most)
+        bad_input("{}: row group {} has {} rows, which such a file cannot hold; it is damaged",
+                  path_, group, count);
+    }
+    if (row_count() < 0 || static_cast<std::uintmax_t>(row_count()) != rows)
+      bad_input("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
+                row_count(), rows);
+  }
 
   int required(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_of(schema_, name);
@@ -157,6 +189,8 @@ class Reading {
                                    std::int16_t max_level) const;
   void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
                      HeadRows& rows) const;
+  bool all_null(int leaf) const;
+  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined);
   void read_window(HeadRows& rows);
   void read_tokens(HeadRows& rows);
 
@@ -229,26 +263,51 @@ void Reading::check_lengths(const std::vector<std::int16_t>& repetition, std::in
   }
 }
 
+// Whether the file's own statistics say that the column holds nothing.
+bool Reading::all_null(int leaf) const {
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+    const auto row_group = file_.metadata()->RowGroup(group);
+    const auto statistics = row_group->ColumnChunk(leaf)->statistics();
+    if (!statistics || !statistics->HasNullCount() ||
+        statistics->null_count() != row_group->num_rows())
+      return false;
+  }
+  return true;
+}
+
+// qk-sniffer leaves the type to Arrow: int64 on layers that slide, a column of nulls on others.
+std::vector<std::int64_t> Reading::windows(int leaf, std::vector<std::int16_t>& defined) {
+  const auto type = schema_.Column(leaf)->physical_type();
+  if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
+  if (type == parquet::Type::INT32) {
+    const auto narrow = int_column(leaf, &defined);
+    return {narrow.begin(), narrow.end()};
+  }
+  if (!all_null(leaf))
+    bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
+              parquet::TypeToString(type));
+  return {};
+}
+
 void Reading::read_window(HeadRows& rows) {
   const int leaf = leaf_of(schema_, "sliding_window");
+  rows.window_unsaid = leaf < 0;
   if (leaf < 0) return;
-  // A column of nulls may carry any type; only numbers need to be read.
-  if (schema_.Column(leaf)->physical_type() != parquet::Type::INT32) return;
   std::vector<std::int16_t> defined;
-  const auto windows = int_column(leaf, &defined);
-  if (windows.empty()) return;
-  rows.sliding_window = windows.front();
+  const auto found = windows(leaf, defined);
+  if (found.empty()) return;
   std::size_t next = 0;
   for (std::size_t row = 0; row < defined.size(); ++row) {
     if (defined[row] == 0)
       bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
-                path_, row, windows.front());
-    if (windows[next++] != windows.front())
+                path_, row, found.front());
+    if (found[next++] != found.front())
       bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
-                path_, row, windows[next - 1], windows.front());
+                path_, row, found[next - 1], found.front());
   }
-  if (windows.front() < 1)
-    bad_input("{}: 'sliding_window' is {}; expected 1 or more", path_, windows.front());
+  if (found.front() < 1 || found.front() > INT32_MAX)
+    bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
+  rows.sliding_window = static_cast<std::int32_t>(found.front());
 }
 
 // Texts of tokens are for people to look at: a column of another type, or a null, is no text.
@@ -336,6 +395,13 @@ HeadFile read_head_file(const std::string& path, Version headers) {
     check_finite(file.rows, path);
     check_distinct(file.rows, path);
     return file;
+  });
+}
+
+std::vector<std::int64_t> read_head_examples(const std::string& path) {
+  return reading_parquet(path, [&] {
+    const auto reader = open(path);
+    return Reading(path, *reader).examples();
   });
 }
 

@@ -95,6 +95,13 @@ std::string to_string(RopeUse use) {
   return "unknown";
 }
 
+std::string short_name(const std::string& name) {
+  std::string_view text = name;
+  while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
+  const bool id = text.find_first_of("./~") != 0 && std::count(text.begin(), text.end(), '/') <= 1;
+  return std::string(id ? text : text.substr(text.rfind('/') + 1));
+}
+
 std::vector<double> plain_inv_freq(double theta, int dim) {
   std::vector<double> frequencies;
   frequencies.reserve(static_cast<std::size_t>(dim) / 2);

@@ -42,11 +42,22 @@ inline constexpr char kStateNonFinite[] = "non_finite_rows";  // only where ther
 // And under "model_metadata".
 inline constexpr char kStateQueryHeads[] = "head_sampling_num_query_heads";
 inline constexpr char kStateKeyHeads[] = "head_sampling_num_key_heads";
+inline constexpr char kStateFullAttentionOnly[] = "head_sampling_full_attention_only";
+inline constexpr char kStateAttentionScope[] = "attention_scope";  // "full_only", "all_attention"
+inline constexpr char kStateDatasetRepo[] = "dataset_repo";        // where it is published, or ""
+inline constexpr char kStateDatasetBranch[] = "dataset_branch";
+inline constexpr char kStateSampling[] = "sampling_strategy";       // "log", "uniform" or "all"
+inline constexpr char kStateBucketSize[] = "sampling_bucket_size";  // of uniform and all
+inline constexpr char kStateLeastBucket[] = "sampling_min_bucket_size";  // of log: a power of two
 
 }  // namespace metadata
 
 // Sets the keys that sampler_options() reads.
 void put_sampler(Metadata& metadata, const SamplerOptions& sampler);
+
+// A model, dataset or folder as tables and titles show it: an id stays as it is; of a path, which
+// says more about a machine than about the data, the last folder stays.
+std::string short_name(const std::string& name);
 
 // theta^(-2i/dim) for i in [0, dim/2): what plain RoPE turns by per token.
 std::vector<double> plain_inv_freq(double theta, int dim);

@@ -7,6 +7,7 @@
 
 #include "core/cpu_target.h"
 #include "core/error.h"
+#include "core/made_once.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/convert.cpp"
@@ -155,8 +156,7 @@ Fp16 to_fp16(float value) {
 }
 
 float to_float(Fp8E4m3 value) {
-  static const auto table = e4m3_table();
-  return table[value.bits];
+  return made_once([] { return e4m3_table(); })[value.bits];
 }
 
 void widen(ConstTensorView source, std::span<float> destination) {

@@ -1,5 +1,7 @@
-// The functions of qkscope/hub.h that fetch.
+#include "hub/fetch.h"
+
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <optional>
 
@@ -11,10 +13,8 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "hub/download.h"
-#include "hub/file_choice.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
-#include "qkscope/hub.h"
 #include "texts/split_files.h"
 
 namespace qkscope {
@@ -23,9 +23,10 @@ namespace {
 // Brings one revision of a repository into the cache.
 class Fetch {
  public:
-  Fetch(Repository repository, std::string revision, FileChoice choice, const FetchOptions& options)
-      : repository_(std::move(repository)),
-        revision_(revision.empty() ? "main" : std::move(revision)),
+  Fetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
+      : repository_{target.repository},
+        revision_(target.revision.empty() ? "main" : target.revision),
+        pinned_(target.commit),
         choice_(std::move(choice)),
         options_(options),
         client_(hub_settings(), options.stop),
@@ -33,7 +34,8 @@ class Fetch {
 
   // "" where the Hub may not be asked and the cache knows nothing of the revision.
   std::string run() {
-    const auto known = cached_commit(repository_.kind, repository_.id, revision_);
+    const auto known =
+        pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
     const bool offline = client_.settings().offline;
     if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
       return cache_.snapshot(known);
@@ -82,7 +84,7 @@ class Fetch {
       bad_input(
           "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
           "download' with the network on",
-          where(commit), fmt::join(missing, ", "));
+          where(commit), some_of(missing));
     return missing.empty();
   }
 
@@ -106,8 +108,9 @@ class Fetch {
   }
 
   Listing ask_hub() const {
-    const auto commit =
-        is_commit(revision_) ? revision_ : fetch_commit(client_, repository_, revision_);
+    const auto commit = !pinned_.empty()       ? pinned_
+                        : is_commit(revision_) ? revision_
+                                               : fetch_commit(client_, repository_, revision_);
     if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
     auto tree = fetch_tree(client_, repository_, commit);
     store_tree(cache_.folder(), commit, tree);
@@ -131,6 +134,7 @@ class Fetch {
 
   Repository repository_;
   std::string revision_;
+  std::string pinned_;  // its commit, where the caller has seen it already
   FileChoice choice_;
   FetchOptions options_;
   HubClient client_;
@@ -144,18 +148,42 @@ bool is_remote_name(const std::string& name) {
                       [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
+bool is_remote_checkpoint(const std::string& name, const std::string& revision) {
+  return !path_exists(name) && is_repository_id(name) &&
+         (revision.empty() || is_revision(revision));
+}
+
 }  // namespace
+
+std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
+                        const FetchOptions& options) {
+  return Fetch(target, choice, options).run();
+}
+
+std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
+                                                     const std::string& snapshot) {
+  const auto commit = std::filesystem::path(snapshot).filename().string();
+  const auto tree = load_tree(cached_repository(repository.kind, repository.id), commit);
+  return tree ? std::optional(paths_of(*tree)) : std::nullopt;
+}
+
+std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
+                         const FetchOptions& options) {
+  if (!is_remote_checkpoint(name_or_folder, revision))
+    return resolve_checkpoint(name_or_folder, revision);
+  const auto folder =
+      fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, config_file(), options);
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
 
 std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
                              const FetchOptions& options, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    const bool named = !path_exists(name_or_folder) && is_repository_id(name_or_folder) &&
-                       (revision.empty() || is_revision(revision));
-    if (!named) return resolve_checkpoint(name_or_folder, revision);
-    Fetch fetch({{RepositoryKind::model, name_or_folder}}, revision,
-                checkpoint_files(options.weights), options);
-    const auto folder = fetch.run();
+    if (!is_remote_checkpoint(name_or_folder, revision))
+      return resolve_checkpoint(name_or_folder, revision);
+    const auto folder = fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""},
+                                    checkpoint_files(options.weights), options);
     return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
   });
 }
@@ -165,8 +193,8 @@ std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions&
   return at_edge([&] {
     check_version(headers);
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    Fetch fetch({{RepositoryKind::model, name_or_path}}, "", tokenizer_files(), options);
-    const auto folder = fetch.run();
+    const auto folder =
+        fetch_files({{RepositoryKind::model, name_or_path}, "", ""}, tokenizer_files(), options);
     return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
   });
 }
@@ -176,8 +204,8 @@ std::string fetch_dataset(const std::string& name_or_path, const std::string& na
   return at_edge([&] {
     check_version(headers);
     if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
-    Fetch fetch({{RepositoryKind::dataset, name_or_path}}, "", dataset_files(name, split), options);
-    const auto folder = fetch.run();
+    const auto folder = fetch_files({{RepositoryKind::dataset, name_or_path}, "", ""},
+                                    dataset_files(name, split), options);
     return folder.empty() ? resolve_dataset(name_or_path) : folder;
   });
 }

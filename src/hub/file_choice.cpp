@@ -31,15 +31,6 @@ void add_if_there(const Paths& paths, const std::string& path, Paths& chosen) {
   if (has(paths, path)) chosen.push_back(path);
 }
 
-std::string listing(const Paths& paths) {
-  constexpr std::size_t kMost = 8;
-  if (paths.empty()) return "nothing";
-  const Paths first(paths.begin(),
-                    paths.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, paths.size())));
-  return fmt::format("{}{}", fmt::join(first, ", "),
-                     paths.size() > kMost ? fmt::format(" and {} more", paths.size() - kMost) : "");
-}
-
 void add_tokenizer(const Paths& paths, Paths& chosen) {
   for (const char* name : kBesideTokenizer) add_if_there(paths, name, chosen);
   add_if_there(paths, kTokenizer, chosen);
@@ -54,7 +45,7 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   }
   if (!has(paths, kWeightIndexFile))
     bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where, kSingleFile,
-              kWeightIndexFile, listing(paths));
+              kWeightIndexFile, some_of(paths));
   const auto text = read(kWeightIndexFile);
   if (!text) return false;
   std::set<std::string> shards;
@@ -69,13 +60,33 @@ bool add_weights(const Paths& paths, const FileReader& read, const std::string& 
   return true;
 }
 
+void require_config(const Paths& paths, const std::string& where) {
+  if (!has(paths, kConfig))
+    bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, some_of(paths));
+}
+
 }  // namespace
+
+std::string some_of(const std::vector<std::string>& paths) {
+  constexpr std::size_t kMost = 8;
+  if (paths.empty()) return "nothing";
+  const Paths first(paths.begin(),
+                    paths.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, paths.size())));
+  return fmt::format("{}{}", fmt::join(first, ", "),
+                     paths.size() > kMost ? fmt::format(" and {} more", paths.size() - kMost) : "");
+}
+
+FileChoice config_file() {
+  return [](const Paths& paths, const FileReader&, const std::string& where) {
+    require_config(paths, where);
+    return std::optional(Paths{kConfig});
+  };
+}
 
 FileChoice checkpoint_files(bool weights) {
   return [weights](const Paths& paths, const FileReader& read,
                    const std::string& where) -> std::optional<Paths> {
-    if (!has(paths, kConfig))
-      bad_input("{}: no checkpoint: expected a {}; it holds {}", where, kConfig, listing(paths));
+    require_config(paths, where);
     Paths chosen;
     add_tokenizer(paths, chosen);
     for (const char* name : kBesideConfig) add_if_there(paths, name, chosen);
@@ -89,7 +100,7 @@ FileChoice checkpoint_files(bool weights) {
 FileChoice tokenizer_files() {
   return [](const Paths& paths, const FileReader&, const std::string& where) {
     if (!has(paths, kTokenizer))
-      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer, listing(paths));
+      bad_input("{}: no tokenizer: expected a {}; it holds {}", where, kTokenizer, some_of(paths));
     Paths chosen;
     add_tokenizer(paths, chosen);
     return std::optional(chosen);

@@ -21,11 +21,17 @@ using FileChoice = std::function<std::optional<std::vector<std::string>>(
 // links in a snapshot: config.json last.
 FileChoice checkpoint_files(bool weights);
 
+// config.json alone.
+FileChoice config_file();
+
 // tokenizer.json and what is read beside it.
 FileChoice tokenizer_files();
 
 // The files of one split, and the dataset card that says which they are. `name`: the dataset's
 // configuration, "" for the default one.
 FileChoice dataset_files(const std::string& name, const std::string& split);
+
+// For messages: "a, b and 3 more", "nothing" where there is none.
+std::string some_of(const std::vector<std::string>& paths);
 
 }  // namespace qkscope

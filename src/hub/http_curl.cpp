@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/made_once.h"
 #include "hub/certificates.h"
 #include "hub/http.h"
 #include "qkscope/version.h"
@@ -140,10 +141,10 @@ int rewind_body(void* user, curl_off_t offset, int origin) {
 }
 
 const std::string& trusted_certificates() {
-  static const std::string file = [] {
+  const auto& file = made_once([] {
     const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
     return certificates_file(own == nullptr ? "" : own);
-  }();
+  });
   return file;
 }
 

@@ -46,6 +46,7 @@ void read_upper_windows(ModelConfig& model, const ConfigReader& config);
 
 void read_llama(ModelConfig& model, const ConfigReader& config);
 void read_mistral(ModelConfig& model, const ConfigReader& config);
+void read_ministral(ModelConfig& model, const ConfigReader& config);
 void read_ministral3(ModelConfig& model, const ConfigReader& config);
 void read_qwen2(ModelConfig& model, const ConfigReader& config);
 void read_qwen3(ModelConfig& model, const ConfigReader& config);

@@ -69,6 +69,29 @@ double log_p_of_correlation(double r, std::int64_t n) {
   return log_incomplete_beta_half(0.5 * static_cast<double>(n - 2), x, r * r);
 }
 
+double mean_abs_r_by_chance(std::int64_t n) {
+  if (n < 2) return kNan;
+  // Gamma((n - 1) / 2) / (sqrt(pi) Gamma(n / 2))
+  return std::exp(-log_gamma_step(0.5 * static_cast<double>(n - 1))) / std::sqrt(std::numbers::pi);
+}
+
+double student_t_quantile(double two_sided_p, std::int64_t degrees) {
+  QKSCOPE_ASSERT(two_sided_p > 0 && two_sided_p < 1 && degrees > 0);
+  // The p value of t is I_x(nu / 2, 1/2) with x = nu / (nu + t^2).
+  const auto nu = static_cast<double>(degrees);
+  const auto too_likely = [&](double t) {
+    const double square = t * t / nu;
+    return log_incomplete_beta_half(0.5 * nu, 1 / (1 + square), square / (1 + square)) >
+           std::log(two_sided_p);
+  };
+  double low = 0;
+  double high = 1;
+  while (too_likely(high)) high *= 2;
+  for (double middle = 0.5 * high; middle > low && middle < high; middle = 0.5 * (low + high))
+    (too_likely(middle) ? low : high) = middle;
+  return high;
+}
+
 Correlation correlation(double xy, double xx, double yy, std::int64_t n) {
   if (!(xx > 0) || !(yy > 0) || n < 2) return {kNan, kNan, kNan};
   Correlation result;

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/made_once.h"
 #include "numerics/log_gamma.h"
 #include "numerics/normal.h"
 #include "numerics/products.h"
@@ -151,7 +152,7 @@ void bins_under_normal(std::span<const double> values, std::uint16_t* bin) {
 
 // Phi at the edges of the bins; the outermost reach to infinity.
 const std::array<float, kBins + 1>& cdf_at_edges() {
-  static const auto cdf = [] {
+  const auto& cdf = made_once([] {
     std::array<float, kBins + 1> edges;
     for (std::size_t i = 0; i <= kBins; ++i)
       edges[i] =
@@ -159,7 +160,7 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
     edges.front() = 0;
     edges.back() = 1;
     return edges;
-  }();
+  });
   return cdf;
 }
 

@@ -1,4 +1,5 @@
-// A dense row-major matrix of doubles, reflections and eigenvectors; products are in products.h.
+// A dense row-major matrix of doubles, and reflections; products are in products.h, eigenvectors in
+// symmetric_eigen.h.
 #pragma once
 
 #include <cstdint>
@@ -38,24 +39,5 @@ std::vector<double> householder_between(std::span<const double> from, std::span<
 // x becomes x - 2 w (w.x); nothing when w is empty.
 void reflect(std::span<double> x, std::span<const double> w);
 void reflect_rows(Matrix& rows, std::span<const double> w);
-
-struct Eigen {
-  std::vector<double> values;  // descending
-  Matrix vectors;              // (n, n): row i belongs to values[i], unit length
-};
-
-// All eigenvalues and eigenvectors of a symmetric matrix; failure when LAPACK does not converge.
-Eigen symmetric_eigen(const Matrix& matrix);
-
-// Limits BLAS to one thread while it lives, and gives back what the process had set when the last
-// of them goes: the analyses run on all cores head by head, and a product's rounding must not
-// depend on the number of threads.
-class OneBlasThread {
- public:
-  OneBlasThread();
-  ~OneBlasThread();
-  OneBlasThread(const OneBlasThread&) = delete;
-  OneBlasThread& operator=(const OneBlasThread&) = delete;
-};
 
 }  // namespace qkscope

@@ -1,9 +1,11 @@
 #include "numerics/normal.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "core/cpu_target.h"
+#include "numerics/plasticity_series.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numerics/normal.cpp"
@@ -160,6 +162,90 @@ void plasticity_kernel(double* z, std::size_t count) {
   });
 }
 
+// x y + z, rounded once where the target can.
+HWY_INLINE double fused(double x, double y, double z) {
+  const hn::CappedTag<double, 1> one;
+  return hn::GetLane(hn::MulAdd(hn::Set(one, x), hn::Set(one, y), hn::Set(one, z)));
+}
+
+// The series at x of two neighbouring terms at a time: even and odd powers side by side.
+HWY_INLINE double series_value(const double* terms, double x) {
+  const hn::CappedTag<double, 2> two;
+  const auto square = hn::Set(two, x * x);
+  auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
+#pragma GCC unroll 4
+  for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
+    sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
+  return fused(x, hn::ExtractLane(sum, 1), hn::GetLane(sum));
+}
+
+constexpr double kWhole = 4503599627370496;  // 2^52: adding it rounds to a whole number
+
+HWY_INLINE double plasticity_at(const double* nodes, double z) {
+  z = std::fabs(z);
+  if (!(z < kLastNode)) {
+    const double e = std::erfc(z * (1 / std::numbers::sqrt2));
+    return e * (2 - e);
+  }
+  const double node = fused(z, kNodesPerUnit, kWhole) - kWhole;
+  return series_value(nodes + static_cast<int>(node) * kSeriesTerms,
+                      fused(node, -1.0 / kNodesPerUnit, z));
+}
+
+// Places of one line, all between the nodes, two at a time: a cache line of terms and a few
+// products for each are less work than the whole function in every lane.
+HWY_INLINE void along_line(const double* nodes, double start, double slope, const double* shift,
+                           std::int64_t count, double* out) {
+  const hn::CappedTag<double, 2> two;
+  const hn::RebindToSigned<decltype(two)> integers;
+  const auto series = [&](std::int64_t bits, auto square) HWY_ATTR {
+    const double* const terms = nodes + static_cast<std::int32_t>(bits) * kSeriesTerms;
+    auto sum = hn::LoadU(two, terms + kSeriesTerms - 2);
+#pragma GCC unroll 4
+    for (int term = kSeriesTerms - 4; term >= 0; term -= 2)
+      sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
+    return sum;
+  };
+  std::int64_t i = 0;
+  for (; i + 2 <= count; i += 2) {
+    const auto z =
+        hn::Abs(hn::MulAdd(hn::Set(two, slope), hn::LoadU(two, shift + i), hn::Set(two, start)));
+    // The nearest node is in the last bits of the sum.
+    const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
+    const auto node = hn::BitCast(integers, rounded);
+    const auto x =
+        hn::NegMulAdd(hn::Sub(rounded, hn::Set(two, kWhole)), hn::Set(two, 1.0 / kNodesPerUnit), z);
+    const auto square = hn::Mul(x, x);
+    const auto first = series(hn::ExtractLane(node, 0), hn::InterleaveLower(two, square, square));
+    const auto second = series(hn::ExtractLane(node, 1), hn::InterleaveUpper(two, square, square));
+    // Even powers of both, odd powers of both.
+    hn::StoreU(hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
+                          hn::InterleaveLower(two, first, second)),
+               two, out + i);
+  }
+  if (i < count) out[i] = plasticity_at(nodes, fused(slope, shift[i], start));
+}
+
+void along_kernel(const ZLines& lines, const double* nodes, double* out) {
+  for (auto i = lines.first; i < lines.end;) {
+    const auto line = lines.line[i] - lines.first_line;
+    const double start = lines.start[line];
+    const double slope = lines.slope[line];
+    const auto end = std::min<std::int64_t>(lines.line_end[i], lines.end);
+    // |z| is largest at one of the ends.
+    const double z0 = std::fabs(fused(slope, lines.shift[i], start));
+    const double z1 = std::fabs(fused(slope, lines.shift[end - 1], start));
+    if (z0 < kLastNode && z1 < kLastNode) {
+      along_line(nodes, start, slope, lines.shift + i, end - i, out);
+    } else {
+      for (auto j = i; j < end; ++j)
+        out[j - i] = plasticity_at(nodes, fused(slope, lines.shift[j], start));
+    }
+    out += end - i;
+    i = end;
+  }
+}
+
 }  // namespace
 }  // namespace qkscope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -170,6 +256,7 @@ namespace {
 
 HWY_EXPORT(erfc_kernel);
 HWY_EXPORT(plasticity_kernel);
+HWY_EXPORT(along_kernel);
 
 }  // namespace
 
@@ -179,6 +266,10 @@ void erfc_in_place(std::span<double> z) {
 
 void plasticity_of(std::span<double> z) {
   QKSCOPE_DISPATCH(plasticity_kernel)(z.data(), z.size());
+}
+
+void plasticity_along(const ZLines& lines, double* out) {
+  QKSCOPE_DISPATCH(along_kernel)(lines, plasticity_series(), out);
 }
 
 }  // namespace qkscope

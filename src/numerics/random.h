@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <span>
 
 namespace qkscope {
 
@@ -29,6 +30,30 @@ class Random {
   double normal() {
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+
+  // Standard normal numbers, two from each pair of uniform ones.
+  void fill_normal(std::span<double> numbers) {
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+      const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+      const double angle = 2 * std::numbers::pi * uniform();
+      numbers[i] = radius * std::cos(angle);
+      if (i + 1 < numbers.size()) numbers[i + 1] = radius * std::sin(angle);
+    }
+  }
+
+  // The sum of the squares of `degrees` standard normal numbers, by Marsaglia and Tsang's rejection
+  // from a cubed normal; degrees >= 2.
+  double chi_squared(double degrees) {
+    const double d = 0.5 * degrees - 1.0 / 3;
+    const double c = 1 / std::sqrt(9 * d);
+    while (true) {
+      const double x = normal();
+      const double root = 1 + c * x;
+      if (root <= 0) continue;
+      const double v = root * root * root;
+      if (std::log(1 - uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return 2 * d * v;
+    }
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/made_once.h"
 #include "numerics/spectrum_kernels.h"
 
 namespace qkscope {
@@ -40,12 +41,12 @@ std::size_t size_for(double points) {
 
 // The kernel's transform at `angle` radians per point, from its values at every half point.
 double response(double angle) {
-  static const auto values = [] {
+  const auto& values = made_once([] {
     std::array<double, 8> half_points;
     for (std::size_t n = 0; n < half_points.size(); ++n)
       half_points[n] = kernel(0.5 * static_cast<double>(n));
     return half_points;
-  }();
+  });
   const double c = std::cos(0.5 * angle);
   double before = 1;
   double cosine = c;
@@ -68,25 +69,25 @@ constexpr int kSide = 8;
 using Weights = std::array<std::array<double, 2 * kSide>, 4>;
 
 const Weights& interpolation() {
-  static const Weights weights = [] {
+  const auto& weights = made_once([] {
     Weights table{};
     for (std::size_t quarter = 1; quarter < 4; ++quarter)
       for (std::size_t j = 0; j < 2 * kSide; ++j)
         table[quarter][j] = interpolation_weight(
             0.25 * static_cast<double>(quarter) + (kSide - 1) - static_cast<double>(j), kSide, 7.2);
     return table;
-  }();
+  });
   return weights;
 }
 
 // Of the eight points around a place halfway between two, in single precision.
 const float* halfway_weights() {
-  static const auto weights = [] {
+  const auto& weights = made_once([] {
     std::array<float, 8> taps;
     for (std::size_t j = 0; j < taps.size(); ++j)
       taps[j] = static_cast<float>(interpolation_weight(3.5 - static_cast<double>(j), 4, 3.6));
     return taps;
-  }();
+  });
   return weights.data();
 }
 

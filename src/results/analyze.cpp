@@ -1,25 +1,35 @@
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 
+#include "analysis/jackknife.h"
 #include "analysis/kernels/plane_units.h"
 #include "analysis/moments.h"
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
 #include "analysis/rotation.h"
+#include "analysis/text_groups.h"
+#include "captures/capture_source.h"
+#include "captures/head_examples.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 #include "qkscope/log.h"
+#include "results/few_rows.h"
+#include "results/head_filter.h"
+#include "results/mean_errors.h"
+#include "results/model_facts.h"
 #include "results/scatter.h"
+#include "results/shared_profile.h"
 
 namespace qkscope {
 namespace {
@@ -88,20 +98,41 @@ struct Group {
   std::vector<std::size_t> heads;  // indices into the run's reports
 };
 
+// A key head, for all query heads that read it.
+struct KeyHead {
+  HeadFile file;
+  GroupedRows rows;
+  std::vector<Moments> without_group;
+  std::vector<SideComponent> components;
+};
+
+// A number of its own for every head, from the seed of the run.
+std::uint64_t seed_of(const HeadId& id, std::uint64_t seed) {
+  const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
+                    static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
+  return seed ^ (salt + 1) * 0x9E3779B97F4A7C15u;
+}
+
 class Runner {
  public:
-  Runner(const AnalyzeOptions& options, AnalysisRun& run) : options_(options), run_(run) {}
+  Runner(const AnalyzeOptions& options, const CaptureIndex& index, const ModelFacts* model,
+         const TextGroups& texts, AnalysisRun& run)
+      : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   void run_group(const Group& group) {
     Stopwatch watch;
     AnalysisTimes times;
-    HeadFile key_file;
-    CentredRows keys;
+    KeyHead key;
     try {
-      key_file = read(group.key);
+      key.file = read(group.key);
       times.read += watch.lap();
-      keys = centre(rows_of(key_file.rows));
+      key.rows = centre_rows_of(key.file);
       times.moments += watch.lap();
+      key.without_group = leave_groups_out(key.rows);
+      times.errors += watch.lap();
+      if (options_.pca)
+        key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
+      times.pca += watch.lap();
     } catch (const Error& error) {
       for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
       return;
@@ -109,7 +140,9 @@ class Runner {
     for (const auto i : group.heads) {
       HeadReport& report = run_.heads[i];
       try {
-        run_head(report, key_file, keys, times);
+        run_head(report, key, times);
+        // Once for each key head, however many queries read it.
+        report.k_components = std::exchange(key.components, {});
       } catch (const Error& error) {
         fail(report, error.kind(), error.what());
       } catch (const std::exception& error) {
@@ -122,6 +155,7 @@ class Runner {
     run_.times.pca += times.pca;
     run_.times.rotation += times.rotation;
     run_.times.plasticity += times.plasticity;
+    run_.times.errors += times.errors;
   }
 
  private:
@@ -129,9 +163,10 @@ class Runner {
     const std::string path = head_file_path(options_.data_root, id);
     HeadFile file = read_head_file(path);
     if (file.rows.size() == 0) bad_input("{}: no rows", path);
-    const auto salt = static_cast<std::uint64_t>(id.layer) << 32 |
-                      static_cast<std::uint64_t>(id.head) << 1 | (id.kind == HeadKind::key ? 1 : 0);
-    keep_some(file.rows, options_.max_tokens, options_.seed ^ (salt + 1) * 0x9E3779B97F4A7C15u);
+    if (model_ != nullptr) model_->check_head(id, file.rows.head_dim, path);
+    if (model_ != nullptr && file.rows.window_unsaid)
+      file.rows.sliding_window = model_->window(id.layer);
+    keep_some(file.rows, options_.max_tokens, seed_of(id, options_.seed));
     return file;
   }
 
@@ -139,23 +174,58 @@ class Runner {
     report.pca.reset();
     report.rotation.reset();
     report.plasticity.reset();
+    report.without_group.clear();
     report.error = message;
     report.error_kind = kind;
   }
 
-  void run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                AnalysisTimes& times);
+  // With what groups of texts contribute, where that is wanted.
+  GroupedRows centre_rows_of(const HeadFile& file) const {
+    const Rows rows = rows_of(file.rows);
+    return options_.errors ? centre_groups(rows, texts_) : GroupedRows{centre(rows), {}};
+  }
+
+  void run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times);
+  void run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                    const PooledMoments& pooled, const std::vector<double>& inv_freq);
+
+  // The file's own word, then that of --nope-layers, then the model's.
+  RopeInfo rope_of(const HeadFile& file, int layer, const std::string& path) const {
+    RopeInfo rope = rope_info(file.metadata, path);
+    if (rope.use != RopeUse::unknown) return rope;
+    if (model_ != nullptr) rope = model_->rope(layer);
+    const auto& nope = options_.nope_layers;
+    if (nope.empty()) return rope;
+    const bool without = std::find(nope.begin(), nope.end(), layer) != nope.end();
+    rope.use = without ? RopeUse::nope : RopeUse::rope;
+    if (without) rope.inv_freq.clear();
+    return rope;
+  }
 
   const AnalyzeOptions& options_;
+  const CaptureIndex& index_;
+  const ModelFacts* model_;  // null where none is named
+  const TextGroups& texts_;
   AnalysisRun& run_;
   SparePlaneUnits units_;
   std::mutex mutex_;
 };
 
-void Runner::run_head(HeadReport& report, const HeadFile& key_file, const CentredRows& keys,
-                      AnalysisTimes& times) {
+void Runner::run_rotation(HeadReport& report, const CentredRows& queries, const CentredRows& keys,
+                          const PooledMoments& pooled, const std::vector<double>& inv_freq) {
+  RotationOptions rotation = options_.rotation_options;
+  rotation.inv_freq = inv_freq;
+  rotation.seed = seed_of(report.query, options_.seed);
+  auto units = units_.take();
+  report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
+  units_.give_back(std::move(units));
+}
+
+void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
   Stopwatch watch;
   const HeadFile file = read(report.query);
+  const HeadFile& key_file = key.file;
+  const CentredRows& keys = key.rows.rows;
   times.read += watch.lap();
   const std::string path = head_file_path(options_.data_root, report.query);
   if (file.rows.head_dim != key_file.rows.head_dim)
@@ -165,39 +235,38 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
     bad_input("{}: sliding window {}, its key head {} has {}", path,
               file.rows.sliding_window.value_or(0), report.k_head,
               key_file.rows.sliding_window.value_or(0));
-  RopeInfo rope = rope_info(file.metadata, path);
-  if (rope.use == RopeUse::unknown && !options_.nope_layers.empty()) {
-    const auto& nope = options_.nope_layers;
-    rope.use = std::find(nope.begin(), nope.end(), report.query.layer) != nope.end()
-                   ? RopeUse::nope
-                   : RopeUse::rope;
-  }
+  const RopeInfo rope = rope_of(file, report.query.layer, path);
   report.rope = rope.use;
   report.dim = file.rows.head_dim;
   report.n_q = file.rows.size();
   report.n_k = keys.size();
-  const CentredRows queries = centre(rows_of(file.rows));
+  const GroupedRows grouped = centre_rows_of(file);
+  const CentredRows& queries = grouped.rows;
   report.positions_vary = queries.position_scatter > 0 && keys.position_scatter > 0;
   const PooledMoments pooled = pool(queries, keys);
   times.moments += watch.lap();
-  if (options_.pca) report.pca = combined_pca(queries, keys, pooled, options_.pca_options);
-  times.pca += watch.lap();
-  if (options_.rotation) {
-    RotationOptions rotation = options_.rotation_options;
-    rotation.inv_freq = rope.inv_freq;
-    auto units = units_.take();
-    report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
-    units_.give_back(std::move(units));
+  if (options_.pca) {
+    report.pca = combined_pca(queries, keys, pooled, options_.pca_options, &texts_);
+    report.q_components = separate_pca(queries, options_.pca_options.separate_components);
   }
+  times.pca += watch.lap();
+  if (options_.rotation) run_rotation(report, queries, keys, pooled, rope.inv_freq);
   times.rotation += watch.lap();
   if (options_.plasticity) {
     PlasticityOptions plasticity = options_.plasticity_options;
     plasticity.seed = options_.seed;
     plasticity.sliding_window = file.rows.sliding_window;
     plasticity.sampler = sampler_options(file.metadata, path);
+    if (!plasticity.sampler) plasticity.sampler = index_.sampler;
+    plasticity.text_groups = texts_.first();
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();
+  if (options_.errors)
+    report.without_group =
+        replicates(report, leave_groups_out(grouped), key.without_group, options_);
+  if (report.rotation) report.rotation->active_axes = {};  // many numbers that nothing else needs
+  times.errors += watch.lap();
   if (options_.scatter > 0) {
     const auto& asked = options_.planes_of;
     const bool planes = std::find(asked.begin(), asked.end(), report.query) != asked.end();
@@ -208,10 +277,30 @@ void Runner::run_head(HeadReport& report, const HeadFile& key_file, const Centre
   }
 }
 
+// The texts of the capture. Heads of a layer share their positions, so that one file of each layer
+// and kind tells the texts of all.
+TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& groups,
+                    AnalysisRun& run) {
+  std::map<std::pair<int, HeadKind>, HeadId> files;
+  for (const auto& group : groups) {
+    files.try_emplace({group.key.layer, HeadKind::key}, group.key);
+    files.try_emplace({group.key.layer, HeadKind::query}, run.heads[group.heads.front()].query);
+  }
+  std::set<std::int64_t> texts;
+  for (const auto& [place, id] : files) try {
+      const auto examples = read_head_examples(head_file_path(options.data_root, id));
+      texts.insert(examples.begin(), examples.end());
+    } catch (const Error&) {
+      // The head's own report will say what is wrong with its file.
+    }
+  run.texts = std::ssize(texts);
+  return TextGroups::of_texts({texts.begin(), texts.end()});
+}
+
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
-                                AnalysisRun& run) {
+                                const std::vector<HeadId>& queries, AnalysisRun& run) {
   std::map<HeadId, Group> groups;
-  for (const auto& query : index.queries) {
+  for (const auto& query : queries) {
     HeadReport report;
     report.query = query;
     try {
@@ -229,60 +318,92 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
     }
     run.heads.push_back(std::move(report));
   }
+  if (groups.empty())  // nothing to read, and one reason for every head
+    throw Error(run.heads.front().error_kind, run.heads.front().error);
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
 
 // Heads asked for by name must be there: a picture of nothing would say nothing.
-void check_planes_of(const AnalyzeOptions& options, const CaptureIndex& index) {
+void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
   if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
     bad_input(
         "planes of single heads come from the rotation and the rows kept for pictures; expected "
         "both to be on (--only, --scatter)");
   for (const auto& head : options.planes_of)
-    if (!std::binary_search(index.queries.begin(), index.queries.end(), head))
+    if (std::find(queries.begin(), queries.end(), head) == queries.end())
       bad_input("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
                 head.head, head.layer, head.layer, head.head);
 }
 
-// What the first head file says that holds for the whole capture.
-Metadata capture_metadata(const CaptureIndex& index) {
+std::vector<HeadId> keys_of(const std::vector<Group>& groups) {
+  std::vector<HeadId> keys;
+  keys.reserve(groups.size());
+  for (const auto& group : groups) keys.push_back(group.key);
+  return keys;
+}
+
+// The options with what the capture's name and the named model stand for: where the head files lie,
+// and head counts.
+AnalyzeOptions resolved(AnalyzeOptions options, const CaptureIndex& index,
+                        const ModelFacts* model) {
+  options.data_root = index.data_root;
+  if (options.head_counts || model == nullptr) return options;
+  if (index.counts) model->check_counts(*index.counts);
+  options.head_counts = model->counts();
+  return options;
+}
+
+// What a head file says that holds for the whole capture.
+Metadata capture_metadata(const std::string& file) {
   Metadata common;
   try {
-    const auto all = read_head_metadata(head_file_path(index.data_root, index.queries.front()));
+    const auto all = read_head_metadata(file);
     for (const char* key :
          {metadata::kModel, metadata::kRevision, metadata::kCommit, metadata::kStage,
           metadata::kDtype, metadata::kDevice, metadata::kVersion, metadata::kConfigHash})
       if (const auto found = all.find(key); found != all.end()) common.insert(*found);
+    if (const auto model = common.find(metadata::kModel); model != common.end())
+      model->second = short_name(model->second);
   } catch (const Error&) {
     // The head's own report will say what is wrong with its file.
   }
   return common;
 }
 
-// The name the capture itself gives its model, else the folder's.
-std::string default_label(const CaptureIndex& index, const Metadata& capture) {
-  if (!index.model.empty()) return index.model;
+// The name the capture itself gives its model, else the folder's or the branch's.
+std::string default_label(const CaptureSource& source, const Metadata& capture) {
+  if (!source.index().model.empty()) return short_name(source.index().model);
   if (const auto model = capture.find(metadata::kModel); model != capture.end())
-    return model->second;
-  return std::filesystem::weakly_canonical(index.data_root).filename().string();
+    return short_name(model->second);
+  return source.short_name();
 }
 
 }  // namespace
 
-AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
+AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    Stopwatch watch;
-    const OneBlasThread one_blas_thread;
-    const CaptureIndex index = index_capture(options.data_root);
+    const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
+    const CaptureIndex& index = source.index();
+    std::optional<ModelFacts> model;
+    if (!given.model.empty()) model.emplace(given.model, given.quiet);
+    const ModelFacts* facts = model ? &*model : nullptr;
+    const AnalyzeOptions options = resolved(given, index, facts);
+    const auto queries = chosen_queries(index, options);
+    source.fetch(queries);
     AnalysisRun run;
-    run.capture = capture_metadata(index);
-    run.label = options.label.empty() ? default_label(index, run.capture) : options.label;
-    check_planes_of(options, index);
-    const auto groups = group_by_key(options, index, run);
-    Runner runner(options, run);
+    run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+    run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+    check_planes_of(options, queries);
+    const auto groups = group_by_key(options, index, queries, run);
+    source.fetch(keys_of(groups));
+    Stopwatch watch;  // what the network took is not the analyses' time
+    const TextGroups texts = texts_of(options, groups, run);
+    AnalyzeOptions shared = options;
+    if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
+    Runner runner(shared, index, facts, texts, run);
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),
@@ -297,6 +418,9 @@ AnalysisRun analyze_capture(const AnalyzeOptions& options, Version headers) {
       progress.update(done);
     });
     progress.finish();
+    if (options.errors) run.errors = mean_errors(run, options);
+    run.warnings = warnings_of(run);
+    for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
     run.seconds = watch.lap();
     return run;
   });

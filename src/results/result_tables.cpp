@@ -5,7 +5,9 @@
 
 #include "core/edge.h"
 #include "core/nan.h"
+#include "numerics/correlation.h"
 #include "qkscope/analysis.h"
+#include "results/few_rows.h"
 #include "results/row_builder.h"
 
 namespace qkscope {
@@ -34,18 +36,23 @@ void add_qk(const AnalysisRun& run, ResultTables& results) {
                                       {"slope_k", Type::real},
                                       {"fisher", Type::real},
                                       {"positional_variance_q", Type::real},
-                                      {"positional_variance_k", Type::real}}));
+                                      {"positional_variance_k", Type::real},
+                                      {"qk_accuracy", Type::real},
+                                      {"r_q_null", Type::real},
+                                      {"r_k_null", Type::real}}));
   for (const auto& head : run.heads) {
     if (!head.pca) continue;
     const PcaResult& pca = *head.pca;
     for (std::size_t i = 0; i < pca.components.size(); ++i) {
       const auto& c = pca.components[i];
       const auto first = [&](double value) { return i == 0 ? value : kNan; };
-      rows.add(head_cells(run, head,
-                          {static_cast<std::int64_t>(i), c.explained_variance, c.q.r, c.q.p, c.k.r,
-                           c.k.p, c.q.log10_p, c.k.log10_p, first(pca.mu_q), first(pca.mu_k),
-                           first(pca.slope_q), first(pca.slope_k), first(pca.fisher),
-                           first(pca.positional_variance_q), first(pca.positional_variance_k)}),
+      rows.add(head_cells(
+                   run, head,
+                   {static_cast<std::int64_t>(i), c.explained_variance, c.q.r, c.q.p, c.k.r, c.k.p,
+                    c.q.log10_p, c.k.log10_p, first(pca.mu_q), first(pca.mu_k), first(pca.slope_q),
+                    first(pca.slope_k), first(pca.fisher), first(pca.positional_variance_q),
+                    first(pca.positional_variance_k), first(pca.qk_accuracy),
+                    mean_abs_r_by_chance(head.n_q), mean_abs_r_by_chance(head.n_k)}),
                i == 0 ? undefined_reason(head) : "first_component_only");
     }
   }
@@ -53,8 +60,10 @@ void add_qk(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
-  RowBuilder heads("taxonomy",
-                   head_columns({{"r_q", Type::real}, {"r_k", Type::real}, {"class", Type::text}}));
+  RowBuilder heads("taxonomy", head_columns({{"r_q", Type::real},
+                                             {"r_k", Type::real},
+                                             {"class", Type::text},
+                                             {"few_rows", Type::boolean}}));
   struct Count {
     std::map<std::string, std::int64_t> of;
     std::int64_t total = 0;
@@ -64,7 +73,9 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
     if (!head.pca || head.pca->components.empty()) continue;
     const auto& first = head.pca->components.front();
     const std::string name = to_string(classify(first.q.r, first.k.r, options.taxonomy));
-    heads.add(head_cells(run, head, {first.q.r, first.k.r, name}), undefined_reason(head));
+    heads.add(head_cells(run, head,
+                         {first.q.r, first.k.r, name, std::int64_t{has_few_rows(head) ? 1 : 0}}),
+              undefined_reason(head));
     if (name.empty()) continue;
     for (const auto& group : {std::string("all"), to_string(head.rope)}) {
       ++counts[group].of[name];
@@ -87,9 +98,35 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
   rows.finish(results);
 }
 
+// PCA of queries and of keys alone, as qk-pca-analysis gives it.
+void add_correlations(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("correlations", {{"model", Type::text},
+                                   {"layer", Type::integer},
+                                   {"head", Type::integer},
+                                   {"kind", Type::text},
+                                   {"pca_dim", Type::integer},
+                                   {"correlation", Type::real},
+                                   {"p_value", Type::real},
+                                   {"explained_variance_ratio", Type::real},
+                                   {"rows", Type::integer}});
+  const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
+                       const std::vector<SideComponent>& components) {
+    for (std::size_t i = 0; i < components.size(); ++i)
+      rows.add({run.label, std::int64_t{head.query.layer}, std::int64_t{number}, std::string(kind),
+                static_cast<std::int64_t>(i), components[i].with_position.r,
+                components[i].with_position.p, components[i].explained_variance, count},
+               undefined_reason(head));
+  };
+  for (const auto& head : run.heads) {
+    add(head, head.query.head, "q", head.n_q, head.q_components);
+    add(head, head.k_head, "k", head.n_k, head.k_components);
+  }
+  rows.finish(results);
+}
+
 // ---- Rotation and complement.
 
-void add_rotated(const AnalysisRun& run, ResultTables& results) {
+void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
   RowBuilder rows("rotated", head_columns({{"position_r", Type::real},
                                            {"r_q_a", Type::real},
                                            {"r_k_a", Type::real},
@@ -108,16 +145,47 @@ void add_rotated(const AnalysisRun& run, ResultTables& results) {
                                            {"content_var_b", Type::real},
                                            {"omega", Type::real},
                                            {"omega_r_squared", Type::real},
-                                           {"active_planes", Type::integer}}));
+                                           {"active_planes", Type::integer},
+                                           {"position_r_null", Type::real},
+                                           {"r_q_a_null", Type::real},
+                                           {"r_k_a_null", Type::real},
+                                           {"position_r_p", Type::real},
+                                           {"r_q_a_p", Type::real},
+                                           {"r_k_a_p", Type::real},
+                                           {"few_rows", Type::boolean}}));
   for (const auto& head : run.heads) {
     if (!head.rotation) continue;
     const RotationResult& r = *head.rotation;
     rows.add(head_cells(run, head,
-                        {r.position_r, r.r_q_a, r.r_k_a, r.alpha_q, r.alpha_k, r.mu_q_a, r.mu_k_a,
-                         r.mu_q_b, r.mu_k_b, r.bias_strength, r.separation_strength, r.var_frac_a,
-                         r.var_frac_b, r.plane_var_fraction, r.residual_pos_r, r.content_var_b,
-                         r.omega, r.omega_r_squared, std::int64_t{r.active_planes()}}),
-             r.undefined.empty() ? undefined_reason(head) : r.undefined);
+                        {r.position_r,
+                         r.r_q_a,
+                         r.r_k_a,
+                         r.alpha_q,
+                         r.alpha_k,
+                         r.mu_q_a,
+                         r.mu_k_a,
+                         r.mu_q_b,
+                         r.mu_k_b,
+                         r.bias_strength,
+                         r.separation_strength,
+                         r.var_frac_a,
+                         r.var_frac_b,
+                         r.plane_var_fraction,
+                         r.residual_pos_r,
+                         r.content_var_b,
+                         r.omega,
+                         r.omega_r_squared,
+                         std::int64_t{r.active_planes()},
+                         r.null.position_r,
+                         r.null.r_q_a,
+                         r.null.r_k_a,
+                         r.null.position_r_p,
+                         r.null.r_q_a_p,
+                         r.null.r_k_a_p,
+                         std::int64_t{has_few_rows(head) ? 1 : 0}}),
+             !r.undefined.empty()                       ? r.undefined
+             : options.rotation_options.null_draws == 0 ? "no_shuffles"
+                                                        : undefined_reason(head));
   }
   rows.finish(results);
 }
@@ -174,7 +242,8 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
                                    {"ap_profile_overall", Type::real},
                                    {"ap_first20", Type::real},
                                    {"ap_last20", Type::real},
-                                   {"ap_drop", Type::real}});
+                                   {"ap_drop", Type::real},
+                                   {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
@@ -204,7 +273,8 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
               p.ap_profile_overall,
               p.ap_first20,
               p.ap_last20,
-              p.ap_drop},
+              p.ap_drop,
+              std::int64_t{head.query.head}},
              undefined_reason(head));
   }
   rows.finish(results);
@@ -221,37 +291,58 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
                                              {"model", Type::text},
                                              {"rope", Type::text},
                                              {"n_eligible", Type::integer},
-                                             {"stderr", Type::real}});
+                                             {"stderr", Type::real},
+                                             {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
-      rows.add(
-          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
-           std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket}, cell.mean.ap, cell.mean.pairs,
-           run.label, to_string(head.rope), cell.mean.eligible, cell.mean.stderr_ap},
-          cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
+      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
+                std::int64_t{head.k_head}, std::int64_t{cell.q_bucket}, std::int64_t{cell.k_bucket},
+                cell.mean.ap, cell.mean.pairs, run.label, to_string(head.rope), cell.mean.eligible,
+                cell.mean.stderr_ap, std::int64_t{head.query.head}},
+               cell.mean.pairs == 0 ? "no_pairs" : "pairs_in_one_example");
   }
   rows.finish(results);
 }
 
 void add_profile(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_profile", head_columns({{"q_bucket", Type::integer},
+  RowBuilder rows("head_profile", head_columns({{"bin", Type::integer},
+                                                {"bin_low", Type::real},
+                                                {"bin_high", Type::real},
                                                 {"position", Type::real},
+                                                {"queries", Type::integer},
                                                 {"ap", Type::real},
                                                 {"n_pairs", Type::integer},
                                                 {"stderr", Type::real},
-                                                {"n_queries", Type::integer},
                                                 {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
       rows.add(
           head_cells(run, head,
-                     {std::int64_t{point.q_bucket}, point.position, point.mean.ap, point.mean.pairs,
-                      point.mean.stderr_ap, point.queries, point.mean.eligible}),
+                     {std::int64_t{point.bin}, point.low, point.high, point.position, point.queries,
+                      point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible}),
           point.mean.pairs > 0 ? "pairs_in_one_example"
           : point.queries < 2  ? "single_query"
                                : "no_pairs");
+  }
+  rows.finish(results);
+}
+
+void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("profile_bins", head_columns({{"kind", Type::text},
+                                                {"bin", Type::integer},
+                                                {"bin_low", Type::real},
+                                                {"bin_high", Type::real},
+                                                {"ap", Type::real},
+                                                {"bins", Type::integer}}));
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    for (const auto& mean : head.plasticity->profile_bin_means)
+      rows.add(head_cells(run, head,
+                          {to_string(mean.kind), std::int64_t{mean.bin}, mean.low, mean.high,
+                           mean.ap, mean.bins}),
+               "no_bins");
   }
   rows.finish(results);
 }
@@ -262,13 +353,14 @@ void add_heatmap(const AnalysisRun& run, ResultTables& results) {
                                                 {"query_distance_low", Type::real},
                                                 {"query_distance_high", Type::real},
                                                 {"ap", Type::real},
-                                                {"n_pairs", Type::integer}}));
+                                                {"n_pairs", Type::integer},
+                                                {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
       rows.add(head_cells(run, head,
                           {cell.key_distance_low, cell.key_distance_high, cell.query_distance_low,
-                           cell.query_distance_high, cell.ap, cell.pairs}),
+                           cell.query_distance_high, cell.ap, cell.pairs, cell.eligible}),
                "no_pairs");
   }
   rows.finish(results);
@@ -282,16 +374,36 @@ void add_weights(const AnalysisRun& run, ResultTables& results) {
                                              {"component_r2", Type::real},
                                              {"component_weight", Type::real},
                                              {"model", Type::text},
-                                             {"rope", Type::text}});
+                                             {"rope", Type::text},
+                                             {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
-      rows.add(
-          {std::int64_t{head.query.layer}, std::int64_t{head.query.head}, std::int64_t{head.k_head},
-           static_cast<std::int64_t>(i), head.plasticity->component_r2[i],
-           head.plasticity->component_weight[i], run.label, to_string(head.rope)},
-          undefined_reason(head));
+      rows.add({std::int64_t{head.query.layer}, std::int64_t{head.query.head},
+                std::int64_t{head.k_head}, static_cast<std::int64_t>(i),
+                head.plasticity->component_r2[i], head.plasticity->component_weight[i], run.label,
+                to_string(head.rope), std::int64_t{head.query.head}},
+               undefined_reason(head));
   }
+  rows.finish(results);
+}
+
+// ---- Errors of the means over heads.
+
+void add_errors(const AnalysisRun& run, ResultTables& results) {
+  RowBuilder rows("errors", {{"model", Type::text},
+                             {"quantity", Type::text},
+                             {"heads", Type::text},
+                             {"mean", Type::real},
+                             {"se", Type::real},
+                             {"low", Type::real},
+                             {"high", Type::real},
+                             {"texts", Type::integer},
+                             {"n_heads", Type::integer}});
+  for (const auto& error : run.errors)
+    rows.add({run.label, error.quantity, error.heads, error.mean, error.se, error.low, error.high,
+              error.texts, error.n_heads},
+             error.texts < 2 ? "single_text" : "too_few_rows");
   rows.finish(results);
 }
 
@@ -353,18 +465,21 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
     if (options.pca) {
       add_qk(run, results);
       add_taxonomy(run, options, results);
+      if (options.pca_options.separate_components > 0) add_correlations(run, results);
     }
     if (options.rotation) {
-      add_rotated(run, results);
+      add_rotated(run, options, results);
       add_complement(run, results);
     }
     if (options.plasticity) {
       add_metrics(run, results);
       add_bucket_table(run, results);
       add_profile(run, results);
+      add_profile_bins(run, results);
       add_heatmap(run, results);
       add_weights(run, results);
     }
+    if (options.errors) add_errors(run, results);
     if (options.scatter > 0 && (options.pca || options.rotation))
       add_scatter_table(run, options, results);
     if (!options.planes_of.empty()) add_planes_table(run, results);

@@ -7,12 +7,12 @@
 
 #include <fmt/chrono.h>
 
+#include "captures/capture_source.h"
 #include "captures/layout.h"
-#include "core/blake2b.h"
+#include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/nan.h"
 #include "core/thread_pool.h"
 #include "io/durable_file.h"
 #include "io/folder.h"
@@ -20,97 +20,40 @@
 #include "io/open_folder.h"
 #include "io/output_file.h"
 #include "qkscope/version.h"
+#include "results/measures.h"
 
 namespace qkscope {
 namespace {
 
-// One number per head, NaN where the head has none.
-struct Measure {
-  const char* name;
-  std::function<double(const HeadReport&)> of;
-};
-
-std::vector<Measure> pca_measures() {
-  const auto first = [](auto field) {
-    return [field](const HeadReport& head) {
-      return head.pca && !head.pca->components.empty() ? field(head.pca->components.front()) : kNan;
-    };
-  };
-  return {{"r_q", first([](const PcaComponent& c) { return c.q.r; })},
-          {"r_k", first([](const PcaComponent& c) { return c.k.r; })},
-          {"abs_r_k", first([](const PcaComponent& c) { return std::fabs(c.k.r); })},
-          {"explained_variance", first([](const PcaComponent& c) { return c.explained_variance; })},
-          {"fisher", [](const auto& head) { return head.pca ? head.pca->fisher : kNan; }},
-          {"positional_variance_q",
-           [](const auto& head) { return head.pca ? head.pca->positional_variance_q : kNan; }},
-          {"positional_variance_k",
-           [](const auto& head) { return head.pca ? head.pca->positional_variance_k : kNan; }}};
+// What the jackknife says of a mean, where it says something.
+void put_error(Json& entry, const AnalysisRun& run, const Measure& measure,
+               const std::string& heads) {
+  const auto* error = find_error(run, measure.quantity(), heads);
+  if (error == nullptr || std::isnan(error->se)) return;
+  entry["se"] = error->se;
+  entry["low"] = error->low;
+  entry["high"] = error->high;
 }
 
-std::vector<Measure> rotation_measures() {
-  const auto field = [](double RotationResult::*member) {
-    return
-        [member](const HeadReport& head) { return head.rotation ? *head.rotation.*member : kNan; };
-  };
-  using R = RotationResult;
-  return {{"position_r", field(&R::position_r)},
-          {"r_q_a", field(&R::r_q_a)},
-          {"r_k_a", field(&R::r_k_a)},
-          {"abs_r_k_a",
-           [](const auto& head) { return head.rotation ? std::fabs(head.rotation->r_k_a) : kNan; }},
-          {"alpha_q", field(&R::alpha_q)},
-          {"alpha_k", field(&R::alpha_k)},
-          {"mu_q_a", field(&R::mu_q_a)},
-          {"mu_k_a", field(&R::mu_k_a)},
-          {"bias_strength", field(&R::bias_strength)},
-          {"separation_strength", field(&R::separation_strength)},
-          {"var_frac_a", field(&R::var_frac_a)},
-          {"var_frac_b", field(&R::var_frac_b)},
-          {"plane_var_fraction", field(&R::plane_var_fraction)},
-          {"residual_pos_r", field(&R::residual_pos_r)},
-          {"content_var_b", field(&R::content_var_b)},
-          {"omega_r_squared", field(&R::omega_r_squared)},
-          {"active_planes", [](const auto& head) {
-             return head.rotation ? static_cast<double>(head.rotation->active_planes()) : kNan;
-           }}};
-}
-
-std::vector<Measure> plasticity_measures() {
-  const auto field = [](double PlasticityResult::*member) {
-    return [member](const HeadReport& head) {
-      return head.plasticity ? *head.plasticity.*member : kNan;
-    };
-  };
-  using P = PlasticityResult;
-  return {
-      {"q_R2_pos", field(&P::r2_pos)},       {"q_beta_norm", field(&P::beta_norm)},
-      {"q_R2_scalar", field(&P::r2_scalar)}, {"q_mae_ratio", field(&P::mae_ratio)},
-      {"ap_overall", field(&P::ap_overall)}, {"ap_profile_overall", field(&P::ap_profile_overall)},
-      {"ap_first20", field(&P::ap_first20)}, {"ap_last20", field(&P::ap_last20)},
-      {"ap_drop", field(&P::ap_drop)}};
-}
-
-// Mean, standard deviation (ddof 1) and number of heads of each measure in each group of layers.
+// Mean (or median), standard deviation over heads (ddof 1) and number of heads of each measure in
+// each group of layers, with the error over texts.
 Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
   Json result = Json::object();
-  for (const char* group : {"all", "rope", "nope", "unknown"}) {
+  for (const char* group : kHeadGroups) {
     Json of_group = Json::object();
     for (const auto& measure : measures) {
-      std::vector<double> values;
-      for (const auto& head : run.heads) {
-        if (std::string(group) != "all" && to_string(head.rope) != group) continue;
-        const double value = measure.of(head);
-        if (!std::isnan(value)) values.push_back(value);
-      }
+      const auto values = values_of(run, measure, group);
       if (values.empty()) continue;
-      double mean = 0;
-      for (const double value : values) mean += value / static_cast<double>(values.size());
-      double spread = 0;
-      for (const double value : values) spread += (value - mean) * (value - mean);
-      Json entry = {{"mean", mean}, {"heads", values.size()}};
-      entry["std"] = values.size() > 1
-                         ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
-                         : Json();
+      const double centre = measure.centre(values);
+      Json entry = {{measure.median ? "median" : "mean", centre}, {"heads", values.size()}};
+      if (!measure.median) {
+        double spread = 0;
+        for (const double value : values) spread += (value - centre) * (value - centre);
+        entry["std"] = values.size() > 1
+                           ? Json(std::sqrt(spread / static_cast<double>(values.size() - 1)))
+                           : Json();
+      }
+      put_error(entry, run, measure, group);
       of_group[measure.name] = entry;
     }
     if (!of_group.empty()) result[group] = of_group;
@@ -118,7 +61,63 @@ Json means(const AnalysisRun& run, const std::vector<Measure>& measures) {
   return result;
 }
 
-Json taxonomy_counts(const ResultTables& results) {
+// Deciles, quintiles and length bins of the profile: their means over heads.
+Json profile_bin_means(const AnalysisRun& run) {
+  struct Sum {
+    double low = 0;
+    double high = 0;
+    double all = 0;  // heads
+    double ap = 0;
+    double heads = 0;  // that have a value
+  };
+  Json result = Json::object();
+  for (const char* group : {"all", "rope", "nope", "unknown"}) {
+    std::map<ProfileBinMean::Kind, std::map<int, Sum>> sums;
+    for (const auto& head : run.heads) {
+      if (!head.plasticity) continue;
+      if (std::string(group) != "all" && to_string(head.rope) != group) continue;
+      for (const auto& mean : head.plasticity->profile_bin_means) {
+        Sum& sum = sums[mean.kind][mean.bin];
+        sum.low += mean.low;
+        sum.high += mean.high;
+        sum.all += 1;
+        if (std::isnan(mean.ap)) continue;
+        sum.ap += mean.ap;
+        sum.heads += 1;
+      }
+    }
+    for (const auto& [kind, bins] : sums)
+      for (const auto& [bin, sum] : bins)
+        result[group][to_string(kind)].push_back(
+            {{"bin", bin},
+             {"low", sum.low / sum.all},
+             {"high", sum.high / sum.all},
+             {"mean", sum.heads > 0 ? Json(sum.ap / sum.heads) : Json()},
+             {"heads", sum.heads}});
+  }
+  return result;
+}
+
+std::string fifths_name(const AnalyzeOptions& options) {
+  using Fifths = PlasticityOptions::Fifths;
+  return options.plasticity_options.fifths == Fifths::range ? "range" : "context";
+}
+
+// Over which bins the profile was taken, the same in all heads, and its means.
+Json profile_summary(const AnalysisRun& run, const AnalyzeOptions& options) {
+  Json profile = {{"fifths", fifths_name(options)}, {"means", profile_bin_means(run)}};
+  for (const auto& head : run.heads) {
+    if (!head.plasticity) continue;
+    const auto& p = *head.plasticity;
+    profile["bins"] = p.profile_bins > 0 ? Json(p.profile_bins) : Json("buckets");
+    profile["context"] = p.profile_context;
+    break;
+  }
+  return profile;
+}
+
+Json taxonomy_counts(const AnalysisRun& run, const ResultTables& results,
+                     const TaxonomyOptions& options) {
   Json counts = Json::object();
   for (const auto& result : results.tables) {
     if (result.name != "taxonomy_counts") continue;
@@ -127,6 +126,9 @@ Json taxonomy_counts(const ResultTables& results) {
       counts[columns[1].texts[i]][columns[2].texts[i]] = {{"heads", columns[3].integers[i]},
                                                           {"fraction", columns[4].reals[i]}};
   }
+  for (const auto& measure : class_measures(options))
+    for (auto& [group, classes] : counts.items())
+      if (classes.contains(measure.name)) put_error(classes[measure.name], run, measure, group);
   return counts;
 }
 
@@ -152,6 +154,12 @@ Json head_counts(const AnalysisRun& run) {
   return counts;
 }
 
+// As the option is given.
+Json profile_bins_name(int bins) {
+  if (bins == PlasticityOptions::kBuckets) return "buckets";
+  return bins > 0 ? Json(bins) : Json("auto");
+}
+
 // "2026-11-16T03:10:00Z"
 std::string utc_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
@@ -169,44 +177,66 @@ Json timings(const AnalysisRun& run, double write_seconds) {
             {"moments", run.times.moments},
             {"pca", run.times.pca},
             {"rotation", run.times.rotation},
-            {"plasticity", run.times.plasticity}}}};
+            {"plasticity", run.times.plasticity},
+            {"errors", run.times.errors}}}};
+}
+
+const char* name_of(RotationOptions::Separation separation) {
+  switch (separation) {
+    case RotationOptions::Separation::mean:
+      return "mean";
+    case RotationOptions::Separation::eigen:
+      return "eigen";
+    case RotationOptions::Separation::eigen_then_project:
+      break;
+  }
+  return "eigen-then-project";
+}
+
+Json heads_json(const std::vector<HeadId>& heads) {
+  Json list = Json::array();
+  for (const auto& head : heads) list.push_back({head.layer, head.head});
+  return list;
 }
 
 }  // namespace
 
 Json options_json(const AnalyzeOptions& options) {
   const auto& p = options.plasticity_options;
-  using Separation = RotationOptions::Separation;
   using Kind = PlasticityOptions::QueryModelKind;
-  Json planes_of = Json::array();
-  for (const auto& head : options.planes_of)
-    planes_of.push_back(fmt::format("{}.{}", head.layer, head.head));
   Json analyses = Json::array();
   if (options.pca) analyses.push_back("pca");
   if (options.rotation) analyses.push_back("rotation");
   if (options.plasticity) analyses.push_back("plasticity");
-  return {
-      {"analyses", analyses},
-      {"components", options.pca_options.components},
-      {"taxonomy_high", options.taxonomy.high},
-      {"taxonomy_low", options.taxonomy.low},
-      {"separation", options.rotation_options.separation == Separation::mean ? "mean" : "eigen"},
-      {"pairs", options.rotation_options.pairs},
-      {"active_angle_r", options.rotation_options.active_angle_r},
-      {"max_omega", options.rotation_options.max_omega},
-      {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
-      {"max_pairs", p.max_pairs},
-      {"p_alpha", p.p_alpha},
-      {"heatmap_bins", p.heatmap_bins},
-      {"max_tokens", options.max_tokens},
-      {"scatter", options.scatter},
-      {"planes_of", planes_of},
-      {"seed", options.seed}};
-}
-
-std::string capture_hash(const std::string& data_root) {
-  const auto file = data_root + "/" + layout::kStateFile;
-  return path_exists(file) ? fmt::format("{:016x}", blake2b_64(MappedFile(file).text())) : "";
+  Json json = {{"analyses", analyses},
+               {"components", options.pca_options.components},
+               {"separate_components", options.pca_options.separate_components},
+               {"taxonomy_high", options.taxonomy.high},
+               {"taxonomy_low", options.taxonomy.low},
+               {"separation", name_of(options.rotation_options.separation)},
+               {"pairs", options.rotation_options.pairs},
+               {"active_angle_r", options.rotation_options.active_angle_r},
+               {"max_omega", options.rotation_options.max_omega},
+               {"null_draws", options.rotation_options.null_draws},
+               {"query_model", p.profile_model == Kind::bucket ? "bucket" : "linear"},
+               {"max_pairs", p.max_pairs},
+               {"p_alpha", p.p_alpha},
+               {"heatmap_bins", p.heatmap_bins},
+               {"profile_bins", profile_bins_name(p.profile_bins)},
+               {"fifths", fifths_name(options)},
+               {"length_bins", p.length_bins},
+               {"layers", options.layers},
+               {"heads", heads_json(options.heads)},
+               {"errors", options.errors},
+               {"max_tokens", options.max_tokens},
+               {"scatter", options.scatter},
+               {"planes_of", heads_json(options.planes_of)},
+               {"seed", options.seed}};
+  if (options.head_counts)
+    json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
+  if (!options.model.empty()) json["model"] = short_name(options.model);
+  if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
+  return json;
 }
 
 namespace {
@@ -222,17 +252,20 @@ Json capture_state(const std::string& data_root) {
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
-                  {"data_root", options.data_root},
+                  {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
                   {"capture_state", capture_state(options.data_root)},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},
+                  {"texts", run.texts},
+                  {"warnings", run.warnings},
                   {"undefined", results.undefined}};
   if (options.pca) summary["pca"] = means(run, pca_measures());
-  if (options.pca) summary["taxonomy"] = taxonomy_counts(results);
+  if (options.pca) summary["taxonomy"] = taxonomy_counts(run, results, options.taxonomy);
   if (options.rotation) summary["rotation"] = means(run, rotation_measures());
   if (options.plasticity) summary["plasticity"] = means(run, plasticity_measures());
+  if (options.plasticity) summary["profile"] = profile_summary(run, options);
   return summary;
 }
 

@@ -11,9 +11,6 @@ namespace qkscope {
 // What decides the numbers of an analysis besides the capture itself.
 Json options_json(const AnalyzeOptions& options);
 
-// Tells captures apart: 16 hex digits over the state file, "" for a capture without one.
-std::string capture_hash(const std::string& data_root);
-
 // Means over heads (all, RoPE and NoPE layers apart), counts, failed heads, reasons of empty
 // fields.
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options);

@@ -1,19 +1,20 @@
 #include "study/published.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <fmt/ranges.h>
 
 #include "core/edge.h"
 #include "core/error.h"
-#include "core/log.h"
+#include "core/nan.h"
 #include "core/text.h"
 #include "io/data_folder.h"
 #include "io/folder.h"
-#include "study/sweep_folder.h"
-#include "study/sweep_tables.h"
+#include "study/printed_number.h"
 #include "tables/csv.h"
 
 namespace qkscope {
@@ -29,12 +30,21 @@ std::map<std::string, std::string> published_files() {
     if (!is_folder(folder)) continue;
     for (const auto& name : names_in(folder))
       if (name.ends_with(kEnding))
-        files.emplace(name.substr(0, name.size() - kEnding.size()), folder + "/" + name);
+        files.emplace(name.substr(0, name.size() - kEnding.size()),
+                      fmt::format("{}/{}", folder, name));
   }
   return files;
 }
 
+std::vector<std::string> names_of(const std::map<std::string, std::string>& files) {
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const auto& [name, file] : files) names.push_back(name);
+  return names;
+}
+
 std::string find_published(const std::string& name) {
+  if (name.ends_with(kEnding) || name.find('/') != std::string::npos) return name;
   const auto files = published_files();
   if (files.empty())
     bad_input(
@@ -43,125 +53,245 @@ std::string find_published(const std::string& name) {
         fmt::join(data_folders(), " and "));
   const auto found = files.find(name);
   if (found != files.end()) return found->second;
-  std::vector<std::string> known;
-  for (const auto& [set, file] : files) known.push_back(set);
-  bad_input("--published {}: known {} {}", in_quotes(name), known.size() == 1 ? "is" : "are",
-            fmt::join(known, ", "));
+  const auto known = names_of(files);
+  bad_input("--published {}: known {} {}, and files of your own, whose names end in .csv",
+            in_quotes(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
 }
 
-// Adds one row of a file to the runs that were read before it.
-void add_number(std::vector<PublishedRun>& runs, const PublishedRun& run,
-                const std::string& measure, double value, const std::string& where) {
-  const auto& measures = overview_measures();
-  if (std::find(measures.begin(), measures.end(), measure) == measures.end()) {
-    const auto near = nearest(measure, measures);
-    bad_input("{}: {} is not a measure of an overview{}", where, in_quotes(measure),
-              near.empty() ? "" : fmt::format("; did you mean {}?", near));
+// The rows of a file by the names of their columns.
+class PublishedRows {
+ public:
+  explicit PublishedRows(std::string file) : file_(std::move(file)) {
+    header_ = read_csv_header(file_);
+    std::vector<CsvColumn> columns;
+    for (const auto& name : header_) columns.push_back({name, Table::Type::text});
+    table_ = read_csv_table(file_, columns);
+    if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
   }
-  if (!std::isfinite(value)) bad_input("{}: the value is missing, expected a number", where);
-  auto found = std::find_if(runs.begin(), runs.end(),
-                            [&](const PublishedRun& other) { return other.label == run.label; });
-  if (found == runs.end()) found = runs.insert(runs.end(), run);
-  if (found->phase != run.phase)
-    bad_input("{}: {} is in phase {}, above in {}", where, run.label, in_quotes(run.phase),
-              in_quotes(found->phase));
-  if (!found->values.emplace(measure, value).second)
-    bad_input("{}: {} of {} is there twice", where, measure, run.label);
+
+  std::size_t count() const { return static_cast<std::size_t>(table_.rows()); }
+  bool has(const std::string& column) const { return table_.find(column) != nullptr; }
+  // The first of the names that is a column; "" where none is.
+  std::string first_of(const std::vector<std::string>& names) const {
+    for (const auto& name : names)
+      if (has(name)) return name;
+    return "";
+  }
+  const std::vector<std::string>& header() const { return header_; }
+  const std::string& file() const { return file_; }
+
+  std::string text(std::size_t row, const std::string& column) const {
+    const auto* found = table_.find(column);
+    return found == nullptr ? "" : found->texts[row];
+  }
+  // NaN where the field is empty.
+  double number(std::size_t row, const std::string& column) const {
+    const auto field = text(row, column);
+    double value = kNan;
+    const auto* end = field.data() + field.size();
+    const auto parsed = std::from_chars(field.data(), end, value);
+    if (!field.empty() && (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value)))
+      bad_input("{}: {}: found {}, expected a number", where(row), column, in_quotes(field));
+    return value;
+  }
+  std::int64_t integer(std::size_t row, const std::string& column) const {
+    return parse_integer(text(row, column), where(row) + ": " + column);
+  }
+  std::string where(std::size_t row) const {
+    return fmt::format("{}: row {}", file_, row + 2);  // the header is row 1
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::string> header_;
+  Table table_;
+};
+
+// What the digits and the column `uncertainty` leave open, as a standard error: what lies anywhere
+// within half a unit of a digit scatters by that half over the root of three.
+double published_error(const PublishedRows& rows, std::size_t row, double value,
+                       const std::string& column) {
+  const auto text = rows.text(row, "value_text");
+  const auto uncertainty = rows.text(row, "uncertainty");
+  const double read = uncertainty.empty() ? 0.0 : parse_uncertainty(uncertainty);
+  if (!(read >= 0) || std::isinf(read))
+    bad_input("{}: uncertainty: found {}, expected a number or a fraction", rows.where(row),
+              in_quotes(uncertainty));
+  double rounding = printed_rounding(text, value);
+  if (std::isnan(rounding) && uncertainty.empty())
+    rounding = printed_rounding(rows.text(row, column), value);
+  if (std::isnan(rounding)) return uncertainty.empty() ? kNan : read;
+  return std::hypot(read, rounding / std::sqrt(3.0));
 }
 
-const OverviewRow* find_label(const std::vector<const OverviewRow*>& rows,
-                              const std::string& label) {
-  const auto found = std::find_if(rows.begin(), rows.end(),
-                                  [&](const OverviewRow* row) { return row->label == label; });
-  return found == rows.end() ? nullptr : *found;
+PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
+  PublishedNumber number;
+  number.value = rows.number(row, "value");
+  number.text = rows.text(row, "value_text");
+  number.kind = rows.text(row, "kind");
+  number.source = rows.text(row, "source");
+  number.preferred = rows.text(row, "preferred") != "no";
+  number.se = number.kind == "setting" ? 0.0 : published_error(rows, row, number.value, "value");
+  return number;
 }
 
-Table difference_table(const Comparison& comparison) {
-  Table table;
-  table.column("measure", Table::Type::text)
-      .column("checkpoint", Table::Type::text)
-      .column("model", Table::Type::text)
-      .column("published", Table::Type::real)
-      .column("ours", Table::Type::real)
-      .column("difference", Table::Type::real);
-  for (const auto& measure : overview_measures())
-    for (const auto& run : comparison.runs) {
-      const auto found = run.published->values.find(measure);
-      if (found == run.published->values.end()) continue;
-      const double ours = run.ours ? run.ours->value(measure) : std::nan("");
-      table.add({measure, run.published->label, run.ours ? run.ours->label : "", found->second,
-                 ours, ours - found->second});
+// ---- Quantities: smollm3.csv, models.csv, pooled.csv.
+
+void read_quantities(const PublishedRows& rows, const std::string& subject,
+                     const std::string& quantity, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    auto number = common_fields(rows, row);
+    number.subject = rows.text(row, subject);
+    number.quantity = rows.text(row, quantity);
+    if (number.subject.empty()) bad_input("{}: {} is empty", rows.where(row), subject);
+    if (number.quantity.empty()) bad_input("{}: {} is empty", rows.where(row), quantity);
+    if (std::isnan(number.value) && number.text.empty())
+      bad_input("{}: the value is missing, expected a number", rows.where(row));
+    set.numbers.push_back(std::move(number));
+  }
+}
+
+// ---- Profiles: profiles.csv.
+
+// "qwen3-4b layer 16" is about one layer.
+void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
+  constexpr std::string_view kLayer = " layer ";
+  const auto at = number.subject.find(kLayer);
+  if (at == std::string::npos) return;
+  number.layer = parse_integer(number.subject.substr(at + kLayer.size()),
+                               rows.where(row) + ": the layer in subject");
+  number.quantity += fmt::format(" layer {}", *number.layer);
+  number.subject.resize(at);
+}
+
+// Bins of a table that are told as the difference of two others: from the end of the context to its
+// beginning, or back.
+std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::string& table,
+                                                                    const std::string& bin) {
+  if (table == "length_bins" && bin == "total drop")
+    return std::pair(ProfileBin{65536, 131072, false}, ProfileBin{0, 8192, false});
+  if (table == "quintiles" && bin == "AP_drop")
+    return std::pair(ProfileBin{0, 0.2, true}, ProfileBin{0.8, 1, true});
+  if (table == "layer_double_deciles" && bin == "recovery")
+    return std::pair(ProfileBin{0.6, 0.8, true}, ProfileBin{0.4, 0.6, true});
+  return {};
+}
+
+PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
+  using Form = PublishedNumber::Form;
+  auto number = common_fields(rows, row);
+  const auto table = rows.text(row, "table");
+  const auto bin = rows.text(row, "bin");
+  number.subject = rows.text(row, "subject");
+  number.quantity = table + " " + bin;
+  number.bin = {rows.number(row, "bin_low"), rows.number(row, "bin_high"), false};
+  split_layer(rows, row, number);
+  const bool edges = number.bin.low < number.bin.high;
+  if (const auto difference = difference_of_bins(table, bin)) {
+    number.form = Form::profile;
+    number.bin = difference->first;
+    number.minus = difference->second;
+  } else if (table == "heatmap") {
+    constexpr std::string_view kQuery = "query distance ";
+    const auto at = bin.find(kQuery);
+    if (at == std::string::npos || !edges)
+      bad_input("{}: expected the edges of the keys' distance, and 'query distance N' in bin",
+                rows.where(row));
+    number.form = Form::heatmap;
+    number.index = parse_integer(bin.substr(at + kQuery.size()), rows.where(row) + ": bin");
+  } else if (table == "component_weights") {
+    number.form = Form::weight;
+    number.index = rows.integer(row, "bin_low");
+  } else if (edges) {
+    number.form = table == "profile_mean_line" ? Form::line : Form::profile;
+    number.bin.fraction = number.bin.high <= 1.0;
+  }
+  return number;  // without edges it stays a quantity that nobody computes
+}
+
+void read_profiles(const PublishedRows& rows, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    set.numbers.push_back(read_profile_row(rows, row));
+}
+
+// ---- Components of heads: small_models.csv.
+
+void read_components(const PublishedRows& rows, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    PublishedNumber number;
+    number.form = PublishedNumber::Form::components;
+    number.subject = rows.text(row, "run");
+    number.kind = "printed";
+    number.source = rows.text(row, "source");
+    number.layer = rows.integer(row, "layer");
+    number.head = rows.integer(row, "head");
+    number.index = rows.integer(row, "pca_dim");
+    const auto side = rows.text(row, "kind");
+    if (side != "q" && side != "k")
+      bad_input("{}: kind: found {}, expected q or k", rows.where(row), in_quotes(side));
+    number.side = side[0];
+    for (const char* column : {"correlation", "explained_variance_ratio"}) {
+      number.value = rows.number(row, column);
+      number.text = rows.text(row, column);
+      number.se = published_error(rows, row, number.value, column);
+      number.quantity = fmt::format("{} L{:02}H{:02}{} pc{}", column, *number.layer, number.head,
+                                    number.side, number.index);
+      set.numbers.push_back(number);
     }
-  return table;
+  }
+}
+
+// One number may come from several sources, but from each only once.
+void refuse_repetitions(const PublishedSet& set) {
+  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
+  for (std::size_t i = 0; i < set.numbers.size(); ++i) {
+    const auto& number = set.numbers[i];
+    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
+      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
+                number.source.empty() ? "" : " from one source");
+  }
 }
 
 }  // namespace
 
-std::vector<PublishedRun> read_published(const std::string& name) {
-  const auto file = find_published(name);
-  using Type = Table::Type;
-  const auto table = read_csv_table(file, {{"model", Type::text},
-                                           {"phase", Type::text},
-                                           {"measure", Type::text},
-                                           {"value", Type::real}});
-  if (table.rows() == 0) bad_input("{}: holds no numbers", file);
-  const auto& columns = table.columns();
-  std::vector<PublishedRun> runs;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
-    const auto where = fmt::format("{}: row {}", file, i + 2);  // the header is row 1
-    add_number(runs, {columns[0].texts[i], columns[1].texts[i], {}}, columns[2].texts[i],
-               columns[3].reals[i], where);
-  }
-  return runs;
+std::vector<std::string> PublishedSet::subjects() const {
+  std::vector<std::string> names;
+  for (const auto& number : numbers)
+    if (std::find(names.begin(), names.end(), number.subject) == names.end())
+      names.push_back(number.subject);
+  return names;
 }
 
-Comparison match_runs(const std::vector<PublishedRun>& published,
-                      const std::vector<OverviewRow>& rows) {
-  std::vector<const OverviewRow*> whole;  // in the order of the runs
-  for (const auto& row : rows)
-    if (row.layers == "all") whole.push_back(&row);
-  Comparison comparison;
-  bool any = false;
-  for (const auto& run : published) {
-    const auto* ours = find_label(whole, run.label);
-    any = any || ours != nullptr;
-    comparison.runs.push_back({&run, ours});
-  }
-  if (any) return comparison;
-  comparison.by_label = false;
-  if (whole.size() != published.size())
+PublishedSet read_published(const std::string& name) {
+  const PublishedRows rows(find_published(name));
+  PublishedSet set;
+  set.file = rows.file();
+  const auto quantity = rows.first_of({"quantity", "measure"});
+  const auto subject = rows.first_of({"checkpoint", "model", "subject"});
+  const bool values = rows.has("value");
+  if (rows.has("pca_dim") && rows.has("correlation")) {
+    read_components(rows, set);
+  } else if (values && rows.has("table") && rows.has("bin") && !subject.empty()) {
+    read_profiles(rows, set);
+  } else if (values && !quantity.empty() && !subject.empty()) {
+    read_quantities(rows, subject, quantity, set);
+  } else if (values && !quantity.empty() && rows.has("scope")) {
+    set.pooled = true;
+    read_quantities(rows, "scope", quantity, set);
+  } else if (values && rows.has("benchmark")) {
+    bad_input("{}: holds scores of benchmarks; they are not what qkscope measures", set.file);
+  } else {
     bad_input(
-        "no run has the label of a published checkpoint ({} to {}), and {} finished runs cannot be "
-        "matched with {} checkpoints by their order",
-        published.front().label, published.back().label, whole.size(), published.size());
-  for (std::size_t i = 0; i < whole.size(); ++i) comparison.runs[i].ours = whole[i];
-  return comparison;
+        "{}: not a set of published numbers: expected the columns checkpoint (or model), quantity "
+        "and value; found {}",
+        set.file, fmt::join(rows.header(), ", "));
+  }
+  refuse_repetitions(set);
+  return set;
 }
 
 std::vector<std::string> published_sets() {
-  return at_edge([] {
-    std::vector<std::string> names;
-    for (const auto& [name, file] : published_files()) names.push_back(name);
-    return names;
-  });
-}
-
-Table compare_with_published(const std::string& sweep_folder, const std::string& set,
-                             Version headers) {
-  return at_edge([&] {
-    check_version(headers);
-    const SweepFolder folder(sweep_folder);
-    const auto index = read_sweep_index(folder);
-    const auto rows = overview_of(folder, index.runs);
-    const auto published = read_published(set);
-    const auto comparison = match_runs(published, rows);
-    if (!comparison.by_label)
-      log::warn(
-          "{}: no label is that of a published checkpoint; matched by order. Another model: "
-          "trends can be compared, values cannot",
-          index.name);
-    return difference_table(comparison);
-  });
+  return at_edge([] { return names_of(published_files()); });
 }
 
 }  // namespace qkscope

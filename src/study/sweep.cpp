@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "captures/capture_source.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/data_folder.h"
@@ -21,13 +22,18 @@ namespace {
 namespace fs = std::filesystem;
 
 PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const SweepRun& run) {
-  PlannedRun planned{.label = run.label, .capture = {}, .error = ""};
+  PlannedRun planned{.label = run.label, .capture = {}, .publish = "", .error = ""};
   try {
+    if (run.publish) {
+      planned.publish = run.publish->repo + "@" + run.publish->branch;
+      planned.published = folder.published(run);
+    }
     planned.captured = folder.captured(run);
+    if (!run.data.empty() && !parse_hub_capture(run.data)) index_capture(run.data);  // or complain
     planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
     if (planned.captured) return planned;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
-    const auto dry = dry_run(make_plan(run.capture), {});
+    const auto dry = dry_run(make_plan(run.capture, config.compute), {});
     planned.capture = {.examples = dry.examples,
                        .tokens = dry.tokens,
                        .files = dry.files,

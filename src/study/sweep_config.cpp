@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <set>
 
+#include "checkpoint/hub_cache.h"
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
@@ -40,6 +43,21 @@ void read_count(YamlSection& section, const std::string& key, T& value,
   if (found) value = static_cast<T>(*found);
 }
 
+void read_from_zero(YamlSection& section, const std::string& key, int& value) {
+  const auto found = section.integer(key, 0);
+  if (found && *found > std::numeric_limits<int>::max()) section.expected(key, "fewer");
+  if (found) value = static_cast<int>(*found);
+}
+
+RotationOptions::Separation read_separation(YamlSection& section) {
+  using Separation = RotationOptions::Separation;
+  const auto word = section.text("separation").value_or("mean");
+  if (word == "mean") return Separation::mean;
+  if (word == "eigen") return Separation::eigen;
+  if (word == "eigen-then-project") return Separation::eigen_then_project;
+  section.expected("separation", "mean, eigen or eigen-then-project");
+}
+
 // The section `analysis`: the options of `qkscope analyze` under the same names.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
@@ -49,11 +67,13 @@ AnalyzeOptions read_analysis(YamlSection section) {
   if (!options.pca && !options.rotation && !options.plasticity)
     section.expected("pca", "true, or rotation or plasticity true: one of them is run");
   read_count(section, "components", options.pca_options.components);
+  read_from_zero(section, "separate_pca", options.pca_options.separate_components);
+  options.errors = section.boolean("errors").value_or(true);
   read_share(section, "high", options.taxonomy.high);
   read_share(section, "low", options.taxonomy.low);
   auto& rotation = options.rotation_options;
-  if (read_choice(section, "separation", "mean", "eigen"))
-    rotation.separation = RotationOptions::Separation::eigen;
+  rotation.separation = read_separation(section);
+  read_from_zero(section, "null_draws", rotation.null_draws);
   read_count(section, "pairs", rotation.pairs);
   read_share(section, "active", rotation.active_angle_r);
   rotation.max_omega = section.positive_number("max_omega").value_or(rotation.max_omega);
@@ -63,10 +83,123 @@ AnalyzeOptions read_analysis(YamlSection section) {
   read_count(section, "max_pairs", plasticity.max_pairs);
   read_share(section, "p_alpha", plasticity.p_alpha);
   read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
+  if (section.text("profile_bins") == "buckets")
+    plasticity.profile_bins = PlasticityOptions::kBuckets;
+  else
+    read_count(section, "profile_bins", plasticity.profile_bins, PlasticityOptions::kMostBins);
+  if (read_choice(section, "fifths", "range", "context"))
+    plasticity.fifths = PlasticityOptions::Fifths::context;
+  plasticity.length_bins = section.integers("length_bins").value_or(std::vector<std::int64_t>{});
   read_count(section, "max_tokens", options.max_tokens);
   options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
   section.finish();
   return options;
+}
+
+// ---- How the models run.
+
+// The section `compute`: the options of `qkscope capture` under the same names.
+ComputeOptions read_compute(YamlSection section) {
+  ComputeOptions compute;
+  compute.device = section.text("device").value_or("");
+  if (const auto dtype = section.text("dtype")) {
+    compute.dtype = compute_dtype_from_name(*dtype);
+    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
+  }
+  if (const auto memory = section.text("device_memory")) try {
+      compute.device_memory = parse_bytes(*memory, "device_memory");
+    } catch (const Error&) {
+      section.expected("device_memory", "a size like 8GiB");
+    }
+  read_count(section, "batch_tokens", compute.batch_tokens);
+  compute.deterministic = section.boolean("deterministic").value_or(false);
+  section.finish();
+  return compute;
+}
+
+// What the command line says goes first.
+ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
+  if (!command_line.device.empty()) compute.device = command_line.device;
+  if (command_line.dtype) compute.dtype = command_line.dtype;
+  if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
+  if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
+  compute.deterministic = compute.deterministic || command_line.deterministic;
+  return compute;
+}
+
+// The type belongs to the configuration: a capture of another one is another capture.
+void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
+  if (!compute.dtype) return;
+  capture.model.dtype = *compute.dtype;
+  capture.inference.autocast_dtype.reset();
+}
+
+// ---- Where captures are published.
+
+// The section `publish`. What is empty is taken from each run's configuration.
+struct PublishSection {
+  std::string repo;
+  std::string branch;  // {label}, {phase} and {name} are replaced
+  bool private_repo = false;
+};
+
+PublishSection read_publish(YamlSection section) {
+  PublishSection publish;
+  publish.repo = section.text("repo").value_or("");
+  if (!publish.repo.empty() && !is_repository_id(publish.repo))
+    section.expected("repo", "the name of a dataset repository, org/name");
+  publish.branch = section.text("branch").value_or("");
+  publish.private_repo = section.boolean("private").value_or(false);
+  section.finish();
+  return publish;
+}
+
+std::string filled_in(std::string pattern, const SweepRun& run, const std::string& sweep) {
+  const std::pair<std::string, std::string> words[] = {
+      {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
+  for (const auto& [word, value] : words)
+    for (auto at = pattern.find(word); at != std::string::npos;
+         at = pattern.find(word, at + value.size()))
+      pattern.replace(at, word.size(), value);
+  return pattern;
+}
+
+PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
+                        const std::string& sweep, const std::string& file) {
+  const auto& output = run.capture.output;
+  PublishTarget target{publish.repo, publish.branch, publish.private_repo};
+  if (target.repo.empty()) {
+    if (!output.hf_repo_id)
+      bad_input(
+          "{}: publish: run {} has no output.hf_repo_id in its configuration; expected one, or "
+          "publish.repo",
+          file, run.label);
+    target.repo = *output.hf_repo_id;
+    if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
+    target.private_repo = target.private_repo || output.private_repo;
+  }
+  target.branch = filled_in(target.branch.empty() ? "{label}" : target.branch, run, sweep);
+  if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
+    bad_input(
+        "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
+        "pattern with {{label}}, {{phase}} or {{name}}",
+        file, run.label, in_quotes(target.branch));
+  return target;
+}
+
+void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
+  std::map<std::pair<std::string, std::string>, std::string> taken;
+  for (auto& run : config.runs) {
+    if (!run.data.empty()) continue;  // nothing is captured that could be published
+    run.publish = target_of(publish, run, config.name, file);
+    const auto [found, anew] =
+        taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
+    if (!anew)
+      bad_input(
+          "{}: publish: runs {} and {} would both go to the branch {} of {}; expected a "
+          "branch for each, as {{label}} makes them",
+          file, found->second, run.label, run.publish->branch, run.publish->repo);
+  }
 }
 
 // Names become folders: no separators, nothing hidden, nothing a shell takes apart.
@@ -124,12 +257,20 @@ class SweepReader {
     if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
       data_folder_ = beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
+    config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    std::optional<PublishSection> publish;
+    if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
     if (runs.empty()) root.expected("runs", "a list of at least one run");
     root.finish();
     for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
+    if (!captures_ && !source_.overrides.empty())
+      bad_input("--set {}: every run of {} has data, so that nothing is captured",
+                source_.overrides.front(), source_.file);
     std::stable_sort(config.runs.begin(), config.runs.end(),
                      [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
+    if (publish) give_targets(config, *publish, source_.file);
     return config;
   }
 
@@ -142,16 +283,45 @@ class SweepReader {
     run.phase = section.text("phase").value_or("");
     run.family = section.text("family").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
+    if (section.has("data")) {
+      read_data(section, run);
+      return run;
+    }
     const auto own = section.text("config");
     const auto overrides = section.node("overrides");
     if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
     section.finish();
+    captures_ = true;
     try {
       run.capture = read_capture(own, overrides);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
     }
     return run;
+  }
+
+  // A run of a capture that is there: what it does not say of itself may stand beside it.
+  void read_data(YamlSection& section, SweepRun& run) const {
+    run.data = section.required_text("data");
+    move_into(data_folder_, run.data);
+    run.model = section.text("model").value_or("");
+    if (!run.model.empty()) move_into(data_folder_, run.model);
+    const auto queries = section.integer("q_heads", 1);
+    const auto keys = section.integer("k_heads", 1);
+    if (queries.has_value() != keys.has_value())
+      section.expected("q_heads", "k_heads too: both or neither");
+    constexpr std::int64_t kMost = 1 << 20;
+    if (queries && (*queries > kMost || *keys > kMost))
+      section.expected("q_heads", fmt::format("at most {}", kMost));
+    if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
+    for (const auto layer : section.integers("nope_layers").value_or(std::vector<std::int64_t>())) {
+      if (layer < 0 || layer > kMost) section.expected("nope_layers", "numbers of layers, from 0");
+      run.nope_layers.push_back(static_cast<int>(layer));
+    }
+    for (const char* key : {"config", "overrides"})
+      if (section.has(key))
+        section.expected(key, "nothing: the run has data, so that nothing is captured");
+    section.finish();
   }
 
   CaptureConfig read_capture(const std::optional<std::string>& own, const YAML::Node& overrides) {
@@ -182,6 +352,7 @@ class SweepReader {
   YAML::Node base_;
   std::string data_folder_;
   std::set<std::string> labels_;
+  bool captures_ = false;  // whether any run does
 };
 
 }  // namespace

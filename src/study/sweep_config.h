@@ -2,27 +2,44 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "capture/capture_config.h"
 #include "qkscope/analysis.h"
+#include "qkscope/capture.h"
 #include "qkscope/study.h"
 
 namespace qkscope {
+
+// Where the capture of a run is published.
+struct PublishTarget {
+  std::string repo;
+  std::string branch;
+  bool private_repo = false;
+};
 
 struct SweepRun {
   std::string label;        // also the name of its folders
   std::string phase;        // of the training, "" where there is none
   std::string family = "";  // of models, for figures; "": from the model's name
   std::int64_t order = 0;
+  std::optional<PublishTarget> publish;
   CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
+  // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
+  // nothing is captured. "" for a run that captures.
+  std::string data;
+  std::string model;
+  std::optional<HeadCounts> head_counts;
+  std::vector<int> nope_layers;
 };
 
 struct SweepConfig {
   std::string name;
   std::vector<SweepRun> runs;  // by order
   AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
+  ComputeOptions compute;      // how the models run; the type is in each run's configuration too
 };
 
 // Bad input names the file, the line and what was expected.

@@ -2,8 +2,11 @@
 
 #include <filesystem>
 
+#include "captures/capture_source.h"
 #include "captures/data_root.h"
+#include "captures/metadata.h"
 #include "core/error.h"
+#include "hub/settings.h"
 #include "io/folder.h"
 #include "io/json.h"
 #include "io/output_file.h"
@@ -12,6 +15,14 @@
 
 namespace qkscope {
 namespace {
+
+// What was published, and where. The endpoint is part of it: another Hub has nothing yet.
+Json publication(const SweepRun& run, const std::string& data_root) {
+  return {{"endpoint", hub_settings().endpoint.to_string()},
+          {"repo", run.publish->repo},
+          {"branch", run.publish->branch},
+          {"capture_hash", capture_hash(data_root)}};
+}
 
 std::string failure_file(const std::string& results) {
   return results + "/failure.json";
@@ -25,6 +36,20 @@ Json load_or_null(const std::string& path) {
   } catch (const Error&) {
     return {};
   }
+}
+
+// For whoever reads the list and the report: paths of this machine lose their folders.
+Json shown_config(const CaptureConfig& capture) {
+  Json config = effective_config(capture);
+  const auto shorten = [&](const char* section, const char* key) {
+    auto& name = config[section][key];
+    if (std::filesystem::path(name.get<std::string>()).is_absolute())
+      name = short_name(name.get<std::string>());
+  };
+  shorten("dataset", "path");
+  shorten("model", "name");
+  shorten("tokenizer", "name");
+  return config;
 }
 
 RunEntry entry_from(const Json& json, const std::string& file) {
@@ -76,13 +101,16 @@ FileLock SweepFolder::lock_tables() const {
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
   AnalyzeOptions options = config.analysis;
-  options.data_root = capture(run.label);
   options.label = run.label;
+  options.data_root = run.data.empty() ? capture(run.label) : run.data;
+  options.model = run.model;
+  options.head_counts = run.head_counts;
+  options.nope_layers = run.nope_layers;
   return options;
 }
 
 bool SweepFolder::captured(const SweepRun& run) const {
-  return DataRoot(capture(run.label)).holds(effective_config(run.capture));
+  return !run.data.empty() || DataRoot(capture(run.label)).holds(effective_config(run.capture));
 }
 
 bool SweepFolder::analysed(const AnalyzeOptions& options) const {
@@ -106,6 +134,20 @@ bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const
   } catch (const Error&) {
     return false;
   }
+}
+
+bool SweepFolder::published(const SweepRun& run) const {
+  Json kept = load_or_null(published_file(run.label));
+  if (!kept.is_object()) return false;
+  kept.erase("address");
+  return kept == publication(run, capture(run.label));
+}
+
+void SweepFolder::keep_published(const SweepRun& run, const std::string& address) const {
+  make_folders(path_ + "/published");
+  Json kept = publication(run, capture(run.label));
+  kept["address"] = address;
+  write_file(published_file(run.label), kept.dump(2) + "\n");
 }
 
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
@@ -140,15 +182,19 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
   Json runs = Json::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];
-    Json run = {{"label", entry.label},
-                {"phase", entry.phase},
-                {"order", entry.order},
-                {"state", to_string(entry.state)},
-                {"results", "runs/" + entry.label},
-                {"capture", "captures/" + entry.label},
-                {"config", effective_config(config.runs[i].capture)}};
-    if (!config.runs[i].family.empty()) run["family"] = config.runs[i].family;
+    const auto& source = config.runs[i];
+    Json run = {
+        {"label", entry.label},
+        {"phase", entry.phase},
+        {"order", entry.order},
+        {"state", to_string(entry.state)},
+        {"results", "runs/" + entry.label},
+        {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
+    if (source.data.empty()) run["config"] = shown_config(source.capture);
+    if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
+    if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
+      run["published"] = target->repo + "@" + target->branch;
     runs.push_back(std::move(run));
   }
   write_file(runs_file(), Json{{"name", config.name}, {"runs", runs}}.dump(

@@ -3,6 +3,7 @@
 //
 //   RESULTS/NAME/captures/LABEL/...        one capture each
 //   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
+//   RESULTS/NAME/published/LABEL.json      where its capture was published
 //   RESULTS/NAME/runs.json                 the list of runs
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
 //   RESULTS/NAME/.locks/...
@@ -36,12 +37,16 @@ class SweepFolder {
 
   // The options of a run's analysis.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
-  // A damaged state file is bad input.
+  // A run with data always is. A damaged state file is bad input.
   bool captured(const SweepRun& run) const;
   // With these options, this program, and of the capture that is there now.
   bool analysed(const AnalyzeOptions& options) const;
   // Both; what is damaged is not finished.
   bool finished(const SweepConfig& config, const SweepRun& run) const;
+
+  // The capture that is there now, at the run's target of the Hub in use.
+  bool published(const SweepRun& run) const;
+  void keep_published(const SweepRun& run, const std::string& address) const;
 
   void keep_failure(const std::string& label, const Error& error) const;
   void forget_failure(const std::string& label) const;
@@ -51,6 +56,10 @@ class SweepFolder {
   void write_runs(const SweepConfig& config) const;
 
  private:
+  std::string published_file(const std::string& label) const {
+    return path_ + "/published/" + label + ".json";
+  }
+
   std::string path_;
 };
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/ranges.h>
@@ -67,7 +68,7 @@ class SweepInputs {
 
   // Run i is captured, now or long ago. May be called from several threads.
   void release(std::size_t i) {
-    if (!evict_) return;
+    if (!evict_ || !runs_[i]->data.empty()) return;
     const std::lock_guard lock(mutex_);
     released_[i] = true;
     const auto& model = runs_[i]->capture.model;
@@ -100,7 +101,8 @@ class SweepRunner {
         progress_({.what = config.name,
                    .unit = "runs",
                    .total = std::ssize(runs_),
-                   .quiet = options.quiet || !counting_}) {}
+                   .quiet = options.quiet || !counting_}),
+        publishes_(wants_to_publish()) {}
 
   std::vector<RunReport> run() {
     folder_.make();
@@ -139,7 +141,7 @@ class SweepRunner {
     if (stopped()) return;
     announce(i);
     try {
-      report.outcome = run_one(i);
+      report.outcome = run_one(i, report);
     } catch (const Error& error) {
       fail(report, error);
     } catch (const std::exception& error) {
@@ -148,25 +150,43 @@ class SweepRunner {
     finish_one(report);
   }
 
-  Outcome run_one(std::size_t i) {
+  Outcome run_one(std::size_t i, RunReport& report) {
     const auto& run = *runs_[i];
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
     folder_.forget_failure(run.label);
+    const auto outcome = capture_and_analyse(i);
+    if (outcome != Outcome::interrupted) publish(run, report);
+    return outcome;
+  }
+
+  Outcome capture_and_analyse(std::size_t i) {
+    const auto& run = *runs_[i];
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
-    if (captured) DataRoot(folder_.capture(run.label)).remove_left_parts();
+    if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (!captured && !capture(i)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && folder_.analysed(analysis)) return Outcome::already_done;
     if (stopped()) return Outcome::interrupted;
     const auto results = folder_.results(run.label);
-    const auto analysed = analyze_capture(analysis);
+    const auto analysed = analyze(analysis);
+    if (!analysed) return Outcome::interrupted;
     remove_summary(results);
     std::filesystem::remove_all(results);  // with tables that other options gave
-    write_results(results, analysed, analysis);
-    report_failed_heads(analysed, results);
+    write_results(results, *analysed, analysis);
+    report_failed_heads(*analysed, results);
     return Outcome::done;
+  }
+
+  // Nothing when the download of a run's data was stopped; running it again continues it.
+  std::optional<AnalysisRun> analyze(const AnalyzeOptions& analysis) const {
+    try {
+      return analyze_capture(analysis);
+    } catch (const Error&) {
+      if (stopped()) return {};
+      throw;
+    }
   }
 
   // False when it was stopped.
@@ -176,7 +196,7 @@ class SweepRunner {
     if (options_.jobs == 1) fetch_for_next(i);
     CaptureConfig config = run.capture;
     config.output.data_root = folder_.capture(run.label);
-    const auto plan = make_plan(config);
+    const auto plan = make_plan(config, config_.compute);
     const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
     const auto result = run_capture(
         plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
@@ -192,7 +212,47 @@ class SweepRunner {
   AnalyzeOptions analysis_of(const SweepRun& run) const {
     auto analysis = folder_.analysis(config_, run);
     analysis.quiet = inner_quiet();
+    analysis.stop = options_.stop;
     return analysis;
+  }
+
+  // The results are there: a failure here is told and does not make the run a failed one.
+  void publish(const SweepRun& run, RunReport& report) {
+    using Publication = RunReport::Publication;
+    if (!run.publish || !publishes_ || stopped()) return;
+    try {
+      if (folder_.published(run)) {
+        report.publication = Publication::already_published;
+        return;
+      }
+      const std::lock_guard one_at_a_time(publishing_);  // they share repository and network
+      const auto result =
+          publish_capture(folder_.capture(run.label), {.repo = run.publish->repo,
+                                                       .branch = run.publish->branch,
+                                                       .private_repo = run.publish->private_repo,
+                                                       .quiet = inner_quiet()});
+      folder_.keep_published(run, result.address);
+      report.publication = result.sent + result.removed > 0 ? Publication::published
+                                                            : Publication::already_published;
+      log::info("{}: published: {}", run.label, result.address);
+    } catch (const Error& error) {
+      report.publication = Publication::failed;
+      report.publish_error = error.what();
+      report.publish_error_kind = error.kind();
+      log::error("{}: not published: {}", run.label, error.what());
+    }
+  }
+
+  // Whether there is something to publish, and a token for it.
+  bool wants_to_publish() const {
+    if (!options_.publish) return false;
+    const bool any = std::any_of(runs_.begin(), runs_.end(),
+                                 [](const SweepRun* run) { return run->publish.has_value(); });
+    if (!any || can_publish()) return any;
+    log::warn(
+        "nothing will be published: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and "
+        "run the same command again to publish what is captured");
+    return false;
   }
 
   void announce(std::size_t i) {
@@ -233,6 +293,8 @@ class SweepRunner {
   bool counting_;
   SweepInputs inputs_;
   Progress progress_;
+  bool publishes_;
+  std::mutex publishing_;
   std::vector<RunReport> reports_;
   std::atomic<std::size_t> next_{0};
   std::mutex mutex_;

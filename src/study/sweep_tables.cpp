@@ -20,7 +20,7 @@ struct Measure {
   const char* name;     // of the column
   const char* section;  // of summary.json
   const char* key;      // in it
-  const char* field;    // "mean" or "fraction"
+  const char* field;    // "mean", "median" or "fraction"
 };
 constexpr Measure kMeasures[] = {
     {"r_q", "pca", "r_q", "mean"},
@@ -32,15 +32,34 @@ constexpr Measure kMeasures[] = {
     {"k_positional", "taxonomy", "k_positional", "fraction"},
     {"content_focused", "taxonomy", "content_focused", "fraction"},
     {"mixed", "taxonomy", "mixed", "fraction"},
+    {"qk_accuracy", "pca", "qk_accuracy", "mean"},
     {"bias_strength", "rotation", "bias_strength", "mean"},
+    {"share_positive_bias", "rotation", "share_positive_bias", "mean"},
+    {"share_positive_mu_q_a", "rotation", "share_positive_mu_q_a", "mean"},
     {"alpha_k", "rotation", "alpha_k", "mean"},
+    {"abs_alpha_k", "rotation", "abs_alpha_k", "mean"},
+    {"slope_ratio_median", "rotation", "slope_ratio_median", "median"},
+    {"signed_slope_ratio_median", "rotation", "signed_slope_ratio_median", "median"},
+    {"r_q_a", "rotation", "r_q_a", "mean"},
+    {"abs_r_q_a", "rotation", "abs_r_q_a", "mean"},
+    {"abs_r_q_a_null", "rotation", "abs_r_q_a_null", "mean"},
+    {"r_k_a", "rotation", "r_k_a", "mean"},
     {"abs_r_k_a", "rotation", "abs_r_k_a", "mean"},
+    {"abs_r_k_a_null", "rotation", "abs_r_k_a_null", "mean"},
     {"separation_strength", "rotation", "separation_strength", "mean"},
     {"plane_var_fraction", "rotation", "plane_var_fraction", "mean"},
-    {"ap_overall", "plasticity", "ap_overall", "mean"},
+    {"share_var_b_above_a", "rotation", "share_var_b_above_a", "mean"},
+    {"active_planes", "rotation", "active_planes", "mean"},
+    {"active_variance", "rotation", "active_variance", "mean"},
+    {"ap_profile_overall", "plasticity", "ap_profile_overall", "mean"},
     {"ap_first20", "plasticity", "ap_first20", "mean"},
     {"ap_last20", "plasticity", "ap_last20", "mean"},
     {"ap_drop", "plasticity", "ap_drop", "mean"}};
+
+// The column of a measure's standard error over texts.
+std::string error_of(const std::string& measure) {
+  return measure + "_se";
+}
 
 // Heads of a group of layers, by whichever analysis was run.
 std::int64_t heads_of(const Json& summary, const std::string& layers) {
@@ -60,6 +79,8 @@ OverviewRow read_row(const Json& summary, const RunEntry& run, const std::string
     const Json group = summary.value(measure.section, empty).value(layers, empty);
     const Json number = group.value(measure.key, empty).value(measure.field, Json());
     if (number.is_number()) row.values[measure.name] = number.get<double>();
+    const Json error = group.value(measure.key, empty).value("se", Json());
+    if (error.is_number()) row.values[error_of(measure.name)] = error.get<double>();
   }
   return row;
 }
@@ -72,10 +93,14 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
       .column("order", Table::Type::integer)
       .column("layers", Table::Type::text)
       .column("heads", Table::Type::integer);
-  for (const auto& measure : kMeasures) table.column(measure.name, Table::Type::real);
+  for (const auto& measure : kMeasures)
+    table.column(measure.name, Table::Type::real).column(error_of(measure.name), Table::Type::real);
   for (const auto& row : rows) {
     std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
-    for (const auto& measure : kMeasures) cells.push_back(row.value(measure.name));
+    for (const auto& measure : kMeasures) {
+      cells.push_back(row.value(measure.name));
+      cells.push_back(row.value(error_of(measure.name)));
+    }
     table.add(std::move(cells));
   }
   return table;
@@ -166,6 +191,18 @@ const std::vector<std::string>& overview_measures() {
 double OverviewRow::value(const std::string& measure) const {
   const auto found = values.find(measure);
   return found == values.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+}
+
+OverviewRow overview_of_results(const std::string& folder, const std::string& label) {
+  const auto file = folder + "/summary.json";
+  const Json summary = load_json(file);
+  RunEntry run;
+  run.label = label;
+  try {
+    return read_row(summary, run, "all");
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+  }
 }
 
 std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {

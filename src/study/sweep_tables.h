@@ -17,4 +17,7 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config);
 // Of the finished ones among `runs`: for each, all layers, then rope and nope where it has both.
 std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 
+// Of the results of one analysis, all layers.
+OverviewRow overview_of_results(const std::string& folder, const std::string& label);
+
 }  // namespace qkscope

@@ -7,8 +7,7 @@ namespace qkscope {
 PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
   bad_input(
       "{}: the pattern '{}' is none of the known ones, and this build of qkscope has no PCRE2 to "
-      "run "
-      "it; install libpcre2-dev and build again",
+      "run it; install libpcre2-dev and build again",
       where, expression);
 }
 

@@ -6,6 +6,7 @@
 #include <pcre2.h>
 
 #include "core/error.h"
+#include "core/made_once.h"
 #include "core/utf8.h"
 #include "tokenizer/unicode.h"
 
@@ -104,13 +105,14 @@ struct ExtendedClass {
 };
 
 const std::vector<ExtendedClass>& extended_classes() {
-  static const std::vector<ExtendedClass> classes = {
-      {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
-      {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
-      {"\\p{L}", "\\P{L}", extended("\\p{L}", unicode::kLetter)},
-      {"\\p{N}", "\\P{N}", extended("\\p{N}", unicode::kNumber)},
-  };
-  return classes;
+  return made_once([] {
+    return std::vector<ExtendedClass>{
+        {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+        {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+        {"\\p{L}", "\\P{L}", extended("\\p{L}", unicode::kLetter)},
+        {"\\p{N}", "\\P{N}", extended("\\p{N}", unicode::kNumber)},
+    };
+  });
 }
 
 // The expression with the classes above spelled out. A negative one inside [...] stays as it is.

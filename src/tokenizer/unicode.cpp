@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/made_once.h"
 #include "core/utf8.h"
 
 namespace qkscope::unicode {
@@ -85,7 +86,7 @@ char32_t compose_hangul(char32_t first, char32_t second) {
 
 // Order among combining marks; 0 for a character that starts a new group.
 std::uint8_t combining_rank(char32_t code) {
-  static const std::vector<std::uint8_t> table = expand<std::uint8_t>(kCombining);
+  const auto& table = made_once([] { return expand<std::uint8_t>(kCombining); });
   return table[code];
 }
 
@@ -101,13 +102,13 @@ std::u32string_view compatible_decomposition(char32_t code) {
 
 // The composed character, 0 when the two do not compose. Hangul included.
 char32_t compose(char32_t first, char32_t second) {
-  static const auto table = [] {
+  const auto& table = made_once([] {
     std::unordered_map<std::uint64_t, char32_t> pairs;
     for (const auto& c : kCompositions) {
       pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
     }
     return pairs;
-  }();
+  });
   if (const char32_t hangul = compose_hangul(first, second)) return hangul;
   const auto found = table.find(std::uint64_t{first} << 32 | second);
   return found == table.end() ? 0 : found->second;
@@ -115,11 +116,11 @@ char32_t compose(char32_t first, char32_t second) {
 
 // Whether some character before this one could compose with it.
 bool composes_backwards(char32_t code) {
-  static const auto seconds = [] {
+  const auto& seconds = made_once([] {
     std::unordered_set<char32_t> codes;
     for (const auto& c : kCompositions) codes.insert(c.second);
     return codes;
-  }();
+  });
   return (code - kVowel < kVowels) || (code > kTrailing && code < kTrailing + kTrailings) ||
          seconds.contains(code);
 }
@@ -132,7 +133,7 @@ constexpr auto kNfkd = static_cast<std::uint8_t>(Form::nfkd);
 // For every code point the forms in which it is not settled: it changes, it is a combining mark, or
 // it may compose with what stands before it. A text of settled characters is its own normal form.
 const std::uint8_t* unsettled_forms() {
-  static const std::vector<std::uint8_t> table = [] {
+  const auto& table = made_once([] {
     constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
     std::vector<std::uint8_t> forms(kCodePoints);
     for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
@@ -146,7 +147,7 @@ const std::uint8_t* unsettled_forms() {
       if (combining_rank(code) != 0) forms[code] = kAll;
     }
     return forms;
-  }();
+  });
   return table.data();
 }
 
@@ -289,7 +290,7 @@ class Normalization {
 }  // namespace
 
 const std::uint16_t* properties() {
-  static const std::vector<std::uint16_t> table = expand<std::uint16_t>(kProperties);
+  const auto& table = made_once([] { return expand<std::uint16_t>(kProperties); });
   return table.data();
 }
 

@@ -1,8 +1,12 @@
 // Planted heads for tests, with everything the analyses take.
 #pragma once
 
+#include <numeric>
+#include <utility>
+
 #include "analysis/moments.h"
 #include "analysis/planted.h"
+#include "numerics/random.h"
 #include "sanitized.h"
 
 namespace qkscope {
@@ -39,6 +43,25 @@ inline PlantedOptions small_head(std::uint64_t seed) {
 inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed) {
   return {plant_rows(options, HeadKind::query, 2 * rows_seed),
           plant_rows(options, HeadKind::key, 2 * rows_seed + 1)};
+}
+
+// The same rows in another order.
+inline HeadRows shuffled(const HeadRows& rows, std::uint64_t seed) {
+  std::vector<std::size_t> order(rows.position.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  Random random(seed);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  HeadRows result;
+  result.head_dim = rows.head_dim;
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  for (const auto i : order) {
+    result.position.push_back(rows.position[i]);
+    result.example_id.push_back(rows.example_id[i]);
+    result.bucket.push_back(rows.bucket[i]);
+    result.vectors.insert(result.vectors.end(), rows.vectors.begin() + static_cast<long>(i * dim),
+                          rows.vectors.begin() + static_cast<long>((i + 1) * dim));
+  }
+  return result;
 }
 
 }  // namespace qkscope

@@ -16,25 +16,6 @@
 namespace qkscope {
 namespace {
 
-// The same rows in another order.
-HeadRows shuffled(const HeadRows& rows, std::uint64_t seed) {
-  std::vector<std::size_t> order(rows.position.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  Random random(seed);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  HeadRows result;
-  result.head_dim = rows.head_dim;
-  const auto dim = static_cast<std::size_t>(rows.head_dim);
-  for (const auto i : order) {
-    result.position.push_back(rows.position[i]);
-    result.example_id.push_back(rows.example_id[i]);
-    result.bucket.push_back(rows.bucket[i]);
-    result.vectors.insert(result.vectors.end(), rows.vectors.begin() + static_cast<long>(i * dim),
-                          rows.vectors.begin() + static_cast<long>((i + 1) * dim));
-  }
-  return result;
-}
-
 HeadRows negated(HeadRows rows) {
   for (float& x : rows.vectors) x = -x;
   return rows;
@@ -121,7 +102,9 @@ TEST(Properties, QueriesThatIgnorePositionHaveAFlatProfile) {
   options.examples = kSanitized ? 100 : 400;
   options.drift_q = options.drift_k = 0;
   const auto head = plant(options, 5);
-  const auto result = attention_plasticity(head.queries, head.keys, {});
+  PlasticityOptions buckets;
+  buckets.profile_bins = PlasticityOptions::kBuckets;
+  const auto result = attention_plasticity(head.queries, head.keys, buckets);
   ASSERT_EQ(result.profile.size(), 8u);
   // Every bucket within five standard errors of the mean of all. The bucket's own queries (about
   // `examples` of them) decide its mean, which adds to the error over key pairs.

@@ -61,7 +61,8 @@ TEST_F(ConfigFile, EveryKeyIsRead) {
       "model:\n  name: m\n  revision: r\n  dtype: bf16\n  device_map: cuda:1\n"
       "  trust_remote_code: false\n  attn_implementation: sdpa\n"
       "  config_overrides: {rope_scaling: {rope_type: yarn, factor: 4.0}, flag: true, s: '4'}\n"
-      "tokenizer: {name: tk, max_length: 99, padding: longest, padding_side: right}\n"
+      "tokenizer: {name: tk, max_length: 99, padding: longest, padding_side: right,\n"
+      "            trust_remote_code: true}\n"
       "inference: {batch_size: 3, autocast_dtype: fp32, debug_logging: true,\n"
       "            debug_log_every_n_batches: 5}\n"
       "capture:\n  capture_queries: false\n  capture_keys: true\n  layers: [1, 3]\n  heads: [0]\n"
@@ -155,6 +156,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"capture: {layers: 3}", "expected a list of whole numbers"},
         Mistake{"capture: {layers: [a]}", "found \"a\" in the list"},
         Mistake{"capture: {heads: []}", "expected at least one entry"},
+        Mistake{"capture: {heads: [[1, 2], 3]}", "expected pairs [layer, head] only"},
+        Mistake{"capture: {heads: [[1, 2, 3]]}", "expected pairs [layer, head] only"},
+        Mistake{"capture: {layers: [1], heads: [[1, 2]]}", "expected null where heads are pairs"},
         Mistake{"capture: {head_sampling: {seed: 1}}", "capture.head_sampling.count is missing"},
         Mistake{"capture: {head_sampling: 300}", "expected a map"},
         Mistake{"capture: {capture_queries: false, capture_keys: false}", "one of them"},
@@ -205,6 +209,15 @@ TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
   EXPECT_NE(hash({"capture.min_bucket_size=64"}), plain);
   EXPECT_NE(hash({"model.revision=v2"}), plain);
   EXPECT_NE(hash({"dataset.max_samples=3"}), plain);
+}
+
+TEST(SampleConfig, HasTheKeysOfThePrototype) {
+  const auto config = read_capture_config(source_path("configs/sample.yaml"));
+  EXPECT_EQ(config.model.name, "HuggingFaceTB/SmolLM2-135M");
+  EXPECT_EQ(config.tokenizer.max_length, 512);
+  EXPECT_EQ(config.capture.sampler.type, SamplerType::uniform);
+  EXPECT_EQ(config.capture.sampler.min_bucket_size, 32);
+  EXPECT_EQ(config.output.hf_branch, "smollm2-135m-longbench-pro-128k-plus");
 }
 
 TEST(ProductionConfigs, AreThoseOfTheSweep) {

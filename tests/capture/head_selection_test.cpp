@@ -9,6 +9,7 @@
 #include "model/model_config.h"
 #include "numerics/python_random.h"
 #include "paths.h"
+#include "qkscope/log.h"
 
 namespace qkscope {
 namespace {
@@ -69,6 +70,31 @@ TEST(HeadSelection, TheDrawIsPythons) {
   EXPECT_EQ(selection.metadata["head_sampling_selected_query_heads"], 5);
   filter.sampling->count = 16;
   EXPECT_EQ(select_heads(small_model(), filter).layers.size(), 4u);
+}
+
+TEST(HeadSelection, HeadsAreNamedAsPairs) {
+  HeadFilter filter;
+  filter.pairs = {{3, 1}, {0, 2}, {3, 0}, {3, 1}};
+  const auto selection = select_heads(small_model(), filter);
+  ASSERT_EQ(selection.layers.size(), 2u);
+  EXPECT_THAT(selection.layers.at(0).queries, ElementsAre(2));
+  EXPECT_THAT(selection.layers.at(0).keys, ElementsAre(1));
+  EXPECT_THAT(selection.layers.at(3).queries, ElementsAre(0, 1));
+  EXPECT_THAT(selection.eligible_layers, ElementsAre(0, 3));
+  filter.pairs = {{3, 4}};
+  EXPECT_THAT(complaint(filter), HasSubstr("capture.heads: [3, 4] is not there, the model has "
+                                           "layers 0 to 3 and heads 0 to 3"));
+}
+
+TEST(HeadSelection, MoreHeadsThanThereAreIsSaid) {
+  std::vector<std::string> messages;
+  set_log_callback([&](LogLevel, std::string_view message) { messages.emplace_back(message); });
+  HeadFilter filter;
+  filter.sampling = HeadSampling{.count = 17, .seed = 0};
+  EXPECT_EQ(select_heads(small_model(), filter).layers.size(), 4u);
+  set_log_callback(nullptr);
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_THAT(messages[0], HasSubstr("17 heads asked for, 16 are there"));
 }
 
 TEST(HeadSelection, OutOfRangeSaysTheRange) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "capture_fixture.h"
+#include "qkscope/captures.h"
 
 namespace qkscope {
 namespace {
@@ -60,6 +61,28 @@ TEST_F(CaptureInput, TokenizersAndFields) {
   expect_refused("--shard x", "--shard");
 }
 
+// The tokenizer knows no rows; the run does.
+TEST_F(CaptureInput, ATextThatCannotBeTokenizedIsNamed) {
+  std::filesystem::create_directories(file("tokenizer"));
+  auto tokenizer = Json::parse(MappedFile(tiny_checkpoint() + "/tokenizer.json").text());
+  const Json gives_up = {{"type", "Split"},
+                         {"pattern", {{"Regex", "(a+)+$|(a|aa)+b"}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}};
+  tokenizer["pre_tokenizer"] = {{"type", "Sequence"},
+                                {"pretokenizers", {gives_up, tokenizer["pre_tokenizer"]}}};
+  write_text(file("tokenizer/tokenizer.json"), tokenizer.dump());
+  write_text(file("texts.jsonl"), fmt::format("{{\"id\": \"x\", \"text\": \"good\"}}\n"
+                                              "{{\"id\": \"y\", \"text\": \"{}c\"}}\n",
+                                              std::string(5000, 'a')));
+  const auto outcome = capture("out", fmt::format("--set tokenizer.name={} --set dataset.path={}",
+                                                  file("tokenizer"), file("texts.jsonl")));
+  if (outcome.err.find("has no PCRE2") != std::string::npos) GTEST_SKIP() << outcome.err;
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("texts.jsonl: row 1 (example \"y\") cannot be tokenized: "));
+  EXPECT_FALSE(std::filesystem::exists(file("out/_saver_state.json")));
+}
+
 TEST_F(CaptureInput, Folders) {
   write_text(file("plain"), "a file");
   const auto outcome = run_program(fmt::format("sniff-qk --config {} --set output.data_root={}",
@@ -96,6 +119,31 @@ TEST_F(CaptureInput, TextsWithoutTokensAndEmptyTexts) {
   const Json state = load_json(file("out/_saver_state.json"));
   for (const auto& [bucket, count] : state["bucket_counts"].items()) rows += count.get<int>();
   EXPECT_EQ(rows, 7 * 12);  // seven bytes, twelve heads
+}
+
+TEST_F(CaptureInput, TheStateHasTheWordsOfThePrototype) {
+  ASSERT_EQ(capture("plain", "--limit 1").status, 0);
+  const Json plain = load_json(file("plain/_saver_state.json"))["model_metadata"];
+  EXPECT_EQ(plain["attention_scope"], "all_attention");
+  EXPECT_EQ(plain["dataset_repo"], "");
+  EXPECT_EQ(plain["dataset_branch"], "");
+  EXPECT_EQ(plain["dataset_name"], "");
+  ASSERT_EQ(capture("full",
+                    "--limit 1 --no-publish --set capture.full_attention_only=true --set "
+                    "capture.sampler.type=log_uniform --set capture.min_bucket_size=20 --set "
+                    "output.hf_repo_id=org/name --set output.hf_branch=one")
+                .status,
+            0);
+  const Json full = load_json(file("full/_saver_state.json"))["model_metadata"];
+  EXPECT_EQ(full["attention_scope"], "full_only");
+  EXPECT_EQ(full["dataset_repo"], "org/name");
+  EXPECT_EQ(full["dataset_branch"], "one");
+  EXPECT_EQ(full["sampling_strategy"], "log");
+  EXPECT_EQ(full["sampling_min_bucket_size"], 32);
+  EXPECT_FALSE(full.contains("sampling_bucket_size"));
+  ASSERT_EQ(capture("all", "--limit 1 --set capture.sampler.type=all").status, 0);
+  EXPECT_EQ(index_capture(file("all")).sampler->type, SamplerType::all);
+  EXPECT_EQ(index_capture(file("full")).sampler->min_bucket_size, 32);
 }
 
 }  // namespace

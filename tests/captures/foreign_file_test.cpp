@@ -109,6 +109,33 @@ TEST(ForeignFile, WrongTypesAreNamed) {
               HasSubstr("position is -2"));
 }
 
+std::shared_ptr<arrow::Array> windows(const std::vector<std::int64_t>& values) {
+  arrow::Int64Builder builder;
+  EXPECT_TRUE(builder.AppendValues(values).ok());
+  return builder.Finish().ValueOrDie();
+}
+
+TEST(ForeignFile, WindowsMayBeWideNumbersOrNulls) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_head_file(write(folder, {.window = windows({512, 512, 512})})).rows.sliding_window,
+            512);
+  EXPECT_THAT(complaint(write(folder, {.window = windows({512, 1024, 512})})),
+              AllOf(HasSubstr("row 1"), HasSubstr("1024")));
+  const auto large = std::int64_t{1} << 40;
+  EXPECT_THAT(complaint(write(folder, {.window = windows({large, large, large})})),
+              HasSubstr("expected 1 to 2147483647"));
+  for (const auto& type : {arrow::null(), arrow::utf8(), arrow::float64()}) {
+    const auto nulls = arrow::MakeArrayOfNull(type, 3).ValueOrDie();
+    const auto rows = read_head_file(write(folder, {.window = nulls})).rows;
+    EXPECT_FALSE(rows.sliding_window);
+    EXPECT_FALSE(rows.window_unsaid);
+  }
+  arrow::DoubleBuilder builder;
+  ASSERT_TRUE(builder.AppendValues({512.0, 512.0, 512.0}).ok());
+  EXPECT_THAT(complaint(write(folder, {.window = builder.Finish().ValueOrDie()})),
+              HasSubstr("'sliding_window' is DOUBLE; expected INT32 or INT64"));
+}
+
 void write_heads(const TemporaryFolder& folder, const std::vector<HeadId>& ids,
                  const Metadata& metadata) {
   HeadRows rows;
@@ -146,7 +173,57 @@ TEST(CaptureIndex, FindsTheKeyHeadOfAQueryHead) {
 TEST(CaptureIndex, AFolderWithoutHeadsIsRefused) {
   const TemporaryFolder folder;
   EXPECT_THROW(index_capture(folder.path()), Error);
-  EXPECT_THROW(index_capture(folder.file("none")), Error);
+  EXPECT_THAT(bad_input_message([&] { index_capture(folder.file("none")); }),
+              AllOf(HasSubstr("there is no such folder"), HasSubstr("REPO@BRANCH")));
+  write_heads(folder, {{0, 1, HeadKind::key}}, {});
+  EXPECT_THAT(bad_input_message([&] { index_capture(folder.path()); }),
+              HasSubstr("no query heads"));
+}
+
+// qk-sniffer once kept a folder per model, with one state above them.
+TEST(CaptureIndex, OneFolderPerModelIsRead) {
+  const TemporaryFolder folder;
+  const auto write_model = [&](const std::string& model) {
+    HeadRows rows;
+    rows.head_dim = 1;
+    rows.bucket = rows.example_id = rows.position = {0};
+    rows.vectors = {1};
+    write_head_file(head_file_path(folder.file(model), {0, 3, HeadKind::query}), rows, {});
+  };
+  write_model("org_a");
+  write_file(folder.file("_saver_state.json"),
+             R"({"model_metadata": {"org/a": {"sanitized_split": "org_a",
+                   "head_sampling_num_query_heads": 4, "head_sampling_num_key_heads": 2},
+                 "org/b": {"sanitized_split": "org_b", "head_sampling_num_query_heads": 8,
+                   "head_sampling_num_key_heads": 2}}})");
+  const auto only = index_capture(folder.path());
+  EXPECT_EQ(only.data_root, folder.file("org_a"));
+  EXPECT_EQ(only.model, "org/a");
+  EXPECT_EQ(key_head_of(only, only.queries.front()), 1);
+  write_model("org_b");
+  EXPECT_THAT(bad_input_message([&] { index_capture(folder.path()); }),
+              AllOf(HasSubstr("org_a, org_b"), HasSubstr("name one of them")));
+}
+
+TEST(CaptureIndex, TheStateSaysHowPositionsWereDrawn) {
+  const TemporaryFolder folder;
+  write_heads(folder, {{0, 0, HeadKind::query}}, {});
+  const auto sampler = [&](const std::string& details) {
+    write_file(folder.file("_saver_state.json"), R"({"model_metadata": {)" + details + "}}");
+    return index_capture(folder.path()).sampler;
+  };
+  const auto uniform = sampler(R"("sampling_strategy": "uniform", "sampling_bucket_size": 32)");
+  ASSERT_TRUE(uniform);
+  EXPECT_EQ(uniform->type, SamplerType::uniform);
+  EXPECT_EQ(uniform->min_bucket_size, 32);
+  const auto log = sampler(R"("sampling_strategy": "log", "sampling_min_bucket_size": 128)");
+  ASSERT_TRUE(log);
+  EXPECT_EQ(log->type, SamplerType::log_uniform);
+  EXPECT_EQ(log->min_bucket_size, 128);
+  EXPECT_TRUE(sampler(R"("sampling_strategy": "all", "sampling_bucket_size": 8)"));
+  EXPECT_FALSE(sampler(R"("sampling_strategy": "uniform")"));
+  EXPECT_FALSE(sampler(R"("sampling_strategy": "another", "sampling_bucket_size": 8)"));
+  EXPECT_FALSE(sampler(R"("sampling_bucket_size": 8)"));
 }
 
 TEST(RopeInfo, ReadsWhatTheMetadataSays) {

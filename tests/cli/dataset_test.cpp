@@ -36,6 +36,36 @@ TEST(Dataset, ShowsRowsColumnsAndTokenLengths) {
             1);
 }
 
+TEST(Dataset, WritesLongTexts) {
+  const TemporaryFolder folder;
+  write_file(folder.file("a.jsonl"),
+             "{\"text\": \"the\", \"id\": 1}\n{\"text\": \"the the the\", \"id\": 2}\n"
+             "{\"text\": null, \"id\": 3}\n");
+  const std::string command = "qkscope dataset " + folder.file("a.jsonl") + " --id-column id";
+  const std::string out = " --out " + folder.file("long.parquet") + " --min-tokens 2";
+  const auto made = run_program(command + kTokenizer + out);
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("1 of 2 texts, 5 tokens"));
+  EXPECT_THAT(made.out, HasSubstr("1 with fewer than 2 tokens, the longest with 1; 1 null"));
+  const Json shown = Json::parse(
+      run_program("qkscope dataset " + folder.file("long.parquet") + kTokenizer + " --json").out);
+  EXPECT_EQ(shown["documents"], 1);
+  EXPECT_EQ(shown["tokens"]["total"], 5);
+  const Json said = Json::parse(run_program(command + kTokenizer + out + " --json").out);
+  EXPECT_EQ(said["kept"], 1);
+  EXPECT_EQ(said["too_short"], 1);
+  const auto refused = [&](const std::string& options, const std::string& part) {
+    const auto outcome = run_program(command + options);
+    EXPECT_EQ(outcome.status, 2) << options;
+    EXPECT_THAT(outcome.err, HasSubstr(part)) << options;
+  };
+  refused(out, "--tokenizer is missing");
+  refused(kTokenizer + " --min-tokens 3", "--out");
+  refused(kTokenizer + out + " --max-length 9", "--max-tokens cuts");
+  refused(kTokenizer + " --out " + folder.file("long.txt"), ".parquet or .jsonl");
+  refused(kTokenizer + out + "00", "none of 2 texts has 200 tokens");
+}
+
 TEST(Dataset, BadInput) {
   const TemporaryFolder folder;
   write_file(folder.file("a.csv"), "body\nx\n");

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/safetensors.h"
+#include "io/json.h"
 #include "io/output_file.h"
 #include "paths.h"
+#include "qkscope/tokenizer.h"
 #include "run_program.h"
 
 namespace qkscope {
@@ -36,7 +38,34 @@ TEST_F(Trace, StoresHookedTensorsUnderTheirNames) {
   EXPECT_THAT(outcome.out, HasSubstr("5 tokens, 5 tensors"));
   EXPECT_EQ(shape("blocks.3.attn.hook_rot_q"), Shape({5, 4, 8}));
   EXPECT_EQ(shape("logits"), Shape({5, 96}));
-  EXPECT_EQ(SafetensorsFile(file()).header().tensors.size(), 5u);
+  EXPECT_EQ(SafetensorsFile(file()).header().tensors.size(), 7u);  // with token_ids and positions
+}
+
+TEST_F(Trace, CarriesTokenIdsPositionsAndTexts) {
+  ASSERT_EQ(run("--token-ids 1,2,3,4,5 --positions 1,-1 --hooks logits").status, 0);
+  {
+    const SafetensorsFile trace(file());
+    const auto ids = trace.tensor("token_ids");
+    EXPECT_EQ(ids.dtype(), DType::i32);
+    EXPECT_EQ(std::vector<std::int32_t>(ids.data<std::int32_t>(), ids.data<std::int32_t>() + 5),
+              (std::vector<std::int32_t>{1, 2, 3, 4, 5}));
+    const auto positions = trace.tensor("positions");
+    EXPECT_EQ(positions.data<std::int64_t>()[0], 1);
+    EXPECT_EQ(positions.data<std::int64_t>()[1], 4);
+    EXPECT_FALSE(trace.header().metadata.contains("tokens"));  // the checkpoint has no tokenizer
+  }
+  namespace fs = std::filesystem;
+  fs::copy(kModel, folder_.file("model"), fs::copy_options::recursive);
+  const auto gpt2 = source_path("tests/tokenizer/data/gpt2.json");
+  fs::copy_file(gpt2, folder_.file("model/tokenizer.json"));
+  const auto outcome = run_program("qkscope trace --model " + folder_.file("model") +
+                                   " --device cpu --token-ids 1,2 --hooks logits --out " + file());
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto metadata = SafetensorsFile(file()).header().metadata;
+  const auto tokenizer = Tokenizer::load(gpt2);
+  EXPECT_EQ(Json::parse(metadata.at("tokens")),
+            Json({tokenizer.token_string(1), tokenizer.token_string(2)}));
+  EXPECT_EQ(Json::parse(metadata.at("token_texts")).size(), 2u);
 }
 
 TEST_F(Trace, PositionsKeepTheirRowsAndQueryRows) {

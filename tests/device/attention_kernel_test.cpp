@@ -62,43 +62,6 @@ std::vector<std::byte> kernel_z(const FusedRows& rows, const Ranges& ranges, con
   return z.download<std::byte>();
 }
 
-// Relative to the weighted sum of |v|: each weight is rounded to the type (half a unit in its last
-// place, 2^-8 for bfloat16 and 2^-11 for float16), and so is the result. The float32 parts (scores
-// of up to 256 products, up to 495 weights, an approximate exponential, the matrix units' sums) add
-// up to 1e-4 on the matrix units, and 1e-5 in plain float32.
-double rounding(DType dtype) {
-  return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0.0;
-}
-double arithmetic(DType dtype) {
-  return dtype == DType::f32 ? 1e-5 : 1e-4;
-}
-
-// The largest error of one query and head, as a share of what is allowed.
-double error_share(const FusedRows& rows, const Ranges& ranges, std::size_t query,
-                   std::int64_t head, const float* z) {
-  std::vector<double> scores;
-  const auto first = ranges.first[query];
-  const auto weights =
-      plain_weights(rows, ranges.rows[query], head, first, ranges.last[query], scores);
-  const auto d_head = static_cast<std::size_t>(rows.heads.d_head);
-  std::vector<double> expected(d_head, 0.0), mass(d_head, 0.0);
-  for (std::size_t key = 0; key < weights.size(); ++key) {
-    const float* v = rows.v(first + static_cast<std::int32_t>(key), head);
-    for (std::size_t i = 0; i < d_head; ++i) {
-      expected[i] += weights[key] * v[i];
-      mass[i] += weights[key] * std::abs(v[i]);
-    }
-  }
-  double worst = 0.0;
-  for (std::size_t i = 0; i < d_head; ++i) {
-    const double allowed = (rounding(rows.dtype) + arithmetic(rows.dtype)) * mass[i] +
-                           rounding(rows.dtype) * std::abs(expected[i]);
-    const double error = std::abs(static_cast<double>(z[i]) - expected[i]);
-    worst = std::isfinite(error) ? std::max(worst, error / allowed) : INFINITY;
-  }
-  return worst;
-}
-
 class AttentionKernel : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {};
 
 TEST_P(AttentionKernel, MatchesThePlainSoftmaxAndWritesNothingElse) {

@@ -6,18 +6,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from hub_test_case import HubTestCase, main, tiny_checkpoint  # noqa: E402
+from hub_test_case import ClientTestCase, main, tiny_checkpoint  # noqa: E402
 from publish_test import REPO, PublishTestCase  # noqa: E402
-
-
-class ClientTestCase(HubTestCase):
-    def python(self, script, *arguments, **environment):
-        """Runs a script in a process of its own: the clients read the variables when they are imported."""
-        environment = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
-        done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, capture_output=True,
-                              env=self.environment(**environment), timeout=120)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout.strip()
 
 
 class Caches(ClientTestCase):
@@ -116,6 +106,6 @@ hub.HfApi().delete_file("_saver_state.json", repo_id="{REPO}", repo_type="datase
         self.assert_published(others={"note.txt"})
 
 
-del PublishTestCase, ClientTestCase, HubTestCase  # not tests themselves
+del PublishTestCase, ClientTestCase  # not tests themselves
 if __name__ == "__main__":
     main()

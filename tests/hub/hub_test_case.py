@@ -114,6 +114,16 @@ class HubTestCase(unittest.TestCase):
         self.assertEqual(left, [])
 
 
+class ClientTestCase(HubTestCase):
+    def python(self, script, *arguments, **environment):
+        """Runs a script in a process of its own: the clients read the variables when they are imported."""
+        environment = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
+        done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, capture_output=True,
+                              env=self.environment(**environment), timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout.strip()
+
+
 def all_tests(suite):
     for item in suite:
         yield from all_tests(item) if isinstance(item, unittest.TestSuite) else [item]

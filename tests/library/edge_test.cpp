@@ -13,6 +13,7 @@
 #include <qkscope/forward.h>
 #include <qkscope/hub.h>
 #include <qkscope/model.h>
+#include <qkscope/study.h>
 #include <qkscope/tables.h>
 #include <qkscope/texts.h>
 #include <qkscope/tokenizer.h>
@@ -64,6 +65,9 @@ TEST(Edge, BadPathsAreErrors) {
       options.out = folder.path() + "/figures";
       draw_figures(options);
     });
+    expect_error("compare_with_published " + path, [&] { compare_with_published(path); });
+    expect_error("compare_runs " + path, [&] { compare_runs(path, path); });
+    expect_error("list_branches " + path, [&] { list_branches({RepositoryKind::model, path}); });
     expect_error("merge_capture " + path, [&] { merge_capture(path, true); });
     expect_error("read_capture_config " + path, [&] { read_capture_config(path); });
   }

@@ -139,6 +139,17 @@ TEST(Config, SlidingWindows) {
   no_window.erase("sliding_window");
   for (const auto& layer : parse_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 4096);
 
+  const auto ministral = with(llama(), R"({"model_type": "ministral", "sliding_window": 7})");
+  for (const auto& layer : parse_model_config(ministral, "c").layers) EXPECT_EQ(layer.window, 7);
+  const auto typed =
+      with(ministral,
+           R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})");
+  EXPECT_EQ(parse_model_config(typed, "c").layers[0].window, 0);
+  EXPECT_EQ(parse_model_config(typed, "c").layers[1].window, 7);
+  expect_complaint(with(typed, R"({"sliding_window": null})"), "no sliding_window is set");
+  expect_complaint(with(typed, R"({"layer_types": ["full_attention"]})"),
+                   "layer_types has 1 entries, expected 2");
+
   const auto qwen =
       with(llama(), R"({"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 1})");
   for (const auto& layer : parse_model_config(qwen, "c").layers) EXPECT_EQ(layer.window, 0);

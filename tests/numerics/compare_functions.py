@@ -62,6 +62,13 @@ for line in lines:
             check(f"pearson n={n} r={r}", np.exp(log_p), p, 1e-9)
         elif r * r > 0.2:  # the series converges
             check(f"pearson_log n={n} r={r}", log_p, log_beta_tail(n, r), 1e-12)
+    elif kind == "by_chance":
+        n = int(fields[0])  # E|r| of n unrelated rows; scipy's beta has no b = 0
+        expected = special.beta(1, n / 2 - 1) / special.beta(0.5, n / 2 - 1) if n > 2 else 1.0
+        check(f"by_chance n={n}", float(fields[1]), expected, 1e-9)  # SciPy's beta loses digits at large n
+    elif kind == "student":
+        degrees, p, t = int(fields[0]), float(fields[1]), float(fields[2])
+        check(f"student df={degrees} p={p}", t, stats.t.isf(p / 2, degrees), 1e-9)
     elif kind == "kolmogorov":
         n, d, p = int(fields[0]), float(fields[1]), float(fields[2])
         # p near 1 is 1 - cdf: what matters there is the absolute error.

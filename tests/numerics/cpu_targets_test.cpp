@@ -179,5 +179,54 @@ TEST(CpuTargets, ThoseWithoutFusedMultiplyAddsDifferByRoundingOnly) {
   });
 }
 
+// Every line at every place: within the table of series, beyond it, and across its end.
+TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
+  const std::vector<double> start = {0, -0.3, 2.5, 8.9, -12, 25, 1.0 / 128, 0};
+  const std::vector<double> slope = {0, 0.7, -1.9, 0.5, 0.1, -2, 0, 1e-9};
+  std::vector<std::int32_t> line;
+  std::vector<std::int32_t> line_end;
+  std::vector<double> shift;
+  for (std::int32_t i = 0; i < 8; ++i)
+    for (int j = 0; j < 11 + i; ++j) {
+      line.push_back(i + 3);  // the first line has number 3
+      shift.push_back(-1.5 + 0.2777 * j);
+    }
+  for (const auto number : line)
+    line_end.push_back(static_cast<std::int32_t>(
+        std::upper_bound(line.begin(), line.end(), number) - line.begin()));
+  const auto places = static_cast<std::int64_t>(line.size());
+  for_each_cpu_target([&](const std::string&) {
+    for (const auto& [first, end] : {std::pair{std::int64_t{0}, places}, {5, places - 3}, {7, 8}}) {
+      std::vector<double> out(static_cast<std::size_t>(end - first), -1);
+      plasticity_along(
+          {start.data(), slope.data(), 3, line.data(), line_end.data(), shift.data(), first, end},
+          out.data());
+      for (auto i = first; i < end; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const auto own = static_cast<std::size_t>(line[at] - 3);
+        const double z = start[own] + slope[own] * shift[at];
+        const double p = normal_cdf(-std::fabs(z));
+        // A rounding of z moves the logarithm by z^2 times 1e-16.
+        EXPECT_NEAR(out[static_cast<std::size_t>(i - first)], 4 * p * (1 - p),
+                    (2e-15 + 3e-16 * z * z) * 4 * p)
+            << z;
+      }
+    }
+  });
+}
+
+TEST(CpuTargets, PlasticityAlongALineOfNothingIsNothing) {
+  const double start[] = {std::nan("")};
+  const double slope[] = {0};
+  const std::int32_t line[] = {0, 0};
+  const std::int32_t line_end[] = {2, 2};
+  const double shift[] = {0, 1};
+  for_each_cpu_target([&](const std::string&) {
+    double out[2] = {};
+    plasticity_along({start, slope, 0, line, line_end, shift, 0, 2}, out);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
+  });
+}
+
 }  // namespace
 }  // namespace qkscope

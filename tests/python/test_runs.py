@@ -94,6 +94,23 @@ def test_one_analysis_alone(captured):
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
+def test_captures_that_say_nothing_of_themselves(captured, tmp_path):
+    """As other programs write them: head files without metadata, and no state."""
+    bare = tmp_path / "bare"
+    for path in sorted(captured[0].glob("l*/data.parquet")):
+        (bare / path.parent.name).mkdir(parents=True)
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), bare / path.parent.name / "data.parquet")
+    with pytest.raises(qkscope.Error, match="which key head"):
+        qkscope.analyze(bare)
+    both = ("pca", "rotation")
+    told = qkscope.analyze(captured[0], only=both, label="x")
+    for name, table in qkscope.analyze(bare, only=both, model=DEMO, label="x").items():
+        assert table.equals(told[name]), name
+    config = qkscope.load(DEMO, device="cpu").cfg
+    counted = qkscope.analyze(bare, only="pca", head_counts=(config.n_heads, config.n_key_value_heads), label="x")
+    assert counted["qk"]["r_q"].equals(told["qk"]["r_q"])
+
+
 def test_figures(captured, tmp_path):
     qkscope.analyze(captured[0], out=tmp_path / "results")
     drawn = qkscope.figures(tmp_path / "results", tmp_path / "figures", only="rq_rk_scatter", formats=["svg"])
@@ -113,6 +130,7 @@ def test_figures(captured, tmp_path):
         (lambda: qkscope.capture(configuration("x"), device_memory="much"), "device_memory: found 'much'"),
         (lambda: qkscope.capture(configuration("x"), batch_tokens=-1), "batch_tokens=-1"),
         (lambda: qkscope.analyze("no/such/folder"), "no/such/folder"),
+        (lambda: qkscope.analyze("no/such/folder@main"), "REPO@BRANCH"),
         (lambda: qkscope.figures("no/such/folder", "x"), "no/such/folder"),
         (lambda: qkscope.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),
     ],

@@ -95,9 +95,9 @@ class BadData : public ::testing::Test {
 TEST_F(BadData, AGoodCaptureWorks) {
   const Ended ended = analyze();
   EXPECT_EQ(ended.code, 0) << ended.output;
-  for (const char* name :
-       {"qk", "taxonomy", "taxonomy_counts", "rotated", "complement", "head_metrics",
-        "head_bucket_plasticity", "head_profile", "pair_heatmap", "head_component_weights"}) {
+  for (const char* name : {"qk", "taxonomy", "taxonomy_counts", "rotated", "complement",
+                           "head_metrics", "head_bucket_plasticity", "head_profile", "profile_bins",
+                           "pair_heatmap", "head_component_weights"}) {
     EXPECT_GT(lines(std::string(name) + ".csv"), 1) << name;
     EXPECT_TRUE(std::filesystem::exists(results() + "/" + name + ".parquet")) << name;
   }
@@ -214,9 +214,72 @@ TEST_F(BadData, OptionsAreChecked) {
   EXPECT_EQ(analyze("--q-heads 4").code, 2);
   EXPECT_EQ(analyze("--separation best").code, 2);
   EXPECT_EQ(analyze("--max-pairs 0").code, 2);
+  for (const char* bins : {"0", "-1", "9000", "many", "4.5"}) {
+    const auto ended = analyze(std::string("--profile-bins ") + bins);
+    EXPECT_EQ(ended.code, 2) << bins;
+    EXPECT_THAT(ended.output, HasSubstr("--profile-bins")) << bins;
+  }
+  EXPECT_EQ(analyze("--fifths all").code, 2);
+  for (const char* edges : {"5", "0,10,10", "-1,10", "0,x"})
+    EXPECT_EQ(analyze(std::string("--length-bins ") + edges).code, 2) << edges;
+  EXPECT_THAT(analyze("--length-bins 0,10,5").output, HasSubstr("edge 5 follows 10"));
   EXPECT_EQ(run("analyze " + folder_.file("nowhere") + " --out " + results()).code, 2);
   EXPECT_EQ(run("synth " + folder_.file("s") + " --q-heads 3 --k-heads 2").code, 2);
   EXPECT_EQ(run("synth " + folder_.file("s") + " --dim 4 --planes 3").code, 2);
+}
+
+TEST_F(BadData, TheSummarySaysOverWhichBinsTheProfileIs) {
+  ASSERT_EQ(analyze("--profile-bins 32 --fifths context --length-bins 0,64,256").code, 0);
+  Json profile = summary()["profile"];
+  EXPECT_EQ(profile["bins"], 32);
+  EXPECT_EQ(profile["context"], 256);
+  EXPECT_EQ(profile["fifths"], "context");
+  EXPECT_EQ(profile["means"]["all"]["decile"].size(), 10u);
+  EXPECT_EQ(profile["means"]["nope"]["quintile"].size(), 5u);
+  const Json length = profile["means"]["all"]["length"][1];
+  EXPECT_EQ(length["low"], 64);
+  EXPECT_EQ(length["high"], 256);
+  EXPECT_EQ(length["heads"], 4);
+  EXPECT_EQ(lines("profile_bins.csv"), 1 + 4 * (10 + 5 + 2));
+  ASSERT_EQ(analyze("--profile-bins buckets").code, 0);
+  profile = summary()["profile"];
+  EXPECT_EQ(profile["bins"], "buckets");
+  EXPECT_EQ(profile["fifths"], "range");
+  EXPECT_EQ(lines("head_profile.csv"), 1 + 4 * 8);
+}
+
+// Heads with other numbers of rows, and rows that end elsewhere.
+TEST_F(BadData, HeadsShareTheBinsOfTheProfile) {
+  change(file(0, 1, HeadKind::query), [](HeadRows& rows) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < rows.position.size(); ++i) {
+      if (rows.position[i] >= 100) continue;
+      rows.position[kept] = rows.position[i];
+      rows.bucket[kept] = rows.bucket[i];
+      rows.example_id[kept] = rows.example_id[i];
+      std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(6 * i), 6,
+                  rows.vectors.begin() + static_cast<std::ptrdiff_t>(6 * kept));
+      ++kept;
+    }
+    rows.position.resize(kept);
+    rows.bucket.resize(kept);
+    rows.example_id.resize(kept);
+    rows.example_key.resize(rows.example_key.empty() ? 0 : kept);
+    rows.vectors.resize(6 * kept);
+  });
+  AnalyzeOptions options;
+  options.data_root = root();
+  options.pca = options.rotation = false;
+  options.quiet = true;
+  const auto run = analyze_capture(options);
+  ASSERT_EQ(run.heads.size(), 4u);
+  for (const auto& head : run.heads) {
+    ASSERT_TRUE(head.plasticity) << head.error;
+    EXPECT_EQ(head.plasticity->profile_bins, 8);
+    EXPECT_EQ(head.plasticity->profile_context, 256);
+    for (const auto& point : head.plasticity->profile) EXPECT_EQ(point.low, 32 * point.bin);
+  }
+  EXPECT_LE(run.heads[1].plasticity->profile.size(), 4u);
 }
 
 TEST_F(BadData, OneAnalysisWritesOnlyItsFiles) {

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import statsmodels.api as sm
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 from scipy.special import ndtr
 from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 QKSCOPE = sys.argv[1]
 failures = []
@@ -69,6 +70,10 @@ def check_pca(q, k, rows, taxonomy):
         check("p_q " + name, row.p_q, rq.pvalue, 1e-9 * max(1, -np.log(rq.pvalue + 1e-300)))
         check("p_k " + name, row.p_k, rk.pvalue, 1e-9 * max(1, -np.log(rk.pvalue + 1e-300)))
         check("log10_p_q " + name, row.log10_p_q, np.log10(rq.pvalue), 1e-9, 1e-9)
+        for side, rows in (("q", q), ("k", k)):
+            n = len(rows.t)  # E|r| of r^2 ~ Beta(1/2, n/2 - 1)
+            by_chance = special.beta(1, n / 2 - 1) / special.beta(0.5, n / 2 - 1)
+            check(f"r_{side}_null " + name, getattr(row, f"r_{side}_null"), by_chance, 1e-12)
         spread["q"] += pca.explained_variance_ratio_[i] * rq.statistic**2
         spread["k"] += pca.explained_variance_ratio_[i] * rk.statistic**2
         if i == 0:
@@ -78,6 +83,10 @@ def check_pca(q, k, rows, taxonomy):
             check("slope_q", row.slope_q, sign * slope(pq_, q.t), 1e-9, 1e-15)
             check("slope_k", row.slope_k, sign * slope(pk, k.t), 1e-9, 1e-15)
             check("fisher", row.fisher, (pq_.mean() - pk.mean())**2 / ((pq_.var() + pk.var()) / 2), 1e-8)
+    plane = (pooled - pca.mean_) @ pca.components_[:2].T
+    side = np.repeat([0, 1], [len(q.x), len(k.x)])
+    lda = LinearDiscriminantAnalysis().fit(plane, side)
+    check("qk_accuracy", first.qk_accuracy, lda.score(plane, side), 1e-12)
     check("positional_variance_q", first.positional_variance_q, spread["q"])
     check("positional_variance_k", first.positional_variance_k, spread["k"])
     r_q, r_k = first.r_q, abs(first.r_k)
@@ -87,6 +96,96 @@ def check_pca(q, k, rows, taxonomy):
                 "content_focused" if r_q < 0.3 and r_k < 0.3 else "mixed")
     if taxonomy["class"] != expected:
         failures.append(f"taxonomy: found {taxonomy['class']}, expected {expected}")
+
+
+def check_separate_pca(rows, table):
+    """PCA of one side alone. scikit-learn, too, turns the largest coordinate positive."""
+    pca = PCA(n_components=5, svd_solver="full").fit(rows.x)
+    if len(table) != 5:
+        failures.append(f"correlations: {len(table)} components, expected 5")
+    for row in table.itertuples():
+        direction = pca.components_[row.pca_dim]
+        direction = direction * np.sign(direction[np.argmax(abs(direction))])
+        r = stats.pearsonr((rows.x - pca.mean_) @ direction, rows.t)
+        check(f"correlation {row.kind}", row.correlation, r.statistic, 1e-9, 1e-12)
+        check(f"p_value {row.kind}", row.p_value, r.pvalue, 1e-8)
+        check(f"explained_variance_ratio {row.kind}", row.explained_variance_ratio,
+              pca.explained_variance_ratio_[row.pca_dim])
+        check(f"rows {row.kind}", row.rows, len(rows.t))
+
+
+def along_drift(q, k, tq, tk):
+    """|r| along a, pooled and of each side, with a fitted to these positions."""
+    x, t = np.vstack([q.x, k.x]), np.concatenate([tq, tk])
+    a = (x - x.mean(0)).T @ (t - t.mean())
+    return [abs(np.corrcoef(rows @ a, position)[0, 1]) for rows, position in
+            ((x, t), (q.x, tq), (k.x, tk))]
+
+
+def check_null(q, k, row):
+    """200 draws of ours beside 2,000 plain shuffles: means within five standard errors."""
+    random = np.random.default_rng(0)
+    draws = np.array([along_drift(q, k, random.permutation(q.t), random.permutation(k.t))
+                      for _ in range(2000)])
+    found = np.array(along_drift(q, k, q.t, k.t))
+    error = draws.std(0) * np.sqrt(1 / 200 + 1 / 2000)
+    for i, name in enumerate(("position_r", "r_q_a", "r_k_a")):
+        check(name + "_null", getattr(row, name + "_null"), draws[:, i].mean(), 0, 5 * error[i])
+        p = (draws[:, i] >= found[i]).mean()
+        check(name + "_p", getattr(row, name + "_p"), p, 0, 5 * np.sqrt(p * (1 - p) / 180) + 0.01)
+
+
+def head_numbers(q, k, separation):
+    """What errors.csv has means of, for the rows at hand."""
+    pooled = np.vstack([q.x, k.x])
+    values, vectors = np.linalg.eigh(np.cov(pooled.T))
+    direction = vectors[:, -1]
+    r_q = np.corrcoef(q.x @ direction, q.t)[0, 1]
+    r_k = np.corrcoef(k.x @ direction, k.t)[0, 1]
+    sign = np.sign(r_q if abs(r_q) >= 0.05 else r_k)
+    t = np.concatenate([q.t, k.t])
+    a = (pooled - pooled.mean(0)).T @ (t - t.mean())
+    a /= np.linalg.norm(a)
+    b, difference = separation_axis(q, k, a, separation)
+    alpha_q, alpha_k = np.polyfit(q.t, q.x @ a, 1)[0], np.polyfit(k.t, k.x @ a, 1)[0]
+    share = lambda axis: (pooled @ axis).var() / pooled.var(0).sum()
+    return {"r_q": sign * r_q, "r_k": sign * r_k, "abs_r_k": abs(r_k),
+            "pc0_variance": values[-1] / values.sum(), "alpha_k": alpha_k, "abs_alpha_k": abs(alpha_k),
+            "bias_strength": (q.x @ a).mean() * alpha_k,
+            "abs_r_q_a": abs(np.corrcoef(q.x @ a, q.t)[0, 1]),
+            "abs_r_k_a": abs(np.corrcoef(k.x @ a, k.t)[0, 1]),
+            "slope_ratio_median": abs(alpha_k / alpha_q),
+            "separation_strength": b @ difference @ b / np.trace(difference),
+            "plane_var_fraction": share(a) + share(b),
+            "share_positive_mu_q_a": float((q.x @ a).mean() > 0),
+            "share_var_b_above_a": float(share(b) > share(a))}
+
+
+class Part:
+    def __init__(self, rows, kept):
+        self.x, self.t = rows.x[kept], rows.t[kept]
+
+
+def check_errors(heads, errors, separation):
+    """A jackknife over texts done again with the rows themselves."""
+    texts = np.unique(np.concatenate([rows.example for pair in heads for rows in pair]))
+    groups = min(20, len(texts))
+    group_of = dict(zip(texts, np.arange(len(texts)) * groups // len(texts)))
+    of = [[np.array([group_of[e] for e in rows.example]) for rows in pair] for pair in heads]
+    centre = lambda name: np.median if name.endswith("median") else np.mean
+    whole = [head_numbers(q, k, separation) for q, k in heads]
+    without = [[head_numbers(Part(q, gq != g), Part(k, gk != g), separation)
+                for (q, k), (gq, gk) in zip(heads, of)] for g in range(groups)]
+    table = errors[errors.heads == "all"].set_index("quantity")
+    for name in whole[0]:
+        row = table.loc[name]
+        check("errors_mean " + name, row["mean"], centre(name)([head[name] for head in whole]), 1e-8)
+        replicates = np.array([centre(name)([head[name] for head in group]) for group in without])
+        se = np.sqrt((groups - 1) / groups * ((replicates - replicates.mean())**2).sum())
+        check("errors_se " + name, row.se, se, 1e-6, 1e-14)
+        check("errors_high " + name, row.high,
+              row["mean"] + stats.t.ppf(0.975, groups - 1) * row.se, 1e-9, 1e-14)
+        check("errors_texts " + name, row.texts, len(texts))
 
 
 def wave_r_squared(omega, t, y):
@@ -108,17 +207,30 @@ def best_over(function, low, high, step):
     return best
 
 
-def check_rotation(q, k, row, planes, eigen):
+def separation_axis(q, k, a, separation):
+    delta = q.x.mean(0) - k.x.mean(0)
+    difference = np.cov(q.x.T, ddof=0) + np.cov(k.x.T, ddof=0) + np.outer(delta, delta)
+    off = np.eye(len(a)) - np.outer(a, a)
+    b = {"mean": lambda: delta,
+         "eigen": lambda: np.linalg.eigh(off @ difference @ off)[1][:, -1],
+         "eigen-then-project": lambda: np.linalg.eigh(difference)[1][:, -1]}[separation]()
+    b = off @ b
+    b /= np.linalg.norm(b)
+    return b * np.sign(b @ delta), difference
+
+
+def turned_as_rope(u, v):
+    """Whether u to v is how RoPE turns dimensions (i, i + dim / 2)."""
+    half = len(u) // 2
+    return u[:half] @ v[half:] >= u[half:] @ v[:half]
+
+
+def check_rotation(q, k, row, planes, separation):
     x, t = np.vstack([q.x, k.x]), np.concatenate([q.t, k.t])
     centred, tc = x - x.mean(0), t - t.mean()
     a = centred.T @ tc
     a /= np.linalg.norm(a)
-    delta = q.x.mean(0) - k.x.mean(0)
-    difference = np.cov(q.x.T, ddof=0) + np.cov(k.x.T, ddof=0) + np.outer(delta, delta)
-    b = np.linalg.eigh(difference)[1][:, -1] if eigen else delta
-    b = b - a * (a @ b)
-    b /= np.linalg.norm(b)
-    b *= np.sign(b @ delta)
+    b, _ = separation_axis(q, k, a, separation)
     qa, ka = q.x @ a, k.x @ a
     check("position_r", row.position_r, abs(np.corrcoef(centred @ a, t)[0, 1]))
     check("r_q_a", row.r_q_a, np.corrcoef(qa, q.t)[0, 1])
@@ -154,11 +266,14 @@ def check_rotation(q, k, row, planes, eigen):
         u, v = rest @ vt[2 * i], rest @ vt[2 * i + 1]
         check(f"variance_share {i}", plane.variance_share, (s[2*i]**2 + s[2*i+1]**2) / (s**2).sum())
         theta = np.arctan2(v, u)
-        strength, omega = max(
-            best_over(lambda w: abs(np.mean(np.exp(1j * (sign * theta - w * t)))), low, high, 0.4 / span)
+        strength, omega, sign = max(
+            (*best_over(lambda w: abs(np.mean(np.exp(1j * (sign * theta - w * t)))), low, high,
+                        0.4 / span), sign)
             for sign in (1, -1))
+        if not turned_as_rope(vt[2 * i], vt[2 * i + 1]):
+            sign = -sign
         check(f"angle_r {i}", plane.angle_r, strength)
-        check(f"plane_omega {i}", plane.omega, omega, 1e-3, 1e-4 / span)
+        check(f"plane_omega {i}", plane.omega, sign * omega, 1e-3, 1e-4 / span)
         if plane.active != (strength > 0.9):
             failures.append(f"plane {i} active is {plane.active} with angle_r {strength}")
         if len(frequencies):
@@ -170,7 +285,7 @@ def check_rotation(q, k, row, planes, eigen):
         accuracy = max(0.5 * ((line[:nq] > c).mean() + (line[nq:] <= c).mean())
                        for c in np.append(np.unique(line), -np.inf))
         # With b along the difference of means the centroids coincide outside the plane (a, b).
-        check(f"separability {i}", plane.separability, max(0.5, accuracy) if eigen else 0.5)
+        check(f"separability {i}", plane.separability, max(0.5, accuracy) if separation != "mean" else 0.5)
 
 
 def query_model(q, k):
@@ -194,7 +309,7 @@ def plain_plasticity(k1, k2, mean, variance):
     return 4 * ndtr(z) * ndtr(-z)
 
 
-def check_plasticity(q, k, metrics, table, profile, heatmap, weights, linear):
+def check_plasticity(q, k, metrics, table, profile, profile_bins, heatmap, weights, linear, setting):
     sign, beta, r2, qx, kx, h = query_model(q, k)
     check("q_R2_pos", metrics.q_R2_pos, r2.mean())
     check("q_beta_norm", metrics.q_beta_norm, np.linalg.norm(beta))
@@ -244,61 +359,104 @@ def check_plasticity(q, k, metrics, table, profile, heatmap, weights, linear):
         check("n_pairs", row.n_pairs, len(values))
     check("ap_overall", metrics.ap_overall, np.mean([np.mean(v) for v in cells.values() if v]), 1e-10)
 
-    length = max(q.t.max(), k.t.max()) + 1
-    bins = {}
-    ap = {}
+    check_profile(q, k, metrics, profile, profile_bins, heatmap,
+                  Queries(qx, kx, alpha_r, beta_r, variance, linear), setting)
+
+
+class Queries:
+    """The query model in rotated coordinates."""
+
+    def __init__(self, qx, kx, alpha, beta, variance, linear):
+        self.qx, self.kx, self.alpha, self.beta, self.variance, self.linear = qx, kx, alpha, beta, variance, linear
+
+
+def check_profile(q, k, metrics, profile, profile_bins, heatmap, model, setting):
+    """The profile by its definition: a loop over bins, texts and pairs."""
+    context, count, buckets = 512, setting.get("bins", 8), setting.get("buckets", False)
+    position_bins = lambda t: (t.astype(np.int64) * count) // context
+    q_bin, k_bin = (q.bucket, k.bucket) if buckets else (position_bins(q.t), position_bins(k.t))
+    cell_width = context / 16
+    cells, sums_of = {}, {}
+    expected = np.unique(q_bin)
+    if list(profile["bin"]) != list(expected):
+        failures.append(f"the profile has bins {list(profile['bin'])}, expected {list(expected)}")
     for row in profile.itertuples():
-        mine = q.bucket == row.q_bucket
-        t = mean_t[row.q_bucket]
-        mean, spread = alpha_r + beta_r * t, variance.copy()
-        if not linear:
-            mean[1:], spread[1:] = qx[mine].mean(0)[1:], np.maximum(qx[mine].var(0, ddof=1)[1:], 1e-12)
+        mine = q_bin == row.bin
+        t = q.t[mine].mean()
+        width = 64 if buckets else context / count
+        check("profile_low", row.bin_low, row.bin * width)
+        check("profile_high", row.bin_high, (row.bin + 1) * width)
+        check("profile_position", row.position, t)
+        check("profile_queries", row.queries, mine.sum())
+        mean, spread = model.alpha + model.beta * t, model.variance.copy()
+        if not model.linear:
+            # The semantic coordinates are those of the capture's bucket that most queries are in.
+            numbers, sizes = np.unique(q.bucket[mine], return_counts=True)
+            bucket = q.bucket == numbers[np.argmax(sizes)]
+            mean[1:] = model.qx[bucket].mean(0)[1:]
+            spread[1:] = np.maximum(model.qx[bucket].var(0, ddof=1)[1:], 1e-12)
         values, sums, counts = [], [], []
         for e in np.unique(k.example):
-            earlier = np.flatnonzero((k.example == e) & (k.bucket < row.q_bucket))
+            earlier = np.flatnonzero((k.example == e) & (k_bin < row.bin))
             if k.window:
                 earlier = earlier[k.t[earlier] > t - k.window]
             here = []
             for n, i in enumerate(earlier):
                 for j in earlier[:n]:
-                    value = plain_plasticity(kx[i], kx[j], mean, spread)
+                    value = plain_plasticity(model.kx[i], model.kx[j], mean, spread)
                     here.append(value)
-                    width = context_width(k, mean_t, 16)
-                    cell = (min(int(abs(k.t[i] - k.t[j]) / width), 15),
-                            min(max(int((t - (k.t[i] + k.t[j]) / 2) / width), 0), 15))
-                    bins.setdefault(cell, []).append(value)
+                    cell = (min(int(abs(k.t[i] - k.t[j]) / cell_width), 15),
+                            min(max(int((t - (k.t[i] + k.t[j]) / 2) / cell_width), 0), 15))
+                    cells.setdefault(cell, []).append(value)
             if here:
                 sums.append(sum(here))
                 counts.append(len(here))
             values += here
-        ap[row.q_bucket] = np.mean(values) if values else np.nan
-        check("ap_profile", row.ap, ap[row.q_bucket], 1e-10)
+        check("ap_profile", row.ap, np.mean(values) if values else np.nan, 1e-12)
         check("n_pairs_profile", row.n_pairs, len(values))
-        check("profile_position", row.position, t)
         if len(sums) > 1:
             off = np.array(sums) - np.mean(values) * np.array(counts)
             check("profile_stderr", row.stderr,
                   np.sqrt(len(sums) / (len(sums) - 1) * (off**2).sum()) / sum(counts), 1e-8)
-    per_query = np.array([ap[b] for b in q.bucket])
-    for name, low, high in (("ap_profile_overall", 0, 1), ("ap_first20", 0, 0.2), ("ap_last20", 0.8, 1)):
-        chosen = per_query[(q.t >= low * length) & (q.t < high * length)]
-        chosen = chosen[~np.isnan(chosen)]
-        check(name, getattr(metrics, name), chosen.mean() if len(chosen) else np.nan, 1e-10)
-    check("ap_drop", metrics.ap_drop, metrics.ap_first20 - metrics.ap_last20, 1e-9, 1e-15)
-    if len(heatmap) != len(bins):
-        failures.append(f"heatmap has {len(heatmap)} cells, expected {len(bins)}")
-    width = context_width(k, mean_t, 16)
+    check_profile_means(metrics, profile, profile_bins, context, setting)
+    if len(heatmap) != len(cells):
+        failures.append(f"heatmap has {len(heatmap)} cells, expected {len(cells)}")
     for row in heatmap.itertuples():
-        values = bins[round(row.key_distance_low / width), round(row.query_distance_low / width)]
-        check("heatmap_ap", row.ap, np.mean(values), 1e-10)
+        values = cells[round(row.key_distance_low / cell_width), round(row.query_distance_low / cell_width)]
+        check("heatmap_ap", row.ap, np.mean(values), 1e-12)
         check("heatmap_pairs", row.n_pairs, len(values))
+        check("heatmap_eligible", row.n_eligible, len(values))
 
 
-def context_width(k, mean_t, bins):
-    return (np.floor(max(k.t.max(), max(mean_t.values()))) + 1) / bins
+def check_profile_means(metrics, profile, profile_bins, context, setting):
+    known = profile[profile.ap.notna()]
+    check("ap_profile_overall", metrics.ap_profile_overall,
+          (known.ap * known.queries).sum() / known.queries.sum(), 1e-12)
+    low, high = (0, context) if setting.get("fifths") == "context" else (known.bin_low.min(), known.bin_high.max())
+    centre = (known.bin_low + known.bin_high) / 2
+    between = lambda a, b: known.ap[(centre >= a) & (centre < b)]
+    fifths = low + (high - low) * np.arange(6) / 5
+    first, last = between(fifths[0], fifths[1]).mean(), between(fifths[4], fifths[5]).mean()
+    check("ap_first20", metrics.ap_first20, first, 1e-12)
+    check("ap_last20", metrics.ap_last20, last, 1e-12)
+    check("ap_drop", metrics.ap_drop, first - last, 1e-9, 1e-15)
+    edges = {"decile": low + (high - low) * np.arange(11) / 10, "quintile": fifths,
+             "length": setting.get("lengths", [0, 1024])}
+    if sorted(profile_bins.kind.unique()) != sorted(edges):
+        failures.append(f"profile_bins has {list(profile_bins.kind.unique())}")
+    for kind, edge in edges.items():
+        rows = profile_bins[profile_bins.kind == kind]
+        check(f"{kind}s", len(rows), len(edge) - 1)
+        for row in rows.itertuples():
+            check("bin_low", row.bin_low, edge[row.bin], 1e-12)
+            check("bin_high", row.bin_high, edge[row.bin + 1], 1e-12)
+            inside = between(edge[row.bin], edge[row.bin + 1])
+            check("bins", row.bins, len(inside))
+            check("profile_bin_ap", row.ap, inside.mean(), 1e-12)
 
 
-def compare(name, synth, analyze=()):
+def compare(name, synth, analyze=(), **setting):
+    """setting: what the options of `analyze` mean for the profile."""
     with tempfile.TemporaryDirectory() as folder:
         root, out = Path(folder) / "capture", Path(folder) / "results"
         size = ["--layers", "2", "--q-heads", "4", "--k-heads", "2", "--heads", "3", "--nope-every", "2",
@@ -310,27 +468,45 @@ def compare(name, synth, analyze=()):
         for stem, table in csv.items():
             twin = pq.read_table(out / f"{stem}.parquet").to_pandas()
             pd.testing.assert_frame_equal(table, twin, check_dtype=False, rtol=0, atol=0, obj=stem)
+        separation = analyze[analyze.index("--separation") + 1] if "--separation" in analyze else "mean"
         heads = csv["rotated"][["layer", "head", "k_head"]]
+        pairs = []
         before = len(failures)
         for layer, head, k_head in heads.itertuples(index=False):
             q, k = Head(root, layer, head, "q"), Head(root, layer, k_head, "k")
             of = lambda t, column="head": csv[t][(csv[t].layer == layer) & (csv[t][column] == head)]
             check_pca(q, k, of("qk"), of("taxonomy").iloc[0])
-            check_rotation(q, k, next(of("rotated").itertuples()), of("complement"),
-                           "eigen" in analyze)
+            pairs.append((q, k))
+            alone = csv["correlations"][csv["correlations"].layer == layer]
+            of_kind = lambda kind, number: alone[(alone["head"] == number) & (alone.kind == kind)]
+            check_separate_pca(q, of_kind("q", head))
+            check_separate_pca(k, of_kind("k", k_head))
+            check_rotation(q, k, next(of("rotated").itertuples()), of("complement"), separation)
+            check_null(q, k, next(of("rotated").itertuples()))
             check_plasticity(q, k, next(of("head_metrics", "q_head").itertuples()),
                              of("head_bucket_plasticity", "q_head"), of("head_profile"),
-                             of("pair_heatmap"), of("head_component_weights", "q_head"),
-                             "linear" in analyze)
+                             of("profile_bins"), of("pair_heatmap"), of("head_component_weights", "q_head"),
+                             "linear" in analyze, setting)
+        check_errors(pairs, csv["errors"], separation)
+        for stem, table in csv.items():
+            if stem not in ("taxonomy_counts", "errors") and not {"layer", "head"} <= set(table.columns):
+                failures.append(f"{stem} has no columns layer and head to be joined on")
+            if "q_head" in table and not (table.q_head == table["head"]).all():
+                failures.append(f"{stem}: q_head and head differ")
         print(f"{name}: {len(heads)} heads, {len(failures) - before} differences")
 
 
+# 72 queries would have one bin of 50 each, and there are at least as many bins as buckets: eight.
 compare("full attention", ["--seed", "1"])
+compare("buckets as bins, fifths of the context", ["--seed", "1"],
+        ["--profile-bins", "buckets", "--fifths", "context"], buckets=True, fifths="context")
 compare("eigen separation, linear queries", ["--seed", "2"],
-        ["--separation", "eigen", "--query-model", "linear"])
-compare("sliding window", ["--seed", "3", "--sliding-window", "150"])
+        ["--separation", "eigen", "--query-model", "linear", "--profile-bins", "40"], bins=40)
+compare("eigenvector projected off a", ["--seed", "2"], ["--separation", "eigen-then-project"])
+compare("sliding window", ["--seed", "3", "--sliding-window", "150"],
+        ["--profile-bins", "29", "--length-bins", "0,100,256,512"], bins=29, lengths=[0, 100, 256, 512])
 compare("no metadata, strong drift", ["--seed", "4", "--no-metadata", "--noise", "0.2"],
-        ["--q-heads", "4", "--k-heads", "2"])
+        ["--q-heads", "4", "--k-heads", "2", "--profile-bins", "64"], bins=64)
 for name, error in sorted(worst.items()):
     print(f"{name}: largest relative difference {error:.2e}")
 if failures:

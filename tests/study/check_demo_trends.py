@@ -52,7 +52,8 @@ def main():
     for column in ("r_q", "abs_r_k", "position_dominated", "pc0_variance", "ap_drop"):
         claim(f"extension raises {column} on RoPE layers",
               mean(EXTENDED, "rope", column) > mean(PRETRAINED, "rope", column))
-    claim("extension lowers plasticity", mean(EXTENDED, "rope", "ap_overall") < mean(PRETRAINED, "rope", "ap_overall"))
+    claim("extension lowers plasticity",
+          mean(EXTENDED, "rope", "ap_profile_overall") < mean(PRETRAINED, "rope", "ap_profile_overall"))
     claim("the bias grows more than tenfold in pre-training",
           mean(PRETRAINED, "rope", "bias_strength") > 10 * value("S1-40", "rope", "bias_strength"))
     claim("the first extension halves it",

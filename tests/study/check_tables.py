@@ -10,7 +10,7 @@ root = pathlib.Path(sys.argv[1])
 runs = json.loads((root / "runs.json").read_text())["runs"]
 assert [run["state"] for run in runs] == ["done"] * 3, runs
 names = {path.stem for path in (root / runs[0]["results"]).glob("*.parquet")}
-assert {"qk", "taxonomy", "taxonomy_counts", "rotated", "complement", "head_metrics", "head_profile",
+assert {"errors", "correlations", "qk", "taxonomy", "taxonomy_counts", "rotated", "complement", "head_metrics", "head_profile",
         "head_bucket_plasticity", "pair_heatmap", "head_component_weights"} <= names, names
 assert {path.stem for path in root.glob("*.parquet")} == names | {"overview"}
 
@@ -55,11 +55,19 @@ for layers in ("all", "rope", "nope"):
     for frame, columns in ((qk, ["r_q", "r_k", "abs_r_k", "pc0_variance"]),
                            (rotated, ["bias_strength", "alpha_k", "abs_r_k_a", "separation_strength",
                                       "plane_var_fraction"]),
-                           (metrics, ["ap_overall", "ap_first20", "ap_last20", "ap_drop"])):
+                           (metrics, ["ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"])):
         for column in columns:
             np.testing.assert_allclose(rows[column], means(frame, column, layers), rtol=1e-12,
                                        atol=1e-15, err_msg=f"{layers} {column}")
     for name in ("position_dominated", "q_positional", "k_positional", "content_focused", "mixed"):
         share = means(taxonomy.assign(of=taxonomy["class"] == name), "of", layers)
         np.testing.assert_allclose(rows[name], share, rtol=1e-12, atol=1e-15)
+    errors = pd.read_csv(root / "errors.csv").query("heads == @layers")
+    for column in [column for column in overview if column.endswith("_se")]:
+        of = errors[errors.quantity == column.removesuffix("_se")].set_index("model").se
+        expected = [of.get(run["label"], np.nan) for run in runs]
+        np.testing.assert_array_equal(rows[column], expected, err_msg=f"{layers} {column}")
+    known = ["r_q_se", "pc0_variance_se", "mixed_se", "abs_alpha_k_se", "slope_ratio_median_se",
+             "ap_profile_overall_se", "ap_drop_se"]
+    assert rows[known].notna().all(axis=None), rows[known]
 print(f"{len(names)} tables of {len(runs)} runs agree")

@@ -44,7 +44,7 @@ TEST_F(Demo, RunsTheShippedSweepAndPrintsItsTable) {
   const auto compared = run("qkscope compare results/demo");
   EXPECT_EQ(compared.status, 0) << compared.err;
   EXPECT_THAT(compared.err, HasSubstr("matched by order"));
-  EXPECT_THAT(compared.out, HasSubstr("S1-40K              S1-40 "));
+  EXPECT_THAT(compared.out, HasSubstr("  S1-40K / S1-40 "));
 }
 
 TEST_F(Demo, SaysWhereItLookedForItsData) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "io/folder.h"
 #include "paths.h"
+#include "study/published.h"
 
 namespace qkscope {
 namespace {
@@ -49,7 +50,8 @@ class SweepFile : public testing::Test {
 
 TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   const auto sweep = read(std::string(kHead) +
-                              "analysis: {components: 4, query_model: linear, seed: 7}\n"
+                              "analysis: {components: 4, query_model: linear, seed: 7, "
+                              "profile_bins: buckets, fifths: context, length_bins: [0, 9]}\n"
                               "runs:\n"
                               "  - {label: late, order: 9, phase: p2, family: smollm3}\n"
                               "  - label: early\n"
@@ -61,6 +63,9 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(sweep.analysis.pca_options.components, 4);
   EXPECT_EQ(sweep.analysis.plasticity_options.profile_model,
             PlasticityOptions::QueryModelKind::linear);
+  EXPECT_EQ(sweep.analysis.plasticity_options.profile_bins, PlasticityOptions::kBuckets);
+  EXPECT_EQ(sweep.analysis.plasticity_options.fifths, PlasticityOptions::Fifths::context);
+  EXPECT_EQ(sweep.analysis.plasticity_options.length_bins, (std::vector<std::int64_t>{0, 9}));
   EXPECT_EQ(sweep.analysis.seed, 7u);
   ASSERT_EQ(sweep.runs.size(), 2u);
   const auto& early = sweep.runs[0];
@@ -156,6 +161,30 @@ TEST_F(SweepFile, MistakesInsideACaptureAreNamedWhereTheyStand) {
               HasSubstr("none.yaml"));
 }
 
+TEST_F(SweepFile, RunsOfCapturesThatAreThere) {
+  const auto sweep = read(
+      "name: s\nruns:\n"
+      "  - {label: hub, data: 'org/name@step-1', model: org/model, phase: p1}\n"
+      "  - {label: disk, data: captures/one, q_heads: 8, k_heads: 2, nope_layers: [3, 7]}\n");
+  EXPECT_EQ(sweep.runs[0].data, "org/name@step-1");
+  EXPECT_EQ(sweep.runs[0].model, "org/model");
+  EXPECT_EQ(sweep.runs[0].phase, "p1");
+  EXPECT_FALSE(sweep.runs[0].head_counts);
+  EXPECT_EQ(sweep.runs[1].head_counts->query_heads, 8);
+  EXPECT_EQ(sweep.runs[1].head_counts->key_heads, 2);
+  EXPECT_EQ(sweep.runs[1].nope_layers, (std::vector<int>{3, 7}));
+  const auto with = [&](const std::string& more, const std::vector<std::string>& set = {}) {
+    return complaint("name: s\nruns:\n  - {label: a, data: d" + more + "}\n", set);
+  };
+  EXPECT_THAT(with(", config: c.yaml"), HasSubstr("nothing is captured"));
+  EXPECT_THAT(with(", overrides: {model.revision: x}"), HasSubstr("nothing is captured"));
+  EXPECT_THAT(with(", q_heads: 4"), HasSubstr("both or neither"));
+  EXPECT_THAT(with(", q_heads: 0, k_heads: 0"), HasSubstr("q_heads"));
+  EXPECT_THAT(with(", nope_layers: [-1]"), HasSubstr("numbers of layers"));
+  EXPECT_THAT(with(", modle: m"), HasSubstr("did you mean"));
+  EXPECT_THAT(with("", {"capture.min_bucket_size=4"}), HasSubstr("nothing is captured"));
+}
+
 TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   const auto with = [&](const std::string& analysis) {
     return complaint(std::string(kHead) + "analysis: {" + analysis + "}\nruns: [{label: a}]\n");
@@ -166,9 +195,79 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 on"));
   EXPECT_THAT(with("components: 5000000000"), HasSubstr("at most 2147483647"));
   EXPECT_THAT(with("high: 1.5"), HasSubstr("at most 1"));
-  EXPECT_THAT(with("separation: median"), HasSubstr("mean or eigen"));
+  EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));
+}
+
+TEST_F(SweepFile, ComputeOptionsHoldForEveryRun) {
+  const std::string text = std::string(kHead) +
+                           "  inference: {autocast_dtype: float16}\n"
+                           "compute: {device: cuda, dtype: bf16, device_memory: 8GiB, "
+                           "batch_tokens: 100, deterministic: true}\nruns: [{label: a}]\n";
+  const auto sweep = read(text);
+  EXPECT_EQ(sweep.compute.device, "cuda");
+  EXPECT_EQ(sweep.compute.device_memory, std::int64_t{8} << 30);
+  EXPECT_EQ(sweep.compute.batch_tokens, 100);
+  EXPECT_TRUE(sweep.compute.deterministic);
+  EXPECT_EQ(sweep.runs[0].capture.model.dtype, DType::bf16);
+  EXPECT_FALSE(sweep.runs[0].capture.inference.autocast_dtype);
+  write_text(path(), text);
+  ComputeOptions typed;
+  typed.device = "cpu";
+  typed.dtype = DType::f32;
+  typed.device_memory = 5;
+  const auto other =
+      read_sweep({.file = path(), .overrides = {}, .data_folder = "", .compute = typed});
+  EXPECT_EQ(other.compute.device, "cpu");
+  EXPECT_EQ(other.compute.device_memory, 5);
+  EXPECT_EQ(other.compute.batch_tokens, 100);
+  EXPECT_EQ(other.runs[0].capture.model.dtype, DType::f32);
+}
+
+TEST_F(SweepFile, ComputeOptionsAreChecked) {
+  const auto with = [&](const std::string& compute) {
+    return complaint(std::string(kHead) + "compute: {" + compute + "}\nruns: [{label: a}]\n");
+  };
+  EXPECT_EQ(with("dtype: int8"),
+            "sweep.yaml:5: compute.dtype: found \"int8\", expected float32, float16 or bfloat16");
+  EXPECT_EQ(with("device_memory: much"),
+            "sweep.yaml:5: compute.device_memory: found \"much\", expected a size like 8GiB");
+  EXPECT_THAT(with("batch_tokens: 0"), HasSubstr("compute.batch_tokens"));
+  EXPECT_THAT(with("devise: cpu"), HasSubstr("did you mean compute.device?"));
+}
+
+TEST_F(SweepFile, RunsGoToBranchesOfTheirOwn) {
+  const std::string runs = "runs: [{label: a, phase: p}, {label: b, phase: p}]\n";
+  EXPECT_FALSE(read(kHead + runs).runs[0].publish);
+  const auto plain = read(kHead + std::string("publish: {repo: org/x, private: true}\n") + runs);
+  EXPECT_EQ(plain.runs[1].publish->repo, "org/x");
+  EXPECT_EQ(plain.runs[1].publish->branch, "b");
+  EXPECT_TRUE(plain.runs[1].publish->private_repo);
+  const auto pattern = read(
+      kHead + std::string("publish: {repo: org/x, branch: '{name}-{phase}-{label}-v1'}\n") + runs);
+  EXPECT_EQ(pattern.runs[0].publish->branch, "s-p-a-v1");
+  const auto of_others = read("name: s\npublish: {}\nruns: [{label: a, data: org/captures@one}]\n");
+  EXPECT_FALSE(of_others.runs[0].publish);  // it is published where it is
+  const std::string own = "  output: {hf_repo_id: me/own, private: true}\npublish: {}\n";
+  const auto from_config = read(kHead + own + runs);
+  EXPECT_EQ(from_config.runs[0].publish->repo, "me/own");
+  EXPECT_EQ(from_config.runs[0].publish->branch, "a");
+  EXPECT_TRUE(from_config.runs[0].publish->private_repo);
+}
+
+TEST_F(SweepFile, PlacesToPublishAreChecked) {
+  const auto with = [&](const std::string& publish) {
+    return complaint(std::string(kHead) + "publish: {" + publish +
+                     "}\nruns: [{label: a, phase: long context}, {label: b}]\n");
+  };
+  EXPECT_THAT(with("repo: a/b/c"), HasSubstr("publish.repo: found \"a/b/c\", expected the name"));
+  EXPECT_THAT(with(""), HasSubstr("run a has no output.hf_repo_id"));
+  EXPECT_THAT(with("repo: o/x, branch: all"),
+              HasSubstr("runs a and b would both go to the branch all of o/x"));
+  EXPECT_THAT(with("repo: o/x, branch: '{phase}'"), HasSubstr("which is not the name of a branch"));
+  EXPECT_THAT(with("repo: o/x, branch: '{lable}'"), HasSubstr("a pattern with {label}"));
+  EXPECT_THAT(with("repo: o/x, privat: true"), HasSubstr("did you mean publish.private?"));
 }
 
 TEST_F(SweepFile, TheShippedSweepsAreWhole) {
@@ -179,7 +278,27 @@ TEST_F(SweepFile, TheShippedSweepsAreWhole) {
     EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
   EXPECT_EQ(training.runs.front().capture.model.revision, "stage1-step-40000");
   EXPECT_EQ(training.runs.back().capture.tokenizer.max_length, 65536);
-  EXPECT_EQ(read_sweep({configs + "sweeps/cross-model.yaml", {}, ""}).runs.size(), 13u);
+  // The labels are the names of the published models, so that `compare` finds them.
+  const auto models = read_sweep({configs + "sweeps/attention-plasticity.yaml", {}, ""});
+  ASSERT_EQ(models.runs.size(), 13u);
+  const auto published = read_published("models");
+  for (const auto& run : models.runs)
+    EXPECT_TRUE(std::any_of(published.numbers.begin(), published.numbers.end(),
+                            [&](const PublishedNumber& number) {
+                              return number.subject == run.label &&
+                                     number.quantity == "hub_model" &&
+                                     number.text == run.capture.model.name;
+                            }))
+        << run.label;
+  const auto captured = read_sweep({configs + "sweeps/smollm3-published.yaml", {}, ""});
+  ASSERT_EQ(captured.runs.size(), training.runs.size());
+  for (std::size_t i = 0; i < captured.runs.size(); ++i) {
+    const auto& run = captured.runs[i];
+    const auto& capture = training.runs[i].capture;
+    EXPECT_EQ(run.label, training.runs[i].label);
+    EXPECT_EQ(run.data, *capture.output.hf_repo_id + "@" + *capture.output.hf_branch);
+    EXPECT_EQ(run.model, capture.model.name + "@" + *capture.model.revision);
+  }
   const auto demo = read_sweep({configs + "demo/sweep.yaml", {}, ""});
   ASSERT_EQ(demo.runs.size(), 10u);
   for (const auto& run : demo.runs)

@@ -75,6 +75,26 @@ TEST_F(SweepRuns, AnotherCaptureConfigurationIsRefusedUnlessToldTo) {
   EXPECT_EQ(runs_of("out")[0]["config"]["capture"]["min_bucket_size"], 32);
 }
 
+TEST_F(SweepRuns, OptionsOfTheDeviceHoldForEveryRun) {
+  ASSERT_EQ(sweep("out").status, 0);
+  const auto before = contents("out");
+  const auto same = sweep("out", "--quiet --device cpu --dtype float32 --device-memory 1GiB");
+  ASSERT_EQ(same.status, 0) << same.err;
+  expect_same("out", before);
+  // Another type is another capture.
+  const auto other = sweep("out", "--device cpu --dtype bfloat16 --only first");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("model.dtype"));
+  for (const std::string option : {"--dtype int8", "--device-memory much", "--batch-tokens 0"}) {
+    const auto refused = sweep("out", option);
+    EXPECT_EQ(refused.status, 2) << option;
+    EXPECT_THAT(refused.err, HasSubstr(option.substr(0, option.find(' '))));
+  }
+  const auto nowhere = sweep("new", "--device tpu");
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("tpu"));
+}
+
 TEST_F(SweepRuns, OneFailureIsReportedAndTheOthersGoOn) {
   ASSERT_EQ(sweep("expected").status, 0);
   const auto checkpoint = file("later");

@@ -54,6 +54,13 @@ TEST_F(Csv, ColumnsComeInTheOrderAskedFor) {
   EXPECT_TRUE(std::isnan(table.columns()[1].reals[1]));
 }
 
+TEST_F(Csv, TheHeaderAlone) {
+  write_file(path(), "a,\"b,c\"\n1\n");
+  EXPECT_EQ(read_csv_header(path()), (std::vector<std::string>{"a", "b,c"}));
+  write_file(path(), "");
+  EXPECT_THROW(read_csv_header(path()), Error);
+}
+
 TEST_F(Csv, MistakesAreNamedWithFileAndRow) {
   EXPECT_EQ(complaint("", {}), path() + ": is empty; expected a row of column names");
   EXPECT_EQ(complaint("a\n", {{"b", Type::text}}), path() + ": there is no column \"b\"");

@@ -144,6 +144,11 @@ def quantize(folder):
 UNTIED = {"tie_word_embeddings": False}
 
 MINISTRAL = [
+    Case("ministral_layers", "ministral", ROPE | {"num_hidden_layers": 4, "sliding_window": 12, "head_dim": 24,
+         "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]}, tokens=50,
+         rows=6),
+    Case("ministral_all_slide", "ministral", ROPE | {"sliding_window": 16, "head_dim": 16}, rows=6,
+         published=sp.without("layer_types")),
     Case("ministral3", "ministral3", MINISTRAL_TEXT | UNTIED, tokens=71),
     Case("mistral3_published_names", "mistral3", mistral3(MINISTRAL_TEXT | UNTIED, **UNTIED), tokens=71, rows=6,
          finish=checkpoint.rename_tensors(sp.published_name)),

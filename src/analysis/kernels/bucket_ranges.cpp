@@ -36,6 +36,14 @@ PositionRange BucketRanges::range(std::int32_t bucket) const {
   return {bucket <= first_bucket_ ? 0 : power(bucket) - 1, power(bucket + 1) - 1};
 }
 
+std::int64_t BucketRanges::equal_size() const {
+  if (!known_) return size_;
+  const auto first = known_->positions(0);
+  const auto second = known_->positions(1);
+  const auto size = first.end - first.begin;
+  return second.end - second.begin == size ? size : 0;
+}
+
 bool BucketRanges::reaches(std::int32_t query_bucket, std::int32_t key_bucket,
                            std::int64_t window) const {
   return range(key_bucket).end - 1 > range(query_bucket).begin - window;

@@ -18,6 +18,8 @@ class BucketRanges {
   BucketRanges(const Rows& queries, const Rows& keys);
 
   PositionRange range(std::int32_t bucket) const;
+  // Tokens per bucket where all have the same; 0 where they double.
+  std::int64_t equal_size() const;
 
   // Whether some query of `query_bucket` reaches some key of `key_bucket` through a window of that
   // many tokens (a query sees itself and the window - 1 keys before it).

@@ -1,5 +1,5 @@
-// All pairs of keys of one example, and how strongly a query at each position bucket prefers one of
-// the two: p = Phi(m / sqrt(v)), plasticity 4 p (1 - p).
+// All pairs of keys of one example, and how strongly a query at each position prefers one of the
+// two: p = Phi(z), plasticity 4 p (1 - p). Along the drift z is a line over position.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,46 @@
 
 namespace qkscope {
 
-// Keys in rotated coordinates, sorted by example, bucket and position.
+// Keys in rotated coordinates, sorted by example, bin and position.
 struct SortedKeys {
   Matrix vectors;                      // (keys, dim), centred
-  std::vector<std::int32_t> bucket;    // (keys)
+  std::vector<std::int32_t> bin;       // (keys)
   std::vector<std::int32_t> position;  // (keys)
   std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
+  std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
 
-SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model);
+// `bin` (rows): the position bin of each key.
+SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
+                     std::span<const std::int32_t> bin);
 
-// One column per query bucket: a query's mean and variance at the bucket's mean position.
+// Models of a query: mean and variance in rotated coordinates.
 struct QueryColumns {
-  std::vector<std::int32_t> bucket;  // (columns), ascending
-  std::vector<double> position;      // (columns)
-  Matrix mean;                       // (columns, dim), or (1, dim): at position 0
-  double drift = 0;                  // of the first coordinate, per token, where the mean is common
-  Matrix variance;                   // (columns, dim), or (1, dim): the same for all
+  Matrix mean;       // (columns, dim): at the column's own position
+  Matrix variance;   // (columns, dim)
+  double drift = 0;  // of the first coordinate, per token
 
-  std::int64_t size() const { return std::ssize(bucket); }
-  // The first column whose queries all come after keys of `key_bucket`.
-  std::int64_t after(std::int32_t key_bucket) const;
+  std::int64_t size() const { return mean.rows; }
+};
+
+// Where the pairs are compared: one point per bin of queries.
+struct QueryPoints {
+  std::vector<std::int32_t> bin;     // (points), ascending
+  std::vector<double> position;      // (points): mean over the bin's queries
+  std::vector<std::int32_t> column;  // (points): the model of its queries
+  std::vector<double> shift;         // (points): tokens from the column's own position
+
+  // The next point, in ascending order.
+  void add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
+           double column_position);
+  std::int64_t size() const { return std::ssize(bin); }
+  // The first point whose queries all come after keys of `key_bin`.
+  std::int64_t after(std::int32_t key_bin) const;
+  // (points): the first point behind each that is of another column.
+  std::vector<std::int32_t> column_ends() const;
 };
 
 struct Pair {
@@ -43,17 +59,18 @@ struct Pair {
   std::int64_t second = 0;
 };
 
-// Plasticity of a block of pairs for a range of columns.
-struct PairBlock {
+// A block of pairs: z = start + slope * shift for a range of columns.
+struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
   std::int64_t columns = 0;
-  std::span<const double> plasticity;  // (pairs, columns)
+  std::span<const double> start;  // (pairs, columns)
+  std::span<const double> slope;  // (pairs, columns)
 };
 
 class PairEvaluator {
  public:
-  using Sink = std::function<void(const PairBlock&)>;
+  using Sink = std::function<void(const PairLines&)>;
 
   PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink);
 
@@ -72,15 +89,17 @@ class PairEvaluator {
   void take_variances(std::span<const Pair> pairs, double* variance);
 
   const SortedKeys& keys_;
-  const Matrix& weights_;  // (columns or 1, dim): the queries' variances
+  const QueryColumns& columns_;
   Sink sink_;
-  Matrix scores_;  // (keys, columns): key . mean, so that m is a difference of two scores
+  Matrix scores_;              // (keys, columns): key . mean
+  std::vector<double> moves_;  // (keys): how a score changes per token
   std::int64_t first_column_ = 0;
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
-  std::vector<double> squares_;   // (dim, 8): squared differences of eight pairs
-  std::vector<double> sums_;      // (columns, 8): their weighted sums
-  std::vector<double> variance_;  // (pairs, columns)
+  std::vector<double> squares_;  // (dim, 8): squared differences of eight pairs
+  std::vector<double> sums_;     // (columns, 8): their weighted sums
+  std::vector<double> start_;    // (pairs, columns)
+  std::vector<double> slope_;    // (pairs, columns)
 };
 
 }  // namespace qkscope

@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/kernels/eligible_keys.h"
+#include "analysis/kernels/pair_heatmap.h"
 #include "core/nan.h"
+#include "numerics/normal.h"
 #include "numerics/random.h"
 
 namespace qkscope {
 namespace {
-
-// Keys [begin, end) of one example between which pairs are formed.
-struct KeyRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-
-  std::int64_t pairs() const { return (end - begin) * (end - begin - 1) / 2; }
-};
 
 // Pair number `index` of the range, counted row by row below the diagonal.
 Pair pair_at(const KeyRange& range, std::int64_t index) {
@@ -53,138 +48,269 @@ std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
   return values;
 }
 
-// The keys of `bucket` in one example.
-KeyRange range_of_bucket(const SortedKeys& keys, std::int64_t example, std::int32_t bucket) {
-  const auto first = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example)];
-  const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
-  const auto [low, high] = std::equal_range(first, last, bucket);
-  return {low - keys.bucket.begin(), high - keys.bucket.begin()};
+// The keys of one example whose `label` (keys, ascending in each example) is `wanted`.
+KeyRange range_of(const SortedKeys& keys, std::int64_t example,
+                  const std::vector<std::int32_t>& label, std::int32_t wanted) {
+  const auto first = label.begin() + keys.begin[static_cast<std::size_t>(example)];
+  const auto last = label.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
+  const auto [low, high] = std::equal_range(first, last, wanted);
+  return {low - label.begin(), high - label.begin()};
 }
 
 std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t bucket) {
   std::vector<KeyRange> ranges;
   for (std::int64_t e = 0; e < keys.examples(); ++e)
-    ranges.push_back(range_of_bucket(keys, e, bucket));
+    ranges.push_back(range_of(keys, e, keys.bin, bucket));
   return ranges;
 }
 
-// The keys of each example that a query of the column may choose between.
-std::vector<KeyRange> ranges_before_column(const SortedKeys& keys, const QueryColumns& columns,
-                                           std::int64_t column,
-                                           std::optional<std::int32_t> window) {
-  std::vector<KeyRange> ranges;
-  const auto at = static_cast<std::size_t>(column);
-  for (std::int64_t e = 0; e < keys.examples(); ++e) {
-    auto begin = keys.begin[static_cast<std::size_t>(e)];
-    const auto last = keys.bucket.begin() + keys.begin[static_cast<std::size_t>(e) + 1];
-    const auto end = std::lower_bound(keys.bucket.begin() + begin, last, columns.bucket[at]) -
-                     keys.bucket.begin();
-    while (window && begin < end &&
-           keys.position[static_cast<std::size_t>(begin)] <= columns.position[at] - *window)
-      ++begin;
-    ranges.push_back({begin, end});
-  }
-  return ranges;
+// The lines of pair p at points [first, end).
+ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
+                const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
+  const auto at = p * static_cast<std::size_t>(lines.columns);
+  return {lines.start.data() + at,
+          lines.slope.data() + at,
+          static_cast<std::int32_t>(lines.first_column),
+          points.column.data(),
+          column_end.data(),
+          points.shift.data(),
+          first,
+          end};
 }
 
-// Plasticity over the distance between the keys and from their midpoint to the query.
-class Heatmap {
+// Pairs of all keys before each point: sums over examples, and the heatmap.
+class ProfileSums {
  public:
-  Heatmap(double extent, int bins)
-      : bins_(bins),
-        width_(extent / bins),
-        sum_(static_cast<std::size_t>(bins * bins)),
-        weight_(static_cast<std::size_t>(bins * bins)),
-        count_(static_cast<std::size_t>(bins * bins)) {}
+  ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
+              const PlasticityOptions& options);
 
-  // The line of cells for keys so far apart.
-  int row(double key_distance) const { return bin(key_distance) * bins_; }
-  // `weight`: how many pairs this one stands for, more than one where it was drawn from many.
-  void add(int row, double query_distance, double value, double weight) {
-    const auto at = static_cast<std::size_t>(row) + static_cast<std::size_t>(bin(query_distance));
-    sum_[at] += weight * value;
-    weight_[at] += weight;
-    ++count_[at];
-  }
-
-  std::vector<HeatmapCell> cells() const {
-    std::vector<HeatmapCell> cells;
-    for (int i = 0; i < bins_; ++i)
-      for (int j = 0; j < bins_; ++j) {
-        const auto at = static_cast<std::size_t>(i) * static_cast<std::size_t>(bins_) +
-                        static_cast<std::size_t>(j);
-        if (count_[at] == 0) continue;
-        cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
-                         sum_[at] / weight_[at], count_[at]});
-      }
-    return cells;
-  }
+  // All pairs of the points that hold at most max_pairs.
+  void add_all();
+  // A sample at each of the others.
+  void add_samples();
+  ProfileTables tables(const TextGroups& groups) const;
 
  private:
-  int bin(double distance) const {
-    const int whole = static_cast<int>(distance / width_);
-    return std::max(0, std::min(whole, bins_ - 1));
-  }
+  // Points at which a pair counts.
+  struct PointRange {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+  };
 
-  int bins_;
-  double width_;
-  std::vector<double> sum_;          // weighted
-  std::vector<double> weight_;       // in all
-  std::vector<std::int64_t> count_;  // pairs evaluated
+  bool is_sampled(std::int64_t point) const {
+    return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
+  }
+  std::vector<KeyRange> ranges_at(std::int64_t point) const;
+  void take(const PairLines& lines);
+  void take_at(const PairLines& lines, std::size_t p, PointRange points);
+  void add_group(std::int64_t first_example, std::int64_t end_example, std::int32_t column);
+
+  const SortedKeys& keys_;
+  const QueryPoints& points_;
+  const PlasticityOptions& options_;
+  EligibleKeys keys_before_;
+  std::vector<std::int64_t> eligible_;      // (points): pairs
+  std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
+  std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
+  std::vector<std::int32_t> key_column_;    // (keys): first column at which pairs up to it count
+  std::vector<std::int32_t> column_end_;    // (points)
+  std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
+  double weight_ = 1;                       // pairs that each of them stands for
+  bool drawing_ = false;                    // they are drawn, for one point at a time
+  ExampleSums sums_;
+  PairHeatmap heatmap_;
+  PairEvaluator evaluator_;
+  std::vector<double> values_;  // (points): plasticity of one pair
 };
 
-double context_length(const SortedKeys& keys, const QueryColumns& columns) {
-  double longest = 0;
-  for (const auto t : keys.position) longest = std::max(longest, static_cast<double>(t));
-  for (const auto t : columns.position) longest = std::max(longest, t);
-  return std::floor(longest) + 1;
+ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
+                         const PlasticityOptions& options)
+    : keys_(keys),
+      points_(queries.points),
+      options_(options),
+      keys_before_(keys, queries.points, options.sliding_window),
+      first_column_(queries.points.column),
+      last_column_(queries.points.column),
+      column_end_(queries.points.column_ends()),
+      sums_(keys.examples(), queries.points.size()),
+      heatmap_(extent, options.heatmap_bins),
+      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }),
+      values_(queries.points.column.size()) {
+  first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
+  last_column_.insert(last_column_.begin(), -1);
+  for (auto c = points_.column.size(); c > 0; --c)
+    first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
+  for (std::size_t c = 1; c < last_column_.size(); ++c)
+    last_column_[c] = std::max(last_column_[c], last_column_[c - 1]);
+  for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
+    key_column_.push_back(first_column_[static_cast<std::size_t>(keys_before_.first(i))]);
+  eligible_.resize(points_.column.size());
+  for (std::int64_t e = 0; e < keys.examples(); ++e)
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
+}
+
+std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
+  std::vector<KeyRange> ranges;
+  for (std::int64_t e = 0; e < keys_.examples(); ++e) ranges.push_back(keys_before_.at(e, point));
+  return ranges;
+}
+
+void ProfileSums::take(const PairLines& lines) {
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const auto first = keys_before_.first(lines.pairs[p].second);
+    const auto end = keys_before_.end(lines.pairs[p].first);
+    for (const auto& stretch : at_work_)
+      take_at(lines, p, {std::max(first, stretch.first), std::min(end, stretch.end)});
+  }
+}
+
+void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
+  const auto [first, end] = points;
+  if (first >= end) return;
+  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const Pair& pair = lines.pairs[p];
+  const auto count = static_cast<std::size_t>(end - first);
+  const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
+  double* const sum = sums_.sums(example) + first;
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values_[i];
+  if (drawing_) sums_.count(example, first, 1);
+  heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
+                static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
+                {points_.position.data() + first, count},
+                {values_.data(), count},
+                weight_});
+}
+
+// Pairs of some examples whose later key first counts at a point of `column`.
+void ProfileSums::add_group(std::int64_t first_example, std::int64_t end_example,
+                            std::int32_t column) {
+  std::int64_t end = 0;  // of the points at which any of the pairs counts
+  for (auto e = first_example; e < end_example; ++e) {
+    const auto later = range_of(keys_, e, key_column_, column);
+    if (later.end > later.begin) end = std::max(end, keys_before_.end(later.end - 1));
+  }
+  end = std::min(end, at_work_.back().end);
+  evaluator_.set_columns(column, last_column_[static_cast<std::size_t>(end)] + 1);
+  for (auto e = first_example; e < end_example; ++e) {
+    const auto later = range_of(keys_, e, key_column_, column);
+    for (auto j = later.begin; j < later.end; ++j) {
+      const auto first = std::max(at_work_.front().first, keys_before_.first(j));
+      if (first >= end) continue;
+      for (auto i = keys_before_.at(e, first).begin; i < j; ++i) evaluator_.add({i, j});
+    }
+  }
+}
+
+void ProfileSums::add_all() {
+  for (std::int64_t e = 0; e < keys_.examples(); ++e)
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (is_sampled(c)) continue;
+    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
+    ++at_work_.back().end;
+  }
+  if (at_work_.empty()) return;
+  // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
+  // stay in the second cache.
+  constexpr std::int64_t kExamples = 16;
+  const auto columns = distinct(key_column_);
+  for (std::int64_t chunk = 0; chunk < keys_.examples(); chunk += kExamples)
+    for (const auto column : columns)
+      add_group(chunk, std::min(chunk + kExamples, keys_.examples()), column);
+  evaluator_.flush();
+}
+
+void ProfileSums::add_samples() {
+  drawing_ = true;
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (!is_sampled(c)) continue;
+    const auto at = static_cast<std::size_t>(c);
+    at_work_ = {{c, c + 1}};
+    weight_ = static_cast<double>(eligible_[at]) / static_cast<double>(options_.max_pairs);
+    evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
+    add_sample(ranges_at(c), options_.max_pairs,
+               options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
+  }
+}
+
+ProfileTables ProfileSums::tables(const TextGroups& groups) const {
+  ProfileTables tables;
+  for (std::int64_t c = 0; c < points_.size(); ++c)
+    tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
+  tables.groups = sums_.grouped(groups, keys_.text);
+  tables.heatmap = heatmap_.cells();
+  return tables;
 }
 
 }  // namespace
-
 void ExampleSums::clear() {
   std::fill(sum_.data.begin(), sum_.data.end(), 0.0);
   std::fill(count_.data.begin(), count_.data.end(), 0.0);
 }
 
-MeanPlasticity ExampleSums::mean(std::int64_t column, std::int64_t eligible) const {
+MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) const {
   double total = 0;
   double count = 0;
   double examples = 0;
   for (std::int64_t e = 0; e < sum_.rows; ++e) {
-    total += sum_(e, column);
-    count += count_(e, column);
-    examples += count_(e, column) > 0 ? 1 : 0;
+    total += sum_(e, point);
+    count += count_(e, point);
+    examples += count_(e, point) > 0 ? 1 : 0;
   }
   if (count == 0) return {kNan, kNan, 0, eligible};
   MeanPlasticity result{total / count, kNan, static_cast<std::int64_t>(count), eligible};
   if (examples < 2) return result;
   double spread = 0;
   for (std::int64_t e = 0; e < sum_.rows; ++e) {
-    const double off = sum_(e, column) - result.ap * count_(e, column);
+    const double off = sum_(e, point) - result.ap * count_(e, point);
     spread += off * off;
   }
   result.stderr_ap = std::sqrt(examples / (examples - 1) * spread) / count;
   return result;
 }
 
-std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns& columns,
+ProfileGroups ExampleSums::grouped(const TextGroups& groups,
+                                   std::span<const std::int64_t> texts) const {
+  const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
+  ProfileGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
+  for (std::int64_t e = 0; e < sum_.rows; ++e) {
+    const auto to = static_cast<std::size_t>(groups.of(texts[static_cast<std::size_t>(e)])) *
+                    static_cast<std::size_t>(sum_.cols);
+    for (std::int64_t c = 0; c < sum_.cols; ++c) {
+      result.sum[to + static_cast<std::size_t>(c)] += sum_(e, c);
+      result.weight[to + static_cast<std::size_t>(c)] += count_(e, c);
+    }
+  }
+  return result;
+}
+
+std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
                                      const BucketRanges& ranges, const PlasticityOptions& options) {
-  ExampleSums sums(keys.examples(), columns.size());
-  PairEvaluator evaluator(keys, columns, [&](const PairBlock& block) {
-    const double* value = block.plasticity.data();
-    for (const Pair& pair : block.pairs)
-      for (std::int64_t c = 0; c < block.columns; ++c)
-        sums.add(keys.example[static_cast<std::size_t>(pair.first)], block.first_column + c,
-                 *value++);
+  const QueryPoints& points = queries.points;
+  ExampleSums sums(keys.examples(), points.size());
+  std::int64_t first = 0;  // point after the keys at work
+  const auto column_end = points.column_ends();
+  std::vector<double> values(points.column.size());
+  PairEvaluator evaluator(keys, queries.columns, [&](const PairLines& lines) {
+    for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+      plasticity_along(lines_at(lines, p, points, column_end, first, points.size()), values.data());
+      const auto example = keys.example[static_cast<std::size_t>(lines.pairs[p].first)];
+      double* const sum = sums.sums(example);
+      for (auto c = first; c < points.size(); ++c) {
+        sum[c] += values[static_cast<std::size_t>(c - first)];
+        sums.count(example, c, 1);
+      }
+    }
   });
   std::vector<BucketCell> table;
-  for (const auto k_bucket : distinct(keys.bucket)) {
-    const auto first = columns.after(k_bucket);
+  for (const auto k_bucket : distinct(keys.bin)) {
+    first = points.after(k_bucket);
     const auto here = ranges_of_bucket(keys, k_bucket);
     const auto eligible = count_pairs(here);
     sums.clear();
-    evaluator.set_columns(first, columns.size());
+    if (first == points.size()) continue;
     if (eligible > options.max_pairs) {
       add_sample(here, options.max_pairs, options.seed ^ static_cast<std::uint64_t>(k_bucket),
                  evaluator);
@@ -194,8 +320,8 @@ std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns&
           for (auto i = range.begin; i < j; ++i) evaluator.add({i, j});
       evaluator.flush();
     }
-    for (auto c = first; c < columns.size(); ++c) {
-      const auto q_bucket = columns.bucket[static_cast<std::size_t>(c)];
+    for (auto c = first; c < points.size(); ++c) {
+      const auto q_bucket = points.bin[static_cast<std::size_t>(c)];
       if (options.sliding_window && !ranges.reaches(q_bucket, k_bucket, *options.sliding_window))
         continue;
       table.push_back({q_bucket, k_bucket, sums.mean(c, eligible)});
@@ -207,76 +333,13 @@ std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns&
   return table;
 }
 
-ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns,
+ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,
+                             const TextGroups& groups, double extent,
                              const PlasticityOptions& options) {
-  const auto column_count = columns.size();
-  std::vector<std::vector<KeyRange>> ranges;
-  std::vector<std::int64_t> eligible;
-  std::vector<char> sampled;
-  std::vector<double> weight;  // pairs of the column that each evaluated one stands for
-  for (std::int64_t c = 0; c < column_count; ++c) {
-    ranges.push_back(ranges_before_column(keys, columns, c, options.sliding_window));
-    eligible.push_back(count_pairs(ranges.back()));
-    sampled.push_back(eligible.back() > options.max_pairs ? 1 : 0);
-    weight.push_back(sampled.back() != 0 ? static_cast<double>(eligible.back()) /
-                                               static_cast<double>(options.max_pairs)
-                                         : 1.0);
-  }
-  // (examples, columns): the first key that counts; none in columns that will be sampled.
-  std::vector<std::int64_t> first_key;
-  for (std::size_t e = 0; e < static_cast<std::size_t>(keys.examples()); ++e)
-    for (std::size_t c = 0; c < ranges.size(); ++c)
-      first_key.push_back(sampled[c] != 0 ? keys.vectors.rows : ranges[c][e].begin);
-  ExampleSums sums(keys.examples(), column_count);
-  Heatmap heatmap(context_length(keys, columns), options.heatmap_bins);
-  PairEvaluator evaluator(keys, columns, [&](const PairBlock& block) {
-    const double* value = block.plasticity.data();
-    for (const Pair& pair : block.pairs) {
-      const auto example = keys.example[static_cast<std::size_t>(pair.first)];
-      const double t1 = keys.position[static_cast<std::size_t>(pair.first)];
-      const double t2 = keys.position[static_cast<std::size_t>(pair.second)];
-      const auto row = heatmap.row(t2 - t1);
-      const std::int64_t* const from = first_key.data() + example * column_count;
-      for (std::int64_t c = block.first_column; c < block.first_column + block.columns; ++c) {
-        const double plasticity = *value++;
-        if (pair.first < from[c]) continue;
-        sums.add(example, c, plasticity);
-        heatmap.add(row, columns.position[static_cast<std::size_t>(c)] - 0.5 * (t1 + t2),
-                    plasticity, weight[static_cast<std::size_t>(c)]);
-      }
-    }
-  });
-  // Pairs are grouped by the bucket of their later key: it decides from which column on they count.
-  // A few examples at a time, so that their keys stay in the second cache.
-  constexpr std::int64_t kExamples = 16;
-  const auto buckets = distinct(keys.bucket);
-  for (std::int64_t chunk = 0; chunk < keys.examples(); chunk += kExamples)
-    for (const auto k_bucket : buckets) {
-      auto first = columns.after(k_bucket);
-      auto end = column_count;
-      while (first < end && sampled[static_cast<std::size_t>(first)] != 0) ++first;
-      while (end > first && sampled[static_cast<std::size_t>(end - 1)] != 0) --end;
-      evaluator.set_columns(first, end);
-      if (first == end) continue;
-      for (auto e = chunk; e < std::min(chunk + kExamples, keys.examples()); ++e) {
-        const auto later = range_of_bucket(keys, e, k_bucket);
-        for (auto j = later.begin; j < later.end; ++j)
-          for (auto i = keys.begin[static_cast<std::size_t>(e)]; i < j; ++i) evaluator.add({i, j});
-      }
-    }
-  evaluator.flush();
-  std::fill(first_key.begin(), first_key.end(), 0);  // a sample holds only pairs that count
-  for (std::int64_t c = 0; c < column_count; ++c) {
-    if (sampled[static_cast<std::size_t>(c)] == 0) continue;
-    evaluator.set_columns(c, c + 1);
-    add_sample(ranges[static_cast<std::size_t>(c)], options.max_pairs,
-               options.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator);
-  }
-  ProfileTables tables;
-  for (std::int64_t c = 0; c < column_count; ++c)
-    tables.profile.push_back(sums.mean(c, eligible[static_cast<std::size_t>(c)]));
-  tables.heatmap = heatmap.cells();
-  return tables;
+  ProfileSums sums(keys, queries, extent, options);
+  sums.add_all();
+  sums.add_samples();
+  return sums.tables(groups);
 }
 
 }  // namespace qkscope

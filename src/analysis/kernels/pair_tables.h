@@ -1,37 +1,49 @@
-// Mean plasticity over pairs: by query and key bucket, by query bucket, by distances.
+// Mean plasticity over pairs: by query and key bucket, by query bin, by distances.
 #pragma once
 
 #include "analysis/kernels/bucket_ranges.h"
 #include "analysis/kernels/key_pairs.h"
+#include "analysis/text_groups.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
 
-// Pairs with both keys in one bucket, for every later query bucket within the window.
-std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QueryColumns& columns,
+// Queries that are compared: their models, and the points at which they stand.
+struct QuerySide {
+  QueryColumns columns;
+  QueryPoints points;
+};
+
+// Pairs with both keys in one bucket, for every later query bucket within the window. Bins are
+// buckets here.
+std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
                                      const BucketRanges& ranges, const PlasticityOptions& options);
 
 struct ProfileTables {
-  std::vector<MeanPlasticity> profile;  // (columns)
+  std::vector<MeanPlasticity> profile;  // (points)
+  ProfileGroups groups;                 // over points
   std::vector<HeatmapCell> heatmap;     // cells that hold a pair
 };
 
-// All pairs of keys before each query bucket, within the window.
-ProfileTables profile_tables(const SortedKeys& keys, const QueryColumns& columns,
+// All pairs of keys before each point, within the window; the heatmap's axes end at `extent`.
+ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,
+                             const TextGroups& groups, double extent,
                              const PlasticityOptions& options);
 
-// Sums per example and column; the standard error of their ratio treats examples as independent.
+// Sums per example and point; the standard error of their ratio treats examples as independent.
 class ExampleSums {
  public:
-  ExampleSums(std::int64_t examples, std::int64_t columns)
-      : sum_(examples, columns), count_(examples, columns) {}
+  ExampleSums(std::int64_t examples, std::int64_t points)
+      : sum_(examples, points), count_(examples, points) {}
 
-  void add(std::int64_t example, std::int64_t column, double value) {
-    sum_(example, column) += value;
-    count_(example, column) += 1;
-  }
   void clear();
-  MeanPlasticity mean(std::int64_t column, std::int64_t eligible) const;
+  double* sums(std::int64_t example) { return sum_.row(example); }
+  void count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
+    count_(example, point) += static_cast<double>(pairs);
+  }
+  MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
+  // Over groups of examples; `texts` (examples) are their keys.
+  ProfileGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;

@@ -47,14 +47,19 @@ void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, double* squ
   }
 }
 
-void z_kernel(const Matrix& scores, std::span<const Pair> pairs, std::int64_t first_column,
-              std::int64_t columns, double* variance) {
-  for (const Pair& pair : pairs) {
-    const double* const x = scores.row(pair.first) + first_column;
-    const double* const y = scores.row(pair.second) + first_column;
-    for (std::int64_t c = 0; c < columns; ++c)
-      variance[c] = variance[c] > 0 ? (x[c] - y[c]) / std::sqrt(variance[c]) : 0.0;
-    variance += columns;
+void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
+  for (const Pair& pair : scored.pairs) {
+    const double* const x = scored.scores.row(pair.first) + scored.first_column;
+    const double* const y = scored.scores.row(pair.second) + scored.first_column;
+    const double moves = scored.moves[static_cast<std::size_t>(pair.first)] -
+                         scored.moves[static_cast<std::size_t>(pair.second)];
+    for (std::int64_t c = 0; c < scored.columns; ++c) {
+      const double spread = std::sqrt(start[c]);
+      start[c] = spread > 0 ? (x[c] - y[c]) / spread : 0.0;
+      slope[c] = spread > 0 ? moves / spread : 0.0;
+    }
+    start += scored.columns;
+    slope += scored.columns;
   }
 }
 
@@ -130,9 +135,8 @@ void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double
   QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, squares);
 }
 
-void z_scores(const Matrix& scores, std::span<const Pair> pairs, std::int64_t first_column,
-              std::int64_t columns, double* variance) {
-  QKSCOPE_DISPATCH(z_kernel)(scores, pairs, first_column, columns, variance);
+void z_lines(const ScoredPairs& scored, double* start, double* slope) {
+  QKSCOPE_DISPATCH(z_kernel)(scored, start, slope);
 }
 
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,

@@ -12,10 +12,17 @@ namespace qkscope {
 // squares (dim, 8): (x - y)^2 of up to eight pairs of rows of `keys` side by side.
 void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares);
 
-// variance (pairs, columns) becomes z = (score of the first - score of the second) / sqrt(variance)
-// with the scores (keys, all columns) from `first_column` on; 0 where the variance is.
-void z_scores(const Matrix& scores, std::span<const Pair> pairs, std::int64_t first_column,
-              std::int64_t columns, double* variance);
+// What z is made of: the difference of two keys' scores, and how it changes per token.
+struct ScoredPairs {
+  const Matrix& scores;           // (keys, all columns)
+  std::span<const double> moves;  // (keys): of a score, per token
+  std::span<const Pair> pairs;
+  std::int64_t first_column;
+  std::int64_t columns;
+};
+// start (pairs, columns) comes as variances and becomes z at the column's own position; slope
+// (pairs, columns) becomes its change per token. 0 where the variance is.
+void z_lines(const ScoredPairs& scored, double* start, double* slope);
 
 // to[place[i]] = row i of xy (rows, 8), moved by shift (8), as unit vectors in four planes: the x
 // of four planes come first, then their y. (0, 0) becomes (1, 0).

@@ -12,6 +12,7 @@
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
 #include "device/cuda/heads.h"
+#include "device/cuda/hopper_attention.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/products.h"
@@ -36,7 +37,10 @@ class CudaBackend : public Backend {
         device_(use_device(options.device.index)),
         budget_(budget),
         products_(dtype_, stream_),
-        attention_(model.config, dtype_, device_, stream_),
+        hopper_attention_(model.config, dtype_, device_, stream_),
+        fused_attention_(hopper_attention_.serves() ? nullptr
+                                                    : std::make_unique<FusedAttention>(
+                                                          model.config, dtype_, device_, stream_)),
         weights_(model, dtype_, device_, budget_.streams()),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
@@ -51,7 +55,10 @@ class CudaBackend : public Backend {
     batch_ = &batch;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
-    attention_.begin(batch.sequences);
+    if (hopper_attention_.serves())
+      hopper_attention_.begin(batch.sequences);
+    else
+      fused_attention_->begin(batch.sequences);
     a_.begin(batch.rows());
   }
 
@@ -104,11 +111,14 @@ class CudaBackend : public Backend {
 
   void attend() override {
     finish_pending();
-    const bool fused =
-        !rows_.narrowed() &&
-        attention_.attend(
-            {.q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window});
-    if (!fused) attend_with_own_kernel();
+    const FusedAttentionArguments arguments{
+        .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
+    if (rows_.narrowed())
+      attend_with_own_kernel();
+    else if (hopper_attention_.serves())
+      hopper_attention_.attend(arguments);
+    else if (!fused_attention_->attend(arguments))
+      attend_with_own_kernel();
   }
 
   void project_output(Addition addition) override {
@@ -361,7 +371,8 @@ class CudaBackend : public Backend {
   DeviceBudget budget_;
   Stream stream_;
   Products products_;
-  FusedAttention attention_;
+  HopperAttention hopper_attention_;
+  std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
   DeviceWeights weights_;
   PassRows rows_;
   ActivationCopies copies_;

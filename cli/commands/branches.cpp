@@ -1,0 +1,109 @@
+// qkscope branches: the checkpoints that a repository keeps as branches, and a sweep over them.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/logging.h"
+#include "qkscope/hub.h"
+#include "qkscope/study.h"
+#include "qkscope/text.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct BranchesArguments {
+  CommonOptions common;
+  std::string repository;
+  BranchChoice choice;
+  std::string sweep_file;
+  std::string config;
+  bool dataset = false;
+  bool overwrite = false;
+};
+
+void check(const BranchesArguments& options) {
+  if (options.sweep_file.empty()) return;
+  if (options.dataset) bad_input("--write-sweep: a dataset has no checkpoints");
+  if (options.config.empty())
+    bad_input("--write-sweep: expected --config FILE, the capture configuration of its runs");
+  std::error_code ignored;
+  if (!options.overwrite && std::filesystem::exists(options.sweep_file, ignored))
+    bad_input("{}: is there already; --overwrite replaces it", options.sweep_file);
+}
+
+void print(const std::vector<CheckpointBranch>& branches) {
+  std::size_t label = 5;
+  std::size_t phase = 5;
+  for (const auto& branch : branches) {
+    label = std::max(label, branch.label.size());
+    phase = std::max(phase, printable(branch.phase).size());
+  }
+  fmt::print("{:<{}}  {:<{}}  {:>10}  {}\n", "label", label, "phase", phase, "step", "branch");
+  for (const auto& branch : branches)
+    fmt::print("{:<{}}  {:<{}}  {:>10}  {}\n", branch.label, label, printable(branch.phase), phase,
+               branch.step ? fmt::format("{}", *branch.step) : "-", printable(branch.branch));
+}
+
+void run(const BranchesArguments& options) {
+  options.common.apply();
+  check(options);
+  const auto kind = options.dataset ? RepositoryKind::dataset : RepositoryKind::model;
+  const auto names = list_branches({kind, options.repository});
+  const auto chosen = checkpoint_branches(names, options.choice);
+  if (chosen.empty())
+    bad_input("{}: none of its {} branches {}", options.repository, names.size(),
+              options.choice.match.empty() ? "tells a step in its name; --match '*' takes all"
+                                           : "matches");
+  print(chosen);
+  info("{} of {} branches{}", chosen.size(), names.size(),
+       options.choice.match.empty() ? "; those without a step in their name need --match" : "");
+  if (options.sweep_file.empty()) return;
+  write_branch_sweep({options.repository, options.config, chosen}, options.sweep_file);
+  info("{}: a sweep over {} checkpoints", options.sweep_file, chosen.size());
+}
+
+}  // namespace
+
+void add_branches(CLI::App& app) {
+  auto options = std::make_shared<BranchesArguments>();
+  auto& choice = options->choice;
+  auto* command = app.add_subcommand(
+      "branches", "List a repository's checkpoint branches, and write a sweep over them");
+  command->add_option("repository", options->repository, "org/name on the Hugging Face Hub")
+      ->required();
+  command
+      ->add_option("--match", choice.match,
+                   "Only branches like this: 'stage1-*'; repeatable (default: those whose name "
+                   "tells a step)")
+      ->allow_extra_args(false);
+  auto* every = command->add_option("--every", choice.every, "Every N-th of them, and the last")
+                    ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--log", choice.log,
+                   "At most N of each phase, evenly in the logarithm of the step")
+      ->check(CLI::PositiveNumber)
+      ->excludes(every);
+  auto* write =
+      command->add_option("--write-sweep", options->sweep_file, "Write a sweep file for them");
+  command
+      ->add_option("--config", options->config,
+                   "The capture configuration of its runs; each takes repository and branch as its "
+                   "model")
+      ->needs(write);
+  command->add_flag("--overwrite", options->overwrite, "Replace a sweep file that is there")
+      ->needs(write);
+  command->add_flag("--dataset", options->dataset, "The repository is a dataset");
+  command->footer(
+      "Phase and label come from the name: stage1-step-40000 is S1-40K of phase stage1; phases "
+      "that "
+      "begin with lc are LC1, LC2, ...");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,97 @@
+// qkscope pool: statistics over the heads of several analyses together.
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/logging.h"
+#include "cli/output_folder.h"
+#include "qkscope/study.h"
+#include "qkscope/tables.h"
+#include "qkscope/text.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct PoolArguments {
+  CommonOptions common;
+  PoolOptions options;
+  std::string out;
+  std::vector<std::string> pairs;
+};
+
+void write(const Table& table, const std::string& path) {
+  table.write_csv(path + ".csv");
+  table.write_parquet(path + ".parquet");
+}
+
+std::string shown(double value) {
+  return std::isnan(value) ? "-" : fmt::format("{:.4g}", value);
+}
+
+// Over all runs and heads.
+void print_pooled(const Table& table) {
+  const auto& columns = table.columns();
+  fmt::print("{:<28}{:>8}{:>12}{:>12}\n", "quantity", "heads", "mean", "median");
+  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i)
+    if (columns[0].texts[i] == "all" && columns[1].texts[i] == "all")
+      fmt::print("{:<28}{:>8}{:>12}{:>12}\n", columns[2].texts[i], columns[3].integers[i],
+                 shown(columns[4].reals[i]), shown(columns[5].reals[i]));
+}
+
+void run(PoolArguments& arguments) {
+  arguments.common.apply();
+  for (const auto& pair : arguments.pairs) {
+    const auto names = split(pair, ',');
+    if (names.size() != 2) bad_input("--pair {}: expected two quantities, X,Y", pair);
+    arguments.options.pairs.emplace_back(names[0], names[1]);
+  }
+  check_output_folder(arguments.out);
+  const auto tables = pool_results(arguments.options);
+  std::filesystem::create_directories(arguments.out);
+  write(tables.pooled, arguments.out + "/pooled");
+  write(tables.depth, arguments.out + "/pooled_depth");
+  if (!arguments.options.pairs.empty())
+    write(tables.correlations, arguments.out + "/head_correlations");
+  if (!arguments.options.scores.empty())
+    write(tables.scores, arguments.out + "/score_correlations");
+  if (!arguments.common.quiet) print_pooled(tables.pooled);
+  info("tables are in {}", arguments.out);
+}
+
+}  // namespace
+
+void add_pool(CLI::App& app) {
+  auto arguments = std::make_shared<PoolArguments>();
+  auto& options = arguments->options;
+  auto* command =
+      app.add_subcommand("pool", "Statistics over the heads of several analyses together");
+  command
+      ->add_option("results", options.results,
+                   "Results of 'qkscope analyze', and folders of sweeps (RESULTS/NAME)")
+      ->required();
+  command->add_option("--out", arguments->out, "Folder for the tables (made if missing)")
+      ->required();
+  command->add_option("--depth-bins", options.depth_bins, "Bins of depth (layer / last layer)")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--pair", arguments->pairs,
+                   "Correlation over heads of two quantities: bias_strength,separation_strength; "
+                   "may be given again")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--scores", options.scores,
+                   "CSV of outside scores to correlate every column of the overview with")
+      ->check(CLI::ExistingFile);
+  command->add_option("--by", options.by, "Column of --scores that holds the labels of the runs")
+      ->capture_default_str();
+  arguments->common.add_to(*command);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,50 @@
+#include "analysis/kernels/pair_heatmap.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace qkscope {
+
+int PairHeatmap::bin(double distance) const {
+  const int whole = static_cast<int>(distance / width_);
+  return std::max(0, std::min(whole, bins_ - 1));
+}
+
+void PairHeatmap::add(const PairAtPoints& pair) {
+  const double middle = 0.5 * (pair.first + pair.second);
+  Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
+  const auto count = pair.query.size();
+  // Neighbouring points mostly share a cell.
+  for (std::size_t i = 0; i < count;) {
+    const int cell = bin(pair.query[i] - middle);
+    const double low = middle + cell * width_;
+    const double high = middle + (cell + 1) * width_;
+    double even = pair.value[i];
+    double odd = 0;
+    auto end = i + 1;
+    for (; end < count && pair.query[end] >= low && pair.query[end] < high; ++end) {
+      const double sum = odd + pair.value[end];
+      odd = even;
+      even = sum;
+    }
+    const auto points = static_cast<double>(end - i);
+    row[cell].sum += pair.weight * (even + odd);
+    row[cell].weight += pair.weight * points;
+    row[cell].count += static_cast<std::int64_t>(end - i);
+    i = end;
+  }
+}
+
+std::vector<HeatmapCell> PairHeatmap::cells() const {
+  std::vector<HeatmapCell> cells;
+  for (int i = 0; i < bins_; ++i)
+    for (int j = 0; j < bins_; ++j) {
+      const Cell& cell = cells_[static_cast<std::size_t>(i * bins_ + j)];
+      if (cell.count == 0) continue;
+      cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
+                       cell.sum / cell.weight, cell.count, std::llround(cell.weight)});
+    }
+  return cells;
+}
+
+}  // namespace qkscope

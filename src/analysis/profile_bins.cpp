@@ -1,0 +1,117 @@
+#include "analysis/profile_bins.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+std::int64_t context_of(const Rows& queries, const Rows& keys, const BucketRanges& buckets) {
+  std::int64_t end = 1;
+  std::int32_t last_bucket = 0;
+  for (const Rows* rows : {&queries, &keys})
+    for (std::size_t i = 0; i < rows->position.size(); ++i) {
+      end = std::max(end, rows->position[i] + std::int64_t{1});
+      last_bucket = std::max(last_bucket, rows->bucket[i]);
+    }
+  return buckets.equal_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
+}
+
+int bins_for(const Rows& queries, std::int64_t used, std::int64_t context,
+             const BucketRanges& buckets) {
+  const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
+  const double wanted = static_cast<double>(used) / kQueriesPerBin;
+  const auto size = buckets.equal_size();
+  if (size > 0 && context % size == 0 && context / size <= most) {
+    const auto count = static_cast<int>(context / size);
+    const auto in_each =
+        static_cast<int>(std::clamp<std::int64_t>(std::llround(wanted / count), 1, most / count));
+    return count * in_each;
+  }
+  const std::set<std::int32_t> held(queries.bucket.begin(), queries.bucket.end());
+  const auto least = std::min(most, static_cast<int>(held.size()));
+  return static_cast<int>(std::clamp<std::int64_t>(std::llround(wanted), least, most));
+}
+
+// The key that has the largest value.
+std::int32_t most_frequent(const std::map<std::int32_t, std::int64_t>& counts) {
+  return std::max_element(counts.begin(), counts.end(),
+                          [](const auto& x, const auto& y) { return x.second < y.second; })
+      ->first;
+}
+
+}  // namespace
+
+void check_profile_options(const PlasticityOptions& options) {
+  constexpr int kMost = PlasticityOptions::kMostBins;
+  if (options.profile_bins < PlasticityOptions::kBuckets || options.profile_bins > kMost)
+    bad_input("profile bins: found {}, expected 1 to {}", options.profile_bins, kMost);
+  const auto& edges = options.length_bins;
+  if (edges.empty()) return;
+  if (edges.size() < 2)
+    bad_input("length bins: found one edge, {}; expected two or more", edges[0]);
+  if (edges[0] < 0) bad_input("length bins: the first edge is {}, expected 0 or more", edges[0]);
+  for (std::size_t i = 1; i < edges.size(); ++i)
+    if (edges[i] <= edges[i - 1])
+      bad_input("length bins: edge {} follows {}; expected edges that ascend", edges[i],
+                edges[i - 1]);
+}
+
+ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
+                         std::int64_t used, const PlasticityOptions& options) {
+  ProfileGrid grid;
+  grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
+  if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
+  grid.bins = options.profile_bins > 0 ? options.profile_bins
+                                       : bins_for(queries, used, grid.context, buckets);
+  grid.bins = static_cast<int>(std::min<std::int64_t>(grid.bins, grid.context));
+  return grid;
+}
+
+std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows) {
+  if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
+  std::vector<std::int32_t> bins;
+  for (const auto position : rows.position) bins.push_back(grid.bin(position));
+  return bins;
+}
+
+std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
+                                 const BucketRanges& buckets) {
+  struct Sum {
+    double position = 0;  // whole numbers: their sum is exact
+    std::int64_t count = 0;
+    std::map<std::int32_t, std::int64_t> buckets;  // queries in each
+  };
+  std::map<std::int32_t, Sum> sums;
+  const auto bins = profile_bins_of(grid, queries);
+  for (std::size_t i = 0; i < bins.size(); ++i) {
+    Sum& sum = sums[bins[i]];
+    sum.position += queries.position[i];
+    ++sum.count;
+    ++sum.buckets[queries.bucket[i]];
+  }
+  std::vector<QueryBin> result;
+  const double width =
+      static_cast<double>(grid.context) / static_cast<double>(std::max(1, grid.bins));
+  for (const auto& [bin, sum] : sums) {
+    QueryBin query{bin,
+                   bin * width,
+                   (bin + 1) * width,
+                   sum.position / static_cast<double>(sum.count),
+                   sum.count,
+                   most_frequent(sum.buckets)};
+    if (grid.bins == 0) {
+      const auto range = buckets.range(bin);
+      query.low = static_cast<double>(range.begin);
+      query.high = static_cast<double>(range.end);
+    }
+    result.push_back(query);
+  }
+  return result;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,145 @@
+#include "analysis/profile_means.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/edge.h"
+#include "core/nan.h"
+
+namespace qkscope {
+namespace {
+
+using Kind = ProfileBinMean::Kind;
+
+// The profile's values in the order of its points.
+std::vector<double> values_of(const PlasticityResult& result) {
+  std::vector<double> values;
+  for (const auto& point : result.profile) values.push_back(point.mean.ap);
+  return values;
+}
+
+struct BinsMean {
+  double ap = kNan;
+  std::int64_t bins = 0;
+};
+
+// Of the bins whose centre is at positions [low, high).
+BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const double> values,
+                      double low, double high) {
+  double sum = 0;
+  std::int64_t bins = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (std::isnan(values[i]) || points[i].centre() < low || points[i].centre() >= high) continue;
+    sum += values[i];
+    ++bins;
+  }
+  return {bins > 0 ? sum / static_cast<double>(bins) : kNan, bins};
+}
+
+double mean_of_queries(std::span<const ProfilePoint> points, std::span<const double> values) {
+  double sum = 0;
+  double queries = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (std::isnan(values[i])) continue;
+    sum += static_cast<double>(points[i].queries) * values[i];
+    queries += static_cast<double>(points[i].queries);
+  }
+  return queries > 0 ? sum / queries : kNan;
+}
+
+std::vector<double> equal_edges(double low, double high, int parts) {
+  std::vector<double> edges;
+  for (int i = 0; i <= parts; ++i) edges.push_back(low + (high - low) * i / parts);
+  return edges;
+}
+
+ProfileMeans means_of(const PlasticityResult& result, std::span<const double> values) {
+  const auto fifths = equal_edges(result.profile_low, result.profile_high, 5);
+  ProfileMeans means;
+  means.overall = mean_of_queries(result.profile, values);
+  means.first20 = mean_between(result.profile, values, fifths[0], fifths[1]).ap;
+  means.last20 = mean_between(result.profile, values, fifths[4], fifths[5]).ap;
+  means.drop = means.first20 - means.last20;
+  return means;
+}
+
+// The bins between two edges each.
+void add_bin_means(Kind kind, std::span<const double> edges, std::span<const double> values,
+                   PlasticityResult& result) {
+  for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
+    const auto mean = mean_between(result.profile, values, edges[i], edges[i + 1]);
+    result.profile_bin_means.push_back(
+        {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins});
+  }
+}
+
+std::vector<double> length_edges(const PlasticityOptions& options, double context) {
+  if (!options.length_bins.empty()) return {options.length_bins.begin(), options.length_bins.end()};
+  std::vector<double> edges = {0, 1024};
+  while (edges.back() < context) edges.push_back(2 * edges.back());
+  return edges;
+}
+
+}  // namespace
+
+std::string to_string(ProfileBinMean::Kind kind) {
+  return at_edge([&]() -> std::string {
+    switch (kind) {
+      case Kind::decile:
+        return "decile";
+      case Kind::quintile:
+        return "quintile";
+      case Kind::length:
+        return "length";
+    }
+    return "";
+  });
+}
+
+ProfileMeans profile_means(const PlasticityResult& result) {
+  return means_of(result, values_of(result));
+}
+
+ProfileMeans profile_means_without(const PlasticityResult& result, int group) {
+  const auto points = result.profile.size();
+  const auto& groups = result.profile_groups;
+  std::vector<double> values(points, kNan);
+  for (std::size_t i = 0; i < points; ++i) {
+    double sum = 0;
+    double weight = 0;
+    for (int g = 0; g < groups.groups; ++g) {
+      if (g == group) continue;
+      sum += groups.sum[static_cast<std::size_t>(g) * points + i];
+      weight += groups.weight[static_cast<std::size_t>(g) * points + i];
+    }
+    if (weight > 0) values[i] = sum / weight;
+  }
+  return means_of(result, values);
+}
+
+void summarise_profile(const PlasticityOptions& options, PlasticityResult& result) {
+  const auto values = values_of(result);
+  result.profile_low = 0;
+  result.profile_high = result.profile_context;
+  if (options.fifths == PlasticityOptions::Fifths::range) {
+    bool any = false;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::isnan(values[i])) continue;
+      if (!any) result.profile_low = result.profile[i].low;
+      result.profile_high = result.profile[i].high;
+      any = true;
+    }
+  }
+  const auto means = means_of(result, values);
+  result.ap_profile_overall = means.overall;
+  result.ap_first20 = means.first20;
+  result.ap_last20 = means.last20;
+  result.ap_drop = means.drop;
+  const double low = result.profile_low;
+  const double high = result.profile_high;
+  add_bin_means(Kind::decile, equal_edges(low, high, 10), values, result);
+  add_bin_means(Kind::quintile, equal_edges(low, high, 5), values, result);
+  add_bin_means(Kind::length, length_edges(options, result.profile_context), values, result);
+}
+
+}  // namespace qkscope

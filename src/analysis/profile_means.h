@@ -1,0 +1,25 @@
+// Means of the plasticity profile: of all queries, of fifths and tenths, of lengths.
+#pragma once
+
+#include <span>
+
+#include "qkscope/analysis.h"
+
+namespace qkscope {
+
+struct ProfileMeans {
+  double overall = 0;  // over queries
+  double first20 = 0;  // over the bins of the first fifth of [low, high)
+  double last20 = 0;   // and of the last
+  double drop = 0;     // first20 - last20
+};
+
+// Of the head's own profile. Points without a value do not count.
+ProfileMeans profile_means(const PlasticityResult& result);
+// With the texts of one group left out of its pairs.
+ProfileMeans profile_means_without(const PlasticityResult& result, int group);
+
+// Fills profile_low and _high, profile_bin_means and the means of the head from its profile.
+void summarise_profile(const PlasticityOptions& options, PlasticityResult& result);
+
+}  // namespace qkscope

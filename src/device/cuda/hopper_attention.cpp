@@ -1,0 +1,78 @@
+#include "device/cuda/hopper_attention.h"
+
+#include <algorithm>
+
+#include "device/cuda/attention_tiles.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/hopper_kernel.h"
+
+namespace qkscope::cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "ask the GPU");
+  return value;
+}
+
+bool is_hopper(int device) {
+  return attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
+         attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
+}
+
+}  // namespace
+
+HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int device,
+                                 cudaStream_t stream)
+    : model_(model),
+      dtype_(dtype),
+      stream_(stream),
+      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device)) {
+  if ((dtype == DType::bf16 || dtype == DType::f16) && is_hopper(device))
+    tile_rows_ = hopper_tile_rows(model.d_head);
+}
+
+void HopperAttention::begin(std::span<const Sequence> sequences) {
+  const auto tiles = attention_tiles(sequences, {.n_heads = model_.n_heads,
+                                                 .n_kv_heads = model_.n_kv_heads,
+                                                 .d_head = model_.d_head,
+                                                 .rows = tile_rows_});
+  tile_count_ = static_cast<int>(tiles.size());
+  rows_ = 0;
+  longest_ = 0;
+  for (const auto& sequence : sequences) {
+    rows_ = std::max(rows_, sequence.begin + sequence.length);
+    longest_ = std::max(longest_, sequence.length);
+  }
+  const auto bytes = tiles.size() * sizeof(AttentionTile);
+  tiles_.reserve_roomy(static_cast<std::int64_t>(bytes), "the order of attention's tiles");
+  counter_.reserve(sizeof(int), "attention's counter");
+  check(cudaMemcpyAsync(tiles_.data(), tiles.data(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copy the order of attention's tiles");
+}
+
+void HopperAttention::attend(const FusedAttentionArguments& a, float* lse) {
+  const auto width = (model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head;
+  check(hopper_attention({.q = a.q,
+                          .k = a.k,
+                          .v = a.v,
+                          .z = a.z,
+                          .lse = lse,
+                          .rows = rows_,
+                          .row_stride = width,
+                          .z_stride = model_.n_heads * model_.d_head,
+                          .n_heads = static_cast<int>(model_.n_heads),
+                          .n_kv_heads = static_cast<int>(model_.n_kv_heads),
+                          .d_head = static_cast<int>(model_.d_head),
+                          .bf16 = dtype_ == DType::bf16,
+                          .scale = static_cast<float>(model_.attention_scale),
+                          .window = a.window >= longest_ ? 0 : static_cast<int>(a.window),
+                          .tiles = tiles_.as<AttentionTile>(),
+                          .tile_count = tile_count_,
+                          .counter = counter_.as<int>(),
+                          .multiprocessors = multiprocessors_},
+                         stream_),
+        "attention");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,13 @@
+// Taylor series of the plasticity 4 Phi(z) Phi(-z) around equally spaced nodes.
+#pragma once
+
+namespace qkscope {
+
+inline constexpr int kNodesPerUnit = 64;
+inline constexpr int kLastNode = 9;     // nodes cover 0 <= z <= 9: the function is 5e-19 there
+inline constexpr int kSeriesTerms = 8;  // one cache line
+
+// (kLastNode * kNodesPerUnit + 1, kSeriesTerms)
+const double* plasticity_series();
+
+}  // namespace qkscope

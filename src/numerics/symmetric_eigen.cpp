@@ -1,0 +1,213 @@
+// Householder's reduction to a tridiagonal matrix and the implicit QL iteration (Bowdler, Martin,
+// Reinsch and Wilkinson 1968: tred2 and tql2), with the work on whole rows in eigen_kernels.
+#include "numerics/symmetric_eigen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "numerics/eigen_kernels.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are usual
+
+// Of the matrix, which is scaled to 1: below it squares are no longer exact.
+constexpr double kNothing = 1e-150;
+
+double length_of(double x, double y) {
+  return std::sqrt(x * x + y * y);
+}
+
+// T = Q^T A Q, tridiagonal.
+class Tridiagonal {
+ public:
+  explicit Tridiagonal(const Matrix& matrix);
+
+  // (size, stride): Q^T, row by row.
+  std::vector<double> make_axes();
+  PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
+  double scale() const { return scale_; }
+
+  std::vector<double> diagonal;  // (size)
+  std::vector<double> beside;    // (size): element i stands between rows i and i + 1
+
+ private:
+  PaddedRows rows() { return view(work_); }
+  // Makes T's row k: reflects what is left of the matrix so that row k ends beside its diagonal.
+  void reduce(std::int64_t k);
+
+  std::int64_t size_;
+  std::int64_t columns_;  // with padding
+  std::int64_t stride_;
+  double scale_ = 0;             // the largest element; T is of the matrix divided by it
+  std::vector<double> work_;     // (size, stride): what is left of A; row k keeps reflection k
+  std::vector<double> factors_;  // (size)
+  std::vector<double> v_;        // (columns): scratch
+  std::vector<double> w_;
+};
+
+Tridiagonal::Tridiagonal(const Matrix& matrix)
+    : diagonal(static_cast<std::size_t>(matrix.rows)),
+      beside(diagonal.size()),
+      size_(matrix.rows),
+      columns_((size_ + kEigenBlock - 1) / kEigenBlock * kEigenBlock),
+      // An odd number of blocks: with a power of two all rows would fall on few lines of the cache.
+      stride_(columns_ / kEigenBlock % 2 == 0 ? columns_ + kEigenBlock : columns_),
+      work_(static_cast<std::size_t>(size_ * stride_)),
+      factors_(diagonal.size()),
+      v_(static_cast<std::size_t>(columns_)),
+      w_(static_cast<std::size_t>(columns_)) {
+  for (const double x : matrix.data) scale_ = std::max(scale_, std::abs(x));
+  if (scale_ == 0) scale_ = 1;
+  for (std::int64_t i = 0; i < size_; ++i)
+    for (std::int64_t j = 0; j < size_; ++j) rows().row(i)[j] = matrix(i, j) / scale_;
+  for (std::int64_t k = 0; k < size_; ++k) reduce(k);
+}
+
+void Tridiagonal::reduce(std::int64_t k) {
+  const auto at = static_cast<std::size_t>(k);
+  double* row = rows().row(k);
+  diagonal[at] = row[k];
+  if (k + 1 == size_) return;
+  beside[at] = row[k + 1];
+  double squares = 0;
+  for (std::int64_t j = k + 2; j < size_; ++j) squares += row[j] * row[j];
+  if (squares == 0) return;
+  // The reflection 1 - factor v v^T takes the rest of row k to its first element.
+  const double first = row[k + 1];
+  const double length = std::sqrt(first * first + squares);
+  beside[at] = first > 0 ? -length : length;
+  row[k + 1] = first - beside[at];
+  const double factor = 2 / (squares + row[k + 1] * row[k + 1]);
+  factors_[at] = factor;
+  v_[at] = 0;
+  w_[at] = 0;
+  std::copy(row + k + 1, row + size_, v_.begin() + k + 1);
+  rows_times(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+  double along = 0;
+  for (auto j = at + 1; j < v_.size(); ++j) along += v_[j] * w_[j];
+  const double half = factor * factor * along / 2;
+  for (auto j = at + 1; j < v_.size(); ++j) w_[j] = factor * w_[j] - half * v_[j];
+  subtract_products(rows(), k + 1, size_, k + 1, v_.data(), w_.data());
+}
+
+std::vector<double> Tridiagonal::make_axes() {
+  std::vector<double> q(work_.size());
+  const PaddedRows columns = view(q);
+  for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
+  for (std::int64_t k = size_ - 2; k >= 0; --k) {
+    const double factor = factors_[static_cast<std::size_t>(k)];
+    if (factor == 0) continue;
+    std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
+    reflect_columns(columns, k + 1, size_, k + 1, v_.data(), factor, w_.data());
+  }
+  for (std::int64_t i = 0; i < size_; ++i)
+    for (std::int64_t j = 0; j < i; ++j) std::swap(columns.row(i)[j], columns.row(j)[i]);
+  return q;
+}
+
+// Turns T into a diagonal matrix, and the rows of `axes` with it.
+class Iteration {
+ public:
+  Iteration(Tridiagonal& matrix, PaddedRows axes)
+      : d_(matrix.diagonal), e_(matrix.beside), axes_(axes) {}
+
+  void run() {
+    const auto size = d_.size();
+    for (std::size_t i = 0; i < size; ++i)
+      for (int sweeps = 0;; ++sweeps) {
+        const std::size_t end = block_end(i);
+        if (end == i) break;
+        if (sweeps == kMaxSweeps)
+          failure("eigenvalues of a {0} x {0} covariance did not converge", size);
+        sweep(i, end);
+      }
+  }
+
+ private:
+  // The last row of the block that begins with row i: the element beside it is nothing.
+  std::size_t block_end(std::size_t i) const {
+    constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+    for (; i + 1 < d_.size(); ++i)
+      if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + kNothing) break;
+    return i;
+  }
+
+  void sweep(std::size_t begin, std::size_t end) {
+    cosine_.clear();
+    sine_.clear();
+    const double half = (d_[begin + 1] - d_[begin]) / (2 * e_[begin]);
+    const double root = length_of(half, 1);
+    const double shift = d_[begin] - e_[begin] / (half + (half >= 0 ? root : -root));
+    double g = d_[end] - shift;
+    double s = 1;
+    double c = 1;
+    double p = 0;
+    std::size_t i = end;
+    while (i > begin) {
+      --i;
+      const double f = s * e_[i];
+      const double b = c * e_[i];
+      const double r = length_of(f, g);
+      e_[i + 1] = r;
+      if (r < kNothing) {  // the block falls apart
+        d_[i + 1] -= p;
+        e_[i + 1] = 0;
+        break;
+      }
+      const double inverse = 1 / r;
+      s = f * inverse;
+      c = g * inverse;
+      g = d_[i + 1] - p;
+      const double q = (d_[i] - g) * s + 2 * c * b;
+      p = s * q;
+      d_[i + 1] = g + p;
+      g = c * q - b;
+      cosine_.push_back(c);
+      sine_.push_back(s);
+      if (i == begin) {
+        d_[begin] -= p;
+        e_[begin] = g;
+      }
+    }
+    e_[end] = 0;
+    rotate_rows(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
+  }
+
+  std::vector<double>& d_;
+  std::vector<double>& e_;
+  PaddedRows axes_;
+  std::vector<double> cosine_;
+  std::vector<double> sine_;
+};
+
+}  // namespace
+
+Eigenpairs symmetric_eigen(const Matrix& matrix) {
+  QKSCOPE_ASSERT(matrix.rows == matrix.cols);
+  const auto n = static_cast<std::size_t>(matrix.rows);
+  Eigenpairs result{std::vector<double>(n), Matrix(matrix.rows, matrix.cols)};
+  if (n == 0) return result;
+  Tridiagonal tridiagonal(matrix);
+  std::vector<double> axes = tridiagonal.make_axes();
+  const PaddedRows rows = tridiagonal.view(axes);
+  Iteration(tridiagonal, rows).run();
+
+  const auto& values = tridiagonal.diagonal;
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t i, std::size_t j) { return values[i] > values[j]; });
+  for (std::size_t i = 0; i < n; ++i) {
+    result.values[i] = values[order[i]] * tridiagonal.scale();
+    std::copy_n(rows.row(static_cast<std::int64_t>(order[i])), n,
+                result.vectors.row(static_cast<std::int64_t>(i)));
+  }
+  return result;
+}
+
+}  // namespace qkscope

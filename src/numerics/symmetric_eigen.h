@@ -1,0 +1,18 @@
+// Eigenvectors of symmetric matrices: principal components, axes of the complement.
+#pragma once
+
+#include <vector>
+
+#include "numerics/matrix.h"
+
+namespace qkscope {
+
+struct Eigenpairs {
+  std::vector<double> values;  // descending
+  Matrix vectors;              // (n, n): row i belongs to values[i], unit length
+};
+
+// All of them; failure when the iteration does not converge (a matrix with NaN in it).
+Eigenpairs symmetric_eigen(const Matrix& matrix);
+
+}  // namespace qkscope

@@ -1,0 +1,103 @@
+#include "results/mean_errors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/nan.h"
+#include "numerics/correlation.h"
+#include "results/measures.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kOutside = 0.05;  // of the intervals
+
+// A head's number, and the same without each group of texts.
+struct Replicated {
+  double whole = kNan;
+  std::vector<double> without;
+
+  bool complete() const {
+    return !without.empty() &&
+           std::none_of(without.begin(), without.end(), [](double x) { return std::isnan(x); });
+  }
+};
+
+std::vector<Replicated> replicated(const AnalysisRun& run, const Measure& measure,
+                                   const std::string& group) {
+  std::vector<Replicated> heads;
+  for (const auto& head : run.heads) {
+    if (group != "all" && to_string(head.rope) != group) continue;
+    Replicated numbers{measure.of(head), {}};
+    if (std::isnan(numbers.whole)) continue;
+    for (const auto& report : head.without_group) numbers.without.push_back(measure.of(report));
+    heads.push_back(std::move(numbers));
+  }
+  return heads;
+}
+
+// The standard error by a jackknife that leaves one group out after the other. A head that does not
+// exist without some group is left out of all of them: the mean over the others must not jump.
+double jackknife_error(const std::vector<Replicated>& heads, const Measure& measure,
+                       std::size_t groups) {
+  std::vector<double> means;
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::vector<double> values;
+    for (const auto& head : heads)
+      if (head.complete()) values.push_back(head.without[group]);
+    means.push_back(measure.centre(std::move(values)));
+  }
+  double centre = 0;
+  for (const double mean : means) centre += mean / static_cast<double>(groups);
+  double squares = 0;
+  for (const double mean : means) squares += (mean - centre) * (mean - centre);
+  return std::sqrt(squares * static_cast<double>(groups - 1) / static_cast<double>(groups));
+}
+
+std::size_t group_count(const AnalysisRun& run) {
+  std::size_t groups = 0;
+  for (const auto& head : run.heads) groups = std::max(groups, head.without_group.size());
+  return groups;
+}
+
+std::vector<Measure> measures_of(const AnalyzeOptions& options) {
+  std::vector<Measure> all;
+  const auto add = [&](const std::vector<Measure>& some) {
+    std::copy_if(some.begin(), some.end(), std::back_inserter(all),
+                 [](const Measure& measure) { return measure.error; });
+  };
+  if (options.pca) add(pca_measures());
+  if (options.pca) add(class_measures(options.taxonomy));
+  if (options.rotation) add(rotation_measures());
+  if (options.plasticity) add(plasticity_measures());
+  return all;
+}
+
+}  // namespace
+
+std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions& options) {
+  const auto groups = group_count(run);
+  const double reach =
+      groups > 1 ? student_t_quantile(kOutside, static_cast<std::int64_t>(groups) - 1) : kNan;
+  std::vector<MeanError> errors;
+  for (const auto& measure : measures_of(options))
+    for (const char* group : kHeadGroups) {
+      const auto heads = replicated(run, measure, group);
+      if (heads.empty()) continue;
+      std::vector<double> whole;
+      for (const auto& head : heads) whole.push_back(head.whole);
+      MeanError error;
+      error.quantity = measure.quantity();
+      error.heads = group;
+      error.mean = measure.centre(whole);
+      error.se = groups > 1 ? jackknife_error(heads, measure, groups) : kNan;
+      error.low = error.mean - reach * error.se;
+      error.high = error.mean + reach * error.se;
+      error.texts = run.texts;
+      error.n_heads = std::ssize(heads);
+      errors.push_back(std::move(error));
+    }
+  return errors;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,107 @@
+// Analyses as a user types them: chosen heads, few rows, several results together.
+#include <gmock/gmock.h>
+
+#include "io/json.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Analyze : public testing::Test {
+ protected:
+  Outcome synth(const std::string& name, const std::string& options) const {
+    return run_program("qkscope synth " + folder_.file(name) +
+                       " --layers 3 --q-heads 4 --k-heads 2 --context 512 --buckets 8 --quiet " +
+                       options);
+  }
+  Outcome run(const std::string& command, const std::string& capture, const std::string& out,
+              const std::string& options) const {
+    return run_program("qkscope " + command + " " + folder_.file(capture) + " --out " +
+                       folder_.file(out) + " " + options);
+  }
+  std::string text(const std::string& name) const {
+    return std::string(MappedFile(folder_.file(name)).text());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Analyze, TakesSomeLayersAndHeads) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  auto outcome = run("rotation", "capture", "some", "--layers 0,2 --heads '(0,1),(2,3),(1,1)'");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(load_json(folder_.file("some") + "/summary.json").at("counts").at("heads"), 2);
+  for (const auto& [options, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--layers 1-5", "there is no layer 3; the capture has layers 0, 1, 2"},
+           {"--heads 1.7", "there is no query head 7 in layer 1; the capture has heads 0, 1, 2, 3"},
+           {"--heads 17", "'17' is not a head; expected LAYER.HEAD"},
+           {"--layers 3-1", "'3-1' is not a layer; expected numbers and ranges"},
+           {"--layers 0 --heads 1.1", "the chosen layers and heads have no head in common"}}) {
+    for (const char* command : {"analyze", "pca", "plasticity"}) {
+      outcome = run(command, "capture", "none", options);
+      EXPECT_EQ(outcome.status, 2) << options;
+      EXPECT_THAT(outcome.err, HasSubstr(message));
+    }
+  }
+}
+
+TEST_F(Analyze, WarnsOnceWhereRowsAreFew) {
+  ASSERT_EQ(synth("few", "--dim 64 --examples 2 --drift-q 0 --drift-k 0").status, 0);
+  const auto outcome = run("analyze", "few", "results", "");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto first = outcome.err.find("in 12 of 12 heads rows are few");
+  ASSERT_NE(first, std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("rows are few", first + 20), std::string::npos) << outcome.err;
+  EXPECT_THAT(text("results/rotated.csv"), HasSubstr("position_r_null"));
+  EXPECT_EQ(load_json(folder_.file("results") + "/summary.json").at("warnings").size(), 1);
+  ASSERT_EQ(synth("many", "--dim 4 --examples 20 --drift-q 0.01 --drift-k 0.01").status, 0);
+  EXPECT_THAT(run("analyze", "many", "enough", "").err, Not(HasSubstr("warning")));
+}
+
+TEST_F(Analyze, LeavesErrorsAndNullsOutWhenTold) {
+  ASSERT_EQ(synth("capture", "--dim 8 --examples 12").status, 0);
+  ASSERT_EQ(run("analyze", "capture", "with", "--quiet").status, 0);
+  EXPECT_THAT(text("with/errors.csv"), HasSubstr("planted,ap_drop,all,"));
+  for (const std::string option : {"--no-errors", "--errors off"}) {
+    const auto out = option == "--no-errors" ? "without" : "off";
+    EXPECT_EQ(run("analyze", "capture", out, option + " --null-draws 0 --separate-pca 0").status,
+              0);
+    const auto files = run_program("ls " + folder_.file(out)).out;
+    EXPECT_THAT(files, Not(HasSubstr("errors")));
+    EXPECT_THAT(files, Not(HasSubstr("correlations")));
+    const auto summary = load_json(folder_.file(out) + "/summary.json");
+    EXPECT_EQ(summary.at("undefined").at("rotated.csv").at("position_r_p").at("no_shuffles"), 12);
+  }
+}
+
+TEST_F(Analyze, PoolsSeveralResults) {
+  std::string results;
+  for (const std::string label : {"a", "b", "c"}) {
+    ASSERT_EQ(
+        synth("capture-" + label, "--dim 8 --examples 12 --seed " + std::to_string(label.front()))
+            .status,
+        0);
+    ASSERT_EQ(run("analyze", "capture-" + label, label, "--quiet --label " + label).status, 0);
+    results += " " + folder_.file(label);
+  }
+  run_program("printf 'model,score\\na,1\\nb,2\\nc,4\\n' > " + folder_.file("scores.csv"));
+  const auto outcome =
+      run_program("qkscope pool" + results + " --out " + folder_.file("pooled") +
+                  " --pair r_q_pc0,alpha_k --scores " + folder_.file("scores.csv"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("bias_strength"));
+  EXPECT_THAT(text("pooled/pooled.csv"), HasSubstr("all,all,ap_drop,36,"));
+  EXPECT_THAT(text("pooled/pooled_depth.csv"), HasSubstr("b,r_k_a,9,"));
+  EXPECT_THAT(text("pooled/head_correlations.csv"), HasSubstr("all,r_q_pc0,alpha_k,36,"));
+  EXPECT_THAT(text("pooled/score_correlations.csv"), HasSubstr("score,bias_strength,3,"));
+  const auto wrong = run_program("qkscope pool" + results + " --out " + folder_.file("pooled") +
+                                 " --pair r_q_pc0");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("expected two quantities, X,Y"));
+}
+
+}  // namespace
+}  // namespace qkscope

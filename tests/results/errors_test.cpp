@@ -1,0 +1,275 @@
+// Errors of means over heads: they cover what they should, and say when they cannot.
+#include <cmath>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "analysis/jackknife.h"
+#include "analysis/pca.h"
+#include "analysis/planted.h"
+#include "analysis/rotation.h"
+#include "analysis/text_groups.h"
+#include "io/json.h"
+#include "numerics/random.h"
+#include "qkscope/analysis.h"
+#include "qkscope/threads.h"
+#include "results/few_rows.h"
+#include "results/mean_errors.h"
+#include "results/measures.h"
+#include "sanitized.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kDim = 6;
+
+PlantedOptions head_options(int texts, std::uint64_t seed) {
+  PlantedOptions options;
+  options.dim = kDim;
+  options.examples = texts;
+  options.context = 512;
+  options.bucket_size = 64;
+  options.drift_q = 6e-3;
+  options.drift_k = 4e-3;
+  options.separation = 5;
+  options.seed = seed;
+  return options;
+}
+
+// Rows of one text share an offset, so that rows say less than their number: an error over rows
+// would be too small.
+void shift_texts(HeadRows& rows, std::uint64_t seed) {
+  constexpr double kSpread = 0.6;
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    Random random(seed * 1000003 + static_cast<std::uint64_t>(rows.example_id[i]));
+    for (int j = 0; j < kDim; ++j)
+      rows.vectors[i * kDim + static_cast<std::size_t>(j)] +=
+          static_cast<float>(kSpread * random.normal());
+  }
+}
+
+// Two heads of one capture, with their replicates.
+AnalysisRun run_of(int texts, std::uint64_t seed) {
+  AnalyzeOptions options;
+  options.rotation_options.null_draws = 0;
+  AnalysisRun run;
+  run.texts = texts;
+  for (const std::uint64_t number : {1, 2}) {
+    auto q = plant_rows(head_options(texts, number), HeadKind::query, 4 * seed + number);
+    auto k = plant_rows(head_options(texts, number), HeadKind::key, 4 * seed + number + 900000007);
+    shift_texts(q, 2 * seed + 1);
+    shift_texts(k, 2 * seed + 2);
+    const TextGroups groups(rows_of(q), rows_of(k));
+    const auto queries = centre_groups(rows_of(q), groups);
+    const auto keys = centre_groups(rows_of(k), groups);
+    const auto pooled = pool(queries.rows, keys.rows);
+    HeadReport head;
+    head.pca = combined_pca(queries.rows, keys.rows, pooled, options.pca_options);
+    head.rotation = drift_and_separation(queries.rows, keys.rows, pooled, options.rotation_options);
+    head.without_group =
+        replicates(head, leave_groups_out(queries), leave_groups_out(keys), options);
+    run.heads.push_back(std::move(head));
+  }
+  options.plasticity = false;
+  run.errors = mean_errors(run, options);
+  return run;
+}
+
+TEST(MeanErrors, CoverTheTruthNineteenTimesOfTwenty) {
+  constexpr int kSeeds = kSanitized ? 20 : 300;
+  const auto truth = run_of(kSanitized ? 2000 : 12000, 4242);
+  const std::vector<std::string> quantities = {
+      "r_q",     "r_k",           "pc0_variance",        "position_r",
+      "alpha_k", "abs_r_k_a",     "abs_r_q_a",           "bias_strength",
+      "mu_q_a",  "content_var_b", "separation_strength", "plane_var_fraction"};
+  std::map<std::string, int> covered;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto run = run_of(60, seed);
+    for (const auto& quantity : quantities) {
+      const auto* error = find_error(run, quantity, "all");
+      ASSERT_NE(error, nullptr) << quantity;
+      const double expected = find_error(truth, quantity, "all")->mean;
+      covered[quantity] += error->low <= expected && expected <= error->high ? 1 : 0;
+      EXPECT_EQ(error->n_heads, 2);
+      EXPECT_EQ(error->texts, 60);
+    }
+  }
+  if (kSanitized) return;  // too few seeds to say more than that nothing breaks
+  // 285 of 300 expected; four binomial standard deviations are 15.
+  for (const auto& quantity : quantities) {
+    EXPECT_GE(covered[quantity], 270) << quantity;
+    RecordProperty(quantity, covered[quantity]);
+  }
+}
+
+// A mean whose value is known: mean over heads of the number, jackknifed by hand.
+TEST(MeanErrors, AreThoseOfTheJackknife) {
+  AnalysisRun run;
+  run.texts = 3;
+  const double whole[] = {1, 3};
+  const double without[2][3] = {{1.5, 0.5, 1}, {3, 3.5, 2}};
+  for (int i = 0; i < 2; ++i) {
+    HeadReport head;
+    head.rotation.emplace().alpha_k = whole[i];
+    for (const double value : without[i]) {
+      HeadReport replicate;
+      replicate.rotation.emplace().alpha_k = value;
+      head.without_group.push_back(replicate);
+    }
+    run.heads.push_back(head);
+  }
+  AnalyzeOptions options;
+  options.pca = options.plasticity = false;
+  run.errors = mean_errors(run, options);
+  const auto* error = find_error(run, "alpha_k", "all");
+  ASSERT_NE(error, nullptr);
+  EXPECT_DOUBLE_EQ(error->mean, 2);
+  // Means without a group: 2.25, 2, 1.5.
+  const double centre = (2.25 + 2 + 1.5) / 3;
+  const double squares =
+      std::pow(2.25 - centre, 2) + std::pow(2 - centre, 2) + std::pow(1.5 - centre, 2);
+  EXPECT_NEAR(error->se, std::sqrt(squares * 2 / 3), 1e-14);
+  // Student's t with two degrees of freedom: p = 1 - sqrt(y), y = t^2 / (2 + t^2).
+  const double t = std::sqrt(2 * 0.9025 / 0.0975);
+  EXPECT_NEAR(error->high - error->mean, t * error->se, 1e-12);
+  // A head that does not exist without some group does not make the mean jump.
+  run.heads[1].without_group[1].rotation.reset();
+  run.errors = mean_errors(run, options);
+  error = find_error(run, "alpha_k", "all");
+  EXPECT_DOUBLE_EQ(error->mean, 2);
+  EXPECT_NEAR(error->se, std::sqrt((0.25 + 0.25) * 2 / 3), 1e-14);  // 1.5, 0.5, 1
+}
+
+class AnalysedCapture : public testing::Test {
+ protected:
+  AnalysisRun analyse(const PlantedCaptureOptions& planted, AnalyzeOptions options = {}) const {
+    auto capture = planted;
+    capture.data_root = folder_.file("capture");
+    write_planted_capture(capture);
+    options.data_root = capture.data_root;
+    options.quiet = true;
+    return analyze_capture(options);
+  }
+  static PlantedCaptureOptions small(int texts) {
+    PlantedCaptureOptions options;
+    options.layers = 2;
+    options.query_heads = 4;
+    options.key_heads = 2;
+    options.nope_every = 2;
+    options.active_planes = 1;
+    options.head = head_options(texts, 3);
+    return options;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(AnalysedCapture, HasErrorsForEveryMeanAndGroupOfHeads) {
+  const auto run = analyse(small(30));
+  EXPECT_EQ(run.texts, 30);
+  for (const char* quantity : {"r_q", "pc0_variance", "mixed", "bias_strength", "abs_alpha_k",
+                               "slope_ratio_median", "share_positive_bias"})
+    for (const char* heads : {"all", "rope", "nope"}) {
+      const auto* error = find_error(run, quantity, heads);
+      ASSERT_NE(error, nullptr) << quantity << " " << heads;
+      EXPECT_GE(error->se, 0) << quantity;
+      EXPECT_LE(error->low, error->mean);
+      EXPECT_EQ(error->n_heads, std::string(heads) == "all" ? 8 : 4);
+    }
+  EXPECT_TRUE(run.warnings.empty());
+}
+
+TEST_F(AnalysedCapture, OfOneTextHasNoErrors) {
+  const auto run = analyse(small(1));
+  const auto* error = find_error(run, "r_q", "all");
+  ASSERT_NE(error, nullptr);
+  EXPECT_TRUE(std::isnan(error->se));
+  EXPECT_EQ(error->texts, 1);
+}
+
+TEST_F(AnalysedCapture, WithoutErrorsHasTheSameNumbers) {
+  AnalyzeOptions options;
+  options.errors = false;
+  const auto without = analyse(small(30), options);
+  const auto with = analyse(small(30));
+  EXPECT_TRUE(without.errors.empty());
+  for (std::size_t i = 0; i < with.heads.size(); ++i) {
+    EXPECT_TRUE(without.heads[i].without_group.empty());
+    // Groups only change the order of additions.
+    EXPECT_NEAR(with.heads[i].rotation->alpha_k, without.heads[i].rotation->alpha_k, 1e-14);
+    EXPECT_NEAR(with.heads[i].pca->components[0].q.r, without.heads[i].pca->components[0].q.r,
+                1e-12);
+  }
+}
+
+TEST_F(AnalysedCapture, HasTheSameErrorsAndNullsOnAnyNumberOfThreads) {
+  set_thread_count(1);
+  const auto one = analyse(small(12));
+  set_thread_count(4);
+  const auto four = analyse(small(12));
+  set_thread_count(0);
+  ASSERT_EQ(one.errors.size(), four.errors.size());
+  for (std::size_t i = 0; i < one.errors.size(); ++i)
+    EXPECT_EQ(one.errors[i].se, four.errors[i].se);
+  for (std::size_t i = 0; i < one.heads.size(); ++i) {
+    const auto& a = one.heads[i].rotation->null;
+    const auto& b = four.heads[i].rotation->null;
+    EXPECT_EQ(a.position_r, b.position_r);
+    EXPECT_EQ(a.r_k_a_p, b.r_k_a_p);
+    EXPECT_NE(a.position_r, one.heads[(i + 1) % one.heads.size()].rotation->null.position_r);
+  }
+}
+
+TEST_F(AnalysedCapture, SaysWhenRowsAreFew) {
+  auto planted = small(2);
+  planted.head.dim = 64;
+  planted.head.drift_q = planted.head.drift_k = 0;
+  planted.head.mean_q_a = planted.head.mean_k_a = 0;
+  const auto run = analyse(planted);
+  ASSERT_FALSE(run.warnings.empty());
+  EXPECT_THAT(run.warnings[0], HasSubstr("in 8 of 8 heads rows are few"));
+  EXPECT_THAT(run.warnings[0], HasSubstr("64 dimensions"));
+  EXPECT_THAT(run.warnings[0], HasSubstr("by chance, see position_r_null"));
+  for (const auto& head : run.heads) {
+    EXPECT_TRUE(has_few_rows(head));
+    EXPECT_GT(head.rotation->null.position_r, 0.5);
+  }
+  AnalyzeOptions options;
+  options.data_root = folder_.file("capture");
+  options.quiet = true;
+  write_results(folder_.file("results"), run, options);
+  const auto summary = load_json(folder_.file("results") + "/summary.json");
+  EXPECT_EQ(summary.at("warnings").size(), run.warnings.size());
+}
+
+TEST_F(AnalysedCapture, IsOfTheChosenHeads) {
+  AnalyzeOptions options;
+  options.layers = {1};
+  const auto layer = analyse(small(5), options);
+  ASSERT_EQ(layer.heads.size(), 4u);
+  EXPECT_EQ(layer.heads[0].query.layer, 1);
+  options.heads = {{1, 3, HeadKind::query}, {0, 2, HeadKind::query}};
+  EXPECT_EQ(analyse(small(5), options).heads.size(), 1u);
+  options.layers = {};
+  EXPECT_EQ(analyse(small(5), options).heads.size(), 2u);
+  const auto complaint = [&] {
+    try {
+      analyse(small(5), options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  options.heads = {{1, 9, HeadKind::query}};
+  EXPECT_THAT(complaint(),
+              HasSubstr("no query head 9 in layer 1; the capture has heads 0, 1, 2, 3"));
+  options.heads = {};
+  options.layers = {5};
+  EXPECT_THAT(complaint(), HasSubstr("no layer 5; the capture has layers 0, 1"));
+}
+
+}  // namespace
+}  // namespace qkscope
