@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "figures/panels.h"
 #include "figures/registry.h"
 #include "figures/script.h"
+#include "figures/shaded_points.h"
 #include "figures/style.h"
 
 namespace qkscope {
@@ -102,44 +101,6 @@ double step_over(const std::vector<double>& values, const HeadRange& head) {
   return round_step(high - low, 3);
 }
 
-std::string shades() {
-  return fmt::format(
-      "part(from, to, t, shift) = int((from / shift) % 256 + t * ((to / shift) % 256 - (from / "
-      "shift) % 256)) * shift\n"
-      "mix(from, to, t) = part(from, to, t, 65536) + part(from, to, t, 256) + part(from, to, t, "
-      "1)\n"
-      "query(t) = mix(0x{}, 0x{}, t)\n"
-      "key(t) = mix(0x{}, 0x{}, t)\n",
-      style::kQueryEarly + 1, style::kQueryLate + 1, style::kKeyEarly + 1, style::kKeyLate + 1);
-}
-
-// "queries" and "keys", each with five marks from early to late.
-std::string shade_legend(double height) {
-  const double y = 1 - 0.09 / height;
-  std::string text;
-  const auto side = [&](const char* name, const char* function, int point, double x) {
-    text += fmt::format("set label '{}, early to late' at screen {:.4f}, {:.4f} font ',{}'\n", name,
-                        x + 0.08, y, style::kSmall);
-    for (int i = 0; i < 5; ++i)
-      text += fmt::format(
-          "set label '' at screen {:.4f}, {:.4f} point pt {} ps 0.5*mark lc rgb {}({})\n",
-          x + 0.015 * i, y, point, function, 0.25 * i);
-  };
-  side("queries", "query", style::kCircle, 0.22);
-  side("keys", "key", style::kSquare, 0.58);
-  return text;
-}
-
-// Keys, then queries, of the panel (first column): points_of's columns.
-std::string plot_points(std::size_t panel, double size) {
-  return fmt::format(
-      "plot data using ($1 == {0} && $2 == 1 ? $4 : NaN):5:(key($3)) with points pt {1} ps "
-      "{3}*mark lc rgb variable, \\\n"
-      "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps {3}*mark "
-      "lc rgb variable\n",
-      panel, style::kSquare, style::kCircle, size);
-}
-
 Figure collage(const Results& results, const Plane& plane) {
   const Frame& scatter = results.frame("head_scatter");
   for (const auto& axis : {plane.x, plane.y})
@@ -159,7 +120,7 @@ Figure collage(const Results& results, const Plane& plane) {
                        .y_label = plane.y_label});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = shades() + panels.begin() + shade_legend(figure.height) +
+  figure.script = shade_functions() + panels.begin() + shade_legend(figure.height) +
                   "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n";
   for (std::size_t i = 0; i < heads.size(); ++i) {
     const auto row = heads[i].first;
@@ -170,7 +131,7 @@ Figure collage(const Results& results, const Plane& plane) {
     figure.script +=
         fmt::format("set xtics {}\nset ytics {}\n", step_over(scatter.reals(plane.x), heads[i]),
                     step_over(scatter.reals(plane.y), heads[i]));
-    figure.script += plot_points(i, 0.28);
+    figure.script += plot_shaded_points(i, 0.28);
   }
   figure.script += panels.end();
   figure.caption = fmt::format(
@@ -181,116 +142,7 @@ Figure collage(const Results& results, const Plane& plane) {
   return figure;
 }
 
-// ---- All planes of one head's complement.
-
-// Rows of head_planes that belong to one head.
-struct PlanesHead {
-  int run;
-  std::int64_t layer;
-  std::int64_t head;
-
-  bool operator==(const PlanesHead&) const = default;
-};
-
-PlanesHead head_at(const Frame& planes, std::size_t row) {
-  return {planes.run()[row], planes.integers("layer")[row], planes.heads()[row]};
-}
-
-// The head that was asked for in the last run that has it, else that run's first.
-std::optional<PlanesHead> chosen_head(const Results& results, const Frame& planes) {
-  std::optional<PlanesHead> found;
-  for (std::size_t row = 0; row < planes.rows(); ++row) {
-    const auto here = head_at(planes, row);
-    const auto name = fmt::format("{}.{}", here.layer, here.head);
-    if (!results.choices().head.empty() && results.choices().head != name) continue;
-    if (!found || here.run > found->run) found = here;
-  }
-  return found;
-}
-
-// What complement.parquet says of a plane, for its title: "3: 12 %, r 0.98".
-std::map<std::int64_t, std::string> plane_titles(const Results& results, const PlanesHead& head) {
-  std::map<std::int64_t, std::string> titles;
-  if (!results.has("complement")) return titles;
-  const Frame& complement = results.frame("complement");
-  for (std::size_t row = 0; row < complement.rows(); ++row)
-    if (head_at(complement, row) == head)
-      titles[complement.integers("pair")[row]] = fmt::format(
-          "{}: {:.1f} %, {:.2f}", complement.integers("pair")[row],
-          100 * complement.reals("variance_share")[row], complement.reals("angle_r")[row]);
-  return titles;
-}
-
 }  // namespace
-
-Figure head_planes(const Results& results) {
-  if (!results.has("head_planes") || results.frame("head_planes").rows() == 0)
-    return nothing_to_draw("no head's planes were kept: qkscope analyze --planes-of LAYER.HEAD");
-  const Frame& planes = results.frame("head_planes");
-  const auto head = chosen_head(results, planes);
-  if (!head)
-    return nothing_to_draw(
-        fmt::format("no planes were kept of head {0}; analyse again with --planes-of {0}",
-                    results.choices().head));
-  Figure figure;
-  figure.data.column("plane", Table::Type::integer)
-      .column("key", Table::Type::integer)
-      .column("shade", Table::Type::real)
-      .column("x", Table::Type::real)
-      .column("y", Table::Type::real)
-      .column("position", Table::Type::integer)
-      .column("layer", Table::Type::integer)
-      .column("head", Table::Type::integer)
-      .column("model", Table::Type::text);
-  const auto& run = results.runs()[static_cast<std::size_t>(head->run)];
-  std::int64_t last = 1;
-  std::map<std::int64_t, double> radius;  // of the farthest point of each plane
-  for (std::size_t row = 0; row < planes.rows(); ++row)
-    if (head_at(planes, row) == *head) last = std::max(last, planes.integers("position")[row]);
-  for (std::size_t row = 0; row < planes.rows(); ++row) {
-    if (head_at(planes, row) != *head) continue;
-    const auto plane = planes.integers("plane")[row];
-    const auto position = planes.integers("position")[row];
-    const double x = planes.reals("x")[row];
-    const double y = planes.reals("y")[row];
-    radius[plane] = std::max({radius[plane], std::fabs(x), std::fabs(y)});
-    figure.data.add({plane, std::int64_t{planes.texts("side")[row] == "k" ? 1 : 0},
-                     static_cast<double>(position) / static_cast<double>(last), x, y, position,
-                     head->layer, head->head, one_line(run.label)});
-  }
-  const Panels panels({.count = static_cast<int>(radius.size()),
-                       .columns = 6,
-                       .top = 0.38,
-                       .left = 0.1,
-                       .x_label = "",
-                       .y_label = ""});
-  figure.width = panels.width();
-  figure.height = panels.height();
-  figure.script =
-      shades() + panels.begin() + shade_legend(figure.height) +
-      fmt::format("unset grid\nunset tics\nset border 15 lw 0.4 lc rgb '{}'\n", style::kFaint);
-  const auto titles = plane_titles(results, *head);
-  int panel = 0;
-  for (const auto& [plane, farthest] : radius) {
-    const auto title = titles.find(plane);
-    figure.script += panels.panel(
-        panel++, title == titles.end() ? fmt::format("plane {}", plane) : title->second);
-    const double edge = farthest > 0 ? 1.05 * farthest : 1;
-    figure.script += fmt::format("set xrange [{0}:{1}]\nset yrange [{0}:{1}]\n", -edge, edge) +
-                     plot_points(static_cast<std::size_t>(plane), 0.24);
-  }
-  figure.script += panels.end();
-  figure.title =
-      fmt::format("Planes of the complement of layer {}, head {}", head->layer, head->head);
-  figure.caption = fmt::format(
-      "Queries (blue circles) and keys (red squares) of layer {}, head {} of '{}' on the planes of "
-      "what is left without a and b: pairs of its principal axes, around the pooled mean, each on "
-      "its own scale, the same across and up. Darker is later in the text; a ring along which the "
-      "shade runs is a plane that turns with position. Above each: the number of the plane, its "
-      "share of the variance left, and how strictly rows turn in it (angle_r, 0 to 1).",
-      head->layer, head->head, one_line(run.title));
-  return figure;
-}
 
 Figure qk_collage(const Results& results) {
   const auto [x, y] = results.choices().components;

@@ -1,4 +1,4 @@
-// How the main measures of one model spread over its heads, and the sizes of its classes.
+// How the main measures of one model spread over its heads.
 #include <algorithm>
 #include <cmath>
 
@@ -106,11 +106,13 @@ SpreadHistogram spread_histogram(const SpreadMeasure& measure, const SpreadValue
 }
 
 struct SpreadPanel {
+  std::string column;
   std::string title;
   SpreadHistogram histogram;
   double scale = 1;  // of the axis
   double mean = 0;
-  double null = 0;
+  double null = 0;    // NaN: not known
+  bool nope = false;  // whether it has heads of NoPE layers
 };
 
 std::string vertical_line(double x, const char* colour, int dash) {
@@ -128,9 +130,10 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   std::int64_t tallest = 1;
   for (std::size_t bin = 0; bin < h.rope.size(); ++bin)
     tallest = std::max(tallest, h.rope[bin] + h.nope[bin]);
-  std::string text = fmt::format("unset arrow\nset xrange [{}:{}]\nset xtics {}\nset ytics {}\n",
-                                 low, high, round_step(high - low, 3),
-                                 std::max(1.0, round_step(static_cast<double>(tallest), 3)));
+  const auto top = static_cast<double>(tallest);
+  std::string text = fmt::format(
+      "unset arrow\nset xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\n", low, high,
+      round_step(high - low, 3), 1.08 * top, std::max(1.0, round_step(top, 3)));
   text += vertical_line(panel.mean * panel.scale, style::kInk, 1);
   text += vertical_line(panel.null * panel.scale, style::kInk, 3);
   const auto boxes = [&](const char* from, const char* to, const char* colour) {
@@ -144,11 +147,35 @@ std::string draw_histogram(std::size_t index, const SpreadPanel& panel, bool any
   return text + "\n";
 }
 
-}  // namespace
+// Bias is small: its axis has a power of ten.
+void scale_bias(const SpreadValues& values, SpreadPanel& panel) {
+  const Unit unit = unit_for({values.all()}, "per token");
+  panel.scale = unit.scale;
+  panel.title = unit.scale == 1 ? "bias (per token)"
+                                : fmt::format("bias (1e{:.0f} per token)", -std::log10(unit.scale));
+}
 
-Figure distributions(const Results& results) {
-  Figure figure;
-  figure.data.column("panel", Table::Type::integer)
+// A panel for each measure that the results have.
+std::vector<SpreadPanel> spread_panels(const Results& results) {
+  std::vector<SpreadPanel> panels;
+  for (const auto& measure : kSpreadMeasures) {
+    if (!results.has(measure.table)) continue;
+    const Frame& frame = results.frame(measure.table);
+    const auto values = spread_values(frame, measure);
+    if (values.all().empty()) continue;
+    SpreadPanel panel{measure.column, measure.title, spread_histogram(measure, values)};
+    panel.mean = mean_of(values.all());
+    panel.null = null_mean(frame, measure);
+    panel.nope = !values.nope.empty();
+    if (panel.column == "bias_strength") scale_bias(values, panel);
+    panels.push_back(std::move(panel));
+  }
+  return panels;
+}
+
+Table spread_table(const std::vector<SpreadPanel>& panels) {
+  Table table;
+  table.column("panel", Table::Type::integer)
       .column("low", Table::Type::real)
       .column("high", Table::Type::real)
       .column("heads", Table::Type::integer)
@@ -156,34 +183,26 @@ Figure distributions(const Results& results) {
       .column("mean", Table::Type::real)
       .column("null", Table::Type::real)
       .column("measure", Table::Type::text);
-  std::vector<SpreadPanel> panels;
-  bool nope = false;
-  bool null = false;
-  for (const auto& measure : kSpreadMeasures) {
-    if (!results.has(measure.table)) continue;
-    const Frame& frame = results.frame(measure.table);
-    const auto values = spread_values(frame, measure);
-    if (values.all().empty()) continue;
-    SpreadPanel panel{measure.title, spread_histogram(measure, values)};
-    panel.mean = mean_of(values.all());
-    panel.null = null_mean(frame, measure);
-    null = null || !std::isnan(panel.null);
-    if (std::string(measure.column) == "bias_strength") {
-      const Unit unit = unit_for({values.all()}, "per token");
-      panel.scale = unit.scale;
-      panel.title = unit.scale == 1
-                        ? "bias (per token)"
-                        : fmt::format("bias (1e{:.0f} per token)", -std::log10(unit.scale));
+  for (std::size_t i = 0; i < panels.size(); ++i)
+    for (int bin = 0; bin < kHistogramBins; ++bin) {
+      const auto& h = panels[i].histogram;
+      table.add({static_cast<std::int64_t>(i), h.edge(bin), h.edge(bin + 1),
+                 h.rope[static_cast<std::size_t>(bin)], h.nope[static_cast<std::size_t>(bin)],
+                 panels[i].mean, panels[i].null, panels[i].column});
     }
-    nope = nope || !values.nope.empty();
-    for (int bin = 0; bin < kHistogramBins; ++bin)
-      figure.data.add({std::ssize(panels), panel.histogram.edge(bin), panel.histogram.edge(bin + 1),
-                       panel.histogram.rope[static_cast<std::size_t>(bin)],
-                       panel.histogram.nope[static_cast<std::size_t>(bin)], panel.mean, panel.null,
-                       std::string(measure.column)});
-    panels.push_back(std::move(panel));
-  }
+  return table;
+}
+
+}  // namespace
+
+Figure distributions(const Results& results) {
+  const auto panels = spread_panels(results);
   if (panels.empty()) return nothing_to_draw("none of its numbers exists");
+  const bool nope = std::any_of(panels.begin(), panels.end(), [](const auto& p) { return p.nope; });
+  const bool null =
+      std::any_of(panels.begin(), panels.end(), [](const auto& p) { return !std::isnan(p.null); });
+  Figure figure;
+  figure.data = spread_table(panels);
   const Panels grid({.count = static_cast<int>(panels.size()),
                      .columns = 4,
                      .aspect = 0.62,
@@ -202,75 +221,11 @@ Figure distributions(const Results& results) {
       nope ? " Heads of NoPE layers are stacked on those of RoPE layers." : "");
   figure.width = grid.width();
   figure.height = grid.height();
-  figure.script =
-      grid.begin() + (nope ? grid.key(layer_key()) : "") + "unset grid\nset yrange [0:*]\n";
+  figure.script = grid.begin() + (nope ? grid.key(layer_key()) : "") + "unset grid\n";
   for (std::size_t i = 0; i < panels.size(); ++i)
     figure.script +=
         grid.panel(static_cast<int>(i), panels[i].title) + draw_histogram(i, panels[i], nope);
   figure.script += grid.end();
-  return figure;
-}
-
-Figure class_counts(const Results& results) {
-  const Frame& heads = results.frame("taxonomy");
-  const auto& classes = heads.texts("class");
-  const auto& rope = heads.texts("rope");
-  const bool nope = any_nope(heads);
-  Figure figure;
-  figure.title = "Classes of heads";
-  figure.data.column("row", Table::Type::integer)
-      .column("heads", Table::Type::integer)
-      .column("nope_heads", Table::Type::integer)
-      .column("fraction", Table::Type::real)
-      .column("class", Table::Type::text);
-  std::int64_t total = 0;
-  for (const auto& name : classes) total += name.empty() ? 0 : 1;
-  if (total == 0) return nothing_to_draw("none of its numbers exists");
-  std::string tics;
-  std::string plots;
-  std::int64_t row = 0;
-  for (const auto& c : style::kClasses) {
-    std::int64_t here = 0;
-    std::int64_t without = 0;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (classes[i] != c.name) continue;
-      ++here;
-      without += rope[i] == "nope" ? 1 : 0;
-    }
-    figure.data.add({row, here, without, static_cast<double>(here) / static_cast<double>(total),
-                     std::string(c.name)});
-    tics += fmt::format("{}'{}' {}", row > 0 ? ", " : "", c.title, -row);
-    plots += fmt::format(
-        "data using ($1 == {0} ? 0.5 * $2 : NaN):(-$1):(0):2:(-$1 - 0.36):(-$1 + 0.36) with "
-        "boxxyerror fillstyle solid noborder lc rgb '{1}', \\\n  ",
-        row, c.colour);
-    ++row;
-  }
-  if (nope)
-    plots += fmt::format(
-        "data using (0.5 * $3):(-$1):(0):3:(-$1 - 0.36):(-$1 + 0.36) with boxxyerror fillstyle "
-        "transparent pattern 4 noborder lc rgb '{}', \\\n  ",
-        style::kInk);
-  plots += fmt::format(
-      "data using 2:(-$1):(sprintf('  %d (%.1f %%)', $2, 100 * $4)) with labels left font ',{}'\n",
-      style::kSmall);
-  figure.width = style::kColumn;
-  figure.height = 1.5;
-  figure.script =
-      margins({1.15, style::kColumn - 0.1, 0.36, 1.44}) +
-      fmt::format(
-          "unset grid\nset border 1\nset ytics ({}) scale 0 font ',{}'\nset xtics font ',{}'\n"
-          "set yrange [{}:0.5]\nset xrange [0:{}]\nset xlabel 'heads' offset 0, 0.5 font ',{}'\n",
-          tics, style::kSmall, style::kSmall, 0.5 - static_cast<double>(row),
-          1.4 * static_cast<double>(total), style::kLabel) +
-      "plot " + plots;
-  figure.caption = fmt::format(
-      "Heads in each class of '{}'. Classes come from the first component's r_q and |r_k|; the "
-      "bounds of low and high are {}. Position-dominated is high in both, Q-positional high in r_q "
-      "and low in |r_k|, K-positional the reverse, content-focused low in both, mixed the rest. "
-      "Heads without a class are not counted.{}",
-      one_line(results.runs().front().title), bounds_text(results),
-      nope ? " Hatched: heads of NoPE layers." : "");
   return figure;
 }
 

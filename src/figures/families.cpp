@@ -72,71 +72,93 @@ std::vector<double> all_biases(const std::vector<Family>& families) {
   return all;
 }
 
-}  // namespace
+// Fractions of the heads of each family, all over the same bins.
+struct BiasBins {
+  double low = 0;
+  double high = 0;
+  Table table;  // panel, low, high, fraction, heads, family
+  double tallest = 0;
 
-Figure bias_histogram(const Results& results) {
-  const auto families = families_of(results);
-  if (families.size() < 2) return nothing_to_draw(why_not(families));
+  double edge(int bin) const { return low + (high - low) * bin / kFamilyBins; }
+  std::size_t bin_of(double value) const {
+    const double place = std::floor(kFamilyBins * (value - low) / (high - low));
+    return static_cast<std::size_t>(std::clamp(place, 0.0, kFamilyBins - 1.0));
+  }
+};
+
+BiasBins bias_bins(const std::vector<Family>& families) {
   const auto all = all_biases(families);
-  const double low = quantile_of(all, 0.01);
-  const double high = std::max(quantile_of(all, 0.99), low + 1e-300);
-  const Unit unit = unit_for({all}, "per token");
-  Figure figure;
-  figure.title = "Positional bias of families of models";
-  figure.data.column("panel", Table::Type::integer)
+  BiasBins bins;
+  bins.low = quantile_of(all, 0.01);
+  bins.high = quantile_of(all, 0.99);
+  if (!(bins.high > bins.low)) bins.high = bins.low + 1;
+  bins.table.column("panel", Table::Type::integer)
       .column("low", Table::Type::real)
       .column("high", Table::Type::real)
       .column("fraction", Table::Type::real)
       .column("heads", Table::Type::integer)
       .column("family", Table::Type::text);
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    std::vector<std::int64_t> counts(kFamilyBins, 0);
+    for (const double value : families[i].bias) ++counts[bins.bin_of(value)];
+    const auto total = static_cast<double>(families[i].bias.size());
+    for (int bin = 0; bin < kFamilyBins; ++bin) {
+      const auto count = counts[static_cast<std::size_t>(bin)];
+      const double fraction = static_cast<double>(count) / total;
+      bins.tallest = std::max(bins.tallest, fraction);
+      bins.table.add({static_cast<std::int64_t>(i), bins.edge(bin), bins.edge(bin + 1), fraction,
+                      count, one_line(families[i].name)});
+    }
+  }
+  return bins;
+}
+
+double positive_share(const std::vector<double>& values) {
+  const auto positive = std::count_if(values.begin(), values.end(), [](double x) { return x > 0; });
+  return static_cast<double>(positive) / static_cast<double>(values.size());
+}
+
+// The histogram in panel `i`, with lines at the mean and at 0.
+std::string plot_bias_bins(std::size_t i, double mean, double scale) {
+  return fmt::format(
+      "unset arrow\n"
+      "set arrow from first {0}, graph 0 to first {0}, graph 1 nohead lw 1 lc rgb '{1}' front\n"
+      "set arrow from first 0, graph 0 to first 0, graph 1 nohead dt 2 lw 0.6 lc rgb '{2}' front\n"
+      "plot data using ($1 == {3} ? 0.5 * ($2 + $3) * {4} : NaN):(0):($2 * {4}):($3 * {4}):(0):4 "
+      "with boxxyerror fillstyle solid 0.85 noborder lc rgb '{5}'\n",
+      mean * scale, style::kInk, style::kFaint, i, scale, colour_of(i));
+}
+
+}  // namespace
+
+Figure bias_histogram(const Results& results) {
+  const auto families = families_of(results);
+  if (families.size() < 2) return nothing_to_draw(why_not(families));
+  BiasBins bins = bias_bins(families);
+  const Unit unit = unit_for({all_biases(families)}, "per token");
   const Panels panels({.count = static_cast<int>(families.size()),
                        .columns = 3,
                        .aspect = 0.7,
                        .top = 0.3,
                        .x_label = fmt::format("bias ({})", unit.text),
                        .y_label = "fraction of heads"});
+  Figure figure;
+  figure.title = "Positional bias of families of models";
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script =
       panels.begin() +
-      fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:*]\nunset grid\n",
-                  low * unit.scale, high * unit.scale, round_step((high - low) * unit.scale, 4));
-  double tallest = 0;
-  for (std::size_t i = 0; i < families.size(); ++i) {
-    std::vector<std::int64_t> counts(kFamilyBins, 0);
-    for (const double value : families[i].bias)
-      ++counts[static_cast<std::size_t>(
-          std::clamp(static_cast<int>(std::floor(kFamilyBins * (value - low) / (high - low))), 0,
-                     kFamilyBins - 1))];
-    const auto total = static_cast<double>(families[i].bias.size());
-    for (int bin = 0; bin < kFamilyBins; ++bin) {
-      const auto count = counts[static_cast<std::size_t>(bin)];
-      tallest = std::max(tallest, static_cast<double>(count) / total);
-      figure.data.add({static_cast<std::int64_t>(i), low + (high - low) * bin / kFamilyBins,
-                       low + (high - low) * (bin + 1) / kFamilyBins,
-                       static_cast<double>(count) / total, count, one_line(families[i].name)});
-    }
-  }
-  figure.script +=
-      fmt::format("set yrange [0:{}]\nset ytics {}\n", 1.08 * tallest, round_step(tallest, 3));
-  for (std::size_t i = 0; i < families.size(); ++i) {
-    const auto& family = families[i];
-    std::size_t positive = 0;
-    for (const double value : family.bias) positive += value > 0 ? 1 : 0;
-    figure.script += panels.panel(
-        static_cast<int>(i),
-        fmt::format("{}: {:.0f} % positive", family.name,
-                    100 * static_cast<double>(positive) / static_cast<double>(family.bias.size())));
-    figure.script += fmt::format(
-        "unset arrow\nset arrow from first {0}, graph 0 to first {0}, graph 1 nohead lw 1 lc rgb "
-        "'{1}' front\n"
-        "set arrow from first 0, graph 0 to first 0, graph 1 nohead dt 2 lw 0.6 lc rgb '{2}' "
-        "front\n"
-        "plot data using ($1 == {3} ? 0.5 * ($2 + $3) * {4} : NaN):(0):($2 * {4}):($3 * "
-        "{4}):(0):4 with boxxyerror fillstyle solid 0.85 noborder lc rgb '{5}'\n",
-        mean_of(family.bias) * unit.scale, style::kInk, style::kFaint, i, unit.scale, colour_of(i));
-  }
+      fmt::format("set xrange [{}:{}]\nset xtics {}\nset yrange [0:{}]\nset ytics {}\nunset grid\n",
+                  bins.low * unit.scale, bins.high * unit.scale,
+                  round_step((bins.high - bins.low) * unit.scale, 4), 1.08 * bins.tallest,
+                  round_step(bins.tallest, 3));
+  for (std::size_t i = 0; i < families.size(); ++i)
+    figure.script +=
+        panels.panel(static_cast<int>(i), fmt::format("{}: {:.0f} % positive", families[i].name,
+                                                      100 * positive_share(families[i].bias))) +
+        plot_bias_bins(i, mean_of(families[i].bias), unit.scale);
   figure.script += panels.end();
+  figure.data = std::move(bins.table);
   figure.caption =
       "bias_strength (mu_q_a alpha_k, per token) of all heads of a family of models: fraction of "
       "its heads in each bin; the last hundredth of all heads at either end stands in the last "

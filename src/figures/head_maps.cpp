@@ -166,7 +166,8 @@ MapColourRange map_colours(const MapMeasure& measure, const std::vector<MapCell>
       return {palette(style::kAroundZero) + "set cbrange [-1:1]\nset cbtics 0.5\n",
               "Colours run from -1 (blue) over 0 (white) to 1 (red)."};
     case MapColours::to_largest: {
-      const double top = std::max(1e-12, *std::max_element(values.begin(), values.end()));
+      const double largest = *std::max_element(values.begin(), values.end());
+      const double top = largest > 0 ? largest : 1;
       return {palette(style::kCividis) +
                   fmt::format("set cbrange [0:{}]\nset cbtics {}\n", top, round_step(top, 4)),
               "Colours run from 0 to the largest head."};
@@ -175,7 +176,8 @@ MapColourRange map_colours(const MapMeasure& measure, const std::vector<MapCell>
       break;
   }
   // A few heads would leave all others white: the last two of a hundred have the last colour.
-  const double top = std::max(1e-300, quantile_of(absolute(values), 0.98)) * scale;
+  const double far = quantile_of(absolute(values), 0.98) * scale;
+  const double top = far > 0 ? far : 1;
   return {palette(style::kAroundZero) +
               fmt::format("set cbrange [{}:{}]\nset cbtics {}\n", -top, top, round_step(top, 2)),
           "White is 0, red above, blue below; the 2 % of heads farthest from 0 share the last "

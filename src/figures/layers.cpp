@@ -157,7 +157,8 @@ Figure layer_heatmap_bias(const Results& results) {
   const auto& means = figure.data.find("mean")->reals;
   const Unit unit = unit_for({means}, "per token");
   const auto sizes = absolute(means);
-  const double top = std::max(1e-300, *std::max_element(sizes.begin(), sizes.end()));
+  const double largest = *std::max_element(sizes.begin(), sizes.end());
+  const double top = largest > 0 ? largest : 1;
   figure.width = style::kColumn;
   figure.height = height_of(results) + 0.16;
   figure.script =

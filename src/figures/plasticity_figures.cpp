@@ -180,15 +180,15 @@ Figure plasticity_trajectory(const Results& results) {
   };
   const std::vector<Series> ends = {
       no_band(
-          RunTable::mean_series("first 20 % of the context", style::kQuery, style::kCircle, first)),
+          RunTable::mean_series("first 20 % of positions", style::kQuery, style::kCircle, first)),
       no_band(RunTable::mean_series("last 20 %", style::kNope, style::kSquare, last))};
   const std::vector<Series> below = {
       no_band(RunTable::mean_series("", style::kAccent, style::kCircle, bias))};
   Figure figure;
   figure.title = "Plasticity at the beginning and the end of the context";
   figure.caption =
-      "Above: attention plasticity averaged over query positions in the first (ap_first20) and the "
-      "last fifth (ap_last20) of the context, means over heads; the gap between them is shaded. "
+      "Above: attention plasticity averaged over the first (ap_first20) and the last fifth "
+      "(ap_last20) of query positions, means over heads; the gap between them is shaded. "
       "Below: mean bias strength (mu_q_a alpha_k, per token). Dashed lines separate phases." +
       table.bars_note();
   const auto shaded =

@@ -1,6 +1,7 @@
 // The list of all figures. Their sources are one file per group of figures: over_runs.cpp,
-// layers.cpp, heads.cpp, head_maps.cpp, distributions.cpp, families.cpp, scores.cpp, collage.cpp,
-// rotation_figures.cpp, plasticity_figures.cpp, plasticity_heatmaps.cpp.
+// layers.cpp, heads.cpp, head_maps.cpp, class_counts.cpp, distributions.cpp, families.cpp,
+// scores.cpp, collage.cpp, head_planes.cpp, rotation_figures.cpp, plasticity_figures.cpp,
+// plasticity_heatmaps.cpp.
 #pragma once
 
 #include <vector>

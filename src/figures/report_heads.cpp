@@ -1,159 +1,18 @@
 #include "figures/report_heads.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <tuple>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include "core/base64.h"
 #include "core/nan.h"
+#include "figures/report_points.h"
 #include "figures/style.h"
 
 namespace qkscope {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
-
-// An array of numbers as base64, the way the page unpacks it.
-template <typename T>
-std::string packed(const std::vector<T>& values) {
-  return base64(std::as_bytes(std::span(values)));
-}
-
-// A point is 9 bytes: its position (3 bytes, the lowest first) and the coordinates on two principal
-// components, a, b, c0, c1 between the head's lowest and highest (0 to 254; 255 where there is
-// none).
-class PointPacker {
- public:
-  PointPacker(const Results& results, const Frame& head_scatter);
-
-  // The head's rows of the table; queries come before keys.
-  void add_head(std::vector<std::size_t> rows);
-
-  // {"start", "queries", "low", "high", "last_positions", "components"}: arrays in base64, the last
-  // position of each run, and the two components. Where the results have tokens also "tokens" (the
-  // different texts) and "token" (per point, a place among them).
-  Json json() const;
-  std::string points() const;  // base64
-
- private:
-  static constexpr std::size_t kAxes = 6;
-  static constexpr std::size_t kBytes = 3 + kAxes;  // of a point
-
-  void add_ranges(const std::vector<std::size_t>& rows);
-  void add_position(std::int64_t position);
-  void add_token(std::size_t row);
-
-  const Frame& frame_;
-  std::array<int, 2> components_;
-  std::array<const std::vector<double>*, kAxes> axes_;  // null: none
-  std::vector<std::int64_t> last_;                      // (runs): their last position
-  const std::vector<std::string>* texts_ = nullptr;     // of tokens; null: not kept
-  std::map<std::string, std::uint32_t> token_places_;
-  std::vector<std::string> tokens_;         // the different ones
-  std::vector<std::uint32_t> token_;        // (points)
-  std::vector<std::uint32_t> start_ = {0};  // (heads + 1), in points
-  std::vector<std::uint16_t> queries_;      // (heads)
-  std::vector<float> lows_;                 // (heads, kAxes)
-  std::vector<float> highs_;                // (heads, kAxes)
-  std::vector<std::uint8_t> bytes_;         // (points, kBytes)
-};
-
-std::uint8_t quantised(double value, double low, double high) {
-  if (std::isnan(value)) return 255;
-  if (!(high > low)) return 127;
-  return static_cast<std::uint8_t>(
-      std::lround(254 * std::clamp((value - low) / (high - low), 0.0, 1.0)));
-}
-
-PointPacker::PointPacker(const Results& results, const Frame& head_scatter)
-    : frame_(head_scatter),
-      components_(results.choices().components),
-      last_(results.runs().size(), 1) {
-  const std::array<std::string, kAxes> names = {fmt::format("pc{}", components_[0]),
-                                                fmt::format("pc{}", components_[1]),
-                                                "a",
-                                                "b",
-                                                "c0",
-                                                "c1"};
-  for (std::size_t i = 0; i < kAxes; ++i)
-    axes_[i] = frame_.has(names[i]) ? &frame_.reals(names[i]) : nullptr;
-  const auto& positions = frame_.integers("position");
-  for (std::size_t row = 0; row < positions.size(); ++row) {
-    auto& last = last_[static_cast<std::size_t>(frame_.run()[row])];
-    last = std::max(last, positions[row]);
-  }
-  if (frame_.has("token")) texts_ = &frame_.texts("token");
-}
-
-void PointPacker::add_ranges(const std::vector<std::size_t>& rows) {
-  for (const auto* axis : axes_) {
-    double low = std::numeric_limits<double>::infinity();
-    double high = -low;
-    for (const auto row : rows) {
-      if (!axis || std::isnan((*axis)[row])) continue;
-      low = std::min(low, (*axis)[row]);
-      high = std::max(high, (*axis)[row]);
-    }
-    lows_.push_back(static_cast<float>(low));
-    highs_.push_back(static_cast<float>(high));
-  }
-}
-
-void PointPacker::add_position(std::int64_t position) {
-  constexpr std::int64_t kMost = 0xFFFFFF;
-  const auto kept = static_cast<std::uint32_t>(std::clamp<std::int64_t>(position, 0, kMost));
-  for (const int shift : {0, 8, 16}) bytes_.push_back(static_cast<std::uint8_t>(kept >> shift));
-}
-
-void PointPacker::add_token(std::size_t row) {
-  if (!texts_) return;
-  const auto& text = (*texts_)[row];
-  const auto [found, fresh] =
-      token_places_.emplace(text, static_cast<std::uint32_t>(tokens_.size()));
-  if (fresh) tokens_.push_back(text);
-  token_.push_back(found->second);
-}
-
-void PointPacker::add_head(std::vector<std::size_t> rows) {
-  const auto& sides = frame_.texts("side");
-  const auto keys = std::stable_partition(rows.begin(), rows.end(),
-                                          [&](std::size_t row) { return sides[row] == "q"; });
-  queries_.push_back(static_cast<std::uint16_t>(keys - rows.begin()));
-  add_ranges(rows);
-  const float* const low = lows_.data() + lows_.size() - kAxes;
-  const float* const high = highs_.data() + highs_.size() - kAxes;
-  for (const auto row : rows) {
-    add_position(frame_.integers("position")[row]);
-    add_token(row);
-    for (std::size_t i = 0; i < kAxes; ++i)
-      bytes_.push_back(axes_[i] ? quantised((*axes_[i])[row], low[i], high[i]) : 255);
-  }
-  start_.push_back(static_cast<std::uint32_t>(bytes_.size() / kBytes));
-}
-
-Json PointPacker::json() const {
-  Json json = {{"start", packed(start_)}, {"queries", packed(queries_)},
-               {"low", packed(lows_)},    {"high", packed(highs_)},
-               {"last_positions", last_}, {"components", components_}};
-  if (texts_) {
-    json["tokens"] = tokens_;
-    json["token"] = packed(token_);
-  }
-  return json;
-}
-
-std::string PointPacker::points() const {
-  return packed(bytes_);
-}
 
 // Every head that some table knows, by run, layer and head.
 class HeadIndex {

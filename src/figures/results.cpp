@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/nan.h"
-#include "figures/run_names.h"
+#include "figures/run_facts.h"
 #include "io/folder.h"
 
 namespace qkscope {
@@ -43,37 +43,6 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
     if (order && order->type == Table::Type::integer) run.order = order->integers[row];
     runs.push_back(std::move(run));
   }
-}
-
-// Text under a chain of keys, empty where there is none.
-std::string text_at(const Json& json, const std::vector<const char*>& keys) {
-  const Json* at = &json;
-  for (const char* key : keys) {
-    if (!at->is_object() || !at->contains(key)) return "";
-    at = &(*at)[key];
-  }
-  return at->is_string() ? at->get<std::string>() : "";
-}
-
-// The sweep's own word, else the name of the model that was captured.
-std::string family_from(const Run& run) {
-  if (auto family = text_at(run.facts, {"family"}); !family.empty()) return family;
-  for (const auto& keys : std::vector<std::vector<const char*>>{{"summary", "capture", "model"},
-                                                                {"config", "model", "name"}})
-    if (const auto model = text_at(run.facts, keys); !model.empty()) return family_of(model);
-  return family_of(run.label);
-}
-
-void read_bounds(Run& run) {
-  const Json none = Json::object();
-  if (!run.facts.contains("summary") || !run.facts["summary"].is_object()) return;
-  const Json options = run.facts["summary"].value("options", none);
-  if (!options.is_object()) return;
-  const auto number = [&](const char* key, double& bound) {
-    if (const Json found = options.value(key, Json()); found.is_number()) bound = found;
-  };
-  number("taxonomy_high", run.high);
-  number("taxonomy_low", run.low);
 }
 
 std::string interval_key(std::size_t run, const std::string& quantity, const std::string& heads) {
@@ -127,34 +96,10 @@ Results::Results(std::string folder, FigureChoices choices)
         folder_);
   std::stable_sort(runs_.begin(), runs_.end(),
                    [](const Run& x, const Run& y) { return x.order < y.order; });
-  describe_runs();
+  RunFacts facts = read_run_facts(folder_, runs_);
+  name_ = std::move(facts.name);
+  other_runs_ = std::move(facts.others);
   read_intervals();
-}
-
-void Results::describe_runs() {
-  Json entries = Json::array();
-  if (const std::string list = folder_ + "/runs.json"; path_exists(list)) {
-    const Json sweep = load_json(list);
-    name_ = text_at(sweep, {"name"});
-    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
-  }
-  for (auto& run : runs_) {
-    run.facts = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
-    std::string folder = folder_;
-    for (const auto& entry : entries) {
-      if (text_at(entry, {"label"}) != run.label) continue;
-      run.facts.update(entry);
-      if (const auto own = text_at(entry, {"results"}); !own.empty()) folder += "/" + own;
-    }
-    for (const std::string file : {"summary", "timings"})
-      if (const auto path = folder + "/" + file + ".json"; path_exists(path))
-        run.facts[file] = load_json(path);
-    run.title = shown_label(run.label);
-    run.family = family_from(run);
-    read_bounds(run);
-  }
-  for (const auto& entry : entries)
-    if (entry.is_object() && run_of(text_at(entry, {"label"})) < 0) other_runs_.push_back(entry);
 }
 
 void Results::read_intervals() {

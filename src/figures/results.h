@@ -12,21 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "io/json.h"
+#include "figures/run_facts.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
-
-struct Run {
-  std::string label;  // the model column
-  std::string phase;  // empty for a single analysis
-  std::int64_t order = 0;
-  std::string title;   // the label as figures show it
-  std::string family;  // of models: the sweep's own word, else from the model's name
-  double high = 0.7;   // the taxonomy's bounds, as the run was analysed
-  double low = 0.3;
-  Json facts;  // its entry in runs.json, with summary.json and timings.json of its results
-};
 
 // A table whose rows know their run.
 class Frame {
@@ -85,7 +74,6 @@ class Results {
  private:
   std::string path(const std::string& table) const;
   int run_of(const std::string& label) const;
-  void describe_runs();
   void read_intervals();
 
   std::string folder_;

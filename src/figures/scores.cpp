@@ -11,6 +11,7 @@
 #include "figures/panels.h"
 #include "figures/registry.h"
 #include "figures/run_names.h"
+#include "figures/run_series.h"
 #include "figures/script.h"
 #include "figures/style.h"
 #include "tables/csv.h"
@@ -54,7 +55,9 @@ int run_named(const Results& results, const std::vector<std::string>& names) {
   return -1;
 }
 
-std::vector<ScoreSet> score_sets(const Results& results, const std::string& path) {
+// Of runs that have a drop; sets of fewer than kFewestRuns are left out.
+std::vector<ScoreSet> score_sets(const Results& results, const std::string& path,
+                                 const std::vector<double>& drops) {
   const Table table = read_scores(path);
   const auto models = score_texts(table, "model");
   const auto study = score_texts(table, "model_in_study");
@@ -67,7 +70,8 @@ std::vector<ScoreSet> score_sets(const Results& results, const std::string& path
   std::map<std::string, std::size_t> places;
   for (std::size_t row = 0; row < values.size(); ++row) {
     const int run = run_named(results, {study[row], models[row]});
-    if (run < 0 || std::isnan(values[row])) continue;
+    if (run < 0 || std::isnan(values[row]) || std::isnan(drops[static_cast<std::size_t>(run)]))
+      continue;
     std::string name = benchmarks[row] + " " + metrics[row];
     if (!lengths[row].empty() && lengths[row] != "all") name += " at " + lengths[row];
     const auto key = name + "\n" + modes[row];
@@ -94,20 +98,18 @@ std::string score_title(const ScoreSet& set, double r) {
   return text;
 }
 
-}  // namespace
+// One point per run and panel.
+struct ScorePoints {
+  // panel, ap_drop, score, ap_drop_low, ap_drop_high, family_index, r, label, model, score_of
+  Table table;
+  std::vector<std::string> titles;    // of the panels
+  std::vector<std::string> families;  // by family_index
+  bool bars = false;
+};
 
-Figure ap_drop_vs_score(const Results& results) {
-  const auto& path = results.choices().scores;
-  if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
-  const Frame& metrics = results.frame("head_metrics");
-  const auto drops = by_run(results, metrics, metrics.reals("ap_drop"));
-  const auto sets = score_sets(results, path);
-  if (sets.empty())
-    return nothing_to_draw(
-        fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
-  Figure figure;
-  figure.title = "Loss of plasticity against benchmark scores";
-  figure.data.column("panel", Table::Type::integer)
+Table empty_scores() {
+  Table table;
+  table.column("panel", Table::Type::integer)
       .column("ap_drop", Table::Type::real)
       .column("score", Table::Type::real)
       .column("ap_drop_low", Table::Type::real)
@@ -117,35 +119,77 @@ Figure ap_drop_vs_score(const Results& results) {
       .column("label", Table::Type::text)
       .column("model", Table::Type::text)
       .column("score_of", Table::Type::text);
-  std::vector<std::string> families;
-  bool bars = false;
-  std::vector<std::string> titles;
-  for (std::size_t i = 0; i < sets.size(); ++i) {
+  return table;
+}
+
+std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
+  const auto found = std::find(families.begin(), families.end(), family);
+  const auto index = found - families.begin();
+  if (found == families.end()) families.push_back(family);
+  return index;
+}
+
+ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
+                         const std::vector<double>& drops) {
+  ScorePoints points;
+  points.table = empty_scores();
+  for (const auto& set : sets) {
     std::vector<double> x;
     std::vector<double> y;
-    for (const auto& [run, score] : sets[i].of_run) {
-      if (drops[run].empty()) continue;
-      x.push_back(mean_of(drops[run]));
+    for (const auto& [run, score] : set.of_run) {
+      x.push_back(drops[run]);
       y.push_back(score);
     }
     const double r = correlation_of(x, y);
-    titles.push_back(score_title(sets[i], r));
-    for (const auto& [run, score] : sets[i].of_run) {
-      if (drops[run].empty()) continue;
+    for (const auto& [run, score] : set.of_run) {
       const auto& who = results.runs()[run];
-      auto family = std::find(families.begin(), families.end(), who.family);
-      if (family == families.end()) family = families.insert(families.end(), who.family);
       const auto interval = results.interval(run, "ap_drop");
-      bars = bars || interval;
-      figure.data.add({static_cast<std::int64_t>(i), mean_of(drops[run]), score,
-                       interval ? interval->low : kNan, interval ? interval->high : kNan,
-                       static_cast<std::int64_t>(family - families.begin()), r,
-                       shortened(who.title, 18), one_line(who.label), one_line(sets[i].name)});
+      points.bars = points.bars || interval;
+      points.table.add({std::ssize(points.titles), drops[run], score,
+                        interval ? interval->low : kNan, interval ? interval->high : kNan,
+                        family_index(who.family, points.families), r, shortened(who.title, 18),
+                        one_line(who.label), one_line(set.name)});
     }
+    points.titles.push_back(score_title(set, r));
   }
+  return points;
+}
+
+std::string plot_scores(std::size_t panel, const ScorePoints& points,
+                        const std::vector<KeyEntry>& key) {
+  std::string text = "plot \\\n";
+  if (points.bars)
+    text += fmt::format(
+        "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
+        "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
+        panel, style::kFaint);
+  for (std::size_t i = 0; i < key.size(); ++i)
+    text += fmt::format(
+        "  data using ($1 == {} && $6 == {} ? $2 : NaN):3 with points pt {} ps 0.6*mark lc rgb "
+        "'{}', \\\n",
+        panel, i, key[i].point_type, key[i].colour);
+  return text + fmt::format(
+                    "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, "
+                    "0.5 font ',{}' noenhanced tc rgb '{}'\n",
+                    panel, style::kTiny, style::kInk);
+}
+
+}  // namespace
+
+Figure ap_drop_vs_score(const Results& results) {
+  const auto& path = results.choices().scores;
+  if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
+  const Frame& metrics = results.frame("head_metrics");
+  const auto drops = means_of(by_run(results, metrics, metrics.reals("ap_drop")));
+  const auto sets = score_sets(results, path, drops);
+  if (sets.empty())
+    return nothing_to_draw(
+        fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
+  ScorePoints points = score_points(results, sets, drops);
   std::vector<KeyEntry> key;
-  for (std::size_t i = 0; i < families.size(); ++i)
-    key.push_back({escaped_markup(families[i]), style::kFamilies[i % style::kFamilies.size()],
+  for (std::size_t i = 0; i < points.families.size(); ++i)
+    key.push_back({escaped_markup(points.families[i]),
+                   style::kFamilies[i % style::kFamilies.size()],
                    style::kFamilyPoints[i % std::size(style::kFamilyPoints)]});
   const Panels panels({.count = static_cast<int>(sets.size()),
                        .columns = 2,
@@ -155,34 +199,23 @@ Figure ap_drop_vs_score(const Results& results) {
                        .own_ranges = true,
                        .x_label = "mean drop of plasticity, first to last 20 %",
                        .y_label = "score"});
+  Figure figure;
+  figure.title = "Loss of plasticity against benchmark scores";
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script = panels.begin() + panels.key(key) +
                   "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n";
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), titles[i], 60) + "plot \\\n";
-    if (bars)
-      figure.script += fmt::format(
-          "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
-          "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
-          i, style::kFaint);
-    for (std::size_t j = 0; j < families.size(); ++j)
-      figure.script += fmt::format(
-          "  data using ($1 == {} && $6 == {} ? $2 : NaN):3 with points pt {} ps 0.6*mark lc rgb "
-          "'{}', \\\n",
-          i, j, key[j].point_type, key[j].colour);
-    figure.script += fmt::format(
-        "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, 0.5 font "
-        "',{}' noenhanced tc rgb '{}'\n",
-        i, style::kTiny, style::kInk);
-  }
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    figure.script +=
+        panels.panel(static_cast<int>(i), points.titles[i], 60) + plot_scores(i, points, key);
   figure.script += panels.end();
   figure.caption = fmt::format(
       "Mean ap_drop of a run (plasticity at the first fifth of query positions minus that at the "
       "last, mean over heads) against its score in {}. r is Pearson's correlation over runs, in "
       "brackets its 95 % interval for independent models (Fisher).{}",
       one_line(path.substr(path.rfind('/') + 1)),
-      bars ? " Bars: 95 % interval over texts, jackknife." : "");
+      points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
+  figure.data = std::move(points.table);
   return figure;
 }
 

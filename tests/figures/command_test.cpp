@@ -22,9 +22,12 @@ using ::testing::Not;
 
 class Figures : public ::testing::Test {
  protected:
-  Figures() {
+  Figures() { write_capture(4); }
+
+  void write_capture(int nope_every) const {
     PlantedCaptureOptions options;
     options.data_root = folder_.file("capture");
+    options.nope_every = nope_every;
     options.layers = 4;
     options.query_heads = 2;
     options.key_heads = 1;
@@ -111,6 +114,16 @@ TEST_F(Figures, OneRunGetsMapsAndNoTrajectories) {
   EXPECT_THAT(done.err, HasSubstr("compare runs, and this is one: position_signal, "));
   EXPECT_THAT(done.err, Not(HasSubstr("position_signal left out")));
   EXPECT_THAT(csv("head_map_rq"), HasSubstr("layer,head,r_q,nope"));
+}
+
+TEST_F(Figures, WithoutNopeLayersNothingSpeaksOfThem) {
+  write_capture(0);
+  analyze();
+  EXPECT_EQ(figures("--format svg --no-report").status, 0);
+  for (const auto& name : names_in(out())) {
+    if (!name.ends_with(".gp") && !name.ends_with(".txt")) continue;
+    EXPECT_THAT(text(name), Not(HasSubstr("NoPE"))) << name;
+  }
 }
 
 TEST_F(Figures, BoundsOfClassesAreThoseOfTheAnalysis) {
