@@ -46,6 +46,12 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
   common_.add_to(command);
 }
 
+void AnalysisCommand::add_planes_option(CLI::App& command) {
+  command.add_option("--planes-of", planes_of_,
+                     "LAYER.HEAD,...: keep the rows of these heads on every plane of the "
+                     "complement, for the figure head_planes");
+}
+
 void AnalysisCommand::add_pca_options(CLI::App& command) {
   command.add_option("--components", options_.pca_options.components, "Components per head")
       ->check(CLI::PositiveNumber)
@@ -152,9 +158,10 @@ void AnalysisCommand::run() {
   common_.apply();
   capture_.apply(options_);
   if (!layers_.empty()) options_.layers = parse_layers(layers_);
-  if (!heads_.empty()) options_.heads = parse_heads(heads_);
+  if (!heads_.empty()) options_.heads = parse_heads(heads_, "--heads");
   if (no_errors_) options_.errors = false;
   read_profile_bins();
+  if (!planes_of_.empty()) options_.planes_of = parse_heads(planes_of_, "--planes-of");
   check_output_folder(out_);
   options_.quiet = common_.quiet;
   const AnalysisRun run = analyze_capture(options_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,7 @@ class AnalysisCommand {
   void add_input_options(CLI::App& command);
   void add_pca_options(CLI::App& command);
   void add_rotation_options(CLI::App& command);
+  void add_planes_option(CLI::App& command);
   void add_plasticity_options(CLI::App& command);
 
   AnalyzeOptions& options() { return options_; }
@@ -35,6 +37,7 @@ class AnalysisCommand {
   std::string heads_;
   bool no_errors_ = false;
   std::string profile_bins_;
+  std::string planes_of_;
 };
 
 }  // namespace qkscope::cli

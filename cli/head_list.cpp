@@ -56,7 +56,7 @@ std::vector<int> parse_layers(const std::string& text) {
   return layers;
 }
 
-std::vector<HeadId> parse_heads(const std::string& text) {
+std::vector<HeadId> parse_heads(const std::string& text, std::string_view option) {
   std::vector<HeadId> heads;
   for (const auto& part : split(without_brackets(without_spaces(text)), ',')) {
     const auto dot = part.find('.');
@@ -64,7 +64,7 @@ std::vector<HeadId> parse_heads(const std::string& text) {
     const int head =
         dot == std::string::npos ? -1 : number_of(std::string_view(part).substr(dot + 1));
     if (layer < 0 || head < 0)
-      bad_input("--heads {}: '{}' is not a head; expected LAYER.HEAD, as 3.5,3.6 or (3,5),(3,6)",
+      bad_input("{} {}: '{}' is not a head; expected LAYER.HEAD, as 3.5,3.6 or (3,5),(3,6)", option,
                 text, part);
     heads.push_back({layer, head, HeadKind::query});
   }

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly out=$PWD/build-wheel
-readonly build_requirements=(scikit-build-core 'nanobind>=3' numpy)
+readonly build_requirements=('pip>=23.1' scikit-build-core 'nanobind>=3' numpy)
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }

@@ -34,6 +34,7 @@ void add_analyze(CLI::App& app) {
   command->add_option("--only", *only, "Some of pca,rotation,plasticity (default: all)");
   shared->add_pca_options(*command);
   shared->add_rotation_options(*command);
+  shared->add_planes_option(*command);
   shared->add_plasticity_options(*command);
   command->callback([shared, only] {
     choose(*only, shared->options());

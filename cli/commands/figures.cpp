@@ -1,10 +1,14 @@
 #include "qkscope/figures.h"
 
+#include <array>
 #include <memory>
+
+#include <fmt/ranges.h>
 
 #include "cli/capture_input.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
 #include "qkscope/analysis.h"
@@ -20,6 +24,7 @@ struct FiguresCommand {
   CaptureInput capture;
   AnalyzeOptions analysis;
   std::string formats = "svg,png,pdf";
+  std::string components;
   bool no_report = false;
 
   void add_to(CLI::App& command);
@@ -28,6 +33,18 @@ struct FiguresCommand {
  private:
   void analyze_first();
 };
+
+// "2,3"
+std::array<int, 2> parse_components(const std::string& text) {
+  const auto parts = split(text, ',');
+  const auto digits = [](const std::string& part) {
+    return !part.empty() && part.size() < 6 &&
+           part.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (parts.size() != 2 || !digits(parts[0]) || !digits(parts[1]))
+    bad_input("--components: found '{}'; expected two numbers from 0 on, such as 2,3", text);
+  return {std::stoi(parts[0]), std::stoi(parts[1])};
+}
 
 void FiguresCommand::add_to(CLI::App& command) {
   command
@@ -38,6 +55,16 @@ void FiguresCommand::add_to(CLI::App& command) {
   command.add_option("--out", options.out, "Folder for the figures (made if missing)")->required();
   command.add_option("--only", options.only, "Draw this figure alone, without the report");
   command.add_option("--format", formats, "Some of svg,png,pdf")->capture_default_str();
+  command.add_option("--components", components,
+                     "Two principal components that qk_collage and the report show (default: 0,1)");
+  command.add_option(
+      "--head", options.head,
+      "LAYER.HEAD that head_planes shows (default: the first of analyze --planes-of)");
+  command
+      .add_option(
+          "--scores", options.scores,
+          "CSV of benchmark scores (benchmark, model, metric, value): draws ap_drop_vs_score")
+      ->check(CLI::ExistingFile);
   command.add_flag("--no-report", no_report, "Do not write report.html");
   capture.add_to(command, analysis);
   common.add_to(command);
@@ -58,11 +85,15 @@ void FiguresCommand::analyze_first() {
 void FiguresCommand::run() {
   common.apply();
   options.formats = split(formats, ',');
+  if (!components.empty()) options.components = parse_components(components);
   options.report = !no_report;
   options.quiet = common.quiet;
   if (names_capture(options.results)) analyze_first();
   const Drawn drawn = draw_figures(options);
   for (const auto& [name, why] : drawn.left_out) info("{} left out: {}", name, why);
+  if (!drawn.of_several.empty())
+    info("left out because they compare runs, and this is one: {}",
+         fmt::join(drawn.of_several, ", "));
   info("{} figures in {}", drawn.figures.size(), options.out);
   if (!drawn.report.empty()) info("report: {}", drawn.report);
 }

@@ -12,6 +12,7 @@ void add_rotation(CLI::App& app) {
   const auto shared = std::make_shared<AnalysisCommand>();
   shared->add_input_options(*command);
   shared->add_rotation_options(*command);
+  shared->add_planes_option(*command);
   auto& options = shared->options();
   options.pca = options.rotation = options.plasticity = false;
   options.rotation = true;

@@ -289,12 +289,13 @@ struct PlasticityResult {
 struct ScatterPoint {
   HeadKind side = HeadKind::query;
   std::int32_t position = 0;
-  double pc0 = 0;  // around the pooled mean
-  double pc1 = 0;
-  double a = 0;  // of the vector itself, as mu_q_a
+  std::string token;       // empty where the capture does not have its text
+  std::vector<double> pc;  // (components kept): around the pooled mean
+  double a = 0;            // of the vector itself, as mu_q_a
   double b = 0;
   double c0 = 0;  // first pair of the complement, around the pooled mean
   double c1 = 0;
+  std::vector<double> planes;  // (2 x planes): on all pairs, of heads in AnalyzeOptions::planes_of
 };
 
 struct AnalyzeOptions {
@@ -313,14 +314,15 @@ struct AnalyzeOptions {
   // For captures that do not say them: a model (folder, id or ID@REVISION) whose config.json tells
   // head counts, RoPE and windows.
   std::string model;
-  std::vector<int> nope_layers;             // for captures without metadata: layers without RoPE
-  std::int64_t max_tokens = 0;              // 0: every row; else a seeded sample per head file
-  std::uint64_t seed = 0;                   // of every sample that is drawn
-  std::vector<int> layers;                  // only these; empty: all
-  std::vector<HeadId> heads;                // only these query heads; empty: all
-  bool errors = true;                       // of the means over heads, by a jackknife over texts
-  int scatter = 96;                         // rows per head and side kept for pictures; 0: none
-  bool quiet = false;                       // no progress
+  std::vector<int> nope_layers;   // for captures without metadata: layers without RoPE
+  std::int64_t max_tokens = 0;    // 0: every row; else a seeded sample per head file
+  std::uint64_t seed = 0;         // of every sample that is drawn
+  std::vector<int> layers;        // only these; empty: all
+  std::vector<HeadId> heads;      // only these query heads; empty: all
+  bool errors = true;             // of the means over heads, by a jackknife over texts
+  int scatter = 96;               // rows per head and side kept for pictures; 0: none
+  std::vector<HeadId> planes_of;  // query heads of which those rows are kept on every plane
+  bool quiet = false;             // no progress
   const std::atomic<bool>* stop = nullptr;  // ends the download of head files
 };
 

@@ -111,7 +111,7 @@ struct HeadRows {
   std::vector<float> vectors;                  // (rows, head_dim)
   std::optional<std::int32_t> sliding_window;  // none on full attention; one value for all rows
   bool window_unsaid = false;                  // the file that was read has no such column
-  std::vector<std::string> token_str;          // (rows) or empty; written, not read back
+  std::vector<std::string> token_str;          // (rows) or empty where they were not kept
 
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
   // What tells the text of a row from all others of the capture.

@@ -113,10 +113,15 @@ def figures(
     only: str = "",
     formats: Sequence[str] = ("svg", "png", "pdf"),
     report: bool = True,
+    components: tuple[int, int] = (0, 1),
+    head: str = "",
+    scores: str | PathLike[str] = "",
 ) -> Drawn:
     """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/figures.md.
 
     only: the name of one figure, without the report. Each figure comes with the CSV and the gnuplot script it is from.
+    components: the two that qk_collage and the report show. head: "LAYER.HEAD" of head_planes. scores: a CSV of
+    benchmark scores, for ap_drop_vs_score.
     """
     options = _engine.DrawOptions()
     options.results = fspath(results)
@@ -124,6 +129,9 @@ def figures(
     options.only = only
     options.formats = list(formats)
     options.report = report
+    options.components = list(components)
+    options.head = head
+    options.scores = fspath(scores)
     options.quiet = True
     return _engine.draw_figures(options)
 

@@ -1,6 +1,7 @@
 // qkscope/figures.h
 #include "qkscope/figures.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -18,10 +19,15 @@ void bind_figures(nb::module_& module) {
       .def_rw("only", &DrawOptions::only)
       .def_rw("formats", &DrawOptions::formats)
       .def_rw("report", &DrawOptions::report)
-      .def_rw("quiet", &DrawOptions::quiet);
+      .def_rw("quiet", &DrawOptions::quiet)
+      .def_rw("components", &DrawOptions::components)
+      .def_rw("head", &DrawOptions::head)
+      .def_rw("scores", &DrawOptions::scores);
   nb::class_<Drawn>(module, "Drawn", "What figures() drew.")
       .def_ro("figures", &Drawn::figures, "Names of the figures drawn.")
       .def_ro("left_out", &Drawn::left_out, "(name, why) of those that have no data.")
+      .def_ro("of_several", &Drawn::of_several,
+              "Names of those that compare runs, where there is only one.")
       .def_ro("report", &Drawn::report, "Path of report.html; empty when it was not asked for.");
   module.def(
       "draw_figures", [](const DrawOptions& options) { return draw_figures(options); },

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <numeric>
 #include <tuple>
 #include <unordered_set>
@@ -67,7 +68,9 @@ int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
 class Reading {
  public:
   Reading(const std::string& path, parquet::ParquetFileReader& file)
-      : path_(path), file_(file), schema_(*file.metadata()->schema()) {}
+      : path_(path), file_(file), schema_(*file.metadata()->schema()) {
+    check_row_count();
+  }
 
   HeadRows rows() {
     HeadRows rows;
@@ -79,6 +82,7 @@ class Reading {
       rows.example_key = numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
     read_vectors(vector, rows);
     read_window(rows);
+    read_tokens(rows);
     for (std::size_t i = 0; i < rows.position.size(); ++i)
       if (rows.position[i] < 0)
         bad_input("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
@@ -95,6 +99,24 @@ class Reading {
 
  private:
   std::int64_t row_count() const { return file_.metadata()->num_rows(); }
+
+  // Before memory for them is taken: a row has a vector, which takes at least some bits.
+  void check_row_count() const {
+    constexpr std::uintmax_t kRowsPerByte = 64;
+    const auto& metadata = *file_.metadata();
+    const auto most = kRowsPerByte * std::filesystem::file_size(path_);
+    std::uintmax_t rows = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group) {
+      const auto count = metadata.RowGroup(group)->num_rows();
+      if (count >= 0) rows += static_cast<std::uintmax_t>(count);
+      if (count < 0 || rows > most)
+        bad_input("{}: row group {} has {} rows, which such a file cannot hold; it is damaged",
+                  path_, group, count);
+    }
+    if (row_count() < 0 || static_cast<std::uintmax_t>(row_count()) != rows)
+      bad_input("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
+                row_count(), rows);
+  }
 
   int required(const std::string& name, parquet::Type::type type) const {
     const int leaf = leaf_of(schema_, name);
@@ -170,6 +192,7 @@ class Reading {
   bool all_null(int leaf) const;
   std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined);
   void read_window(HeadRows& rows);
+  void read_tokens(HeadRows& rows);
 
   const std::string& path_;
   parquet::ParquetFileReader& file_;
@@ -285,6 +308,34 @@ void Reading::read_window(HeadRows& rows) {
   if (found.front() < 1 || found.front() > INT32_MAX)
     bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
   rows.sliding_window = static_cast<std::int32_t>(found.front());
+}
+
+// Texts of tokens are for people to look at: a column of another type, or a null, is no text.
+void Reading::read_tokens(HeadRows& rows) {
+  const int leaf = leaf_of(schema_, "token_str");
+  if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
+      schema_.Column(leaf)->max_repetition_level() != 0)
+    return;
+  const auto max_level = schema_.Column(leaf)->max_definition_level();
+  each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
+    constexpr std::int64_t kBatch = 4096;
+    std::vector<std::int16_t> levels(kBatch, max_level);
+    std::vector<parquet::ByteArray> values(kBatch);
+    std::int64_t done = 0;
+    while (done < group_rows && reader.HasNext()) {
+      std::int64_t stored = 0;
+      const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
+                                          nullptr, values.data(), &stored);
+      // The texts lie in the reader's page and are gone with the next batch.
+      std::size_t next = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
+        rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
+      }
+      done += count;
+    }
+    if (done != group_rows) cut_short(leaf, done, group_rows);
+  });
 }
 
 // Captures are written example by example, positions ascending: then nothing can be there twice,

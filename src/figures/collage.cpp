@@ -8,6 +8,7 @@
 #include "figures/panels.h"
 #include "figures/registry.h"
 #include "figures/script.h"
+#include "figures/shaded_points.h"
 #include "figures/style.h"
 
 namespace qkscope {
@@ -22,10 +23,10 @@ struct HeadRange {
 };
 
 struct Plane {
-  const char* x;
-  const char* y;
-  const char* x_label;  // gnuplot markup
-  const char* y_label;
+  std::string x;
+  std::string y;
+  std::string x_label;  // gnuplot markup
+  std::string y_label;
 };
 
 // The heads of the last run that have points in this plane; rows of a head stand together.
@@ -44,6 +45,10 @@ std::vector<HeadRange> heads_of_last_run(const Frame& scatter, const Plane& plan
     ranges.back().last = row + 1;
   }
   return ranges;
+}
+
+const Run& run_at(const Results& results, const Frame& frame, std::size_t row) {
+  return results.runs()[static_cast<std::size_t>(frame.run()[row])];
 }
 
 std::vector<HeadRange> evenly(const std::vector<HeadRange>& all, std::size_t count) {
@@ -96,36 +101,12 @@ double step_over(const std::vector<double>& values, const HeadRange& head) {
   return round_step(high - low, 3);
 }
 
-std::string shades() {
-  return fmt::format(
-      "part(from, to, t, shift) = int((from / shift) % 256 + t * ((to / shift) % 256 - (from / "
-      "shift) % 256)) * shift\n"
-      "mix(from, to, t) = part(from, to, t, 65536) + part(from, to, t, 256) + part(from, to, t, "
-      "1)\n"
-      "query(t) = mix(0x{}, 0x{}, t)\n"
-      "key(t) = mix(0x{}, 0x{}, t)\n",
-      style::kQueryEarly + 1, style::kQueryLate + 1, style::kKeyEarly + 1, style::kKeyLate + 1);
-}
-
-// "queries" and "keys", each with five marks from early to late.
-std::string shade_legend(double height) {
-  const double y = 1 - 0.09 / height;
-  std::string text;
-  const auto side = [&](const char* name, const char* function, int point, double x) {
-    text += fmt::format("set label '{}, early to late' at screen {:.4f}, {:.4f} font ',{}'\n", name,
-                        x + 0.08, y, style::kSmall);
-    for (int i = 0; i < 5; ++i)
-      text += fmt::format(
-          "set label '' at screen {:.4f}, {:.4f} point pt {} ps 0.5*mark lc rgb {}({})\n",
-          x + 0.015 * i, y, point, function, 0.25 * i);
-  };
-  side("queries", "query", style::kCircle, 0.22);
-  side("keys", "key", style::kSquare, 0.58);
-  return text;
-}
-
 Figure collage(const Results& results, const Plane& plane) {
   const Frame& scatter = results.frame("head_scatter");
+  for (const auto& axis : {plane.x, plane.y})
+    if (!scatter.has(axis))
+      return nothing_to_draw(fmt::format(
+          "head_scatter.parquet has no column {}; analyse again with as many --components", axis));
   const auto heads = evenly(heads_of_last_run(scatter, plane), kHeads);
   if (heads.empty()) return nothing_to_draw("none of its numbers exists");
   Figure figure;
@@ -139,7 +120,7 @@ Figure collage(const Results& results, const Plane& plane) {
                        .y_label = plane.y_label});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = shades() + panels.begin() + shade_legend(figure.height) +
+  figure.script = shade_functions() + panels.begin() + shade_legend(figure.height) +
                   "unset grid\nset offsets graph 0.05, graph 0.05, graph 0.05, graph 0.05\n";
   for (std::size_t i = 0; i < heads.size(); ++i) {
     const auto row = heads[i].first;
@@ -150,31 +131,30 @@ Figure collage(const Results& results, const Plane& plane) {
     figure.script +=
         fmt::format("set xtics {}\nset ytics {}\n", step_over(scatter.reals(plane.x), heads[i]),
                     step_over(scatter.reals(plane.y), heads[i]));
-    figure.script += fmt::format(
-        "plot data using ($1 == {0} && $2 == 1 ? $4 : NaN):5:(key($3)) with points pt {1} ps "
-        "0.28*mark "
-        "lc rgb variable, \\\n"
-        "  data using ($1 == {0} && $2 == 0 ? $4 : NaN):5:(query($3)) with points pt {2} ps "
-        "0.28*mark "
-        "lc rgb variable\n",
-        i, style::kSquare, style::kCircle);
+    figure.script += plot_shaded_points(i, 0.28);
   }
   figure.script += panels.end();
   figure.caption = fmt::format(
       " Blue circles are queries, red squares keys, darker the later their position. {} heads of "
       "'{}', spread evenly over those captured; of each head the rows kept in "
       "head_scatter.parquet.",
-      heads.size(), one_line(scatter.texts("model")[heads.front().first]));
+      heads.size(), one_line(run_at(results, scatter, heads.front().first).title));
   return figure;
 }
 
 }  // namespace
 
 Figure qk_collage(const Results& results) {
-  Figure figure = collage(results, {"pc0", "pc1", "PC0", "PC1"});
-  figure.title = "Queries and keys on the first two components";
+  const auto [x, y] = results.choices().components;
+  Figure figure = collage(results, {fmt::format("pc{}", x), fmt::format("pc{}", y),
+                                    fmt::format("PC{}", x), fmt::format("PC{}", y)});
+  figure.title = fmt::format("Queries and keys on components {} and {}", x, y);
   figure.caption =
-      "Rows of single heads on their first two combined principal components." + figure.caption;
+      fmt::format(
+          "Rows of single heads on their combined principal components {} and {}, counted "
+          "from 0.",
+          x, y) +
+      figure.caption;
   return figure;
 }
 

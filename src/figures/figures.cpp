@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
+#include "figures/drawn_before.h"
 #include "figures/gnuplot.h"
 #include "figures/registry.h"
 #include "figures/report.h"
@@ -53,6 +54,9 @@ void check(const DrawOptions& options) {
   for (const auto& format : options.formats)
     if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end())
       bad_input("--format: '{}' is not a format; expected some of svg,png,pdf", format);
+  for (const int component : options.components)
+    if (component < 0)
+      bad_input("--components: {} is no component; expected two from 0 on, such as 0,1", component);
   if (options.only.empty()) return;
   const auto names = figure_names();
   if (std::find(names.begin(), names.end(), options.only) != names.end()) return;
@@ -64,8 +68,7 @@ void check(const DrawOptions& options) {
 
 Figure make(const FigureKind& kind, const Results& results) {
   for (const auto* table : kind.tables) {
-    if (!results.has(table))
-      return nothing_to_draw(fmt::format("there is no {}.parquet in {}", table, results.folder()));
+    if (!results.has(table)) return nothing_to_draw(fmt::format("there is no {}.parquet", table));
     if (results.frame(table).rows() == 0)
       return nothing_to_draw(fmt::format("{}.parquet has no rows", table));
   }
@@ -102,11 +105,26 @@ void move_finished(const std::string& from, const std::string& to, const std::st
 
 Drawn draw(const DrawOptions& options) {
   check(options);
-  const Results results(options.results);
+  const Results results(options.results, {options.components, options.head, options.scores});
+  const bool whole = options.only.empty();
+  Json inputs;
+  if (whole && !options.again) {
+    inputs = drawing_inputs(options, results);
+    if (auto before = drawn_before(options, inputs)) return *before;
+  }
   Drawn drawn;
   std::vector<NamedFigure> figures;
   for (const auto& kind : figure_kinds()) {
     if (!options.only.empty() && options.only != kind.name) continue;
+    if (options.only.empty() && kind.runs == Runs::several && results.single()) {
+      drawn.of_several.emplace_back(kind.name);
+      continue;
+    }
+    if (kind.runs == Runs::one && !results.single()) {
+      if (options.only.empty()) continue;
+      bad_input("no figure '{}': it is of one run, and {} has {}; give the folder of one of them",
+                kind.name, options.results, results.runs().size());
+    }
     Figure figure = make(kind, results);
     if (!figure.missing.empty()) {
       if (!options.only.empty()) bad_input("no figure '{}': {}", kind.name, figure.missing);
@@ -135,7 +153,7 @@ Drawn draw(const DrawOptions& options) {
   progress.finish();
   if (report) {
     drawn.report = options.out + "/report.html";
-    write_file(drawn.report, report_page({results, figures, drawn.left_out, drawing.path()}));
+    write_file(drawn.report, report_page({results, figures, drawn, drawing.path()}));
   }
   for (const auto& [name, figure] : figures) {
     // The script that stays draws what the user asked for.
@@ -144,6 +162,7 @@ Drawn draw(const DrawOptions& options) {
                  gnuplot_script(name, figure, options.formats));
     move_finished(drawing.path(), options.out, name, options.formats);
   }
+  if (whole && !options.again) remember_drawn(options, inputs, drawn);
   return drawn;
 }
 

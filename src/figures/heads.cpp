@@ -13,11 +13,12 @@
 namespace qkscope {
 namespace {
 
-// Heads of one run, x against |y|, those of NoPE layers as diamonds: head_points' columns.
-std::string plot_heads(std::size_t run) {
+// Heads of one run, x against an expression of y ("$3"), those of NoPE layers as diamonds:
+// head_points' columns.
+std::string plot_heads(std::size_t run, const char* y) {
   const auto heads = [&](int nope, const std::string& look) {
-    return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):(abs($3)) with points {}",
-                       run, nope, look);
+    return fmt::format("  data using ($1 == {} && $4 == {} ? $2 : NaN):({}) with points {}", run,
+                       nope, y, look);
   };
   return "plot \\\n" +
          heads(0,
@@ -28,8 +29,32 @@ std::string plot_heads(std::size_t run) {
          "\n";
 }
 
-const std::vector<KeyEntry> kLayers = {{"RoPE layers", style::kRope, style::kCircle},
-                                       {"NoPE layers", style::kNope, style::kDiamond}};
+// Without NoPE layers there is nothing to tell apart, and no key.
+struct LayerMarks {
+  double top;  // inches above the panels
+  std::vector<KeyEntry> key;
+  const char* words;  // for the caption
+};
+
+LayerMarks layer_marks(const Frame& frame) {
+  if (!any_nope(frame)) return {0.22, {}, ""};
+  return {0.36, layer_key(), " Diamonds are heads of NoPE layers."};
+}
+
+// Dashed lines at the bounds of the classes; both signs of r_k.
+std::string bound_lines(const Run& run) {
+  std::string text = "unset arrow\n";
+  const auto line = [&](const std::string& from, const std::string& to) {
+    text += fmt::format("set arrow from {} to {} nohead dt 2 lw 0.5 lc rgb '{}' back\n", from, to,
+                        style::kFaint);
+  };
+  for (const double at : {run.low, run.high}) {
+    line(fmt::format("{}, graph 0", at), fmt::format("{}, graph 1", at));
+    for (const double y : {at, -at})
+      line(fmt::format("graph 0, first {}", y), fmt::format("graph 1, first {}", y));
+  }
+  return text;
+}
 
 // A common logarithmic range for |values|; what is below a hundred-thousandth of the largest is
 // cut.
@@ -96,29 +121,26 @@ Figure rq_rk_scatter(const Results& results) {
   const auto& pcs = results.frame("qk").integers("pc");
   Figure figure;
   figure.title = "Position in queries against position in keys";
-  figure.caption =
-      "One point per head: r_q against |r_k| on the first component. Dashed lines at 0.3 and 0.7 "
-      "bound the classes. Diamonds are heads of NoPE layers.";
+  const auto marks = layer_marks(results.frame("qk"));
+  figure.caption = fmt::format(
+      "One point per head: r_q against r_k (with its sign) on the first component. Dashed lines "
+      "bound the classes, which look at |r_k|: {}.{}",
+      bounds_text(results), marks.words);
   figure.data =
       head_points(results, {"qk", "r_q", "r_k"}, [&](std::size_t row) { return pcs[row] == 0; });
   const Panels panels({.count = static_cast<int>(results.runs().size()),
-                       .top = 0.36,
+                       .aspect = 1.25,
+                       .top = marks.top,
                        .x_label = "{/:Italic r}_q",
-                       .y_label = "|{/:Italic r}_k|"});
+                       .y_label = "{/:Italic r}_k"});
   figure.width = panels.width();
   figure.height = panels.height();
-  figure.script = panels.begin() + panels.key(kLayers) +
-                  "set xrange [-0.08:1.05]\nset yrange [-0.05:1.05]\n"
+  figure.script = panels.begin() + panels.key(marks.key) +
+                  "set xrange [-0.08:1.05]\nset yrange [-1.05:1.05]\n"
                   "set xtics 0.5\nset ytics 0.5\nunset grid\n";
-  for (const double at : {0.3, 0.7})
-    figure.script += fmt::format(
-        "set arrow from {0}, graph 0 to {0}, graph 1 nohead dt 2 lw 0.5 lc rgb '{1}' back\n"
-        "set arrow from graph 0, first {0} to graph 1, first {0} nohead dt 2 lw 0.5 lc rgb '{1}' "
-        "back\n",
-        at, style::kFaint);
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
-    figure.script += plot_heads(i);
+    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
+    figure.script += bound_lines(results.runs()[i]) + plot_heads(i, "$3");
   }
   figure.script += panels.end();
   return figure;
@@ -127,25 +149,28 @@ Figure rq_rk_scatter(const Results& results) {
 Figure bias_vs_separation(const Results& results) {
   Figure figure;
   figure.title = "Positional bias against separation";
-  figure.caption =
+  const auto marks = layer_marks(results.frame("rotated"));
+  figure.caption = fmt::format(
       "One point per head: separation_strength (share of the squared distance between queries and "
-      "keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a logarithmic axis. "
-      "Diamonds are heads of NoPE layers.";
+      "keys along b) against |bias_strength| (|mu_q_a alpha_k|, per token), on a logarithmic "
+      "axis.{}",
+      marks.words);
   figure.data = head_points(results, {"rotated", "separation_strength", "bias_strength"},
                             [](std::size_t) { return true; });
   const Panels panels({.count = static_cast<int>(results.runs().size()),
-                       .top = 0.36,
+                       .top = marks.top,
                        .y_format = "10^{%T}",
                        .x_label = "separation strength",
                        .y_label = "|bias strength| (per token)"});
   figure.width = panels.width();
   figure.height = panels.height();
   figure.script =
-      panels.begin() + panels.key(kLayers) +
+      panels.begin() + panels.key(marks.key) +
       "set xrange [-0.05:1.05]\nset xtics 0.5\nset logscale y\nset ytics 100\nunset grid\n" +
       decades(results.frame("rotated").reals("bias_strength"));
   for (std::size_t i = 0; i < results.runs().size(); ++i)
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label) + plot_heads(i);
+    figure.script +=
+        panels.panel(static_cast<int>(i), results.runs()[i].title) + plot_heads(i, "abs($3)");
   figure.script += panels.end();
   return figure;
 }
@@ -188,7 +213,7 @@ Figure pc_roles(const Results& results) {
                               {"keys, {/:Italic r}_k", style::kKey, style::kSquare}}) +
                   "set xrange [-0.6:9.6]\nset yrange [-1:1]\nset xtics 3\nset ytics 0.5\n";
   for (std::size_t i = 0; i < results.runs().size(); ++i) {
-    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].label);
+    figure.script += panels.panel(static_cast<int>(i), results.runs()[i].title);
     figure.script += fmt::format("plot 0 lw 0.5 lc rgb '{}' notitle, \\\n", style::kFaint);
     figure.script +=
         plot_spread(i, {.middle = 3, .shift = -0.12}, style::kCircle, style::kQuery) + ", \\\n" +

@@ -52,8 +52,17 @@ Figure explained_variance_of_one(const Results& results) {
 Figure position_signal(const Results& results) {
   const Frame& qk = results.frame("qk");
   RunTable table(results);
-  const int r_q = table.add_mean("r_q", by_run(results, qk, qk.reals("r_q"), component(qk, 0)));
-  const int r_k = table.add_mean("r_k", by_run(results, qk, qk.reals("r_k"), component(qk, 0)));
+  const auto r_q = table.add_mean("r_q", by_run(results, qk, qk.reals("r_q"), component(qk, 0)),
+                                  {.quantity = "r_q"});
+  const auto r_k = table.add_mean("r_k", by_run(results, qk, qk.reals("r_k"), component(qk, 0)),
+                                  {.quantity = "r_k"});
+  const bool null = qk.has("r_q_null") && qk.has("r_k_null");
+  std::string lines;
+  if (null)
+    for (const auto& [name, colour] :
+         {std::pair{"r_q_null", style::kQuery}, std::pair{"r_k_null", style::kKey}})
+      lines += null_line(
+          table.add(name, means_of(by_run(results, qk, qk.reals(name), component(qk, 0)))), colour);
   Figure figure;
   figure.title = "Position signal on the first component";
   figure.caption =
@@ -61,12 +70,14 @@ Figure position_signal(const Results& results) {
       "projected on the first combined principal component: mean over heads, band of one standard "
       "deviation (ddof 1). Dashed lines separate phases. r_k keeps its sign; components point "
       "where r_q is positive.";
+  figure.caption += table.bars_note();
+  if (null) figure.caption += " " + std::string(kNullNote);
   const std::vector<Series> series = {
       RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
       RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)};
   draw_trajectories(results,
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n",
-                      plot_series(series, results.runs().size())}},
+                      with_lines(plot_series(series, results.runs().size()), lines)}},
                     {.panel_height = 1.7, .key = key_of(series)}, figure);
   figure.data = table.table();
   return figure;
@@ -99,12 +110,12 @@ Figure taxonomy_evolution(const Results& results) {
   table.add("all_heads", std::move(counts));
   Figure figure;
   figure.title = "Classes of heads";
-  figure.caption =
-      "Fraction of heads in each class. Classes come from the first component's r_q and |r_k|: "
-      "above 0.7 is high, below 0.3 low (the analysis' options); position-dominated is high in "
-      "both, Q-positional high in r_q and low in |r_k|, K-positional the reverse, content-focused "
-      "low in both, mixed the rest. Heads without a class are not counted. Dashed lines separate "
-      "phases.";
+  figure.caption = fmt::format(
+      "Fraction of heads in each class. Classes come from the first component's r_q and |r_k|; "
+      "the bounds of low and high are {}. Position-dominated is high in both, Q-positional high in "
+      "r_q and low in |r_k|, K-positional the reverse, content-focused low in both, mixed the "
+      "rest. Heads without a class are not counted. Dashed lines separate phases.",
+      bounds_text(results));
   draw_trajectories(results,
                     {{"fraction of heads",
                       "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
@@ -122,8 +133,9 @@ Figure explained_variance(const Results& results) {
   } else {
     const Frame& qk = results.frame("qk");
     RunTable table(results);
-    const int share = table.add_mean(
-        "pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)));
+    const auto share =
+        table.add_mean("pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)),
+                       {.quantity = "pc0_variance"});
     const auto plot = plot_series(
         {RunTable::mean_series("", style::kAccent, style::kCircle, share)}, results.runs().size());
     draw_trajectories(results, {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
@@ -131,7 +143,9 @@ Figure explained_variance(const Results& results) {
     figure.data = table.table();
     figure.caption =
         "Share of the variance of a head's pooled queries and keys on the first principal "
-        "component: mean over heads, band of one standard deviation. Dashed lines separate phases.";
+        "component: mean over heads, band of one standard deviation. Dashed lines separate "
+        "phases." +
+        table.bars_note();
   }
   figure.title = "Explained variance";
   return figure;
@@ -155,10 +169,13 @@ Figure nope_vs_rope(const Results& results) {
     const auto take = [&](std::size_t row) { return first(row) && here(row); };
     const auto r_q = by_run(results, qk, qk.reals("r_q"), take);
     for (const auto& group : r_q) both = both && !group.empty();
-    const int q = table.add_mean(rope + "_r_q", r_q);
-    const int k = table.add_mean(rope + "_r_k", by_run(results, qk, qk.reals("r_k"), take));
-    const int ap = table.add_mean(
-        rope + "_ap", by_run(results, metrics, metrics.reals("ap_overall"), of_layers(metrics)));
+    const auto q = table.add_mean(rope + "_r_q", r_q, {"r_q", rope});
+    const auto k =
+        table.add_mean(rope + "_r_k", by_run(results, qk, qk.reals("r_k"), take), {"r_k", rope});
+    const auto ap = table.add_mean(
+        rope + "_ap",
+        by_run(results, metrics, metrics.reals("ap_profile_overall"), of_layers(metrics)),
+        {"ap_profile_overall", rope});
     const char* colour = nope ? style::kNope : style::kRope;
     signal.push_back(
         RunTable::mean_series(fmt::format("{}, {}", title, kRq), colour, style::kCircle, q));
@@ -171,8 +188,10 @@ Figure nope_vs_rope(const Results& results) {
   figure.title = "Layers with and without RoPE";
   figure.caption =
       "Above: mean r_q (circles) and r_k (squares) on the first component, over heads of RoPE "
-      "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (ap_overall). "
-      "Bands: one standard deviation. Dashed lines separate phases.";
+      "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (the mean of each "
+      "head's profile, ap_profile_overall). Bands: one standard deviation over heads. Dashed lines "
+      "separate phases." +
+      table.bars_note();
   draw_trajectories(results,
                     {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
                       plot_series(signal, results.runs().size())},

@@ -24,6 +24,11 @@ double entry_width(const KeyEntry& entry) {
 
 }  // namespace
 
+std::vector<KeyEntry> layer_key() {
+  return {{"RoPE layers", style::kRope, style::kCircle},
+          {"NoPE layers", style::kNope, style::kDiamond}};
+}
+
 Key::Key(std::vector<KeyEntry> entries, double figure_width) : figure_width_(figure_width) {
   for (auto& entry : entries) {
     const double width = entry_width(entry);
@@ -57,15 +62,17 @@ std::string Key::labels(double bottom) const {
 Panels::Panels(Options options) : options_(std::move(options)) {
   columns_ = std::min(options_.columns, options_.count);
   rows_ = (options_.count + columns_ - 1) / columns_;
+  if (options_.count == 1) options_.aspect = std::min(options_.aspect, 0.85);
+  if (options_.x_label.empty()) bottom_ = options_.own_ranges ? 0.24 : 0.1;
   if (options_.own_ranges) {
     gap_x_ = 0.32;
     gap_y_ = 0.4;
   }
   constexpr double kWidest = 2.2;
   const double room = columns_ == 1 ? style::kColumn : style::kPage;
-  panel_ = (room - left_ - options_.right - gap_x_ * (columns_ - 1)) / columns_;
+  panel_ = (room - options_.left - options_.right - gap_x_ * (columns_ - 1)) / columns_;
   if (columns_ > 1) panel_ = std::min(panel_, kWidest);
-  width_ = left_ + options_.right + columns_ * panel_ + gap_x_ * (columns_ - 1);
+  width_ = options_.left + options_.right + columns_ * panel_ + gap_x_ * (columns_ - 1);
   height_ = bottom_ + options_.top + rows_ * panel_ * options_.aspect + gap_y_ * (rows_ - 1);
 }
 
@@ -73,10 +80,10 @@ std::string Panels::begin() const {
   return fmt::format(
              "set multiplot layout {},{} margins {:.4f},{:.4f},{:.4f},{:.4f} spacing "
              "{:.4f},{:.4f}\n",
-             rows_, columns_, left_ / width_, 1 - options_.right / width_, bottom_ / height_,
-             1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
+             rows_, columns_, options_.left / width_, 1 - options_.right / width_,
+             bottom_ / height_, 1 - options_.top / height_, gap_x_ / width_, gap_y_ / height_) +
          fmt::format("set label 1001 '{}' at screen {:.4f}, screen {:.4f} center\n",
-                     options_.x_label, 0.5 * (1 + (left_ - options_.right) / width_),
+                     options_.x_label, 0.5 * (1 + (options_.left - options_.right) / width_),
                      0.11 / height_) +
          fmt::format("set label 1002 '{}' at screen {:.4f}, screen {:.4f} center rotate\n",
                      options_.y_label, 0.1 / width_,
@@ -90,16 +97,23 @@ std::string Panels::key(const std::vector<KeyEntry>& entries) const {
   return key.labels(height_ - key.height());
 }
 
-std::string Panels::panel(int i, std::string_view title) const {
+std::string Panels::panel(int i, std::string_view title, std::size_t longest) const {
   std::string text;
   if (i == 1) text += "unset label\n";  // what stands around the panels is drawn once
-  text += fmt::format("set title {} font ',{}' offset 0, -0.7\n", quoted(shortened(title, 30)),
+  text += fmt::format("set title {} font ',{}' offset 0, -0.7\n", quoted(shortened(title, longest)),
                       style::kSmall);
   if (options_.own_ranges) return text;
   const bool lowest = i + columns_ >= options_.count;
   text += fmt::format("set format x '{}'\n", lowest ? "%h" : "");
   text += fmt::format("set format y '{}'\n", i % columns_ == 0 ? options_.y_format : "");
   return text;
+}
+
+Panels::Box Panels::box(int i) const {
+  const double left = options_.left + (i % columns_) * (panel_ + gap_x_);
+  const double tall = panel_ * options_.aspect;
+  const double top = options_.top + (i / columns_) * (tall + gap_y_);
+  return {left / width_, top / height_, (left + panel_) / width_, (top + tall) / height_};
 }
 
 std::string Panels::end() const {

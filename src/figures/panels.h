@@ -14,6 +14,9 @@ struct KeyEntry {
   int point_type;
 };
 
+// RoPE and NoPE layers, as points of heads are marked everywhere.
+std::vector<KeyEntry> layer_key();
+
 // A key in centred rows over a figure of this width. gnuplot's own key moves with the
 // plot and hides what is under it.
 class Key {
@@ -40,6 +43,7 @@ class Panels {
     double aspect = 1;    // height of a panel over its width
     double top = 0.25;    // inches above the panels
     double right = 0.08;  // and beside them
+    double left = 0.46;
     std::string y_format = "%h";
     bool own_ranges = false;  // every panel has its own axes and shows their numbers
     std::string x_label;      // gnuplot markup
@@ -53,14 +57,19 @@ class Panels {
   std::string begin() const;
   std::string key(const std::vector<KeyEntry>& entries) const;  // above the panels
   // Title and ticks of panel `i`; the plot command follows.
-  std::string panel(int i, std::string_view title) const;
+  std::string panel(int i, std::string_view title, std::size_t longest = 30) const;
   std::string end() const;
+
+  // Where panel `i` is, in fractions of the figure from the left and from above.
+  struct Box {
+    double left, top, right, bottom;
+  };
+  Box box(int i) const;
 
  private:
   Options options_;
   int columns_ = 1;
   int rows_ = 1;
-  double left_ = 0.46;
   double bottom_ = 0.42;
   double gap_x_ = 0.08;
   double gap_y_ = 0.2;

@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "figures/report_heads.h"
 #include "figures/style.h"
-#include "io/folder.h"
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "qkscope/version.h"
@@ -64,6 +63,22 @@ Json table_of(const Table& table) {
   return rows;
 }
 
+double rounded(double fraction) {
+  return std::round(1e4 * fraction) / 1e4;
+}
+
+// [left, top, right, bottom, text] of each cell, and layer and head where it is of one.
+Json hover_cells(const Figure& figure) {
+  Json cells = Json::array();
+  for (const auto& cell : figure.hover) {
+    Json entry = {rounded(cell.left), rounded(cell.top), rounded(cell.right), rounded(cell.bottom),
+                  cell.text};
+    if (cell.layer >= 0) entry.insert(entry.end(), {Json(cell.layer), Json(cell.head)});
+    cells.push_back(std::move(entry));
+  }
+  return cells;
+}
+
 Json figures_of(const ReportInput& input) {
   Json list = Json::array();
   for (const auto& [name, figure] : input.figures)
@@ -73,51 +88,46 @@ Json figures_of(const ReportInput& input) {
                     {"width", figure.width},
                     {"height", figure.height},
                     {"picture", picture(input.pictures, name)},
+                    {"hover", hover_cells(figure)},
                     {"table", table_of(figure.data)}});
   return list;
 }
 
 std::string title_of(const Results& results) {
-  const std::string list = results.folder() + "/runs.json";
-  if (path_exists(list)) {
-    const Json sweep = load_json(list);
-    if (sweep.is_object() && sweep.value("name", Json()).is_string()) return sweep["name"];
-  }
-  if (results.runs().size() == 1) return results.runs().front().label;
+  if (!results.name().empty()) return results.name();
+  if (results.single()) return results.runs().front().title;
   return std::filesystem::weakly_canonical(results.folder()).filename().string();
 }
 
-// Runs with what is known of them: entries of runs.json where there is one, and summary.json.
+// Means of the table of runs, and what errors.csv calls them.
+constexpr std::pair<const char*, const char*> kIntervals[] = {
+    {"r_q", "r_q"},
+    {"r_k", "r_k"},
+    {"explained_variance", "pc0_variance"},
+    {"abs_r_k_a", "abs_r_k_a"},
+    {"alpha_k", "alpha_k"},
+    {"bias_strength", "bias_strength"},
+    {"separation_strength", "separation_strength"},
+    {"plane_var_fraction", "plane_var_fraction"},
+    {"ap_profile_overall", "ap_profile_overall"},
+    {"ap_first20", "ap_first20"},
+    {"ap_last20", "ap_last20"},
+    {"ap_drop", "ap_drop"}};
+
+// Runs with what is known of them. First those with rows, in their order: heads name them by their
+// place here.
 Json runs_of(const Results& results) {
-  Json entries = Json::array();
-  const std::string list = results.folder() + "/runs.json";
-  if (path_exists(list)) {
-    const Json sweep = load_json(list);
-    if (sweep.is_object() && sweep.value("runs", Json()).is_array()) entries = sweep["runs"];
-  }
   Json runs = Json::array();
-  const auto with_summary = [&](Json run, const std::string& folder) {
-    const std::string summary = folder + "/summary.json";
-    if (path_exists(summary)) run["summary"] = load_json(summary);
-    runs.push_back(std::move(run));
-  };
-  // First the runs with rows, in their order: heads name them by their place here.
   for (const auto& run : results.runs()) {
-    Json known = {{"label", run.label}, {"phase", run.phase}, {"order", run.order}};
-    std::string folder = results.folder();
-    for (const auto& entry : entries) {
-      if (!entry.is_object() || entry.value("label", Json()) != run.label) continue;
-      known.update(entry);
-      if (entry.value("results", Json()).is_string())
-        folder += "/" + entry["results"].get<std::string>();
-    }
-    with_summary(std::move(known), folder);
+    Json known = run.facts;
+    known["title"] = run.title;
+    known["family"] = run.family;
+    for (const auto& [measure, quantity] : kIntervals)
+      if (const auto found = results.interval(runs.size(), quantity))
+        known["intervals"][measure] = {found->low, found->high};
+    runs.push_back(std::move(known));
   }
-  for (const auto& entry : entries)
-    if (entry.is_object() &&
-        std::none_of(results.runs().begin(), results.runs().end(),
-                     [&](const Run& run) { return entry.value("label", Json()) == run.label; }))
-      runs.push_back(entry);
+  for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
   return runs;
 }
 
@@ -154,7 +164,8 @@ std::string report_page(const ReportInput& input) {
                      {"version", version_string()},
                      {"runs", runs_of(input.results)},
                      {"figures", figures_of(input)},
-                     {"left_out", input.left_out},
+                     {"left_out", input.drawn.left_out},
+                     {"of_several", input.drawn.of_several},
                      {"heads", std::move(heads.json)},
                      {"shades",
                       {{"query", {style::kQueryEarly, style::kQueryLate}},

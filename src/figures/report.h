@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "figures/figure.h"
 #include "figures/results.h"
+#include "qkscope/figures.h"
 
 namespace qkscope {
 
@@ -18,7 +18,7 @@ struct NamedFigure {
 struct ReportInput {
   const Results& results;
   const std::vector<NamedFigure>& figures;
-  const std::vector<std::pair<std::string, std::string>>& left_out;  // name, why
+  const Drawn& drawn;    // and what was left out
   std::string pictures;  // the folder with NAME.svg and NAME.png of every figure
 };
 

@@ -1,119 +1,18 @@
 #include "figures/report_heads.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <tuple>
 #include <vector>
 
-#include "core/base64.h"
 #include "core/nan.h"
+#include "figures/report_points.h"
 #include "figures/style.h"
 
 namespace qkscope {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
-
-// An array of numbers as base64, the way the page unpacks it.
-template <typename T>
-std::string packed(const std::vector<T>& values) {
-  return base64(std::as_bytes(std::span(values)));
-}
-
-// A point is 7 bytes: its position over the last one and the coordinates pc0, pc1, a, b, c0, c1
-// between the head's lowest and highest (0 to 254; 255 where there is none).
-class PointPacker {
- public:
-  explicit PointPacker(const Frame& head_scatter);
-
-  // The head's rows of the table; queries come before keys.
-  void add_head(std::vector<std::size_t> rows);
-
-  // {"start", "queries", "low", "high", "last_position"}: arrays in base64.
-  Json json() const;
-  std::string points() const;  // base64
-
- private:
-  static constexpr std::size_t kAxes = 6;
-
-  void add_ranges(const std::vector<std::size_t>& rows);
-
-  const Frame& frame_;
-  std::array<const std::vector<double>*, kAxes> axes_;
-  std::int64_t last_ = 1;
-  std::vector<std::uint32_t> start_ = {0};  // (heads + 1), in points
-  std::vector<std::uint16_t> queries_;      // (heads)
-  std::vector<float> lows_;                 // (heads, kAxes)
-  std::vector<float> highs_;                // (heads, kAxes)
-  std::vector<std::uint8_t> bytes_;         // (points, 1 + kAxes)
-};
-
-std::uint8_t quantised(double value, double low, double high) {
-  if (std::isnan(value)) return 255;
-  if (!(high > low)) return 127;
-  return static_cast<std::uint8_t>(
-      std::lround(254 * std::clamp((value - low) / (high - low), 0.0, 1.0)));
-}
-
-PointPacker::PointPacker(const Frame& head_scatter) : frame_(head_scatter) {
-  constexpr std::array<const char*, kAxes> kNames = {"pc0", "pc1", "a", "b", "c0", "c1"};
-  for (std::size_t i = 0; i < kAxes; ++i) axes_[i] = &frame_.reals(kNames[i]);
-  for (const auto position : frame_.integers("position")) last_ = std::max(last_, position);
-}
-
-void PointPacker::add_ranges(const std::vector<std::size_t>& rows) {
-  for (const auto* axis : axes_) {
-    double low = std::numeric_limits<double>::infinity();
-    double high = -low;
-    for (const auto row : rows) {
-      if (std::isnan((*axis)[row])) continue;
-      low = std::min(low, (*axis)[row]);
-      high = std::max(high, (*axis)[row]);
-    }
-    lows_.push_back(static_cast<float>(low));
-    highs_.push_back(static_cast<float>(high));
-  }
-}
-
-void PointPacker::add_head(std::vector<std::size_t> rows) {
-  const auto& sides = frame_.texts("side");
-  const auto keys = std::stable_partition(rows.begin(), rows.end(),
-                                          [&](std::size_t row) { return sides[row] == "q"; });
-  queries_.push_back(static_cast<std::uint16_t>(keys - rows.begin()));
-  add_ranges(rows);
-  const float* const low = lows_.data() + lows_.size() - kAxes;
-  const float* const high = highs_.data() + highs_.size() - kAxes;
-  for (const auto row : rows) {
-    bytes_.push_back(quantised(static_cast<double>(frame_.integers("position")[row]), 0,
-                               static_cast<double>(last_)));
-    for (std::size_t i = 0; i < kAxes; ++i)
-      bytes_.push_back(quantised((*axes_[i])[row], low[i], high[i]));
-  }
-  start_.push_back(static_cast<std::uint32_t>(bytes_.size() / (1 + kAxes)));
-}
-
-Json PointPacker::json() const {
-  return {{"start", packed(start_)},
-          {"queries", packed(queries_)},
-          {"low", packed(lows_)},
-          {"high", packed(highs_)},
-          {"last_position", last_}};
-}
-
-std::string PointPacker::points() const {
-  return packed(bytes_);
-}
-
-const char* head_column(const std::string& table) {
-  const bool old_names = table == "head_metrics" || table == "head_component_weights";
-  return old_names ? "q_head" : "head";
-}
 
 // Every head that some table knows, by run, layer and head.
 class HeadIndex {
@@ -122,8 +21,7 @@ class HeadIndex {
     for (const char* name : {"qk", "rotated", "head_metrics"}) {
       if (!results.has(name)) continue;
       const Frame& frame = results.frame(name);
-      for (std::size_t row = 0; row < frame.rows(); ++row)
-        heads_.insert({key(frame, name, row), 0});
+      for (std::size_t row = 0; row < frame.rows(); ++row) heads_.insert({key(frame, row), 0});
     }
     std::size_t next = 0;
     for (auto& [key, place] : heads_) place = next++;
@@ -133,9 +31,9 @@ class HeadIndex {
 
   // Calls body(row, place of its head) for every row of the table.
   template <typename Body>
-  void each_row(const Frame& frame, const std::string& table, const Body& body) const {
+  void each_row(const Frame& frame, const Body& body) const {
     for (std::size_t row = 0; row < frame.rows(); ++row)
-      if (const auto found = heads_.find(key(frame, table, row)); found != heads_.end())
+      if (const auto found = heads_.find(key(frame, row)); found != heads_.end())
         body(row, found->second);
   }
 
@@ -147,56 +45,65 @@ class HeadIndex {
 
  private:
   using Key = std::tuple<int, std::int64_t, std::int64_t>;  // run, layer, head
-  static Key key(const Frame& frame, const std::string& table, std::size_t row) {
-    return {frame.run()[row], frame.integers("layer")[row],
-            frame.integers(head_column(table))[row]};
+  static Key key(const Frame& frame, std::size_t row) {
+    return {frame.run()[row], frame.integers("layer")[row], frame.heads()[row]};
   }
 
   std::map<Key, std::size_t> heads_;
 };
 
-struct Measure {
+struct HeadMeasure {
   const char* table;
   const char* column;
+  bool optional = false;  // older results do not have it
 };
 
-constexpr Measure kMeasures[] = {{"qk", "r_q"},
-                                 {"qk", "r_k"},
-                                 {"qk", "explained_variance"},
-                                 {"qk", "fisher"},
-                                 {"qk", "positional_variance_q"},
-                                 {"qk", "positional_variance_k"},
-                                 {"rotated", "position_r"},
-                                 {"rotated", "r_q_a"},
-                                 {"rotated", "r_k_a"},
-                                 {"rotated", "alpha_q"},
-                                 {"rotated", "alpha_k"},
-                                 {"rotated", "mu_q_a"},
-                                 {"rotated", "mu_k_a"},
-                                 {"rotated", "bias_strength"},
-                                 {"rotated", "separation_strength"},
-                                 {"rotated", "var_frac_a"},
-                                 {"rotated", "var_frac_b"},
-                                 {"rotated", "plane_var_fraction"},
-                                 {"rotated", "omega"},
-                                 {"rotated", "omega_r_squared"},
-                                 {"head_metrics", "q_R2_pos"},
-                                 {"head_metrics", "q_beta_norm"},
-                                 {"head_metrics", "ap_overall"},
-                                 {"head_metrics", "ap_profile_overall"},
-                                 {"head_metrics", "ap_first20"},
-                                 {"head_metrics", "ap_last20"},
-                                 {"head_metrics", "ap_drop"}};
+constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
+                                         {"qk", "r_q_null", true},
+                                         {"qk", "r_k"},
+                                         {"qk", "r_k_null", true},
+                                         {"qk", "explained_variance"},
+                                         {"qk", "fisher"},
+                                         {"qk", "positional_variance_q"},
+                                         {"qk", "positional_variance_k"},
+                                         {"rotated", "position_r"},
+                                         {"rotated", "position_r_null", true},
+                                         {"rotated", "position_r_p", true},
+                                         {"rotated", "r_q_a"},
+                                         {"rotated", "r_q_a_null", true},
+                                         {"rotated", "r_q_a_p", true},
+                                         {"rotated", "r_k_a"},
+                                         {"rotated", "r_k_a_null", true},
+                                         {"rotated", "r_k_a_p", true},
+                                         {"rotated", "alpha_q"},
+                                         {"rotated", "alpha_k"},
+                                         {"rotated", "mu_q_a"},
+                                         {"rotated", "mu_k_a"},
+                                         {"rotated", "bias_strength"},
+                                         {"rotated", "separation_strength"},
+                                         {"rotated", "var_frac_a"},
+                                         {"rotated", "var_frac_b"},
+                                         {"rotated", "plane_var_fraction"},
+                                         {"rotated", "omega"},
+                                         {"rotated", "omega_r_squared"},
+                                         {"head_metrics", "q_R2_pos"},
+                                         {"head_metrics", "q_beta_norm"},
+                                         {"head_metrics", "ap_profile_overall"},
+                                         {"head_metrics", "ap_overall"},
+                                         {"head_metrics", "ap_first20"},
+                                         {"head_metrics", "ap_last20"},
+                                         {"head_metrics", "ap_drop"}};
 
 Json measures_of(const Results& results, const HeadIndex& heads) {
   Json list = Json::array();
-  for (const auto& measure : kMeasures) {
+  for (const auto& measure : kHeadMeasures) {
     if (!results.has(measure.table)) continue;
     const Frame& frame = results.frame(measure.table);
+    if (measure.optional && !frame.has(measure.column)) continue;
     const auto& from = frame.reals(measure.column);
     const auto* components = std::string(measure.table) == "qk" ? &frame.integers("pc") : nullptr;
     std::vector<float> values(heads.size(), kNan);
-    heads.each_row(frame, measure.table, [&](std::size_t row, std::size_t place) {
+    heads.each_row(frame, [&](std::size_t row, std::size_t place) {
       if (!components || (*components)[row] == 0) values[place] = static_cast<float>(from[row]);
     });
     list.push_back({{"name", measure.column}, {"data", packed(values)}});
@@ -213,7 +120,7 @@ std::string text_codes(const Results& results, const HeadIndex& heads,
     if (!results.has(table)) continue;
     const Frame& frame = results.frame(table);
     const auto& texts = frame.texts(column);
-    heads.each_row(frame, table, [&](std::size_t row, std::size_t place) {
+    heads.each_row(frame, [&](std::size_t row, std::size_t place) {
       const auto found = std::find(names.begin(), names.end(), texts[row]);
       if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
     });
@@ -225,19 +132,24 @@ Json profiles_of(const Results& results, const HeadIndex& heads) {
   if (!results.has("head_profile")) return nullptr;
   const Frame& frame = results.frame("head_profile");
   std::vector<std::vector<std::size_t>> rows(heads.size());
-  heads.each_row(frame, "head_profile",
-                 [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
+  heads.each_row(frame, [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
   std::vector<std::uint32_t> start = {0};
   std::vector<float> positions;
   std::vector<float> values;
+  std::vector<float> errors;
   for (const auto& of_head : rows) {
     for (const auto row : of_head) {
       positions.push_back(static_cast<float>(frame.reals("position")[row]));
       values.push_back(static_cast<float>(frame.reals("ap")[row]));
+      errors.push_back(frame.has("stderr") ? static_cast<float>(frame.reals("stderr")[row])
+                                           : std::numeric_limits<float>::quiet_NaN());
     }
     start.push_back(static_cast<std::uint32_t>(values.size()));
   }
-  return {{"start", packed(start)}, {"position", packed(positions)}, {"ap", packed(values)}};
+  return {{"start", packed(start)},
+          {"position", packed(positions)},
+          {"ap", packed(values)},
+          {"error", packed(errors)}};
 }
 
 void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& report) {
@@ -245,9 +157,8 @@ void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& re
   if (!results.has("head_scatter")) return;
   const Frame& frame = results.frame("head_scatter");
   std::vector<std::vector<std::size_t>> rows(heads.size());
-  heads.each_row(frame, "head_scatter",
-                 [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
-  PointPacker packer(frame);
+  heads.each_row(frame, [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
+  PointPacker packer(results, frame);
   for (auto& of_head : rows) packer.add_head(std::move(of_head));
   report.json["scatter"] = packer.json();
   report.points = packer.points();

@@ -3,17 +3,27 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 #include "core/nan.h"
+#include "figures/run_facts.h"
 #include "io/folder.h"
 
 namespace qkscope {
 namespace {
 
-constexpr const char* kTables[] = {
-    "qk",           "taxonomy",     "rotated",      "complement",
-    "head_metrics", "head_profile", "pair_heatmap", "head_component_weights",
-    "head_scatter"};
+constexpr const char* kTables[] = {"qk",
+                                   "taxonomy",
+                                   "rotated",
+                                   "complement",
+                                   "head_metrics",
+                                   "head_profile",
+                                   "pair_heatmap",
+                                   "head_component_weights",
+                                   "head_scatter",
+                                   "head_planes",
+                                   "head_bucket_plasticity"};
 
 // The runs of a table in order of appearance, with what a sweep says about them.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
@@ -26,11 +36,17 @@ void collect_runs(const Table& table, std::vector<Run>& runs) {
     if (!runs.empty() && runs.back().label == label) continue;
     if (std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.label == label; }))
       continue;
-    Run run{label, "", std::ssize(runs)};
+    Run run;
+    run.label = label;
+    run.order = std::ssize(runs);
     if (phase && phase->type == Table::Type::text) run.phase = phase->texts[row];
     if (order && order->type == Table::Type::integer) run.order = order->integers[row];
     runs.push_back(std::move(run));
   }
+}
+
+std::string interval_key(std::size_t run, const std::string& quantity, const std::string& heads) {
+  return fmt::format("{}/{}/{}", run, quantity, heads);
 }
 
 }  // namespace
@@ -58,7 +74,12 @@ const std::vector<std::string>& Frame::texts(std::string_view name) const {
   return column(name, Table::Type::text).texts;
 }
 
-Results::Results(std::string folder) : folder_(std::move(folder)) {
+const std::vector<std::int64_t>& Frame::heads() const {
+  return integers(has("head") ? "head" : "q_head");
+}
+
+Results::Results(std::string folder, FigureChoices choices)
+    : folder_(std::move(folder)), choices_(std::move(choices)) {
   if (!is_folder(folder_)) bad_input("{}: there is no such folder", folder_);
   bool any = false;
   for (const auto* name : kTables) {
@@ -75,6 +96,40 @@ Results::Results(std::string folder) : folder_(std::move(folder)) {
         folder_);
   std::stable_sort(runs_.begin(), runs_.end(),
                    [](const Run& x, const Run& y) { return x.order < y.order; });
+  RunFacts facts = read_run_facts(folder_, runs_);
+  name_ = std::move(facts.name);
+  other_runs_ = std::move(facts.others);
+  read_intervals();
+}
+
+void Results::read_intervals() {
+  if (!has("errors")) return;
+  const Table table = read_parquet_table(path("errors"));
+  const auto column = [&](const char* name, Table::Type type) -> const Table::Column& {
+    const auto* found = table.find(name);
+    if (!found || found->type != type)
+      bad_input("{}: column '{}' is missing or of another type; analyse again with this version",
+                path("errors"), name);
+    return *found;
+  };
+  const auto& quantity = column("quantity", Table::Type::text).texts;
+  const auto& heads = column("heads", Table::Type::text).texts;
+  const auto& low = column("low", Table::Type::real).reals;
+  const auto& high = column("high", Table::Type::real).reals;
+  const auto* model = table.find("model");
+  for (std::size_t row = 0; row < quantity.size(); ++row) {
+    const int run = model ? run_of(model->texts[row]) : single() ? 0 : -1;
+    if (run < 0 || std::isnan(low[row]) || std::isnan(high[row])) continue;
+    intervals_[interval_key(static_cast<std::size_t>(run), quantity[row], heads[row])] = {
+        low[row], high[row]};
+  }
+}
+
+std::optional<Interval> Results::interval(std::size_t run, const std::string& quantity,
+                                          const std::string& heads) const {
+  const auto found = intervals_.find(interval_key(run, quantity, heads));
+  if (found == intervals_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::string Results::path(const std::string& table) const {
@@ -126,6 +181,24 @@ std::vector<std::vector<double>> by_run(const Results& results, const Frame& fra
   return by_run(results, frame, values, [](std::size_t) { return true; });
 }
 
+bool any_nope(const Frame& frame) {
+  const auto& rope = frame.texts("rope");
+  return std::find(rope.begin(), rope.end(), "nope") != rope.end();
+}
+
+std::string bounds_text(const Results& results) {
+  const Run& first = results.runs().front();
+  for (const auto& run : results.runs())
+    if (run.high != first.high || run.low != first.low)
+      return "the low and high bound that each run was analysed with";
+  return fmt::format("{} and {}", first.low, first.high);
+}
+
+std::vector<double> absolute(std::vector<double> values) {
+  for (double& value : values) value = std::fabs(value);
+  return values;
+}
+
 bool all_empty(const std::vector<std::vector<double>>& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group.empty(); });
 }
@@ -160,6 +233,20 @@ double quantile_of(std::vector<double> values, double fraction) {
   const auto above = std::min(below + 1, values.size() - 1);
   const double part = place - static_cast<double>(below);
   return values[below] + part * (values[above] - values[below]);
+}
+
+double correlation_of(const std::vector<double>& x, const std::vector<double>& y) {
+  const double x_mean = mean_of(x);
+  const double y_mean = mean_of(y);
+  double xx = 0;
+  double yy = 0;
+  double xy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xx += (x[i] - x_mean) * (x[i] - x_mean);
+    yy += (y[i] - y_mean) * (y[i] - y_mean);
+    xy += (x[i] - x_mean) * (y[i] - y_mean);
+  }
+  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : kNan;
 }
 
 }  // namespace qkscope

@@ -105,7 +105,7 @@ std::string run_axis(const Results& results, const RunAxis& axis) {
     std::string tics;
     for (std::size_t i = 0; i < runs.size(); ++i)
       tics += fmt::format("{}{} {}", i > 0 ? ", " : "",
-                          quoted(shortened(runs[i].label, kLongestLabel)), i);
+                          quoted(shortened(runs[i].title, kLongestLabel)), i);
     text += fmt::format("set xtics format '%g' {} ({}) font ',{}'\n",
                         runs.size() > 3 ? "rotate by 40 right offset 0.4, 0.15" : "norotate center",
                         tics, style::kSmall);
@@ -131,7 +131,7 @@ std::string run_rows(const Results& results) {
   const auto& runs = results.runs();
   for (std::size_t i = 0; i < runs.size(); ++i)
     tics += fmt::format("{}{} {}", i > 0 ? ", " : "",
-                        quoted(shortened(runs[i].label, kLongestLabel)), -static_cast<int>(i));
+                        quoted(shortened(runs[i].title, kLongestLabel)), -static_cast<int>(i));
   return fmt::format("set yrange [{}:0.5]\nset ytics ({}) scale 0 font ',{}'\n",
                      0.5 - static_cast<double>(runs.size()), tics, style::kSmall);
 }
@@ -140,7 +140,7 @@ double run_labels_height(const Results& results) {
   if (results.runs().size() <= 3) return 0.3;
   double longest = 0;
   for (const auto& run : results.runs())
-    longest = std::max(longest, text_width(shortened(run.label, kLongestLabel), style::kSmall));
+    longest = std::max(longest, text_width(shortened(run.title, kLongestLabel), style::kSmall));
   return 0.18 + 0.64 * longest;
 }
 

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "core/error.h"
+#include "core/nan.h"
 #include "figures/script.h"
+#include "figures/style.h"
 
 namespace qkscope {
 namespace {
@@ -22,6 +25,16 @@ std::string whisker(const std::string& x, const Series& s, double scale) {
                      s.colour);
 }
 
+// The interval of the mean, with caps, so that it is not taken for the spread over heads.
+std::string bar(const std::string& x, const Series& s, double scale) {
+  return fmt::format(
+      "data using ({}):({}):(0):({}) with vectors heads nofilled size screen 0.007,90 lw 0.8 lc "
+      "rgb "
+      "'{}'",
+      x, scaled(s.bar_low, scale), scaled(fmt::format("({}) - ({})", s.bar_high, s.bar_low), scale),
+      style::kInk);
+}
+
 template <typename Summary>
 std::vector<double> each(const std::vector<std::vector<double>>& groups, const Summary& summary) {
   std::vector<double> values;
@@ -32,6 +45,13 @@ std::vector<double> each(const std::vector<std::vector<double>>& groups, const S
 
 double size_of(const std::vector<double>& group) {
   return static_cast<double>(group.size());
+}
+
+Series with_bars(Series series, MeasureColumns columns) {
+  if (columns.interval == 0) return series;
+  series.bar_low = fmt::format("${}", columns.interval);
+  series.bar_high = fmt::format("${}", columns.interval + 1);
+  return series;
 }
 
 }  // namespace
@@ -46,6 +66,8 @@ std::string plot_series(const std::vector<Series>& series, std::size_t runs, dou
           scaled(s.low, scale), scaled(s.high, scale), s.colour);
     else
       text += fmt::format("  {}, \\\n", whisker("$1", s, scale));
+  for (const auto& s : series)
+    if (!s.bar_low.empty()) text += fmt::format("  {}, \\\n", bar("$1", s, scale));
   for (std::size_t i = 0; i < series.size(); ++i) {
     const auto& s = series[i];
     text += fmt::format(
@@ -62,12 +84,27 @@ std::string plot_whiskers(const std::vector<Series>& series, double scale) {
     const auto& s = series[i];
     const auto x = fmt::format(
         "$1 + {}", step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1)));
-    text += fmt::format(
-        "  {}, \\\n  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n",
-        whisker(x, s, scale), x, scaled(s.middle, scale), s.point_type, s.colour,
-        i + 1 < series.size() ? ", \\" : "");
+    text += fmt::format("  {}, \\\n", whisker(x, s, scale));
+    if (!s.bar_low.empty()) text += fmt::format("  {}, \\\n", bar(x, s, scale));
+    text += fmt::format("  data using ({}):({}) with points pt {} ps 0.6*mark lc rgb '{}'{}\n", x,
+                        scaled(s.middle, scale), s.point_type, s.colour,
+                        i + 1 < series.size() ? ", \\" : "");
   }
   return text;
+}
+
+std::string null_line(int place, const std::string& colour) {
+  return fmt::format("  data using 1:{} with lines lw 0.9 dt 3 lc rgb '{}', \\\n", place, colour);
+}
+
+std::string with_lines(const std::string& plot, const std::string& lines) {
+  constexpr std::string_view kStart = "plot \\\n";
+  QKSCOPE_ASSERT(plot.starts_with(kStart));
+  return std::string(kStart) + lines + plot.substr(kStart.size());
+}
+
+std::vector<double> means_of(const std::vector<std::vector<double>>& groups) {
+  return each(groups, mean_of);
 }
 
 std::vector<KeyEntry> key_of(const std::vector<Series>& series) {
@@ -82,15 +119,40 @@ int RunTable::add(const std::string& name, std::vector<double> values) {
   return static_cast<int>(columns_.size()) + 1;  // columns count from 1, the index is the first
 }
 
-int RunTable::add_mean(const std::string& name, const std::vector<std::vector<double>>& groups) {
-  const int place = add(name + "_mean", each(groups, mean_of));
-  add(name + "_std", each(groups, deviation_of));
-  add(name + "_heads", each(groups, size_of));
+int RunTable::add_intervals(const std::string& name, const ErrorName& error) {
+  if (error.quantity.empty()) return 0;
+  std::vector<double> low;
+  std::vector<double> high;
+  bool any = false;
+  for (std::size_t i = 0; i < results_.runs().size(); ++i) {
+    const auto interval = results_.interval(i, error.quantity, error.heads);
+    any = any || interval;
+    low.push_back(interval ? interval->low : kNan);
+    high.push_back(interval ? interval->high : kNan);
+  }
+  if (!any) return 0;
+  bars_ = true;
+  const int place = add(name + "_low", std::move(low));
+  add(name + "_high", std::move(high));
   return place;
 }
 
-int RunTable::add_quartiles(const std::string& name,
-                            const std::vector<std::vector<double>>& groups) {
+std::string RunTable::bars_note() const {
+  return bars_ ? " Bars with caps: 95 % interval over texts, jackknife." : "";
+}
+
+MeasureColumns RunTable::add_mean(const std::string& name,
+                                  const std::vector<std::vector<double>>& groups,
+                                  const ErrorName& error) {
+  const int place = add(name + "_mean", each(groups, mean_of));
+  add(name + "_std", each(groups, deviation_of));
+  add(name + "_heads", each(groups, size_of));
+  return {place, add_intervals(name, error)};
+}
+
+MeasureColumns RunTable::add_quartiles(const std::string& name,
+                                       const std::vector<std::vector<double>>& groups,
+                                       const ErrorName& error) {
   const auto quantile = [](double fraction) {
     return [fraction](const auto& group) { return quantile_of(group, fraction); };
   };
@@ -99,25 +161,32 @@ int RunTable::add_quartiles(const std::string& name,
   add(name + "_q75", each(groups, quantile(0.75)));
   add(name + "_mean", each(groups, mean_of));
   add(name + "_heads", each(groups, size_of));
-  return place;
+  return {place, add_intervals(name, error)};
 }
 
-Series RunTable::mean_series(std::string title, std::string colour, int point_type, int place) {
-  return {std::move(title),
-          std::move(colour),
-          point_type,
-          fmt::format("${}", place),
-          fmt::format("${} - ${}", place, place + 1),
-          fmt::format("${} + ${}", place, place + 1)};
+Series RunTable::mean_series(std::string title, std::string colour, int point_type,
+                             MeasureColumns columns) {
+  const int place = columns.first;
+  return with_bars(
+      {std::move(title), std::move(colour), point_type, fmt::format("${}", place),
+       fmt::format("${} - ${}", place, place + 1), fmt::format("${} + ${}", place, place + 1)},
+      columns);
 }
 
-Series RunTable::quartile_series(std::string title, std::string colour, int point_type, int place) {
-  return {std::move(title),
-          std::move(colour),
-          point_type,
-          fmt::format("${}", place),
-          fmt::format("${}", place + 1),
-          fmt::format("${}", place + 2)};
+Series RunTable::quartile_series(std::string title, std::string colour, int point_type,
+                                 MeasureColumns columns) {
+  const int place = columns.first;
+  return with_bars({std::move(title), std::move(colour), point_type, fmt::format("${}", place + 3),
+                    fmt::format("${}", place + 1), fmt::format("${}", place + 2)},
+                   columns);
+}
+
+Series RunTable::median_series(std::string title, std::string colour, int point_type,
+                               MeasureColumns columns) {
+  const int place = columns.first;
+  return with_bars({std::move(title), std::move(colour), point_type, fmt::format("${}", place),
+                    fmt::format("${}", place + 1), fmt::format("${}", place + 2)},
+                   columns);
 }
 
 Table RunTable::table() const {

@@ -1,5 +1,6 @@
 #include "figures/script.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -15,14 +16,18 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
-std::string quoted(std::string_view text) {
-  std::string result = "'";
+std::string escaped_markup(std::string_view text) {
+  std::string result;
   for (const char c : one_line(text)) {
     if (std::string_view("\\{}_^@&~").find(c) != std::string_view::npos) result += '\\';
     if (c == '\'') result += '\'';
     result += c;
   }
-  return result + "'";
+  return result;
+}
+
+std::string quoted(const std::string& text) {
+  return "'" + escaped_markup(text) + "'";
 }
 
 std::string shortened(std::string_view text, std::size_t characters) {
@@ -51,6 +56,13 @@ double round_step(double range, int wanted) {
   return 10 * power;
 }
 
+std::string token_tics(const char* axis, double last, int wanted) {
+  const double step = std::max(1.0, round_step(last, wanted));
+  const bool thousands = std::fmod(step, 1000) == 0;
+  return fmt::format("set {0}tics {1}\nset format {0} '{2}'\n", axis, step,
+                     thousands ? "%.0s%c" : "%.0f");
+}
+
 double text_width(std::string_view text, double points) {
   return static_cast<double>(utf8::count(text)) * points * 0.56 / 72;
 }
@@ -60,6 +72,13 @@ std::string palette(const std::vector<std::string>& colours) {
   for (std::size_t i = 0; i < colours.size(); ++i)
     stops += fmt::format("{}{} '{}'", i > 0 ? ", " : "", i, colours[i]);
   return fmt::format("set palette defined ({})\n", stops);
+}
+
+std::string margins(const PlotBox& box) {
+  return fmt::format(
+      "set lmargin at screen {:.4f}/width\nset rmargin at screen {:.4f}/width\n"
+      "set bmargin at screen {:.4f}/height\nset tmargin at screen {:.4f}/height\n",
+      box.left, box.right, box.bottom, box.top);
 }
 
 std::string plot_unit_cells(int x, int y, int value) {

@@ -54,10 +54,17 @@ inline const std::vector<std::string> kGreens = {"#F4FAF7", "#93D2BC", "#2E9E7D"
 // From dark blue over grey to yellow: even in lightness, and seen alike by all readers.
 inline const std::vector<std::string> kCividis = {"#00204D", "#414D6B", "#7C7B78", "#BCAF6F",
                                                   "#FFEA46"};
+// From blue below zero over white to red above it.
+inline const std::vector<std::string> kAroundZero = {"#2166AC", "#92C5DE", "#F7F7F7", "#F4A582",
+                                                     "#B2182B"};
+// Of families of models, in order of appearance.
+inline const std::vector<std::string> kFamilies = {"#0072B2", "#E69F00", "#009E73", "#CC79A7",
+                                                   "#882255", "#56B4E9", "#999933", "#333333"};
 
 // gnuplot's point types: filled circle, filled square, filled diamond.
 inline constexpr int kCircle = 7;
 inline constexpr int kSquare = 5;
 inline constexpr int kDiamond = 13;
+inline constexpr int kFamilyPoints[] = {7, 5, 13, 9, 11, 15};  // and triangles, a pentagon
 
 }  // namespace qkscope::style

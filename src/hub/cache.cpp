@@ -149,8 +149,8 @@ void CacheWriter::link(const std::string& commit, const RemoteFile& file) const 
   if (has_file(commit, file)) return;
   make_folders(path.parent_path().string());
   const auto target = fs::path(blob(file)).lexically_relative(path.parent_path());
-  const auto temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
-  ::unlink(temporary.c_str());
+  const auto temporary = temporary_name(path.string());
+  ::unlink(temporary.c_str());  // of a killed process that had our number
   if (::symlink(target.c_str(), temporary.c_str()) != 0)
     system_error("make a link", temporary, errno);
   if (std::rename(temporary.c_str(), path.c_str()) != 0)

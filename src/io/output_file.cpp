@@ -1,5 +1,6 @@
 #include "io/output_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 
@@ -12,8 +13,12 @@
 
 namespace qkscope {
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path), temporary_(fmt::format("{}.{}.tmp", path, ::getpid())) {
+std::string temporary_name(const std::string& path) {
+  static std::atomic<std::uint64_t> count = 0;
+  return fmt::format("{}.{}-{}.tmp", path, ::getpid(), count++);
+}
+
+OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_name(path)) {
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     bad_input("{}: cannot write: the folder {} does not exist; make it first", path,

@@ -31,6 +31,9 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
+// A name beside the path that no other process and no other thread of this one writes to.
+std::string temporary_name(const std::string& path);
+
 // The whole content at once.
 void write_file(const std::string& path, std::string_view content);
 

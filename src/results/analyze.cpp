@@ -59,6 +59,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
     rows.example_id[kept] = rows.example_id[i];
     if (!rows.example_key.empty()) rows.example_key[kept] = rows.example_key[i];
     rows.position[kept] = rows.position[i];
+    if (!rows.token_str.empty()) rows.token_str[kept] = rows.token_str[i];
     std::copy_n(rows.vectors.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
                 rows.vectors.begin() + static_cast<std::ptrdiff_t>(kept * dim));
     ++kept;
@@ -67,6 +68,7 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.example_id.resize(kept);
   if (!rows.example_key.empty()) rows.example_key.resize(kept);
   rows.position.resize(kept);
+  if (!rows.token_str.empty()) rows.token_str.resize(kept);
   rows.vectors.resize(kept * dim);
 }
 
@@ -265,10 +267,14 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
         replicates(report, leave_groups_out(grouped), key.without_group, options_);
   if (report.rotation) report.rotation->active_axes = {};  // many numbers that nothing else needs
   times.errors += watch.lap();
-  if (options_.scatter > 0)
-    report.scatter =
-        scatter_points(queries, keys, pooled, report.pca ? &*report.pca : nullptr,
-                       report.rotation ? &*report.rotation : nullptr, options_.scatter);
+  if (options_.scatter > 0) {
+    const auto& asked = options_.planes_of;
+    const bool planes = std::find(asked.begin(), asked.end(), report.query) != asked.end();
+    report.scatter = scatter_points({queries, keys, pooled, report.pca ? &*report.pca : nullptr,
+                                     report.rotation ? &*report.rotation : nullptr,
+                                     file.rows.token_str, key_file.rows.token_str},
+                                    options_.scatter, planes ? options_.rotation_options.pairs : 0);
+  }
 }
 
 // The texts of the capture. Heads of a layer share their positions, so that one file of each layer
@@ -317,6 +323,18 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
+}
+
+// Heads asked for by name must be there: a picture of nothing would say nothing.
+void check_planes_of(const AnalyzeOptions& options, const std::vector<HeadId>& queries) {
+  if (!options.planes_of.empty() && (!options.rotation || options.scatter == 0))
+    bad_input(
+        "planes of single heads come from the rotation and the rows kept for pictures; expected "
+        "both to be on (--only, --scatter)");
+  for (const auto& head : options.planes_of)
+    if (std::find(queries.begin(), queries.end(), head) == queries.end())
+      bad_input("{}: there is no query head {} of layer {} (asked for as {}.{})", options.data_root,
+                head.head, head.layer, head.layer, head.head);
 }
 
 std::vector<HeadId> keys_of(const std::vector<Group>& groups) {
@@ -378,6 +396,7 @@ AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
     AnalysisRun run;
     run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
     run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
+    check_planes_of(options, queries);
     const auto groups = group_by_key(options, index, queries, run);
     source.fetch(keys_of(groups));
     Stopwatch watch;  // what the network took is not the analyses' time

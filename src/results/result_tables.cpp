@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "core/edge.h"
 #include "core/nan.h"
@@ -406,23 +409,52 @@ void add_errors(const AnalysisRun& run, ResultTables& results) {
 
 // ---- Points for pictures.
 
-void add_scatter_table(const AnalysisRun& run, ResultTables& results) {
+std::string side_of(const ScatterPoint& point) {
+  return point.side == HeadKind::query ? "q" : "k";
+}
+
+// A column per component that was asked for, PC0 and PC1 in any case; heads with fewer have NaN.
+void add_scatter_table(const AnalysisRun& run, const AnalyzeOptions& options,
+                       ResultTables& results) {
+  bool tokens = false;
+  for (const auto& head : run.heads)
+    for (const auto& p : head.scatter) tokens = tokens || !p.token.empty();
+  const auto components =
+      static_cast<std::size_t>(options.pca ? std::max(2, options.pca_options.components) : 2);
+  Table table;
+  for (const auto& column : head_columns({{"side", Type::text}, {"position", Type::integer}}))
+    table.column(column.name, column.type);
+  for (std::size_t i = 0; i < components; ++i) table.column(fmt::format("pc{}", i), Type::real);
+  for (const char* name : {"a", "b", "c0", "c1"}) table.column(name, Type::real);
+  if (tokens) table.column("token", Type::text);
+  for (const auto& head : run.heads)
+    for (const auto& p : head.scatter) {
+      std::vector<Table::Cell> cells = {side_of(p), std::int64_t{p.position}};
+      for (std::size_t i = 0; i < components; ++i)
+        cells.emplace_back(i < p.pc.size() ? p.pc[i] : kNan);
+      for (const double x : {p.a, p.b, p.c0, p.c1}) cells.emplace_back(x);
+      if (tokens) cells.emplace_back(p.token);
+      table.add(head_cells(run, head, std::move(cells)));
+    }
+  results.tables.push_back({"head_scatter", std::move(table), false});
+}
+
+// Every plane of the complement of the heads that were asked for.
+void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   Table table;
   for (const auto& column : head_columns({{"side", Type::text},
                                           {"position", Type::integer},
-                                          {"pc0", Type::real},
-                                          {"pc1", Type::real},
-                                          {"a", Type::real},
-                                          {"b", Type::real},
-                                          {"c0", Type::real},
-                                          {"c1", Type::real}}))
+                                          {"plane", Type::integer},
+                                          {"x", Type::real},
+                                          {"y", Type::real}}))
     table.column(column.name, column.type);
   for (const auto& head : run.heads)
     for (const auto& p : head.scatter)
-      table.add(head_cells(run, head,
-                           {std::string(p.side == HeadKind::query ? "q" : "k"),
-                            std::int64_t{p.position}, p.pc0, p.pc1, p.a, p.b, p.c0, p.c1}));
-  results.tables.push_back({"head_scatter", std::move(table), false});
+      for (std::size_t i = 0; 2 * i + 1 < p.planes.size(); ++i)
+        table.add(head_cells(run, head,
+                             {side_of(p), std::int64_t{p.position}, static_cast<std::int64_t>(i),
+                              p.planes[2 * i], p.planes[2 * i + 1]}));
+  results.tables.push_back({"head_planes", std::move(table), false});
 }
 
 }  // namespace
@@ -448,7 +480,9 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
       add_weights(run, results);
     }
     if (options.errors) add_errors(run, results);
-    if (options.scatter > 0 && (options.pca || options.rotation)) add_scatter_table(run, results);
+    if (options.scatter > 0 && (options.pca || options.rotation))
+      add_scatter_table(run, options, results);
+    if (!options.planes_of.empty()) add_planes_table(run, results);
     return results;
   });
 }

@@ -5,6 +5,9 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
+
+#include "analysis/complement.h"
 
 namespace qkscope {
 namespace {
@@ -45,37 +48,74 @@ class Axis {
   double shift_ = 0;
 };
 
-void add_side(HeadKind side, const CentredRows& rows, const std::vector<double>& pooled_mean,
-              const std::vector<const std::vector<double>*>& directions, int count,
+// The directions that points are shown on.
+struct Directions {
+  std::vector<const std::vector<double>*> components;
+  const std::vector<double>* a = nullptr;
+  const std::vector<double>* b = nullptr;
+  const std::vector<double>* c0 = nullptr;
+  const std::vector<double>* c1 = nullptr;
+  std::vector<std::vector<double>> planes;  // axes 2i and 2i + 1 span plane i
+};
+
+Directions directions_of(const ScatterSource& source, int pairs) {
+  Directions directions;
+  if (source.pca)
+    for (const auto& component : source.pca->components)
+      directions.components.push_back(&component.direction);
+  if (!source.rotation) return directions;
+  const RotationResult& rotation = *source.rotation;
+  directions.a = &rotation.a;
+  directions.b = &rotation.b;
+  directions.c0 = &rotation.c0;
+  directions.c1 = &rotation.c1;
+  if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
+  const Complement complement = complement_of(source.pooled, rotation.a, rotation.b);
+  const auto axes = std::min<std::int64_t>(2 * pairs, complement.axes.rows / 2 * 2);
+  for (std::int64_t i = 0; i < axes; ++i)
+    directions.planes.emplace_back(complement.axes.row(i),
+                                   complement.axes.row(i) + complement.axes.cols);
+  return directions;
+}
+
+void add_side(HeadKind side, const CentredRows& rows, const std::vector<std::string>& tokens,
+              const std::vector<double>& pooled_mean, const Directions& directions, int count,
               std::vector<ScatterPoint>& points) {
-  const Axis pc0(directions[0], rows, pooled_mean);
-  const Axis pc1(directions[1], rows, pooled_mean);
-  const Axis a(directions[2], rows, {});
-  const Axis b(directions[3], rows, {});
-  const Axis c0(directions[4], rows, pooled_mean);
-  const Axis c1(directions[5], rows, pooled_mean);
-  for (const auto i : evenly_by_position(rows.source, count))
-    points.push_back({side, rows.source.position[i], pc0(i), pc1(i), a(i), b(i), c0(i), c1(i)});
+  const std::vector<double> nowhere;
+  const Axis a(directions.a, rows, nowhere);
+  const Axis b(directions.b, rows, nowhere);
+  const Axis c0(directions.c0, rows, pooled_mean);
+  const Axis c1(directions.c1, rows, pooled_mean);
+  std::vector<Axis> components;
+  for (const auto* direction : directions.components)
+    components.emplace_back(direction, rows, pooled_mean);
+  std::vector<Axis> planes;
+  for (const auto& direction : directions.planes)
+    planes.emplace_back(&direction, rows, pooled_mean);
+  for (const auto i : evenly_by_position(rows.source, count)) {
+    ScatterPoint point;
+    point.side = side;
+    point.position = rows.source.position[i];
+    if (!tokens.empty()) point.token = tokens[i];
+    for (const auto& axis : components) point.pc.push_back(axis(i));
+    point.a = a(i);
+    point.b = b(i);
+    point.c0 = c0(i);
+    point.c1 = c1(i);
+    for (const auto& axis : planes) point.planes.push_back(axis(i));
+    points.push_back(std::move(point));
+  }
 }
 
 }  // namespace
 
-std::vector<ScatterPoint> scatter_points(const CentredRows& queries, const CentredRows& keys,
-                                         const PooledMoments& pooled, const PcaResult* pca,
-                                         const RotationResult* rotation, int per_side) {
-  std::vector<const std::vector<double>*> directions(6, nullptr);
-  if (pca)
-    for (std::size_t i = 0; i < std::min<std::size_t>(2, pca->components.size()); ++i)
-      directions[i] = &pca->components[i].direction;
-  if (rotation) {
-    directions[2] = &rotation->a;
-    directions[3] = &rotation->b;
-    directions[4] = &rotation->c0;
-    directions[5] = &rotation->c1;
-  }
+std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs) {
+  const Directions directions = directions_of(source, pairs);
   std::vector<ScatterPoint> points;
-  add_side(HeadKind::query, queries, pooled.mean, directions, per_side, points);
-  add_side(HeadKind::key, keys, pooled.mean, directions, per_side, points);
+  const auto& mean = source.pooled.mean;
+  add_side(HeadKind::query, source.queries, source.query_tokens, mean, directions, per_side,
+           points);
+  add_side(HeadKind::key, source.keys, source.key_tokens, mean, directions, per_side, points);
   return points;
 }
 

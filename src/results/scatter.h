@@ -1,6 +1,7 @@
 // A few rows of a head on its own axes, for pictures of the head.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "analysis/moments.h"
@@ -8,10 +9,19 @@
 
 namespace qkscope {
 
+// What the axes of a head are made of.
+struct ScatterSource {
+  const CentredRows& queries;
+  const CentredRows& keys;
+  const PooledMoments& pooled;
+  const PcaResult* pca;                          // null: none
+  const RotationResult* rotation;                // null: none
+  const std::vector<std::string>& query_tokens;  // (rows) or empty
+  const std::vector<std::string>& key_tokens;
+};
+
 // At most `per_side` queries, then as many keys: rows sorted by position, every n-th taken. The
-// same rows whatever their order. `pca` and `rotation` may be null.
-std::vector<ScatterPoint> scatter_points(const CentredRows& queries, const CentredRows& keys,
-                                         const PooledMoments& pooled, const PcaResult* pca,
-                                         const RotationResult* rotation, int per_side);
+// same rows whatever their order. `pairs`: planes of the complement that are kept, 0: none.
+std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs);
 
 }  // namespace qkscope

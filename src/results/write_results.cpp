@@ -2,8 +2,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <ctime>
+#include <functional>
+
+#include <fmt/chrono.h>
 
 #include "captures/capture_source.h"
+#include "captures/layout.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -155,9 +160,15 @@ Json profile_bins_name(int bins) {
   return bins > 0 ? Json(bins) : Json("auto");
 }
 
+// "2026-11-16T03:10:00Z"
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
 // What differs between two runs that give the same numbers.
 Json timings(const AnalysisRun& run, double write_seconds) {
-  return {{"threads", thread_count()},
+  return {{"finished", utc_now()},
+          {"threads", thread_count()},
           {"total_seconds", run.seconds + write_seconds},
           {"analysis_seconds", run.seconds},
           {"write_seconds", write_seconds},
@@ -219,6 +230,7 @@ Json options_json(const AnalyzeOptions& options) {
                {"errors", options.errors},
                {"max_tokens", options.max_tokens},
                {"scatter", options.scatter},
+               {"planes_of", heads_json(options.planes_of)},
                {"seed", options.seed}};
   if (options.head_counts)
     json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
@@ -227,11 +239,22 @@ Json options_json(const AnalyzeOptions& options) {
   return json;
 }
 
+namespace {
+
+// What the capture says of itself as a whole: model, dataset, sampling, as far as it does.
+Json capture_state(const std::string& data_root) {
+  const auto file = data_root + "/" + layout::kStateFile;
+  return path_exists(file) ? load_json(file) : Json::object();
+}
+
+}  // namespace
+
 Json summarise(const AnalysisRun& run, const ResultTables& results, const AnalyzeOptions& options) {
   Json summary = {{"model", run.label},
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
+                  {"capture_state", capture_state(options.data_root)},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},

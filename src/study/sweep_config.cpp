@@ -190,6 +190,7 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
 void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
+    if (!run.data.empty()) continue;  // nothing is captured that could be published
     run.publish = target_of(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
@@ -280,6 +281,7 @@ class SweepReader {
     if (!labels_.insert(run.label).second)
       section.expected("label", "another name: an earlier run has this one");
     run.phase = section.text("phase").value_or("");
+    run.family = section.text("family").value_or("");
     run.order = section.integer("order", INT64_MIN).value_or(index);
     if (section.has("data")) {
       read_data(section, run);

@@ -191,6 +191,7 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
         {"results", "runs/" + entry.label},
         {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
     if (source.data.empty()) run["config"] = shown_config(source.capture);
+    if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
     if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))
       run["published"] = target->repo + "@" + target->branch;

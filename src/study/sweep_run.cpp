@@ -15,7 +15,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "io/folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
@@ -221,7 +220,6 @@ class SweepRunner {
   void publish(const SweepRun& run, RunReport& report) {
     using Publication = RunReport::Publication;
     if (!run.publish || !publishes_ || stopped()) return;
-    if (!is_folder(folder_.capture(run.label))) return;  // a capture that others made
     try {
       if (folder_.published(run)) {
         report.publication = Publication::already_published;

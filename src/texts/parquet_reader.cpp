@@ -44,6 +44,27 @@ std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
   return static_cast<const arrow::StringArray&>(array).GetString(i);
 }
 
+// Strings as bytes without a copy: whether they are UTF-8 is asked elsewhere, text by text.
+std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
+                                       const std::string& path) {
+  if (array->type_id() == arrow::Type::DICTIONARY) {
+    const auto& coded = static_cast<const arrow::DictionaryArray&>(*array);
+    const auto values = as_bytes(coded.dictionary(), path);
+    return check(
+        arrow::DictionaryArray::FromArrays(
+            arrow::dictionary(coded.indices()->type(), values->type()), coded.indices(), values),
+        path);
+  }
+  const bool large = array->type_id() == arrow::Type::LARGE_STRING;
+  return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
+}
+
+// A damaged file may have offsets and codes that lead out of its memory.
+void check_values(const arrow::RecordBatch& batch, const std::string& path) {
+  for (const auto& column : batch.columns())
+    check((is_text(*column->type()) ? as_bytes(column, path) : column)->ValidateFull(), path);
+}
+
 ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& path) {
   if (array.IsNull(i)) return ExampleId::from_text("None");
   if (is_text(*array.type())) return ExampleId::from_text(*text_at(array, i));
@@ -90,7 +111,10 @@ class ParquetReader : public RecordReader {
 
   bool next(Record& record) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
-      reading_parquet(path_, [&] { check(batches_->ReadNext(&batch_), path_); });
+      reading_parquet(path_, [&] {
+        check(batches_->ReadNext(&batch_), path_);
+        if (batch_ != nullptr) check_values(*batch_, path_);
+      });
       at_ = 0;
       if (batch_ == nullptr) return false;
     }

@@ -17,12 +17,24 @@ constexpr int kDeepest = 50;
 constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; real ones have a few thousand
 constexpr int kMostValues = 100'000;                    // aliases may repeat what they stand for
 
+// YAML has none, and what yaml-cpp makes of them is no longer UTF-8.
+void refuse_control_characters(const std::string& text, const std::string& where) {
+  int line = 1;
+  for (const char character : text) {
+    const auto code = static_cast<unsigned char>(character);
+    if (code == '\n') ++line;
+    if ((code < 0x20 && code != '\n' && code != '\r' && code != '\t') || code == 0x7f)
+      bad_input("{}:{}: not YAML: the control character 0x{:02x}", where, line, code);
+  }
+}
+
 YAML::Node parse(const std::string& text, const std::string& where) {
   if (text.size() > kLargest)
     bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
               format_bytes(kLargest));
   if (const auto at = utf8::find_invalid(text); at != std::string::npos)
     bad_input("{}: not UTF-8 at byte {}", where, at);
+  refuse_control_characters(text, where);
   try {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {

@@ -2,6 +2,7 @@
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <parquet/arrow/reader.h>
@@ -84,6 +85,16 @@ TEST(HeadFile, HasTheSchemaOfTheCaptureFormat) {
             "bucket: int32\nexample_id: int32\nposition: int32\n"
             "vector: fixed_size_list<element: float>[4]\nsliding_window: int32\ntoken_str: string\n"
             "example_key: int64");
+}
+
+TEST(HeadFile, TextsOfTokensComeBack) {
+  const TemporaryFolder folder;
+  auto rows = some_rows(5000, 2);  // more than are read at once
+  for (int i = 0; i < 5000; ++i)
+    rows.token_str.push_back(i % 3 == 0 ? "" : fmt::format("Ġ{}\n", i));
+  EXPECT_EQ(read_head_file(written(folder, rows)).rows.token_str, rows.token_str);
+  rows.token_str.clear();
+  EXPECT_TRUE(read_head_file(written(folder, rows)).rows.token_str.empty());
 }
 
 TEST(HeadFile, BytesDoNotDependOnHowRowsWereAppended) {

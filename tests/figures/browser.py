@@ -133,6 +133,24 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def _place(self, selector, x, y):
+        """Pixels of a point of an element, given in fractions of it; scrolls to it first."""
+        self.run(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
+        self.settle()
+        return self.run(f"""(() => {{
+          const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
+          return [box.x + {x} * box.width, box.y + {y} * box.height];
+        }})()""")
+
+    def hover(self, selector, x, y):
+        left, top = self._place(selector, x, y)
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=left, y=top)
+
+    def click_at(self, selector, x, y):
+        left, top = self._place(selector, x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=left, y=top, button="left", clickCount=1)
+
     def press(self, key):
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)

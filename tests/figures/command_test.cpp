@@ -9,6 +9,7 @@
 #include "io/output_file.h"
 #include "paths.h"
 #include "qkscope/analysis.h"
+#include "qkscope/figures.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -21,9 +22,12 @@ using ::testing::Not;
 
 class Figures : public ::testing::Test {
  protected:
-  Figures() {
+  Figures() { write_capture(4); }
+
+  void write_capture(int nope_every) const {
     PlantedCaptureOptions options;
     options.data_root = folder_.file("capture");
+    options.nope_every = nope_every;
     options.layers = 4;
     options.query_heads = 2;
     options.key_heads = 1;
@@ -44,6 +48,11 @@ class Figures : public ::testing::Test {
     return run_program("qkscope figures " + results() + " --out " + out() + " " + more);
   }
   bool drawn(const std::string& name) const { return path_exists(out() + "/" + name); }
+  std::string csv(const std::string& name) const { return text(name + ".csv"); }
+  std::string caption(const std::string& name) const { return text(name + ".txt"); }
+  std::string text(const std::string& file) const {
+    return std::string(MappedFile(out() + "/" + file).text());
+  }
   std::string results() const { return folder_.file("results"); }
   std::string out() const { return folder_.file("figures"); }
 
@@ -63,10 +72,10 @@ TEST_F(Figures, AFigureComesWithNumbersScriptAndCaption) {
 TEST_F(Figures, OnlyTheFormatsAskedFor) {
   analyze();
   EXPECT_EQ(figures("--format png").status, 0);
-  EXPECT_TRUE(drawn("taxonomy_evolution.png"));
-  EXPECT_FALSE(drawn("taxonomy_evolution.svg"));
+  EXPECT_TRUE(drawn("class_counts.png"));
+  EXPECT_FALSE(drawn("class_counts.svg"));
   EXPECT_TRUE(drawn("report.html"));
-  EXPECT_THAT(std::string(MappedFile(out() + "/taxonomy_evolution.gp").text()),
+  EXPECT_THAT(std::string(MappedFile(out() + "/class_counts.gp").text()),
               HasSubstr("formats = 'png'"));
 }
 
@@ -74,7 +83,7 @@ TEST_F(Figures, WithoutItsDataAFigureIsLeftOutAndNamed) {
   analyze("--only pca --scatter 0");
   const auto done = figures("--format svg --no-report");
   EXPECT_EQ(done.status, 0) << done.err;
-  EXPECT_TRUE(drawn("position_signal.svg"));
+  EXPECT_TRUE(drawn("head_map_rq.svg"));
   EXPECT_FALSE(drawn("plasticity_profile.svg"));
   EXPECT_FALSE(drawn("report.html"));
   EXPECT_THAT(done.err, AllOf(HasSubstr("plasticity_profile left out: there is no head_profile"),
@@ -91,6 +100,109 @@ TEST_F(Figures, PointsWithoutRotationHaveNoPlane) {
   EXPECT_TRUE(drawn("qk_collage.svg"));
   EXPECT_FALSE(drawn("ab_plane_collage.svg"));
   EXPECT_THAT(done.err, HasSubstr("ab_plane_collage left out: none of its numbers exists"));
+}
+
+TEST_F(Figures, OneRunGetsMapsAndNoTrajectories) {
+  analyze();
+  const auto done = figures("--format svg");
+  EXPECT_EQ(done.status, 0) << done.err;
+  for (const char* name : {"head_map_rq", "head_map_bias", "head_map_class", "distributions"})
+    EXPECT_TRUE(drawn(std::string(name) + ".svg")) << name;
+  for (const char* name : {"position_signal", "rotation_trajectory", "bias_strength"})
+    EXPECT_FALSE(drawn(std::string(name) + ".svg")) << name;
+  // Said once, with all their names.
+  EXPECT_THAT(done.err, HasSubstr("compare runs, and this is one: position_signal, "));
+  EXPECT_THAT(done.err, Not(HasSubstr("position_signal left out")));
+  EXPECT_THAT(csv("head_map_rq"), HasSubstr("layer,head,r_q,nope"));
+}
+
+TEST_F(Figures, WithoutNopeLayersNothingSpeaksOfThem) {
+  write_capture(0);
+  analyze();
+  EXPECT_EQ(figures("--format svg --no-report").status, 0);
+  for (const auto& name : names_in(out())) {
+    if (!name.ends_with(".gp") && !name.ends_with(".txt")) continue;
+    EXPECT_THAT(text(name), Not(HasSubstr("NoPE"))) << name;
+  }
+}
+
+TEST_F(Figures, BoundsOfClassesAreThoseOfTheAnalysis) {
+  analyze("--high 0.6 --low 0.25");
+  EXPECT_EQ(figures("--format svg --only rq_rk_scatter").status, 0);
+  const std::string script(MappedFile(out() + "/rq_rk_scatter.gp").text());
+  for (const char* line : {"from 0.6, graph 0", "graph 0, first -0.25"})
+    EXPECT_THAT(script, HasSubstr(line));
+  EXPECT_THAT(caption("rq_rk_scatter"), HasSubstr("0.25 and 0.6"));
+}
+
+TEST_F(Figures, AnyPairOfComponents) {
+  analyze("--components 4");
+  EXPECT_EQ(figures("--format svg --only qk_collage --components 2,3").status, 0);
+  EXPECT_THAT(csv("qk_collage"), HasSubstr("panel,key,shade,pc2,pc3"));
+  const auto missing = figures("--format svg --only qk_collage --components 0,9");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.err, HasSubstr("has no column pc9"));
+  for (const char* wrong : {"2", "2,x", "-1,0", "1,2,3"}) {
+    const auto done = figures(std::string("--components=") + wrong);
+    EXPECT_EQ(done.status, 2) << wrong;
+    EXPECT_THAT(done.err, HasSubstr("expected two numbers from 0 on")) << wrong;
+  }
+}
+
+TEST_F(Figures, EveryPlaneOfAHead) {
+  analyze("--planes-of 1.0,2.1 --pairs 3");
+  EXPECT_EQ(figures("--format svg --only head_planes").status, 0);
+  EXPECT_THAT(caption("head_planes"), HasSubstr("layer 1, head 0"));
+  EXPECT_EQ(figures("--format svg --only head_planes --head 2.1").status, 0);
+  EXPECT_THAT(caption("head_planes"), HasSubstr("layer 2, head 1"));
+  const auto other = figures("--format svg --only head_planes --head 0.0");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr("--planes-of 0.0"));
+}
+
+TEST_F(Figures, PlanesOfAHeadThatIsNotThere) {
+  const auto analyze = [&](const std::string& heads) {
+    return run_program("qkscope analyze " + folder_.file("capture") + " --out " + results() +
+                       " --quiet --planes-of " + heads);
+  };
+  const auto absent = analyze("1.7");
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_THAT(absent.err, HasSubstr("there is no query head 7 of layer 1"));
+  const auto wrong = analyze("3");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("expected LAYER.HEAD"));
+}
+
+TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
+  analyze("--only pca --scatter 0");
+  DrawOptions options;
+  options.results = results();
+  options.out = out();
+  options.formats = {"svg"};
+  options.report = false;
+  options.quiet = true;
+  options.again = false;
+  const Drawn first = draw_figures(options);
+  EXPECT_FALSE(first.as_before);
+  const Drawn second = draw_figures(options);
+  EXPECT_TRUE(second.as_before);
+  EXPECT_EQ(second.figures, first.figures);
+  EXPECT_EQ(second.left_out, first.left_out);
+  // A figure that is gone, other options and other results are reasons to draw.
+  std::filesystem::remove(out() + "/head_map_rq.svg");
+  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_TRUE(drawn("head_map_rq.svg"));
+  options.components = {1, 2};
+  EXPECT_FALSE(draw_figures(options).as_before);
+  EXPECT_TRUE(draw_figures(options).as_before);
+  analyze("--only pca --scatter 0 --high 0.6");
+  EXPECT_FALSE(draw_figures(options).as_before);
+}
+
+TEST_F(Figures, PathsAreNoTitles) {
+  analyze("--label /somewhere/on/a/machine/little");
+  EXPECT_EQ(figures("--format svg").status, 0);
+  EXPECT_THAT(caption("head_map_rq"), AllOf(HasSubstr("'little'"), Not(HasSubstr("/somewhere"))));
 }
 
 TEST_F(Figures, LabelsAreTextAndNothingElse) {
@@ -139,7 +251,7 @@ TEST_F(Figures, DamagedRunsAreNamedAndLeaveNoReport) {
   const auto done = figures("--format svg");
   EXPECT_EQ(done.status, 2);
   EXPECT_THAT(done.err, HasSubstr("runs.json: not valid JSON"));
-  EXPECT_THAT(names_in(out()), IsEmpty());
+  EXPECT_FALSE(path_exists(out()));
 }
 
 TEST_F(Figures, WithoutGnuplotItSaysWhatToInstall) {

@@ -4,6 +4,7 @@ whole, of the right size and not blank; the scripts for drawing the same again.
 
 usage: compare_figures.py PATH_TO_QKSCOPE"""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -60,31 +61,41 @@ class Sweep:
         check(f"{figure} {prefix}_mean", drawn[f"{prefix}_mean"], [g.mean() for g in groups])
 
 
-def check_pca_figures(sweep):
+def check_pca_over_runs(sweep):
     qk = sweep.table("qk")
     first = qk[qk.pc == 0]
     sweep.check_mean("position_signal", "r_q", first, "r_q")
     sweep.check_mean("position_signal", "r_k", first, "r_k")
-    if len(sweep.labels) > 1:
-        sweep.check_mean("explained_variance", "pc0", first, "explained_variance")
-    else:
-        means = qk[qk.pc < 10].groupby("pc").explained_variance
-        check("explained_variance", sweep.drawn("explained_variance")["mean"], means.mean())
-        check("explained_variance", sweep.drawn("explained_variance")["std"], means.std())
+    sweep.check_mean("explained_variance", "pc0", first, "explained_variance")
     taxonomy = sweep.table("taxonomy")
     drawn = sweep.drawn("taxonomy_evolution")
     for name in CLASSES:
         shares = [np.mean(group == name) for group in sweep.by_run(taxonomy, "class")]
         check(f"taxonomy_evolution {name}", drawn[name], shares)
     check("taxonomy_evolution sum", drawn[CLASSES].sum(axis=1), np.ones(len(sweep.labels)))
-    last = first.groupby("model").layer.transform("max")
-    bins = np.minimum(9, 10 * first.layer // last)
-    for figure, column in (("layer_heatmap_rq", "r_q"), ("layer_heatmap_rk", "r_k")):
-        cells = first.groupby([first.model.map(sweep.labels.index), bins])[column]
+    rotated = sweep.table("rotated")
+    rotated["abs_r_k_a"] = rotated.r_k_a.abs()
+    for figure, frame, column in (("layer_heatmap_rq", first, "r_q"), ("layer_heatmap_rk", first, "r_k"),
+                                  ("layer_heatmap_rka", rotated, "abs_r_k_a"),
+                                  ("layer_heatmap_bias", rotated, "bias_strength")):
+        last = frame.groupby("model").layer.transform("max")
+        bins = np.minimum(9, 10 * frame.layer // last)
+        cells = frame.groupby([frame.model.map(sweep.labels.index), bins])[column]
         drawn = sweep.drawn(figure)
         check(figure, drawn["mean"], cells.mean())
         check(f"{figure} bins", drawn["bin"], cells.mean().index.get_level_values(1))
         check(f"{figure} rows", drawn["row"], -cells.mean().index.get_level_values(0))
+    metrics = sweep.table("head_metrics")
+    for rope in ("rope", "nope"):
+        sweep.check_mean("nope_vs_rope", f"{rope}_r_q", first[first.rope == rope], "r_q")
+        sweep.check_mean("nope_vs_rope", f"{rope}_r_k", first[first.rope == rope], "r_k")
+        sweep.check_mean("nope_vs_rope", f"{rope}_ap", metrics[metrics.rope == rope],
+                         "ap_profile_overall")
+
+
+def check_pca_figures(sweep):
+    qk = sweep.table("qk")
+    first = qk[qk.pc == 0]
     scatter = sweep.drawn("rq_rk_scatter")
     check("rq_rk_scatter r_q", scatter.r_q, first.r_q)
     check("rq_rk_scatter r_k", scatter.r_k, first.r_k)
@@ -93,11 +104,49 @@ def check_pca_figures(sweep):
     for side in ("r_q", "r_k"):
         check(f"pc_roles {side}", sweep.drawn("pc_roles")[f"{side}_mean"], roles[side].mean())
         check(f"pc_roles {side}", sweep.drawn("pc_roles")[f"{side}_std"], roles[side].std())
-    for rope in ("rope", "nope"):
-        sweep.check_mean("nope_vs_rope", f"{rope}_r_q", first[first.rope == rope], "r_q")
-        sweep.check_mean("nope_vs_rope", f"{rope}_r_k", first[first.rope == rope], "r_k")
-        metrics = sweep.table("head_metrics")
-        sweep.check_mean("nope_vs_rope", f"{rope}_ap", metrics[metrics.rope == rope], "ap_overall")
+    rotated = sweep.table("rotated")
+    heads = sweep.drawn("bias_vs_separation")
+    check("bias_vs_separation", heads.bias_strength, rotated.bias_strength)
+    check("bias_vs_separation", heads.separation_strength, rotated.separation_strength)
+
+
+MAPS = {"rq": ("qk", "r_q"), "rk": ("qk", "r_k"), "pc0_variance": ("qk", "explained_variance"),
+        "position_r": ("rotated", "position_r"), "rka": ("rotated", "abs_r_k_a"),
+        "bias": ("rotated", "bias_strength"), "separation": ("rotated", "separation_strength"),
+        "plane_variance": ("rotated", "plane_var_fraction"),
+        "plasticity": ("head_metrics", "ap_profile_overall"), "ap_drop": ("head_metrics", "ap_drop")}
+
+
+def check_one_run(sweep):
+    """What only the results of a single run get."""
+    qk = sweep.table("qk")
+    means = qk[qk.pc < 10].groupby("pc").explained_variance
+    check("explained_variance", sweep.drawn("explained_variance")["mean"], means.mean())
+    check("explained_variance", sweep.drawn("explained_variance")["std"], means.std())
+    frames = {"qk": qk[qk.pc == 0], "rotated": sweep.table("rotated"),
+              "head_metrics": sweep.table("head_metrics").rename(columns={"q_head": "head"})}
+    frames["rotated"]["abs_r_k_a"] = frames["rotated"].r_k_a.abs()
+    for figure, (table, column) in MAPS.items():
+        drawn = sweep.drawn(f"head_map_{figure}")
+        for name in ("layer", "head", column):
+            check(f"head_map_{figure} {name}", drawn[name], frames[table][name])
+        check(f"head_map_{figure} nope", drawn.nope, frames[table].rope == "nope")
+    taxonomy = sweep.table("taxonomy")
+    drawn = sweep.drawn("head_map_class")
+    if list(drawn["class"]) != list(taxonomy["class"]):
+        failures.append("head_map_class: other classes than taxonomy.parquet")
+    counts = sweep.drawn("class_counts")
+    check("class_counts", counts.heads, [np.sum(taxonomy["class"] == name) for name in CLASSES])
+    spread = sweep.drawn("distributions")
+    for measure, panel in spread.groupby("measure"):
+        table = next(frame for frame in frames.values() if measure in frame)
+        values = table[measure].abs() if measure == "r_k_a" else table[measure]
+        nope = table.rope == "nope"
+        edges = np.append(panel.low, panel.high.iloc[-1])
+        inside = values.clip(edges[0], edges[-1] - 1e-12 * (edges[-1] - edges[0]))
+        check(f"distributions {measure}", panel.heads, np.histogram(inside[~nope], edges)[0])
+        check(f"distributions {measure}", panel.nope_heads, np.histogram(inside[nope], edges)[0])
+        check(f"distributions {measure} mean", panel["mean"].iloc[0], values.mean())
 
 
 def check_rotation_figures(sweep):
@@ -118,36 +167,93 @@ def check_rotation_figures(sweep):
               [group.mean() for group in sweep.by_run(rotated, column)])
     check("variance_decomposition sum", shares.var_frac_a + shares.var_frac_b + shares.rest,
           np.ones(len(sweep.labels)))
-    heads = sweep.drawn("bias_vs_separation")
-    check("bias_vs_separation", heads.bias_strength, rotated.bias_strength)
-    check("bias_vs_separation", heads.separation_strength, rotated.separation_strength)
-
-
-def check_plasticity_figures(sweep):
     metrics = sweep.table("head_metrics")
     for column in ("ap_first20", "ap_last20"):
         sweep.check_mean("plasticity_trajectory", column, metrics, column)
-    sweep.check_mean("plasticity_trajectory", "bias_strength", sweep.table("rotated"),
-                     "bias_strength")
+    sweep.check_mean("plasticity_trajectory", "bias_strength", rotated, "bias_strength")
+
+
+def check_families(sweep):
+    rotated = sweep.table("rotated")
+    rotated["family"] = rotated.model.map(lambda label: "early" if label.startswith("S") else "late")
+    points = sweep.drawn("family_scatter")
+    for name, heads in rotated.groupby("family"):
+        shown = points[points.family == name]
+        check(f"family_scatter {name}", np.sort(shown.bias_strength), np.sort(heads.bias_strength))
+        check(f"family_scatter r of {name}", shown.r_family.iloc[0],
+              np.corrcoef(heads.bias_strength, heads.separation_strength)[0, 1])
+        bins = sweep.drawn("bias_histogram")
+        bins = bins[bins.family == name]
+        check(f"bias_histogram {name}", bins.heads.sum(), len(heads))
+        check(f"bias_histogram {name}", bins.fraction.sum(), 1)
+        edges = np.append(bins.low, bins.high.iloc[-1])
+        inside = heads.bias_strength.between(edges[1], edges[-2])
+        check(f"bias_histogram {name}", bins.heads.iloc[1:-1],
+              np.histogram(heads.bias_strength[inside], edges[1:-1])[0])
+
+
+def check_scores(sweep):
+    metrics = sweep.table("head_metrics")
+    drops = metrics.groupby("model").ap_drop.mean()
+    drawn = sweep.drawn("ap_drop_vs_score").set_index("model")
+    if sorted(drawn.index) != sorted(sweep.labels):
+        failures.append(f"ap_drop_vs_score: {list(drawn.index)}")
+    for label in drawn.index:
+        check(f"ap_drop_vs_score {label}", drawn.ap_drop[label], drops[label])
+        check(f"score of {label}", drawn.score[label], 30 + sweep.labels.index(label) ** 2)
+    check("ap_drop_vs_score r", drawn.r.iloc[0], np.corrcoef(drawn.ap_drop, drawn.score)[0, 1])
+
+
+def check_errors(sweep):
+    """Intervals of errors.parquet beside the means they are of."""
+    drawn = sweep.drawn("position_signal")
+    first = sweep.table("qk").query("pc == 0")
+    means = np.array([group.mean() for group in sweep.by_run(first, "r_q")])
+    check("position_signal r_q_low", drawn.r_q_low, means - 0.02)
+    check("position_signal r_q_high", drawn.r_q_high, means + 0.03)
+    if "r_k_low" in drawn or "jackknife" not in (sweep.out / "position_signal.txt").read_text():
+        failures.append("position_signal: bars without errors, or errors that are not said")
+    null = [group.mean() for group in sweep.by_run(sweep.table("rotated"), "r_k_a_null")]
+    check("rotation_trajectory null", sweep.drawn("rotation_trajectory").r_k_a_null, null)
+
+
+def check_plasticity_figures(sweep):
     profile = sweep.table("head_profile").dropna(subset=["ap", "position"])
     drawn = sweep.drawn("plasticity_profile")
-    means = profile.groupby([profile.model.map(sweep.labels.index), "q_bucket"])
+    bins = "bin" if "bin" in profile else "q_bucket"
+    means = profile.groupby([profile.model.map(sweep.labels.index), bins])
     check("plasticity_profile heads", drawn[drawn.line >= 0].ap, profile.ap)
     check("plasticity_profile positions", drawn[drawn.line >= 0].position, profile.position)
     check("plasticity_profile mean", drawn[drawn.line == -1].ap, means.ap.mean())
     check("plasticity_profile mean", drawn[drawn.line == -1].position, means.position.mean())
+    check("plasticity_profile band", drawn[drawn.line == -1].high,
+          means.ap.mean() + 1.96 * means.stderr.mean())
     lines = profile.groupby(["model", "layer", "head"]).ngroups
     check("plasticity_profile lines", drawn[drawn.line >= 0].line.nunique(), lines)
     check_heatmap(sweep)
+    check_bucket_heatmap(sweep)
     weights = sweep.table("head_component_weights")
     shares = weights.groupby([weights.model.map(sweep.labels.index), "component"])
     check("component_weights", sweep.drawn("component_weights").mean_share,
           shares.component_weight.mean())
 
 
+def check_bucket_heatmap(sweep):
+    cells = sweep.table("head_bucket_plasticity").dropna(subset=["ap_bucket"])
+    cells = cells[cells.n_pairs > 0]
+    cells["weighted"] = cells.ap_bucket * cells.n_eligible
+    sums = cells.groupby([cells.model.map(sweep.labels.index), "k_bucket", "q_bucket"])
+    drawn = sweep.drawn("bucket_heatmap")
+    check("bucket_heatmap", drawn.ap, sums.weighted.sum() / sums.n_eligible.sum())
+    check("bucket_heatmap pairs", drawn.n_pairs, sums.n_pairs.sum())
+    check("bucket_heatmap keys", drawn.k_bucket_low + 0.5, sums.k_bucket.first())
+    check("bucket_heatmap queries", drawn.q_bucket_low + 0.5, sums.q_bucket.first())
+
+
 def check_heatmap(sweep):
     cells = sweep.table("pair_heatmap").dropna(subset=["ap"])
-    cells["weighted"] = cells.ap * cells.n_pairs
+    weight = "n_eligible" if "n_eligible" in cells else "n_pairs"
+    cells["weighted"] = cells.ap * cells[weight]
     cells["run"] = cells.model.map(sweep.labels.index)
     for axis in ("key", "query"):
         width = cells[f"{axis}_distance_high"] - cells[f"{axis}_distance_low"]
@@ -155,7 +261,7 @@ def check_heatmap(sweep):
         cells[f"{axis}_width"] = width.groupby(cells.run).transform("max")
     sums = cells.groupby(["run", "key", "query"])
     drawn = sweep.drawn("plasticity_heatmap")
-    check("plasticity_heatmap", drawn.ap, sums.weighted.sum() / sums.n_pairs.sum())
+    check("plasticity_heatmap", drawn.ap, sums.weighted.sum() / sums[weight].sum())
     check("plasticity_heatmap pairs", drawn.n_pairs, sums.n_pairs.sum())
     for axis in ("key", "query"):
         low = sums[axis].first() * sums[f"{axis}_width"].first()
@@ -187,21 +293,26 @@ def rows_of(capture, layer, head, kind):
     return table.sort_values(["position", "example_id"], ignore_index=True)
 
 
+def axes_of(sides):
+    """All rows, queries first, and the axes a and b."""
+    pooled = np.vstack([np.stack(sides[side].vector) for side in "qk"]).astype(float)
+    t = np.concatenate([sides[side].position for side in "qk"]).astype(float)
+    a = (pooled - pooled.mean(axis=0)).T @ (t - t.mean())
+    a /= np.linalg.norm(a)
+    n = len(sides["q"])
+    b = pooled[:n].mean(axis=0) - pooled[n:].mean(axis=0)
+    b -= a * (a @ b)
+    return pooled, a, b / np.linalg.norm(b)
+
+
 def check_scatter(capture, results, per_side):
     """head_scatter.parquet from the capture itself. Axes have a sign of their own."""
     scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
     for (layer, head, k_head), points in scatter.groupby(["layer", "head", "k_head"]):
         sides = {"q": rows_of(capture, layer, head, "q"), "k": rows_of(capture, layer, k_head, "k")}
-        pooled = np.vstack([np.stack(sides[side].vector) for side in "qk"]).astype(float)
-        t = np.concatenate([sides[side].position for side in "qk"]).astype(float)
+        pooled, a, b = axes_of(sides)
         centred = pooled - pooled.mean(axis=0)
         pcs = np.linalg.svd(centred, full_matrices=False)[2]
-        a = centred.T @ (t - t.mean())
-        a /= np.linalg.norm(a)
-        n = len(sides["q"])
-        b = pooled[:n].mean(axis=0) - pooled[n:].mean(axis=0)
-        b -= a * (a @ b)
-        b /= np.linalg.norm(b)
         rest = np.linalg.svd(centred - np.outer(centred @ a, a) - np.outer(centred @ b, b),
                              full_matrices=False)[2]
         for side, rows in sides.items():
@@ -214,14 +325,42 @@ def check_scatter(capture, results, per_side):
             check("head_scatter a", found.a, x @ a)
             check("head_scatter b", found.b, x @ b)
             x = x - pooled.mean(axis=0)
-            for name, axis in (("pc0", pcs[0]), ("pc1", pcs[1]), ("c0", rest[0]), ("c1", rest[1])):
+            axes = {f"pc{i}": pcs[i] for i in range(10)} | {"c0": rest[0], "c1": rest[1]}
+            for name, axis in axes.items():
                 check(f"head_scatter |{name}|", np.abs(found[name]), np.abs(x @ axis))
 
 
-def check_files(out):
+def check_planes(capture, results, figures, pairs):
+    """head_planes.parquet from the capture itself, and what is drawn of it."""
+    planes = pq.read_table(results / "head_planes.parquet").to_pandas()
+    if set(zip(planes.layer, planes["head"])) != {(1, 0), (2, 3)}:
+        failures.append("head_planes: other heads than those asked for")
+    for (layer, head, k_head), points in planes.groupby(["layer", "head", "k_head"]):
+        sides = {"q": rows_of(capture, layer, head, "q"), "k": rows_of(capture, layer, k_head, "k")}
+        pooled, a, b = axes_of(sides)
+        centred = pooled - pooled.mean(axis=0)
+        rest = np.linalg.svd(centred - np.outer(centred @ a, a) - np.outer(centred @ b, b),
+                             full_matrices=False)[2]
+        check("planes", sorted(points.plane.unique()), range(pairs))
+        for side, rows in sides.items():
+            for plane in range(pairs):
+                found = points[(points.side == side) & (points.plane == plane)]
+                rows_there = rows.set_index(["position"]).vector
+                for axis, column in ((rest[2 * plane], "x"), (rest[2 * plane + 1], "y")):
+                    x = [sorted(np.abs((np.stack([v]) - pooled.mean(axis=0)) @ axis)[0]
+                                for v in rows_there.loc[[position]]) for position in found.position]
+                    near = [min(options, key=lambda o: abs(o - abs(f))) for options, f in zip(x, found[column])]
+                    check(f"head_planes |{column}| of plane {plane}", np.abs(found[column]), near)
+    drawn = pd.read_csv(figures / "head_planes.csv")
+    first = planes[(planes.layer == 1) & (planes["head"] == 0)]
+    check("head_planes drawn", drawn.x, first.x)
+    check("head_planes drawn", drawn.key, first.side == "k")
+
+
+def check_files(out, expected):
     names = sorted(path.stem for path in out.glob("*.gp"))
-    if len(names) != 22:
-        failures.append(f"{len(names)} figures, expected 22")
+    if len(names) != expected:
+        failures.append(f"{len(names)} figures, expected {expected}: {names}")
     for name in names:
         sizes = dict(line.split("#")[0].split(" = ") for line in
                      (out / f"{name}.gp").read_text().splitlines()
@@ -267,20 +406,61 @@ def check_holes(results, out):
         change(table).to_parquet(results / f"{name}.parquet", index=False)
     done = subprocess.run([QKSCOPE, "figures", str(results), "--out", str(out), "--format", "svg"],
                           capture_output=True, text=True)
-    missing = {path.stem for path in out.glob("*.svg")} ^ {"bias_strength", "bias_vs_separation",
-                                                         "ab_plane_collage"}
-    if done.returncode != 0 or len(missing) != 22 or "ab_plane_collage left out" not in done.stderr:
-        failures.append(f"results with holes: {done.returncode}, {len(missing)}: {done.stderr}")
+    left_out = {"bias_strength", "bias_vs_separation", "ab_plane_collage", "layer_heatmap_bias",
+                "bias_histogram", "family_scatter", "ap_drop_vs_score"}
+    drawn = {path.stem for path in out.glob("*.svg")}
+    if done.returncode != 0 or drawn & left_out or len(drawn) != OF_SWEEP - 7 or \
+            "ab_plane_collage left out" not in done.stderr:
+        failures.append(f"results with holes: {done.returncode}, {sorted(drawn)}: {done.stderr}")
 
 
-def check_all(results, out):
-    subprocess.run([QKSCOPE, "figures", str(results), "--out", str(out), "--quiet"], check=True)
+OF_SWEEP = 29  # figures that compare runs, or are of any number of them
+OF_ONE = 25
+
+
+def add_to_sweep(results):
+    """What other analyses and the sweep's file would add: errors, nulls, families, scores."""
+    sweep = json.loads((results / "runs.json").read_text())
+    for run in sweep["runs"]:
+        run["family"] = "early" if run["label"].startswith("S") else "late"
+    (results / "runs.json").write_text(json.dumps(sweep))
+    qk = pq.read_table(results / "qk.parquet").to_pandas().query("pc == 0")
+    means = qk.groupby("model").r_q.mean()
+    errors = pd.DataFrame({"model": means.index, "quantity": "r_q", "heads": "all", "mean": means.values,
+                           "se": 0.01, "low": means.values - 0.02, "high": means.values + 0.03,
+                           "texts": 24, "n_heads": 16})
+    errors.to_parquet(results / "errors.parquet", index=False)
+    rotated = pq.read_table(results / "rotated.parquet").to_pandas()
+    rotated["r_k_a_null"] = 0.1 + 0.01 * rotated.layer
+    rotated.to_parquet(results / "rotated.parquet", index=False)
+    labels = list(qk.model.unique())
+    rows = [f"Test,{label.lower()},{label},score,{30 + i ** 2}" for i, label in enumerate(labels)]
+    (results / "scores.csv").write_text("\n".join(["benchmark,model,model_in_study,metric,value", *rows]))
+
+
+def check_sweep(results, out):
+    subprocess.run([QKSCOPE, "figures", str(results), "--out", str(out), "--quiet",
+                    "--scores", str(results / "scores.csv")], check=True)
     sweep = Sweep(results, out)
+    check_pca_over_runs(sweep)
     check_pca_figures(sweep)
     check_rotation_figures(sweep)
     check_plasticity_figures(sweep)
+    check_families(sweep)
+    check_scores(sweep)
+    check_errors(sweep)
     check_collages(sweep)
-    check_files(out)
+    check_files(out, OF_SWEEP)
+
+
+def check_run(results, out):
+    subprocess.run([QKSCOPE, "figures", str(results), "--out", str(out), "--quiet"], check=True)
+    sweep = Sweep(results, out)
+    check_one_run(sweep)
+    check_pca_figures(sweep)
+    check_plasticity_figures(sweep)
+    check_collages(sweep)
+    check_files(out, OF_ONE)
 
 
 def main():
@@ -288,11 +468,13 @@ def main():
         folder = Path(folder)
         make = Path(__file__).parent / "planted_sweep.py"
         subprocess.run([sys.executable, make, QKSCOPE, folder / "sweep", "--runs", "4"], check=True)
-        check_all(folder / "sweep", folder / "figures")
+        add_to_sweep(folder / "sweep")
+        check_sweep(folder / "sweep", folder / "figures")
         check_redrawn(folder / "figures")
         one = folder / "sweep" / "runs" / "S1-40K"
-        check_all(one, folder / "figures of one")
+        check_run(one, folder / "figures of one")
         check_scatter(folder / "sweep" / "captures" / "S1-40K", one, 48)
+        check_planes(folder / "sweep" / "captures" / "S1-40K", one, folder / "figures of one", 5)
         check_holes(folder / "sweep", folder / "figures with holes")
     print("\n".join(failures) or "all figures are as defined")
     sys.exit(1 if failures else 0)

@@ -71,7 +71,7 @@ class Page(Browser):
 
 def check_contents(page, heads):
     expect("title", page.run("document.getElementById('title').textContent"), "planted sweep")
-    expect("figures", page.run("document.querySelectorAll('figure').length"), 22)
+    expect("figures", page.run("document.querySelectorAll('figure').length"), 26)
     expect("runs", page.run("document.querySelectorAll('#run-table tr').length"), 1 + 3 + 1)
     expect("heads", page.count(), f"{heads} of {heads} heads")
     expect("a failed run is shown", page.run("document.querySelector('.failed').textContent"), "failed")
@@ -97,7 +97,7 @@ def check_sorting(page, table):
         page.click(f"#head-header button:nth-child({at + 1})")
         page.settle()
         found = [float(row[at]) for row in page.rows()]
-        values = np.sort(table.ap_overall.to_numpy())[::-1 if down else 1]
+        values = np.sort(table.ap_profile_overall.to_numpy())[::-1 if down else 1]
         expect(f"sorted by plasticity, click {click}", found, [float(f"{x:.4f}") for x in values[:len(found)]])
     page.shot("sorted")
 
@@ -117,9 +117,9 @@ def check_filters(page, table):
     page.choose("#filter-layer-high", 2)
     expect("layers", page.count(), f"{table.layer.between(1, 2).sum()} of {len(table)} heads")
     page.click("#filters button[type=reset]")
-    middle = round(float(table.ap_overall.median()), 3) + 0.0005
+    middle = round(float(table.ap_profile_overall.median()), 3) + 0.0005
     page.choose("#filter-ap-low", middle)
-    expect("plasticity", page.count(), f"{(table.ap_overall >= middle).sum()} of {len(table)} heads")
+    expect("plasticity", page.count(), f"{(table.ap_profile_overall >= middle).sum()} of {len(table)} heads")
     page.click("#filters button[type=reset]")
     page.settle()
     for code, name in enumerate(["position_dominated", "q_positional", "k_positional", "content_focused", "mixed"]):
@@ -142,7 +142,7 @@ def check_head_view(page, table):
     for i in range(4):
         if not page.ink(i) > 10:
             failures.append(f"canvas {i} of the head's view is empty")
-    numbers = dict(page.run("""[...document.querySelectorAll("#head-view tr")].map(
+    numbers = dict(page.run("""[...document.querySelectorAll("#head-view .numbers div")].map(
         (row) => [...row.children].map((cell) => cell.textContent))"""))
     expect("its r_q", float(numbers["r_q"]), float(f"{head.r_q:.4f}"))
     page.shot("head")
@@ -153,6 +153,59 @@ def check_head_view(page, table):
         failures.append("the arrow keys do not walk")
 
 
+def check_hints(page):
+    """What the mouse is told: numbers of cells, positions of points."""
+    told = "document.querySelector('.hint').hidden ? '' : document.querySelector('.hint').textContent"
+    cell = page.run("report.figures.find((figure) => figure.name === 'bucket_heatmap').hover[0]")
+    page.hover("#figure-bucket_heatmap img", 0.5 * (cell[0] + cell[2]), 0.5 * (cell[1] + cell[3]))
+    expect("hint of a cell", page.run(told), cell[4])
+    if "pairs" not in cell[4]:
+        failures.append(f"the hint does not say how many pairs: {cell[4]}")
+    page.hover("#figure-bucket_heatmap img", 0.999, 0.999)
+    expect("no hint beside the cells", page.run(told), "")
+    canvas = "#head-view .plots canvas"
+    found = ""
+    for x in np.linspace(0.2, 0.9, 15):
+        for y in np.linspace(0.1, 0.8, 12):
+            page.hover(canvas, x, y)
+            found = found or page.run(told)
+    if " at position " not in found:
+        failures.append(f"no point of the head says its position: {found!r}")
+
+
+def check_width(page):
+    """At 1,400 pixels no table needs to be moved sideways."""
+    for what in ("#runs .wide", "#head-scroll"):
+        expect(f"{what} fits", page.run(
+            f"(() => {{ const box = document.querySelector('{what}'); return box.scrollWidth <= box.clientWidth; }})()"), True)
+
+
+def check_provenance(page, *words):
+    text = page.run("document.getElementById('provenance').textContent")
+    for word in ("planted", "taxonomy_high", "analysed on", page.run("report.version"), *words):
+        if word not in text:
+            failures.append(f"the provenance does not say {word}")
+
+
+def check_one_run(page, results, out):
+    """The report of a single run: maps that lead to heads, nothing about other runs."""
+    subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
+    page.open(out / "report.html")
+    expect("title of one run", page.run("document.getElementById('title').textContent"), "S1-40K")
+    expect("no trajectories", page.run("document.getElementById('figure-position_signal')"), None)
+    expect("why", page.run("document.getElementById('left-out').textContent.includes('position_signal')"), True)
+    expect("no column of runs", "run" in page.run(
+        "[...document.querySelectorAll('#head-header button')].map((button) => button.textContent)"), False)
+    check_width(page)
+    check_provenance(page)
+    cell = page.run("report.figures.find((figure) => figure.name === 'head_map_rq').hover[5]")
+    page.click_at("#figure-head_map_rq img", 0.5 * (cell[0] + cell[2]), 0.5 * (cell[1] + cell[3]))
+    page.settle()
+    expect("a click on a map shows the head", page.run("document.querySelector('#head-view h3').textContent"),
+           f"S1-40K: layer {cell[5]}, head {cell[6]}")
+    page.shot("one run")
+
+
 def check_points(page, results):
     """The unpacked points of a head: within a 254th of their range."""
     scatter = pq.read_table(results / "head_scatter.parquet").to_pandas()
@@ -161,6 +214,10 @@ def check_points(page, results):
         rows = scatter[(scatter.model == run) & (scatter.layer == layer) & (scatter["head"] == head)]
         points = page.run(f"pointsOf({place})")
         expect("points", [point["key"] for point in points], list(rows.side == "k"))
+        expect("positions", [point["position"] for point in points], list(rows.position))
+        shades = rows.position / scatter[scatter.model == run].position.max()
+        if np.abs(np.array([point["shade"] for point in points]) - shades).max() > 1e-12:
+            failures.append(f"shades of head {place} are not those of its own run")
         for axis in ("pc0", "pc1", "a", "b", "c0", "c1"):
             found, expected = np.array([point[axis] for point in points]), rows[axis].to_numpy()
             if np.abs(found - expected).max() > 0.51 * np.ptp(expected) / 254:
@@ -184,7 +241,7 @@ def main():
         subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
         read = lambda name: pq.read_table(results / f"{name}.parquet").to_pandas()
         metrics = read("head_metrics").rename(columns={"q_head": "head"})
-        table = metrics[["order", "model", "layer", "head", "rope", "ap_overall"]].merge(
+        table = metrics[["order", "model", "layer", "head", "rope", "ap_profile_overall"]].merge(
             read("taxonomy")[["model", "layer", "head", "r_q", "class"]], on=["model", "layer", "head"])
         table = table.sort_values(["order", "layer", "head"], ignore_index=True)
         with Page() as page:
@@ -194,6 +251,10 @@ def main():
             check_filters(page, table)
             check_head_view(page, table)
             check_points(page, results)
+            check_hints(page)
+            check_width(page)
+            check_provenance(page, "bfloat16")
+            check_one_run(page, results / "runs" / "S1-40K", Path(folder) / "one")
             check_narrow(page)
             expect("console", page.complaints, [])
             asked = [url for url in page.requests if not url.startswith(("data:", "file:"))]

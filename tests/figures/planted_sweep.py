@@ -42,7 +42,7 @@ def make_run(qkscope, out, index, options):
         "--buckets", 8, "--drift-q", drift_q, "--drift-k", drift_k, "--distance", distance,
         "--seed", index, "--quiet")
     run(qkscope, "analyze", capture, "--out", results, "--label", label, "--pairs", 5,
-        "--heatmap-bins", 6, "--scatter", 48, "--quiet")
+        "--heatmap-bins", 6, "--scatter", 48, "--planes-of", "1.0,2.3", "--quiet")
     return {"label": label, "phase": phase, "order": index, "state": "done",
             "results": f"runs/{label}", "capture": f"captures/{label}",
             "config": {"model": {"name": "planted", "dtype": "bfloat16"}}}

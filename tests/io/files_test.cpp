@@ -56,6 +56,20 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
   EXPECT_EQ(MappedFile(path).text(), "whole");
 }
 
+// Threads that fetch the same thing from the Hub write the same file at the same time.
+TEST(OutputFile, TwoWritersOfOneFileDoNotMeet) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("x");
+  OutputFile first(path);
+  OutputFile second(path);
+  first.write("one");
+  second.write("two");
+  first.commit();
+  second.commit();
+  EXPECT_EQ(MappedFile(path).text(), "two");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"x"});
+}
+
 TEST(OutputFile, MissingFolderIsNamed) {
   try {
     OutputFile file("no/such/folder/x.txt");

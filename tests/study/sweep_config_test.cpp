@@ -53,7 +53,7 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
                               "analysis: {components: 4, query_model: linear, seed: 7, "
                               "profile_bins: buckets, fifths: context, length_bins: [0, 9]}\n"
                               "runs:\n"
-                              "  - {label: late, order: 9, phase: p2}\n"
+                              "  - {label: late, order: 9, phase: p2, family: smollm3}\n"
                               "  - label: early\n"
                               "    overrides:\n"
                               "      tokenizer.max_length: 64\n"
@@ -77,6 +77,7 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
             (Json{{"rope_scaling", {{"factor", 8.0}, {"kind", "a"}}}}));
   const auto& late = sweep.runs[1];
   EXPECT_EQ(late.order, 9);
+  EXPECT_EQ(late.family, "smollm3");
   EXPECT_EQ(late.capture.tokenizer.max_length, 4096);
   EXPECT_EQ(config_overrides(late.capture.model)["rope_scaling"]["factor"], 2.0);
   EXPECT_EQ(late.capture.dataset.max_samples, 5);
@@ -246,6 +247,8 @@ TEST_F(SweepFile, RunsGoToBranchesOfTheirOwn) {
   const auto pattern = read(
       kHead + std::string("publish: {repo: org/x, branch: '{name}-{phase}-{label}-v1'}\n") + runs);
   EXPECT_EQ(pattern.runs[0].publish->branch, "s-p-a-v1");
+  const auto of_others = read("name: s\npublish: {}\nruns: [{label: a, data: org/captures@one}]\n");
+  EXPECT_FALSE(of_others.runs[0].publish);  // it is published where it is
   const std::string own = "  output: {hf_repo_id: me/own, private: true}\npublish: {}\n";
   const auto from_config = read(kHead + own + runs);
   EXPECT_EQ(from_config.runs[0].publish->repo, "me/own");

@@ -23,7 +23,8 @@ function sliceOf(text, first, last) {
   return bytes.subarray(first - 3 * group, last - 3 * group);
 }
 
-const kAxes = ["pc0", "pc1", "a", "b", "c0", "c1"];
+const kComponents = (report.heads.scatter ? report.heads.scatter.components : [0, 1]).map((i) => `pc${i}`);
+const kAxes = [...kComponents, "a", "b", "c0", "c1"];
 
 const heads = (() => {
   const packed = report.heads;
@@ -33,13 +34,16 @@ const heads = (() => {
     start: unpack(packed.profile.start, Uint32Array),
     position: unpack(packed.profile.position, Float32Array),
     ap: unpack(packed.profile.ap, Float32Array),
+    error: unpack(packed.profile.error, Float32Array),
   };
   const scatter = packed.scatter && {
     start: unpack(packed.scatter.start, Uint32Array),
     queries: unpack(packed.scatter.queries, Uint16Array),
     low: unpack(packed.scatter.low, Float32Array),
     high: unpack(packed.scatter.high, Float32Array),
-    lastPosition: packed.scatter.last_position,
+    lastPositions: packed.scatter.last_positions,
+    tokens: packed.scatter.tokens || null,
+    token: packed.scatter.tokens ? unpack(packed.scatter.token, Uint32Array) : null,
   };
   return {
     count: packed.count,
@@ -52,17 +56,21 @@ const heads = (() => {
   };
 })();
 
-// The points of one head: [{key, shade, pc0, pc1, a, b, c0, c1}], null where none were kept.
+// The points of one head: [{key, position, shade, token, pc0, pc1, a, b, c0, c1}], null where none
+// were kept. Shades run from the first to the last position of the head's own run.
 function pointsOf(head) {
   const scatter = heads.scatter;
   if (!scatter || scatter.start[head] === scatter.start[head + 1]) return null;
-  const width = 1 + kAxes.length;
+  const width = 3 + kAxes.length;
   const bytes = sliceOf(points, width * scatter.start[head], width * scatter.start[head + 1]);
   const list = [];
   for (let i = 0; i < bytes.length / width; ++i) {
-    const point = { key: i >= scatter.queries[head], shade: bytes[width * i] / 254 };
+    const at = width * i;
+    const position = bytes[at] + 256 * bytes[at + 1] + 65536 * bytes[at + 2];
+    const point = { key: i >= scatter.queries[head], position, shade: position / scatter.lastPositions[heads.run[head]] };
+    if (scatter.tokens) point.token = scatter.tokens[scatter.token[scatter.start[head] + i]];
     kAxes.forEach((axis, j) => {
-      const code = bytes[width * i + 1 + j];
+      const code = bytes[at + 3 + j];
       const low = scatter.low[kAxes.length * head + j];
       const high = scatter.high[kAxes.length * head + j];
       point[axis] = code === 255 ? NaN : low + (high - low) * code / 254;
@@ -77,7 +85,7 @@ function profileOf(head) {
   if (!profile) return null;
   const list = [];
   for (let i = profile.start[head]; i < profile.start[head + 1]; ++i)
-    if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i] });
+    if (!Number.isNaN(profile.ap[i])) list.push({ x: profile.position[i], y: profile.ap[i], error: profile.error[i] });
   return list.length > 0 ? list : null;
 }
 
@@ -89,10 +97,11 @@ const measureOf = (name, head) => (heads.measures.has(name) ? heads.measures.get
 
 // Columns of the tables by a shorter name.
 const kTitles = {
-  explained_variance: "PC0 var.", ap_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
+  explained_variance: "PC0 var.", ap_profile_overall: "plasticity", ap_first20: "first 20 %", ap_last20: "last 20 %", ap_drop: "drop",
   bias_strength: "bias", separation_strength: "separation", plane_var_fraction: "plane var.", q_R2_pos: "R² on pos.",
 };
 const titleOf = (name) => kTitles[name] || name;
+const labelOf = (run) => run.title || run.label;
 
 function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
@@ -108,3 +117,19 @@ function element(tag, text, className) {
   if (className) made.className = className;
   return made;
 }
+
+// A small box beside the mouse; one for the whole page.
+const hint = (() => {
+  const box = element("div", undefined, "hint");
+  box.hidden = true;
+  document.body.append(box);
+  function show(event, text) {
+    box.textContent = text;
+    box.hidden = false;
+    const left = Math.min(event.clientX + 14, window.innerWidth - box.offsetWidth - 6);
+    const below = event.clientY + 18 + box.offsetHeight < window.innerHeight;
+    box.style.left = `${Math.max(4, left)}px`;
+    box.style.top = `${below ? event.clientY + 18 : event.clientY - box.offsetHeight - 10}px`;
+  }
+  return { show, hide: () => { box.hidden = true; } };
+})();

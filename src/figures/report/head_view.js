@@ -67,6 +67,26 @@ const headView = (() => {
     return { context, x, y };
   }
 
+  // The nearest of `places` ({x, y} in pixels, text) to the mouse says what it is.
+  function explain(canvas, places) {
+    canvas.addEventListener("mousemove", (event) => {
+      const box = canvas.getBoundingClientRect();
+      let best = null, nearest = 12;
+      for (const place of places) {
+        const distance = Math.hypot(event.clientX - box.left - place.x, event.clientY - box.top - place.y);
+        if (distance < nearest) [best, nearest] = [place, distance];
+      }
+      if (best) hint.show(event, best.text);
+      else hint.hide();
+    });
+    canvas.addEventListener("mouseleave", hint.hide);
+  }
+
+  function describe(point) {
+    const token = point.token ? `, token ${JSON.stringify(point.token)}` : "";
+    return `${point.key ? "key" : "query"} at position ${point.position.toLocaleString("en")}${token}`;
+  }
+
   function drawPoints(canvas, list, xAxis, yAxis, labels) {
     const plane = list.filter((point) => !Number.isNaN(point[xAxis]) && !Number.isNaN(point[yAxis]));
     const { context, x, y } = frame(canvas, rangeOf(plane.map((point) => point[xAxis])), rangeOf(plane.map((point) => point[yAxis])), labels);
@@ -77,66 +97,80 @@ const headView = (() => {
       else context.arc(x(point[xAxis]), y(point[yAxis]), 2.3, 0, 2 * Math.PI);
       context.fill();
     }
+    explain(canvas, plane.map((point) => ({ x: x(point[xAxis]), y: y(point[yAxis]), text: describe(point) })));
+  }
+
+  function drawBand(context, x, y, list) {
+    const known = list.filter((point) => !Number.isNaN(point.error));
+    if (known.length < 2) return;
+    context.globalAlpha = 0.18;
+    context.beginPath();
+    known.forEach((point, i) => (i === 0 ? context.moveTo(x(point.x), y(point.y + 1.96 * point.error)) : context.lineTo(x(point.x), y(point.y + 1.96 * point.error))));
+    known.reverse().forEach((point) => context.lineTo(x(point.x), y(point.y - 1.96 * point.error)));
+    context.fill();
+    context.globalAlpha = 1;
   }
 
   function drawProfile(canvas, list) {
     const { context, x, y } = frame(canvas, [0, Math.max(...list.map((point) => point.x)) * 1.03 || 1], [0, 1.02], { x: "query position (tokens)", y: "plasticity" });
     context.strokeStyle = context.fillStyle = report.shades.accent;
+    drawBand(context, x, y, list);
     context.lineWidth = 1.6;
     context.beginPath();
     list.forEach((point, i) => (i === 0 ? context.moveTo(x(point.x), y(point.y)) : context.lineTo(x(point.x), y(point.y))));
     context.stroke();
     for (const point of list) {
       context.beginPath();
-      context.arc(x(point.x), y(point.y), 2, 0, 2 * Math.PI);
+      context.arc(x(point.x), y(point.y), list.length > 60 ? 1 : 2, 0, 2 * Math.PI);
       context.fill();
     }
+    explain(canvas, list.map((point) => ({
+      x: x(point.x), y: y(point.y),
+      text: `plasticity ${shown(point.y)}${Number.isNaN(point.error) ? "" : ` ± ${shown(point.error)}`} at position ${Math.round(point.x).toLocaleString("en")}`,
+    })));
   }
 
-  // Adds a canvas of this height; what draws it is called when it is in the document.
-  function plot(parent, height, caption, draw) {
+  // A canvas with a caption, and what draws it once all plots have their place.
+  function plot(caption, draw) {
     const box = element("div", undefined, "plot");
     const canvas = element("canvas");
-    canvas.style.height = `${height}px`;
+    canvas.style.height = "240px";
     box.append(element("p", caption), canvas);
-    parent.append(box);
-    draw(canvas);
+    return { box, draw: () => draw(canvas) };
   }
 
   function numbers(head) {
-    const table = element("table");
+    const list = element("div", undefined, "numbers");
     for (const [name, values] of heads.measures) {
       if (Number.isNaN(values[head])) continue;
-      const row = element("tr");
-      row.append(element("td", name, "text"), element("td", shown(values[head])));
-      table.append(row);
+      const row = element("div");
+      row.append(element("span", name), element("b", shown(values[head])));
+      list.append(row);
     }
-    return table;
+    return list;
   }
 
   function show(head) {
     const run = report.runs[heads.run[head]];
-    view.replaceChildren(element("h3", `${run.label}: layer ${heads.layer[head]}, head ${heads.head[head]}`));
+    view.replaceChildren(element("h3", `${labelOf(run)}: layer ${heads.layer[head]}, head ${heads.head[head]}`));
     const words = [ropeOf(head), classOf(head).title].filter(Boolean).join(", ");
-    view.append(element("p", words, "note"));
     const list = pointsOf(head);
-    if (list) {
-      view.append(element("p", "Blue circles: queries, red squares: keys; darker is later in the text.", "note"));
-      if (list.some((point) => !Number.isNaN(point.pc0)))
-        plot(view, 250, "First two principal components", (canvas) => drawPoints(canvas, list, "pc0", "pc1", { x: "PC0", y: "PC1" }));
-      if (list.some((point) => !Number.isNaN(point.b))) {
-        const pair = element("div", undefined, "pair");
-        view.append(pair);
-        plot(pair, 190, "Drift a and separation b", (canvas) => drawPoints(canvas, list, "a", "b", { x: "a", y: "b" }));
-        plot(pair, 190, "First plane of the complement", (canvas) => drawPoints(canvas, list, "c0", "c1", { x: "c0", y: "c1" }));
-      }
-    } else {
-      view.append(element("p", "No points were kept of this head (qkscope analyze --scatter).", "note"));
+    const legend = list ? "Blue circles: queries, red squares: keys; darker is later in the text." : "No points were kept of this head (qkscope analyze --scatter).";
+    view.append(element("p", [words, legend].filter(Boolean).join(". "), "note"));
+    const plots = [];
+    const [first, second] = kComponents;
+    if (list && list.some((point) => !Number.isNaN(point[first]) && !Number.isNaN(point[second])))
+      plots.push(plot(`Principal components ${first.slice(2)} and ${second.slice(2)}`, (canvas) => drawPoints(canvas, list, first, second, { x: first.toUpperCase(), y: second.toUpperCase() })));
+    if (list && list.some((point) => !Number.isNaN(point.b))) {
+      plots.push(plot("Drift a and separation b", (canvas) => drawPoints(canvas, list, "a", "b", { x: "a", y: "b" })));
+      plots.push(plot("First plane of the complement", (canvas) => drawPoints(canvas, list, "c0", "c1", { x: "c0", y: "c1" })));
     }
     const profile = profileOf(head);
-    if (profile) plot(view, 170, "Plasticity against query position", (canvas) => drawProfile(canvas, profile));
-    view.append(element("p", "Numbers", "note"), numbers(head));
-    view.scrollTop = 0;
+    if (profile) plots.push(plot("Plasticity by query position; band: ±1.96 s.e. over texts", (canvas) => drawProfile(canvas, profile)));
+    const row = element("div", undefined, "plots");
+    row.append(...plots.map(({ box }) => box));
+    view.append(row, numbers(head));
+    for (const { draw } of plots) draw();
   }
 
   return { show };

@@ -5,16 +5,17 @@ const headTable = (() => {
   const kRowHeight = 26;
   const kMargin = 10;  // rows kept above and below those in sight
 
-  const measure = (name) => ({ title: titleOf(name), hint: name, width: 88, value: (head) => measureOf(name, head) });
+  const measure = (name) => ({ title: titleOf(name), hint: name, width: 74, value: (head) => measureOf(name, head) });
+  // With one run, or without NoPE layers, a column would say the same everywhere.
   const columns = [
-    { title: "run", width: 130, text: true, value: (head) => heads.run[head], show: (head) => report.runs[heads.run[head]].label },
-    { title: "layer", width: 60, value: (head) => heads.layer[head] },
-    { title: "head", width: 60, value: (head) => heads.head[head] },
-    { title: "position", width: 78, text: true, value: (head) => heads.rope[head], show: ropeOf },
-    { title: "class", width: 172, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
-    ...["r_q", "r_k", "explained_variance", "ap_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
-      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "q_R2_pos"].map(measure),
-  ].filter((column) => !column.hint || heads.measures.has(column.hint));
+    { title: "run", width: 106, text: true, value: (head) => heads.run[head], show: (head) => labelOf(report.runs[heads.run[head]]), only: new Set(heads.run).size > 1 },
+    { title: "layer", width: 50, value: (head) => heads.layer[head] },
+    { title: "head", width: 50, value: (head) => heads.head[head] },
+    { title: "position", width: 64, text: true, value: (head) => heads.rope[head], show: ropeOf, only: new Set(heads.rope).size > 1 },
+    { title: "class", width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
+    ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
+      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a"].map(measure),
+  ].filter((column) => column.only !== false && (!column.hint || heads.measures.has(column.hint)));
 
   const scroll = document.getElementById("head-scroll");
   const header = document.getElementById("head-header");
@@ -28,7 +29,7 @@ const headTable = (() => {
   let onChoose = () => {};
 
   function passes(head, filter) {
-    const ap = measureOf("ap_overall", head);
+    const ap = measureOf("ap_profile_overall", head);
     return (filter.run < 0 || heads.run[head] === filter.run) &&
       !(heads.layer[head] < filter.layerLow) && !(heads.layer[head] > filter.layerHigh) &&
       (filter.kind < 0 || heads.kind[head] === filter.kind) &&
@@ -88,8 +89,17 @@ const headTable = (() => {
   }
 
   function walk(step) {
-    if (order.length === 0) return;
-    const place = Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step));
+    if (order.length > 0) choosePlace(Math.min(order.length - 1, Math.max(0, order.indexOf(chosen) + step)));
+  }
+
+  // The head itself, if the filters let it through; true when they do.
+  function chooseHead(head) {
+    const place = order.indexOf(head);
+    if (place >= 0) choosePlace(place);
+    return place >= 0;
+  }
+
+  function choosePlace(place) {
     const top = place * kRowHeight;
     const visible = scroll.clientHeight - 2 * kRowHeight;
     if (top < scroll.scrollTop) scroll.scrollTop = top;
@@ -133,5 +143,5 @@ const headTable = (() => {
     refresh(currentFilter());
   }
 
-  return { start, refresh, toTop: () => { scroll.scrollTop = 0; } };
+  return { start, refresh, chooseHead, toTop: () => { scroll.scrollTop = 0; } };
 })();

@@ -7,14 +7,15 @@
   function fillTitle() {
     document.title = `${report.title} – qkscope`;
     at("title").textContent = report.title;
-    const runs = report.runs.length === 1 ? "1 run" : `${report.runs.length} runs`;
+    const runs = report.runs.length === 1 ? "One run" : `${report.runs.length} runs`;
     at("subtitle").textContent = `${runs}, ${heads.count.toLocaleString("en")} heads; made by qkscope ${report.version}`;
   }
 
   function meanOf(name, members) {
+    const absolute = name.startsWith("abs_");
     let sum = 0, count = 0;
     for (const head of members) {
-      const value = measureOf(name, head);
+      const value = absolute ? Math.abs(measureOf(name.slice(4), head)) : measureOf(name, head);
       if (Number.isNaN(value)) continue;
       sum += value;
       ++count;
@@ -22,22 +23,38 @@
     return count > 0 ? sum / count : NaN;
   }
 
+  // Three digits are what a mean over heads is good for.
+  function brief(value) {
+    if (Number.isNaN(value)) return "";
+    return Math.abs(value) < 0.01 && value !== 0 ? value.toExponential(2) : value.toFixed(3);
+  }
+
   function fillRuns() {
     const members = report.runs.map(() => []);
     for (let head = 0; head < heads.count; ++head) members[heads.run[head]].push(head);
-    const measures = ["r_q", "r_k", "explained_variance", "r_k_a", "alpha_k", "bias_strength", "separation_strength", "ap_overall", "ap_first20", "ap_last20", "ap_drop"].filter((name) => heads.measures.has(name));
+    const measures = ["r_q", "r_k", "explained_variance", "abs_r_k_a", "alpha_k", "bias_strength", "separation_strength", "plane_var_fraction", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"].filter((name) => heads.measures.has(name.replace("abs_", "")));
     const header = element("tr");
     const kinds = report.heads.classes;
-    for (const title of ["run", "phase", "state"]) header.append(element("th", title, "text"));
+    const phases = report.runs.some((run) => run.phase);
+    const states = report.runs.some((run) => (run.state || "done") !== "done");
+    header.append(element("th", "run", "text"));
+    if (phases) header.append(element("th", "phase", "text"));
+    if (states) header.append(element("th", "state", "text"));
     header.append(element("th", "heads"));
-    for (const name of measures) header.append(element("th", titleOf(name)));
+    for (const name of measures) header.append(element("th", name === "abs_r_k_a" ? "|r_k_a|" : titleOf(name)));
     for (const kind of kinds) header.append(element("th", kind.title));
     const rows = report.runs.map((run, i) => {
       const row = element("tr");
-      row.append(element("td", run.label, "text"), element("td", run.phase || "", "text"));
-      row.append(element("td", run.state || "done", run.state === "failed" ? "text failed" : "text"));
+      row.append(element("td", labelOf(run), "text name"));
+      if (phases) row.append(element("td", run.phase || "", "text"));
+      if (states) row.append(element("td", run.state || "done", run.state === "failed" ? "text failed" : "text"));
       row.append(element("td", String(members[i].length)));
-      for (const name of measures) row.append(element("td", shown(meanOf(name, members[i]))));
+      for (const name of measures) {
+        const cell = element("td", brief(meanOf(name, members[i])));
+        const interval = (run.intervals || {})[name];
+        if (interval) cell.title = `95 % interval over texts, jackknife: ${brief(interval[0])} to ${brief(interval[1])}`;
+        row.append(cell);
+      }
       const classed = members[i].filter((head) => heads.kind[head] !== 255);
       kinds.forEach((kind, code) => {
         const share = classed.filter((head) => heads.kind[head] === code).length / classed.length;
@@ -46,6 +63,7 @@
       return row;
     });
     at("run-table").replaceChildren(header, ...rows);
+    at("interval-note").hidden = !report.runs.some((run) => run.intervals);
   }
 
   function tableOf(csv) {
@@ -75,6 +93,39 @@
     for (const image of document.querySelectorAll("figure img:not([src])")) load(image);
   });
 
+  // Cells of a picture say their numbers; a click on one of a head shows the head.
+  function tellCells(image, cells) {
+    if (cells.length === 0) return;
+    const cellAt = (event) => {
+      const box = image.getBoundingClientRect();
+      const x = (event.clientX - box.left) / box.width, y = (event.clientY - box.top) / box.height;
+      return cells.find(([left, top, right, bottom]) => x >= left && x < right && y >= top && y < bottom);
+    };
+    image.addEventListener("mousemove", (event) => {
+      const cell = cellAt(event);
+      image.style.cursor = cell && cell.length > 5 ? "pointer" : "";
+      if (cell) hint.show(event, cell[4]);
+      else hint.hide();
+    });
+    image.addEventListener("mouseleave", hint.hide);
+    image.addEventListener("click", (event) => {
+      const cell = cellAt(event);
+      if (cell && cell.length > 5) showHead(cell[5], cell[6]);
+    });
+  }
+
+  function showHead(layer, number) {
+    for (let head = 0; head < heads.count; ++head) {
+      if (heads.layer[head] !== layer || heads.head[head] !== number) continue;
+      if (!headTable.chooseHead(head)) {
+        at("filters").reset();
+        setTimeout(() => headTable.chooseHead(head));
+      }
+      at("head-view").scrollIntoView({ block: "center" });
+      return;
+    }
+  }
+
   function fillFigures() {
     for (const figure of report.figures) {
       const box = element("figure", undefined, figure.width > 4 ? "large" : "");
@@ -84,6 +135,7 @@
       image.style.aspectRatio = `${figure.width} / ${figure.height}`;
       image.figure = figure;
       nearby.observe(image);
+      tellCells(image, figure.hover);
       const caption = element("figcaption");
       caption.append(element("b", figure.title), figure.caption);
       box.append(image, caption);
@@ -104,6 +156,8 @@
     }
     if (report.left_out.length > 0)
       at("left-out").textContent = `Not drawn: ${report.left_out.map(([name, why]) => `${name} (${why})`).join("; ")}.`;
+    if (report.of_several.length > 0)
+      at("left-out").textContent += ` Figures that compare runs need several: ${report.of_several.join(", ")}.`;
   }
 
   function options(select, any, names) {
@@ -115,7 +169,9 @@
   }
 
   function startHeads() {
-    options(at("filter-run"), "all runs", report.runs.map((run) => run.label));
+    options(at("filter-run"), "all runs", report.runs.map(labelOf));
+    at("filter-run").closest("label").hidden = report.runs.length === 1;
+    at("filter-rope").closest("label").hidden = new Set(heads.rope).size < 2;
     options(at("filter-class"), "all classes", report.heads.classes.map((kind) => kind.title));
     options(at("filter-rope"), "all layers", report.heads.ropes.map((rope) => kRopes[rope]));
     const filter = () => ({
@@ -152,23 +208,74 @@
     return box;
   }
 
+  // {a: 1, b: [2, 3]} as "a: 1; b: 2, 3".
+  function inWords(value) {
+    if (Array.isArray(value)) return value.map(inWords).join(", ") || "none";
+    if (value === null || typeof value !== "object") return String(value);
+    return Object.entries(value).filter(([, inner]) => inner !== null && inner !== "").map(([name, inner]) => `${name}: ${inWords(inner)}`).join("; ") || "none";
+  }
+
+  // The first of these paths ("summary.capture.model") that says something.
+  function known(run, ...paths) {
+    for (const path of paths) {
+      const value = path.split(".").reduce((at, key) => (at === null || typeof at !== "object" ? undefined : at[key]), run);
+      if (value !== undefined && value !== null && value !== "") return inWords(value);
+    }
+    return "not said";
+  }
+
+  const kFacts = [
+    ["model", "summary.capture.model", "config.model.name", "summary.capture_state.model_name", "summary.model"],
+    ["revision", "summary.capture.revision", "config.model.revision"],
+    ["commit", "summary.capture.commit"],
+    ["dtype", "summary.capture.dtype", "config.model.dtype"],
+    ["device", "summary.capture.device"],
+    ["stage", "summary.capture.stage"],
+    ["dataset", "config.dataset", "summary.capture_state.configuration.dataset", "summary.capture_state.dataset_repo"],
+    ["captured by", "summary.capture.version"],
+    ["configuration's hash", "summary.capture.config_hash"],
+    ["analysed by", "summary.versions.qkscope"],
+    ["analysed on", "timings.finished"],
+    ["options of the analysis", "summary.options"],
+  ];
+
+  function factsOf(run) {
+    const table = element("table", undefined, "facts");
+    for (const [name, ...paths] of kFacts) {
+      const said = known(run, ...paths);
+      const row = element("tr");
+      row.append(element("td", name, "text"), element("td", (name.endsWith("by") && said !== "not said" ? "qkscope " : "") + said, "text"));
+      table.append(row);
+    }
+    return table;
+  }
+
   function fillProvenance() {
     for (const run of report.runs) {
+      const box = element("details");
+      box.open = report.runs.length === 1 || Boolean(run.error);
+      const what = ["summary.capture.dtype", "summary.capture.device", "timings.finished"].map((path) => known(run, path)).filter((said) => said !== "not said");
+      box.append(element("summary", [labelOf(run), ...what].join(" · ")), factsOf(run));
+      if (run.error) box.append(element("p", run.error, "failed"));
       const details = element("details");
-      details.open = report.runs.length === 1;
-      details.append(element("summary", run.label));
-      const summary = run.summary || {};
-      const known = Object.assign({}, run, { summary: undefined, label: undefined });
-      for (const part of ["capture", "versions", "data_root", "options", "counts"]) known[part === "capture" ? "captured" : part] = summary[part];
-      const named = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined));
-      const box = tree(named);
-      box.className = "tree";
-      details.append(box);
-      at("provenance-list").append(details);
+      details.append(element("summary", "Everything known of this run"));
+      const rest = tree(Object.fromEntries(Object.entries(run).filter(([name]) => name !== "title")));
+      rest.className = "tree";
+      details.append(rest);
+      box.append(details);
+      at("provenance-list").append(box);
     }
   }
 
+  // What the analyses have to say about too little data, beside the numbers it is about.
+  function fillWarnings() {
+    for (const run of report.runs)
+      for (const warning of (run.summary && run.summary.warnings) || [])
+        at("warnings").append(element("p", report.runs.length > 1 ? `${labelOf(run)}: ${warning}` : warning, "warning"));
+  }
+
   fillTitle();
+  fillWarnings();
   fillRuns();
   fillFigures();
   startHeads();
