@@ -14,6 +14,9 @@ namespace qkscope {
 namespace {
 
 constexpr int kMaxSweeps = 60;  // per eigenvalue; two or three are usual
+// After so many, what is left beside the diagonal is compared with the whole matrix: a matrix of
+// few rows has a block of nothing but rounding errors, which never gets small against itself.
+constexpr int kPatience = 10;
 
 // Of the matrix, which is scaled to 1: below it squares are no longer exact.
 constexpr double kNothing = 1e-150;
@@ -114,13 +117,16 @@ std::vector<double> Tridiagonal::make_axes() {
 class Iteration {
  public:
   Iteration(Tridiagonal& matrix, PaddedRows axes)
-      : d_(matrix.diagonal), e_(matrix.beside), axes_(axes) {}
+      : d_(matrix.diagonal), e_(matrix.beside), axes_(axes) {
+    for (std::size_t i = 0; i < d_.size(); ++i)
+      largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
+  }
 
   void run() {
     const auto size = d_.size();
     for (std::size_t i = 0; i < size; ++i)
       for (int sweeps = 0;; ++sweeps) {
-        const std::size_t end = block_end(i);
+        const std::size_t end = block_end(i, sweeps < kPatience ? kNothing : kEpsilon * largest_);
         if (end == i) break;
         if (sweeps == kMaxSweeps)
           failure("eigenvalues of a {0} x {0} covariance did not converge", size);
@@ -129,11 +135,12 @@ class Iteration {
   }
 
  private:
+  static constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+
   // The last row of the block that begins with row i: the element beside it is nothing.
-  std::size_t block_end(std::size_t i) const {
-    constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+  std::size_t block_end(std::size_t i, double nothing) const {
     for (; i + 1 < d_.size(); ++i)
-      if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + kNothing) break;
+      if (std::abs(e_[i]) <= kEpsilon * (std::abs(d_[i]) + std::abs(d_[i + 1])) + nothing) break;
     return i;
   }
 
@@ -181,6 +188,7 @@ class Iteration {
   std::vector<double>& d_;
   std::vector<double>& e_;
   PaddedRows axes_;
+  double largest_ = 0;
   std::vector<double> cosine_;
   std::vector<double> sine_;
 };

@@ -50,8 +50,10 @@ std::vector<std::string> warnings_of(const AnalysisRun& run) {
   for (const auto& head : run.heads) {
     if (!head.error.empty()) continue;
     ++analysed;
-    if (below_rows(head)) few.add(head);
-    if (within_chance(head)) chance.add(head);
+    if (below_rows(head))
+      few.add(head);
+    else if (within_chance(head))
+      chance.add(head);
   }
   std::vector<std::string> warnings;
   if (few.heads > 0) {
@@ -70,7 +72,8 @@ std::vector<std::string> warnings_of(const AnalysisRun& run) {
   }
   if (chance.heads > 0)
     warnings.push_back(fmt::format(
-        "in {} of {} heads the correlation with position along a is no larger than shuffled "
+        "in {} of {} heads, though rows are enough, the correlation with position along a is no "
+        "larger than shuffled "
         "positions give (position_r_p above {}): a and what is measured along it mean nothing "
         "there",
         chance.heads, analysed, kChance));

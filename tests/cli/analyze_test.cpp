@@ -13,9 +13,10 @@ using testing::Not;
 class Analyze : public testing::Test {
  protected:
   Outcome synth(const std::string& name, const std::string& options) const {
-    return run_program("qkscope synth " + folder_.file(name) +
-                       " --layers 3 --q-heads 4 --k-heads 2 --context 512 --buckets 8 --quiet " +
-                       options);
+    return run_program(
+        "qkscope synth " + folder_.file(name) +
+        " --layers 3 --q-heads 4 --k-heads 2 --context 512 --buckets 8 --planes 1 --quiet " +
+        options);
   }
   Outcome run(const std::string& command, const std::string& capture, const std::string& out,
               const std::string& options) const {

@@ -67,6 +67,24 @@ TEST(SymmetricEigen, MatricesWithZeros) {
   for (std::size_t i = 1; i < 5; ++i) EXPECT_NEAR(ones.values[i], 0, 1e-14);
 }
 
+// A few rows in many dimensions, after others were added and subtracted again: most of the matrix
+// is rounding error, which must not keep the iteration from its end.
+TEST(SymmetricEigen, MatricesOfFewRowsConverge) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Matrix matrix = gram_of(2 + static_cast<std::int64_t>(seed % 20), 64, seed);
+    const Matrix others = gram_of(30, 64, 1000 + seed);
+    for (std::size_t i = 0; i < matrix.data.size(); ++i) {
+      const double sum = matrix.data[i] + others.data[i];
+      matrix.data[i] = sum - others.data[i];
+    }
+    const Eigenpairs eigen = symmetric_eigen(matrix);
+    EXPECT_NEAR(eigen.values.back(), 0, 1e-12);
+    const auto image = multiply(matrix, std::span<const double>(eigen.vectors.row(0), 64));
+    for (std::int64_t j = 0; j < 64; ++j)
+      EXPECT_NEAR(image[static_cast<std::size_t>(j)], eigen.values[0] * eigen.vectors(0, j), 1e-11);
+  }
+}
+
 TEST(SymmetricEigen, NothingHasNoVectors) {
   EXPECT_TRUE(symmetric_eigen(Matrix(0, 0)).values.empty());
 }
