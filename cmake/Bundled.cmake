@@ -1,9 +1,9 @@
 # What a package brings along of other projects, for the scripts that run at installation: `needed`, the libraries that the
 # programs and HELPERS need and a bare system with glibc does not have, and keep_licence(), for share/doc/qkscope/licences.
 set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
-set(licences "${prefix}/${DOCDIR}/licences")
-file(MAKE_DIRECTORY ${licences})
-file(WRITE ${licences}/PACKAGES "Bundled from these Debian packages; their sources are Debian's, by name and version:\n")
+set(licence_folder "${prefix}/${DOCDIR}/licences")
+file(MAKE_DIRECTORY ${licence_folder})
+file(WRITE ${licence_folder}/PACKAGES "Bundled from these Debian packages; their sources are Debian's, by name and version:\n")
 
 # Left out: glibc, without which nothing starts; what qkscope installs itself; NVIDIA's libraries.
 file(GET_RUNTIME_DEPENDENCIES
@@ -26,10 +26,10 @@ function(keep_licence file)
     message(FATAL_ERROR "${file} belongs to no Debian package: its licence is unknown and it cannot be bundled")
   endif()
   string(REGEX REPLACE "[:,].*" "" package "${owner}")
-  if(NOT EXISTS ${licences}/${package})
-    file(COPY_FILE /usr/share/doc/${package}/copyright ${licences}/${package})
+  if(NOT EXISTS ${licence_folder}/${package})
+    file(COPY_FILE /usr/share/doc/${package}/copyright ${licence_folder}/${package})
     execute_process(COMMAND dpkg-query -W -f "\${Package} \${Version}, source \${source:Package} \${source:Version}\n" ${package}
       OUTPUT_VARIABLE line)
-    file(APPEND ${licences}/PACKAGES "${line}")
+    file(APPEND ${licence_folder}/PACKAGES "${line}")
   endif()
 endfunction()
