@@ -25,8 +25,7 @@ void print_chance() {
     std::printf("by_chance,%ld,%.17g\n", n, qkscope::mean_abs_r_by_chance(n));
   for (const long degrees : {1L, 2L, 3L, 9L, 19L, 100L, 100000L})
     for (const double p : {0.3, 0.05, 0.01, 1e-6})
-      std::printf("student,%ld,%.17g,%.17g\n", degrees, p,
-                  qkscope::student_t_quantile(p, degrees));
+      std::printf("student,%ld,%.17g,%.17g\n", degrees, p, qkscope::student_t_quantile(p, degrees));
 }
 
 void print_kolmogorov() {
