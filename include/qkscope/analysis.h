@@ -373,7 +373,8 @@ struct MeanError {
 
 struct AnalysisRun {
   std::string label;
-  Metadata capture;  // what the capture says of itself: model, commit, dtype, device ...
+  Metadata capture;   // what the capture says of itself: model, commit, dtype, device ...
+  std::string state;  // _saver_state.json, which says more; empty where there is none
   std::vector<HeadReport> heads;      // by layer and head
   std::int64_t texts = 0;             // whose rows were read
   std::vector<MeanError> errors;      // of the means over heads; empty where not asked for

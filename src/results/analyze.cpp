@@ -15,11 +15,14 @@
 #include "analysis/text_groups.h"
 #include "captures/capture_source.h"
 #include "captures/head_examples.h"
+#include "captures/layout.h"
 #include "captures/metadata.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "io/folder.h"
+#include "io/mapped_file.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
@@ -372,6 +375,12 @@ Metadata capture_metadata(const std::string& file) {
   return common;
 }
 
+// _saver_state.json; the index was read from it.
+std::string state_of(const std::string& data_root) {
+  const std::string file = data_root + "/" + layout::kStateFile;
+  return path_exists(file) ? std::string(MappedFile(file).text()) : "";
+}
+
 // The name the capture itself gives its model, else the folder's or the branch's.
 std::string default_label(const CaptureSource& source, const Metadata& capture) {
   if (!source.index().model.empty()) return short_name(source.index().model);
@@ -395,6 +404,7 @@ AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
     source.fetch(queries);
     AnalysisRun run;
     run.capture = capture_metadata(head_file_path(options.data_root, queries.front()));
+    run.state = state_of(options.data_root);
     run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
     check_planes_of(options, queries);
     const auto groups = group_by_key(options, index, queries, run);

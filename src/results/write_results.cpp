@@ -241,10 +241,19 @@ Json options_json(const AnalyzeOptions& options) {
 
 namespace {
 
+// For whoever reads the summary or the report: paths of a machine lose their folders.
+Json without_paths(Json json) {
+  if (json.is_string() && json.get_ref<const std::string&>().starts_with('/'))
+    return short_name(json.get<std::string>());
+  if (json.is_structured())
+    for (auto& inner : json) inner = without_paths(std::move(inner));
+  return json;
+}
+
 // What the capture says of itself as a whole: model, dataset, sampling, as far as it does.
-Json capture_state(const std::string& data_root) {
-  const auto file = data_root + "/" + layout::kStateFile;
-  return path_exists(file) ? load_json(file) : Json::object();
+Json capture_state(const AnalysisRun& run) {
+  if (run.state.empty()) return Json::object();
+  return without_paths(parse_json(run.state, layout::kStateFile));
 }
 
 }  // namespace
@@ -254,7 +263,7 @@ Json summarise(const AnalysisRun& run, const ResultTables& results, const Analyz
                   {"capture_hash", capture_hash(options.data_root)},
                   {"data_root", short_name(options.data_root)},
                   {"capture", run.capture},
-                  {"capture_state", capture_state(options.data_root)},
+                  {"capture_state", capture_state(run)},
                   {"versions", {{"qkscope", version_string()}}},
                   {"counts", head_counts(run)},
                   {"options", options_json(options)},

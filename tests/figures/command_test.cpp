@@ -199,6 +199,16 @@ TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
   EXPECT_FALSE(draw_figures(options).as_before);
 }
 
+TEST_F(Figures, TheSummaryHasTheCaptureStateWithoutPaths) {
+  write_file(folder_.file("capture") + "/_saver_state.json",
+             R"({"model_name": "/on/a/machine/little", "bucket_counts": {},
+                 "configuration": {"dataset": {"path": "/on/a/machine/texts.jsonl", "split": "a/b"}}})");
+  analyze("--q-heads 2 --k-heads 1");
+  const std::string summary(MappedFile(results() + "/summary.json").text());
+  EXPECT_THAT(summary, AllOf(HasSubstr("\"path\": \"texts.jsonl\""),
+                             HasSubstr("\"split\": \"a/b\""), Not(HasSubstr("/on/a/machine"))));
+}
+
 TEST_F(Figures, PathsAreNoTitles) {
   analyze("--label /somewhere/on/a/machine/little");
   EXPECT_EQ(figures("--format svg").status, 0);

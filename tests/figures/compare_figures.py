@@ -124,7 +124,7 @@ def check_one_run(sweep):
     check("explained_variance", sweep.drawn("explained_variance")["mean"], means.mean())
     check("explained_variance", sweep.drawn("explained_variance")["std"], means.std())
     frames = {"qk": qk[qk.pc == 0], "rotated": sweep.table("rotated"),
-              "head_metrics": sweep.table("head_metrics").rename(columns={"q_head": "head"})}
+              "head_metrics": sweep.table("head_metrics")}
     frames["rotated"]["abs_r_k_a"] = frames["rotated"].r_k_a.abs()
     for figure, (table, column) in MAPS.items():
         drawn = sweep.drawn(f"head_map_{figure}")

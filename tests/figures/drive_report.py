@@ -240,7 +240,7 @@ def main():
         rename_last_run(results)
         subprocess.run([QKSCOPE, "figures", results, "--out", out, "--format", "svg", "--quiet"], check=True)
         read = lambda name: pq.read_table(results / f"{name}.parquet").to_pandas()
-        metrics = read("head_metrics").rename(columns={"q_head": "head"})
+        metrics = read("head_metrics")
         table = metrics[["order", "model", "layer", "head", "rope", "ap_profile_overall"]].merge(
             read("taxonomy")[["model", "layer", "head", "r_q", "class"]], on=["model", "layer", "head"])
         table = table.sort_values(["order", "layer", "head"], ignore_index=True)
