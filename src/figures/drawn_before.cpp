@@ -1,5 +1,7 @@
 #include "figures/drawn_before.h"
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "io/checksum.h"
 #include "io/folder.h"
@@ -64,6 +66,12 @@ std::optional<Drawn> drawn_before(const DrawOptions& options, const Json& inputs
   } catch (const Json::exception&) {
   }
   return std::nullopt;
+}
+
+void forget_drawn(const DrawOptions& options) {
+  std::error_code error;
+  std::filesystem::remove(memory_file(options), error);
+  if (error) system_error("remove", memory_file(options), error.value());
 }
 
 void remember_drawn(const DrawOptions& options, const Json& inputs, const Drawn& drawn) {

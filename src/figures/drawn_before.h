@@ -15,6 +15,9 @@ Json drawing_inputs(const DrawOptions& options, const Results& results);
 // What lies in options.out, if it was drawn from these inputs and is all there.
 std::optional<Drawn> drawn_before(const DrawOptions& options, const Json& inputs);
 
+// Before anything in options.out is drawn over.
+void forget_drawn(const DrawOptions& options);
+
 // Keeps the inputs of figures that were drawn in full.
 void remember_drawn(const DrawOptions& options, const Json& inputs, const Drawn& drawn);
 

@@ -136,6 +136,7 @@ Drawn draw(const DrawOptions& options) {
   }
   if (!figures.empty()) require_gnuplot();
   make_folders(options.out);
+  forget_drawn(options);
   const DrawingFolder drawing(options.out);
   Progress progress(
       {.what = "figures", .unit = "figures", .total = std::ssize(figures), .quiet = options.quiet});

@@ -197,6 +197,12 @@ TEST_F(Figures, NothingIsDrawnTwiceWhereThatIsAskedFor) {
   EXPECT_TRUE(draw_figures(options).as_before);
   analyze("--only pca --scatter 0 --high 0.6");
   EXPECT_FALSE(draw_figures(options).as_before);
+  // And what somebody drew over them since.
+  auto other = options;
+  other.again = true;
+  other.only = "head_map_rq";
+  draw_figures(other);
+  EXPECT_FALSE(draw_figures(options).as_before);
 }
 
 TEST_F(Figures, TheSummaryHasTheCaptureStateWithoutPaths) {
