@@ -123,11 +123,11 @@ struct Tokenizer::State {
   };
 
   // Not held where it stays locked: in a process that was forked while another thread had it, it
-  // stays so for ever.
+  // stays so for ever. Few tries: on a busy machine each gives the processor away for milliseconds,
+  // and a workspace of its own costs less.
   std::unique_lock<std::mutex> lock_soon() {
     std::unique_lock lock(mutex, std::try_to_lock);
-    for (int tries = 0; tries < 1000 && !lock && !lock.try_lock(); ++tries)
-      std::this_thread::yield();
+    for (int tries = 0; tries < 16 && !lock && !lock.try_lock(); ++tries) std::this_thread::yield();
     return lock;
   }
 
