@@ -115,7 +115,8 @@ TEST(Properties, QueriesThatIgnorePositionHaveAFlatProfile) {
   PlasticityOptions linear;
   linear.profile_model = PlasticityOptions::QueryModelKind::linear;
   const auto flat = attention_plasticity(head.queries, head.keys, linear);
-  EXPECT_NEAR(flat.ap_drop, 0, 0.02);
+  // The slope that is fitted to queries without one falls with the root of their number.
+  EXPECT_NEAR(flat.ap_drop, 0, 0.4 / std::sqrt(options.examples));
 }
 
 TEST(Properties, RowOrderDoesNotMatter) {
