@@ -211,42 +211,4 @@ std::vector<double> largest_by_run(const Results& results, const Frame& frame,
   return largest;
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? kNan : sum / static_cast<double>(values.size());
-}
-
-double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return kNan;
-  const double mean = mean_of(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
-double quantile_of(std::vector<double> values, double fraction) {
-  if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
-  const double place = fraction * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const auto above = std::min(below + 1, values.size() - 1);
-  const double part = place - static_cast<double>(below);
-  return values[below] + part * (values[above] - values[below]);
-}
-
-double correlation_of(const std::vector<double>& x, const std::vector<double>& y) {
-  const double x_mean = mean_of(x);
-  const double y_mean = mean_of(y);
-  double xx = 0;
-  double yy = 0;
-  double xy = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    xx += (x[i] - x_mean) * (x[i] - x_mean);
-    yy += (y[i] - y_mean) * (y[i] - y_mean);
-    xy += (x[i] - x_mean) * (y[i] - y_mean);
-  }
-  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : kNan;
-}
-
 }  // namespace qkscope

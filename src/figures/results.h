@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "figures/run_facts.h"
+#include "numerics/sample_statistics.h"
 #include "qkscope/tables.h"
 
 namespace qkscope {
@@ -106,12 +107,5 @@ bool all_empty(const std::vector<std::vector<double>>& groups);
 // (runs): the largest value of a column, 1 where there is none. For the range of an axis.
 std::vector<double> largest_by_run(const Results& results, const Frame& frame,
                                    const std::string& column);
-
-// Of nothing they are NaN.
-double mean_of(const std::vector<double>& values);
-double deviation_of(const std::vector<double>& values);           // ddof 1; NaN of one value
-double quantile_of(std::vector<double> values, double fraction);  // between neighbours linear
-// Pearson's r; NaN below two values or without spread.
-double correlation_of(const std::vector<double>& x, const std::vector<double>& y);
 
 }  // namespace qkscope

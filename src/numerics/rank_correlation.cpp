@@ -1,4 +1,4 @@
-#include "study/rank_correlation.h"
+#include "numerics/rank_correlation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 
 #include "core/nan.h"
 #include "numerics/correlation.h"
+#include "numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {
@@ -28,17 +29,7 @@ std::vector<double> ranks_of(std::span<const double> values) {
 }
 
 Correlation pearson_of(std::span<const double> x, std::span<const double> y) {
-  const auto n = static_cast<double>(x.size());
-  const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / n;
-  const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / n;
-  double xx = 0;
-  double xy = 0;
-  double yy = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    xx += (x[i] - mean_x) * (x[i] - mean_x);
-    xy += (x[i] - mean_x) * (y[i] - mean_y);
-    yy += (y[i] - mean_y) * (y[i] - mean_y);
-  }
+  const auto [xx, xy, yy] = centred_products(x, y);
   return correlation(xy, xx, yy, std::ssize(x));
 }
 

@@ -6,34 +6,10 @@
 #include <fmt/format.h>
 
 #include "core/nan.h"
+#include "numerics/sample_statistics.h"
 
 namespace qkscope {
 namespace {
-
-double mean_of(const std::vector<double>& values) {
-  if (values.empty()) return kNan;
-  double mean = 0;
-  for (const double value : values) mean += value / static_cast<double>(values.size());
-  return mean;
-}
-
-double deviation_of(const std::vector<double>& values) {
-  if (values.size() < 2) return kNan;
-  const double mean = mean_of(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
-}
-
-// Linear between neighbours, as numpy does it.
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const auto high = std::min(low + 1, values.size() - 1);
-  return std::lerp(values[low], values[high], at - static_cast<double>(low));
-}
 
 // Tenths of layer / last layer; the last layer belongs to the last tenth. Whole numbers decide, so
 // that a layer on an edge does not depend on rounding.

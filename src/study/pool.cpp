@@ -10,9 +10,9 @@
 #include "core/nan.h"
 #include "core/text.h"
 #include "io/json.h"
+#include "numerics/rank_correlation.h"
 #include "qkscope/study.h"
 #include "study/pooled_heads.h"
-#include "study/rank_correlation.h"
 #include "study/scores.h"
 #include "study/sweep_tables.h"
 

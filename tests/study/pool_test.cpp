@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "error_message.h"
+#include "numerics/rank_correlation.h"
 #include "qkscope/analysis.h"
 #include "qkscope/study.h"
-#include "study/rank_correlation.h"
 #include "study/scores.h"
 #include "temporary_folder.h"
 
