@@ -11,12 +11,6 @@
 
 namespace qkscope::cli {
 
-namespace {
-
-const std::map<std::string, bool> kOnOff = {{"on", true}, {"off", false}};
-
-}  // namespace
-
 void AnalysisCommand::add_input_options(CLI::App& command) {
   command
       .add_option("data_root", options_.data_root,
@@ -32,12 +26,8 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
   command.add_option("--layers", layers_, "Only these layers: 0,4-7 (default: all)");
   command.add_option("--heads", heads_,
                      "Only these query heads, LAYER.HEAD: 3.5,3.6 (default: all)");
-  command
-      .add_option("--errors", options_.errors,
-                  "Errors of the means over heads, by a jackknife over texts (on or off)")
-      ->transform(CLI::CheckedTransformer(kOnOff))
-      ->default_str("on");
-  command.add_flag("--no-errors", no_errors_, "The same as --errors off");
+  command.add_flag("--no-errors", no_errors_,
+                   "Leave out the errors of the means over heads, a jackknife over texts");
   command
       .add_option("--scatter", options_.scatter,
                   "Rows per head and side kept for pictures in head_scatter.parquet (0: none)")
