@@ -126,7 +126,7 @@ void predict_position(const LogPositions& u, double drift_scatter, QueryModel& m
   model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
 }
 
-QueryBucket rotated_bucket(const BucketMoments& from, const QueryModel& model) {
+QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& model) {
   QueryBucket bucket{from.bucket, from.count, from.position, rotate(from.mean, model), {}};
   if (from.count < 2 || from.scatter.data.empty()) return bucket;
   bucket.variance = rotated_diagonal(from.scatter, model);
@@ -284,7 +284,7 @@ QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
 }
 
 QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
-                       std::vector<double> signs, std::span<const BucketMoments> buckets) {
+                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets) {
   QueryModel model = fit_drift(queries, std::move(signs));
   const auto variance = rotated_diagonal(queries.scatter, model);
   const auto n = static_cast<double>(queries.size());

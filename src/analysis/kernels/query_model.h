@@ -53,7 +53,7 @@ struct LogPositions {
 };
 
 // The queries of one bucket in their own coordinates.
-struct BucketMoments {
+struct QueryBucketMoments {
   std::int32_t bucket = 0;
   std::int64_t count = 0;
   double position = 0;       // mean
@@ -64,7 +64,7 @@ struct BucketMoments {
 // The same model without rows: `signs` (dim) are those of the keys. mae_projection is NaN, and
 // there is no normality.
 QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
-                       std::vector<double> signs, std::span<const BucketMoments> buckets);
+                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets);
 
 // +1 or -1 per dimension: the sign of the mean over buckets of the keys' mean in each; 0 counts as
 // +. `means`: (buckets that hold keys, dim).
