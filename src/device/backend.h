@@ -50,17 +50,6 @@ struct NonFinite {
   std::int64_t sequence = 0;  // of the batch
 };
 
-// Group A: what is added up of a buffer. Rows of a document with position < first are one set, the
-// others another; buckets hold bucket_size positions, the last one all that follow.
-struct MomentRequest {
-  MomentShape shape;
-  std::int64_t first = 0;
-  std::int64_t bucket_size = 1;
-  bool interleaved = false;             // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  std::vector<float>* shift = nullptr;  // (heads, dim) that a GPU takes off before it multiplies;
-                                        // empty until it is fixed, then kept for the whole run
-};
-
 // Takes the moments of documents, in the order of the batch.
 class MomentSink {
  public:
@@ -71,15 +60,7 @@ class MomentSink {
   virtual void refuse(const NonFinite& found) = 0;  // throws
 };
 
-// Groups B and C: what is added up of the attention of a layer.
-struct AttentionRequest {
-  ColumnLayout layout;
-  std::int64_t bucket_size = 1;
-  std::int64_t buckets = 0;
-  std::span<const KeyReplacement> replacements;  // group C: kl
-  std::span<const KeptKeys> kept;                // group C: kept, kl_evicted
-};
-
+// Takes groups B and C of a layer.
 class AttentionSink {
  public:
   virtual ~AttentionSink() = default;

@@ -88,6 +88,15 @@ std::vector<std::string> column_names(const StatisticsSettings& settings);
 // Whether a column belongs into tables over rows; the others serve only scores per document.
 bool is_row_column(std::string_view name);
 
+// Groups B and C: what is added up of the attention of a layer.
+struct AttentionRequest {
+  ColumnLayout layout;
+  std::int64_t bucket_size = 1;
+  std::int64_t buckets = 0;
+  std::span<const KeyReplacement> replacements;  // group C: kl
+  std::span<const KeptKeys> kept;                // group C: kept, kl_evicted
+};
+
 // What one batch gives for one layer: sums over the rows of each document, head and bucket.
 struct LayerAttention {
   std::int64_t documents = 0;  // of the batch

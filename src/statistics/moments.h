@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "qkscope/statistics.h"
 
@@ -16,6 +17,17 @@ struct MomentShape {
   bool bucket_covariance = false;
 
   bool operator==(const MomentShape&) const = default;
+};
+
+// Group A: what is added up of a buffer. Rows of a document with position < first are one set, the
+// others another; buckets hold bucket_size positions, the last one all that follow.
+struct MomentRequest {
+  MomentShape shape;
+  std::int64_t first = 0;
+  std::int64_t bucket_size = 1;
+  bool interleaved = false;             // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
+  std::vector<float>* shift = nullptr;  // (heads, dim) that a GPU takes off before it multiplies;
+                                        // empty until it is fixed, then kept for the whole run
 };
 
 // No rows. min is +infinity, max -infinity. Inline: the GPU's module makes them too.
