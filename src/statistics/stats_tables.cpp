@@ -277,7 +277,7 @@ class DocumentRows {
   DocumentRows(const std::string& path, Table columns)
       : path_(path), file_(path), expected_(std::move(columns)) {}
 
-  // The next `count` rows, which lie in one group; false after the last group.
+  // Goes to the next group where this one is read; false after the last.
   bool next() {
     if (row_ < group_rows_) return true;
     if (group_ == file_.groups()) return false;
