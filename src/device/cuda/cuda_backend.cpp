@@ -13,12 +13,14 @@
 #include "device/cuda/gate.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/products.h"
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
 #include "device/cuda/score_rows.h"
+#include "device/cuda/statistics_results.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -45,11 +47,14 @@ class CudaBackend : public Backend {
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
-        updates_(model.config, dtype_, products_, a_, stream_) {}
+        updates_(model.config, dtype_, products_, a_, stream_),
+        results_(stream_),
+        moments_(results_, stream_) {}
 
   void begin(const Batch& batch) override {
     use_device(device_);
     copies_.drop_all();
+    results_.drop_all();
     pending_ = {};
     updates_.begin();
     batch_ = &batch;
@@ -60,6 +65,7 @@ class CudaBackend : public Backend {
     else
       fused_attention_->begin(batch.sequences);
     a_.begin(batch.rows());
+    moments_.begin(batch);
   }
 
   void embed() override {
@@ -271,8 +277,15 @@ class CudaBackend : public Backend {
     host_attention_.reset();
   }
 
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+    QKSCOPE_ASSERT(!rows_.narrowed());
+    finish_pending_of(buffer);
+    moments_.add(view(buffer), request, sink);
+  }
+
   void finish() override {
     copies_.show_all();
+    results_.take_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
@@ -378,6 +391,8 @@ class CudaBackend : public Backend {
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  StatisticsResults results_;
+  MomentStatistics moments_;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

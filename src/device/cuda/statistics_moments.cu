@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftA
   const double mean = sum / count;
   each_row([&](double x) { squares += (x - mean) * (x - mean); });
   const double variance = squares / count;
-  const float centre = rounded<__nv_bfloat16>(static_cast<float>(mean));
+  const float centre = rounded<T>(static_cast<float>(mean));
   const auto at = head * a.dim + channel, part = a.heads * a.dim;
   a.shift[at] = mean * mean <= 64 * variance ? 0.0f : centre;
   a.shift[part + at] = centre;

@@ -81,8 +81,8 @@ enum MomentSum { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 // The shifts of every channel, fixed once from the first body rows. (3, heads, dim) one after
 // another.
 struct MomentShift {
-  const float* product = nullptr;  // c: 0 or the mean, rounded to bfloat16 where it is large
-  const float* centre = nullptr;   // e: the mean, rounded to bfloat16
+  const float* product = nullptr;  // c: the mean, rounded to the type, where it is large; else 0
+  const float* centre = nullptr;   // e: the mean, rounded to the type
   const float* limit = nullptr;    // (x - e)^2 above it enters third and fourth powers in float64
 };
 

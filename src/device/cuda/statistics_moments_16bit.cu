@@ -38,6 +38,10 @@ struct MomentMemory {
   alignas(16) char tiles[Tile::kStages][Tile::kBytes];
 };
 
+// A chunk of so few rows, as the first tokens of a document are, is summed in float64: there the
+// spread can be much smaller than what is taken off before it is looked at.
+constexpr int kFewRows = 8;
+
 template <typename Tile>
 using Products = float[Tile::kBlocks + 1][4];
 
@@ -135,6 +139,35 @@ class Channels {
 #pragma unroll
       for (int c = 0; c < 2; ++c)
         sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+    }
+  }
+
+  // All of a chunk of few rows, in float64.
+  __device__ void add_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                          const char* tile, const TileWalk<Tile>& walk) {
+    if (lane_ >= 8) return;
+    const auto dim = a.record.dim;
+    float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
+    for (int c = 0; c < 2; ++c) {
+      const int channel = channel_ + c;
+      if (channel >= dim) return;
+      double sum = 0, squares = 0;
+      for (int row = 0; row < walk.rows(); ++row) {
+        const float x = to_float(reinterpret_cast<const T*>(at(tile, row))[c]);
+        const double y = static_cast<double>(x) - centre_[c], t = walk.chunk.position + row;
+        sums_[c].least = fminf(sums_[c].least, x);
+        sums_[c].largest = fmaxf(sums_[c].largest, x);
+        sum += y;
+        squares += y * y;
+        memory.sums[kSumYT][channel] += y * t;
+        memory.sums[kSumYU][channel] += y * log2(t + 1);
+        memory.sums[kSumY3][channel] += y * y * y;
+        memory.sums[kSumY4][channel] += y * y * (y * y);
+      }
+      memory.sums[kSumY][channel] += sum;
+      memory.sums[kSumY2][channel] += squares;
+      to[channel] = static_cast<float>(sum);
+      to[dim + channel] = static_cast<float>(squares);
     }
   }
 
@@ -358,25 +391,35 @@ __device__ void multiply_tile(Products<Tile>& products, std::uint32_t tile) {
   }
 }
 
-// This thread's products to their places in the triangle.
-template <typename Tile>
-__device__ void store_products(const MomentMemory<Tile>& memory, const MomentRecord& layout,
-                               double* record) {
+// Calls use(i, row, column) for each of this thread's products that lies in the triangle.
+template <typename Tile, typename Use>
+__device__ void each_product(std::int64_t dim, Use use) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int p = warp / 2, q = Tile::kBlocks - 1 - p, half = warp % 2;
-  const auto dim = static_cast<int>(layout.dim);
-  for (int i = 0; i <= Tile::kBlocks; ++i) {
-    const bool of_p = i < Tile::kBlocks - p;
-    const int block_row = of_p ? p : q;
-    const int block = of_p ? p + i : q + i - (Tile::kBlocks - p);
-    for (int j = 0; j < 4; ++j) {
-      const int row = block_row * 16 + lane / 4 + j / 2 * 8;
-      const int column = block * 16 + half * 8 + lane % 4 * 2 + j % 2;
-      if (row > column || column >= dim) continue;
-      record[row * dim - row * (row - 1) / 2 + column - row] =
-          memory.products[i * 4 + j][threadIdx.x];
-    }
+  for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
+    const int block = i / 4;
+    const bool of_p = block < Tile::kBlocks - p;
+    const int row = (of_p ? p : q) * 16 + lane / 4 + i % 4 / 2 * 8;
+    const int column = (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + half * 8 +
+                       lane % 4 * 2 + i % 2;
+    if (row <= column && column < dim) use(i, row, column);
   }
+}
+
+// The products of a tile of few rows, in float64.
+template <typename T, typename Tile>
+__device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                             const char* tile, int rows) {
+  const float* shift = a.shift.product + head * a.record.dim;
+  each_product<Tile>(a.record.dim, [&](int i, int row, int column) {
+    const double row_shift = shift[row], column_shift = shift[column];
+    double sum = 0;
+    for (int r = 0; r < rows; ++r) {
+      const T* x = reinterpret_cast<const T*>(tile + r * kPitch<Tile::kWidth>);
+      sum += (to_float(x[row]) - row_shift) * (to_float(x[column]) - column_shift);
+    }
+    memory.products[i][threadIdx.x] += sum;
+  });
 }
 
 template <typename T, typename Tile>
@@ -415,8 +458,14 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
     char* tile = memory.tiles[stage];
     stage = (stage + 1) % Tile::kStages;
-    channels.add(tile, walk);
     lengths.add(tile, walk.rows());
+    if (walk.chunk.rows <= kFewRows) {
+      channels.add_few(memory, a, head, tile, walk);
+      lengths.end_chunk();
+      multiply_few<T, Tile>(memory, a, head, tile, walk.rows());
+      continue;
+    }
+    channels.add(tile, walk);
     if (shifted) {
       __syncthreads();
       channels.shift(tile, walk.rows());
@@ -434,7 +483,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   }
 
   double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
-  store_products(memory, a.record, record);
+  const auto dim = static_cast<int>(a.record.dim);
+  each_product<Tile>(dim, [&](int i, int row, int column) {
+    record[row * dim - row * (row - 1) / 2 + column - row] = memory.products[i][threadIdx.x];
+  });
   channels.store(memory, a, record);
   lengths.store(memory, a, record);
 }
