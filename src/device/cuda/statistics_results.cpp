@@ -11,12 +11,15 @@ namespace {
 
 // Of a few layers: more would only take memory.
 constexpr std::size_t kMostPending = 16;
+constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
 }  // namespace
 
 std::byte* StatisticsResults::next(std::int64_t bytes) {
   take_arrived();
-  while (pending_.size() >= kMostPending) take_first();
+  while (!pending_.empty() &&
+         (pending_.size() >= kMostPending || pending_bytes_ + bytes > kMostBytes))
+    take_first();
   // The smallest that is large enough, else a new one: taking memory stops the GPU.
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it)
@@ -44,12 +47,14 @@ void StatisticsResults::send(Take take) {
                         static_cast<std::size_t>(result.bytes), cudaMemcpyDeviceToHost, copies_),
         "copy statistics to the host");
   result.arrived.record(copies_);
+  pending_bytes_ += result.bytes;
   pending_.push_back(std::move(next_));
 }
 
 void StatisticsResults::take_first() {
   auto result = std::move(pending_.front());
   pending_.pop_front();
+  pending_bytes_ -= result->bytes;
   result->arrived.wait();
   const auto take = std::exchange(result->take, nullptr);
   const auto* host = result->host.as<std::byte>();
@@ -72,6 +77,7 @@ void StatisticsResults::drop_all() {
     idle_.push_back(std::move(result));
   }
   pending_.clear();
+  pending_bytes_ = 0;
 }
 
 }  // namespace qkscope::cuda

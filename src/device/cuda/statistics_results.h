@@ -44,6 +44,7 @@ class StatisticsResults {
   Stream copies_;
   std::unique_ptr<Result> next_;
   std::deque<std::unique_ptr<Result>> pending_;  // in the order of the calls
+  std::int64_t pending_bytes_ = 0;
   std::vector<std::unique_ptr<Result>> idle_;
 };
 
