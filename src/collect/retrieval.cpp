@@ -1,7 +1,6 @@
 #include "collect/retrieval.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -31,7 +30,7 @@ struct Trial {
 
 class TrialReader {
  public:
-  TrialReader(const StatsRunPlan& plan)
+  explicit TrialReader(const StatsRunPlan& plan)
       : plan_(plan), tokenizer_(Tokenizer::load(plan.run.tokenizer_folder)) {}
 
   std::vector<Trial> read() const {
@@ -156,14 +155,13 @@ class RetrievalObserver : public Observer {
  private:
   void add_scores(std::int64_t layer, ConstTensorView scores) {
     const auto place = std::lower_bound(layers_.begin(), layers_.end(), layer) - layers_.begin();
-    const auto needle = static_cast<double>(trial_.needle_end - trial_.needle_begin);
+    const auto keys = static_cast<std::size_t>(scores.dim(2));
     for (std::int64_t head = 0; head < heads_; ++head)
       for (std::int64_t step = 0; step < trial_.steps(); ++step) {
         const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
-        const auto best = std::max_element(row, row + scores.dim(2)) - row;
-        const bool copies = best >= trial_.needle_begin && best < trial_.needle_end &&
-                            trial_.tokens[static_cast<std::size_t>(best)] == trial_.answer(step);
-        if (copies) score_[static_cast<std::size_t>(place * heads_ + head)] += 1.0 / needle;
+        score_[static_cast<std::size_t>(place * heads_ + head)] += retrieval_step(
+            {row, keys},
+            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer(step)});
       }
   }
 
@@ -183,6 +181,13 @@ class RetrievalObserver : public Observer {
 };
 
 }  // namespace
+
+double retrieval_step(std::span<const float> scores, const NeedleStep& step) {
+  const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+  if (best < step.needle_begin || best >= step.needle_end) return 0.0;
+  if (step.tokens[static_cast<std::size_t>(best)] != step.answer) return 0.0;
+  return 1.0 / static_cast<double>(step.needle_end - step.needle_begin);
+}
 
 std::int64_t count_trials(const StatsRunPlan& plan) {
   return plan.config.stats.retrieval.empty() ? 0 : std::ssize(TrialReader(plan).read());
