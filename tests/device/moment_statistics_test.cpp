@@ -138,8 +138,8 @@ Worst compare(const HeadMoments& found, const HeadMoments& expected, const Bound
       Worst::raise(worst.m3, found.m3[at], expected.m3[at], bounds.powers * n * std::pow(sigma, 3));
       Worst::raise(worst.m4, found.m4[at], expected.m4[at], bounds.powers * n * std::pow(sigma, 4));
       for (auto j = i; j < dim; ++j) {
-        const auto place = static_cast<std::size_t>(head * triangle_size(dim) +
-                                                    triangle_index(dim, i, j));
+        const auto place =
+            static_cast<std::size_t>(head * triangle_size(dim) + triangle_index(dim, i, j));
         Worst::raise(worst.m2, found.m2[place], expected.m2[place],
                      bounds.m2 * n * sigma * std::sqrt(variance(head, j)));
       }
@@ -205,8 +205,7 @@ void compare_buckets(const LayerMoments& found, const LayerMoments& expected,
   EXPECT_LE(worst.ct, 1) << "covariances of buckets";
 }
 
-class MomentStatistics
-    : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
+class MomentStatistics : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   std::int64_t dim() const { return std::get<1>(GetParam()); }
@@ -294,7 +293,8 @@ TEST_P(LongMomentStatistics, AreThoseOfFloat64) {
   expect_equal_to_float64({131072}, cut);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics, testing::Values(std::tuple(DType::bf16, 128)));
+INSTANTIATE_TEST_SUITE_P(Types, LongMomentStatistics,
+                         testing::Values(std::tuple(DType::bf16, 128)));
 
 // Every row once, in chunks of one document, set and bucket.
 TEST(MomentChunks, CoverEveryRow) {

@@ -78,12 +78,13 @@ ExpectedRow expected_row(const FusedRows& rows, const Batch& batch, const Sequen
     return row.columns[static_cast<std::size_t>(number)];
   };
   row.columns.assign(static_cast<std::size_t>(layout.columns()), 0.0);
-  row.first = static_cast<std::int32_t>(
-      window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0);
+  row.first =
+      static_cast<std::int32_t>(window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0);
   const auto begin = static_cast<std::int32_t>(sequence.begin);
   std::vector<double> scores;
-  row.weights = plain_weights(rows, begin + static_cast<std::int32_t>(position), head,
-                              begin + row.first, begin + static_cast<std::int32_t>(position), scores);
+  row.weights =
+      plain_weights(rows, begin + static_cast<std::int32_t>(position), head, begin + row.first,
+                    begin + static_cast<std::int32_t>(position), scores);
   const double most = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
   for (const double score : scores) {
@@ -171,15 +172,14 @@ void expect_brackets(const ColumnLayout& layout, ExpectedRow row, const double* 
   }
   for (std::int64_t k = 0; k < kTopKeys; ++k) {
     const auto count = std::min(static_cast<std::size_t>(kTopKey[k]), row.weights.size());
-    const double mass =
-        std::accumulate(row.weights.begin(), row.weights.begin() + static_cast<std::ptrdiff_t>(count), 0.0);
+    const double mass = std::accumulate(
+        row.weights.begin(), row.weights.begin() + static_cast<std::ptrdiff_t>(count), 0.0);
     EXPECT_LE(found[layout.top_low(k)], mass + kSlack);
     EXPECT_GE(found[layout.top_high(k)], mass - kSlack);
   }
 }
 
-class ScoreStatistics
-    : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
+class ScoreStatistics : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   std::int64_t d_head() const { return std::get<1>(GetParam()); }
@@ -204,12 +204,13 @@ class ScoreStatistics
       for (std::int64_t i = 0; i < sequence.length; i += i < 70 ? 1 : step)
         for (std::int64_t head = 0; head < rows.heads.n_heads; ++head) {
           const auto row = expected_row(rows, batch, sequence, i, head, window, layout);
-          const auto cell = (static_cast<std::int64_t>(document) * found.heads + head) *
-                                found.buckets + i;
+          const auto cell =
+              (static_cast<std::int64_t>(document) * found.heads + head) * found.buckets + i;
           const double* values = found.sum.data() + cell * found.columns;
           const auto compared = layout.all_keys ? layout.keys_low(0) : layout.columns();
           for (std::int64_t column = 0; column < compared; ++column) {
-            const double error = std::abs(values[column] - row.columns[static_cast<std::size_t>(column)]);
+            const double error =
+                std::abs(values[column] - row.columns[static_cast<std::size_t>(column)]);
             const double share = error / allowed(layout, column, row);
             if (!(share <= worst)) {
               worst = std::isfinite(share) ? share : INFINITY;
@@ -220,7 +221,8 @@ class ScoreStatistics
         }
     }
     EXPECT_LE(worst, 1.0) << "column " << worst_column;
-    std::printf("  %.3f of the bound at column %lld\n", worst, static_cast<long long>(worst_column));
+    std::printf("  %.3f of the bound at column %lld\n", worst,
+                static_cast<long long>(worst_column));
   }
 };
 
@@ -228,7 +230,8 @@ class ScoreStatistics
 TEST_P(ScoreStatistics, OfNearKeysAreThoseOfFloat64) {
   const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
   const FusedRows rows(1200, heads, d_head() % 8 == 0 ? 8 : 3, dtype());
-  for (const auto& lengths : std::vector<std::vector<std::int32_t>>{{1200}, {1, 2, 63, 64, 65, 129, 300, 576}})
+  for (const auto& lengths :
+       std::vector<std::vector<std::int32_t>>{{1200}, {1, 2, 63, 64, 65, 129, 300, 576}})
     for (const std::int64_t window : {0, 1, 40, 700}) {
       SCOPED_TRACE(std::to_string(lengths.size()) + " documents, window " + std::to_string(window));
       const auto batch = batch_of(lengths, 23);
@@ -300,7 +303,8 @@ TEST(PlantedHeads, AreFoundByTheirScores) {
   FusedRows rows(2 * kHalf, heads, 0, DType::bf16);
   // Every number has a random direction; a key's is that of what is looked for.
   const auto direction = [](std::int32_t number, std::int64_t i) {
-    std::uint32_t x = static_cast<std::uint32_t>(number) * 2654435761u + static_cast<std::uint32_t>(i) * 40503u;
+    std::uint32_t x =
+        static_cast<std::uint32_t>(number) * 2654435761u + static_cast<std::uint32_t>(i) * 40503u;
     x ^= x >> 15;
     x *= 2246822519u;
     x ^= x >> 13;
@@ -328,7 +332,8 @@ TEST(PlantedHeads, AreFoundByTheirScores) {
   const auto found = on_gpu(rows, batch, 0, request);
   const auto mean = [&](std::int64_t head, NearColumn column) {
     return found.sum[static_cast<std::size_t>((head * 2 + 1) * found.columns +
-                                              ColumnLayout::at(column))] / kHalf;
+                                              ColumnLayout::at(column))] /
+           kHalf;
   };
   EXPECT_GT(mean(0, NearColumn::ind), 0.99);
   EXPECT_LT(mean(0, NearColumn::dup), 0.01);
@@ -352,7 +357,8 @@ TEST(EqualScores, HaveKnownSums) {
   const auto found = on_gpu(rows, batch, 0, request);
   std::vector<double> harmonic(kRows + 1);
   for (std::int32_t i = kRows; i-- > 0;)
-    harmonic[static_cast<std::size_t>(i)] = harmonic[static_cast<std::size_t>(i + 1)] + 1.0 / (i + 1);
+    harmonic[static_cast<std::size_t>(i)] =
+        harmonic[static_cast<std::size_t>(i + 1)] + 1.0 / (i + 1);
   for (std::int32_t i = 0; i < kRows; ++i) {
     const double* values = found.sum.data() + i * found.columns;
     ASSERT_NEAR(values[request.layout.entropy()], std::log(i + 1.0), 1e-5) << i;

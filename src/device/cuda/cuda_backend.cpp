@@ -294,7 +294,13 @@ class CudaBackend : public Backend {
 
   void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
-    scores_.add(score_source(), request, sink);
+    if (request.replacements.empty() && request.kept.empty())
+      return scores_.add(score_source(), request, sink);
+    // Other keys, and sets of them, are looked at on the host.
+    finish_pending();
+    results_.take_all();
+    sink.add(
+        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
   }
 
   void finish() override {

@@ -47,8 +47,8 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
   };
 
   template <typename Z, typename RowSums, typename Storage, typename Mma, typename Coordinates>
-  CUTLASS_DEVICE void store(const Params& params, const Z& z, const RowSums& sums,
-                            Storage& storage, Mma mma, int thread, const Coordinates& at) {
+  CUTLASS_DEVICE void store(const Params& params, const Z& z, const RowSums& sums, Storage& storage,
+                            Mma mma, int thread, const Coordinates& at) {
     Base::store(params, z, sums.lse, storage, mma, thread, at);
     if (params.largest == nullptr || thread % 4 != 0) return;
     const auto [tile, head, kv_head, begin, key_begin, length, key_length, batch] = at;
@@ -168,10 +168,9 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
 
 template <typename Element, int d_head, int tile_keys>
 cudaError_t launch_shape(const HopperArguments& a, cudaStream_t stream) {
-  using Traits =
-      flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, d_head, d_head, kTileRows,
-                                        tile_keys, /*NUM_STAGES=*/2, Element, Element, Element,
-                                        std::int32_t, Attention>;
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, d_head, d_head,
+                                                   kTileRows, tile_keys, /*NUM_STAGES=*/2, Element,
+                                                   Element, Element, std::int32_t, Attention>;
   return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
 }
 

@@ -190,28 +190,29 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
                 .sets = {fold_set(0, {0, work.work.body}),
                          fold_set(1, {work.work.body, static_cast<std::int32_t>(segments)})}},
                stream_);
-  fold_buckets({.chunk_sums = chunk_sums,
-                .chunks = device_chunks,
-                .records = records,
-                .work = work.buckets.as<BucketWork>(),
-                .record = layout.record,
-                .heads = shape.heads,
-                .buckets = shape.buckets,
-                .shift = shift,
-                .mean = reinterpret_cast<double*>(result + layout.mean()),
-                .m2 = reinterpret_cast<double*>(result + layout.m2()),
-                .cov = shape.bucket_covariance ? reinterpret_cast<double*>(result + layout.cov())
-                                               : nullptr,
-                .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
-               stream_);
+  fold_buckets(
+      {.chunk_sums = chunk_sums,
+       .chunks = device_chunks,
+       .records = records,
+       .work = work.buckets.as<BucketWork>(),
+       .record = layout.record,
+       .heads = shape.heads,
+       .buckets = shape.buckets,
+       .shift = shift,
+       .mean = reinterpret_cast<double*>(result + layout.mean()),
+       .m2 = reinterpret_cast<double*>(result + layout.m2()),
+       .cov = shape.bucket_covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
+       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
+      stream_);
 
-  results_.send([layout, cut = cut, finds, request = &request, sink = &sink](const std::byte* bytes) {
+  results_.send([layout, cut = cut, finds, request = &request,
+                 sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
-      sink->refuse({.head = bad % layout.shape.heads,
-                    .sequence = cut->chunks.chunks[static_cast<std::size_t>(
-                                                       bad / layout.shape.heads)]
-                                    .sequence});
+      sink->refuse(
+          {.head = bad % layout.shape.heads,
+           .sequence =
+               cut->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
     if (finds) {
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());

@@ -56,8 +56,8 @@ class MomentStatistics {
   PositionTable table_;
   std::map<CutKey, CutOnDevice> cuts_;
   std::map<std::pair<CutKey, std::int64_t>, Work> works_;  // by cut and heads
-  DeviceBlock records_;     // double, of the segments
-  DeviceBlock chunk_sums_;  // float
+  DeviceBlock records_;                                    // double, of the segments
+  DeviceBlock chunk_sums_;                                 // float
 };
 
 }  // namespace qkscope::cuda

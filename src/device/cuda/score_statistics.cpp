@@ -1,6 +1,9 @@
 #include "device/cuda/score_statistics.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
 
 #include "core/error.h"
 #include "device/cuda/cuda_error.h"
@@ -68,14 +71,17 @@ RowSums ScoreStatistics::row_sums(std::int64_t heads) {
 
 void ScoreStatistics::prepare(const ScoreSource& source) {
   if (is_prepared_) return;
-  const auto tiles =
-      row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
+  const auto tiles = row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
   tile_count_ = static_cast<std::int64_t>(tiles.size());
   upload(tiles, tiles_, stream_);
   const auto tokens = token_rows(*batch_);
   token_tile_count_ = static_cast<std::int64_t>(tokens.tiles.size());
   upload(tokens.rows, token_rows_, stream_);
   upload(tokens.tiles, token_tiles_, stream_);
+  const auto key_tiles =
+      row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
+  key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
+  upload(key_tiles, key_tiles_, stream_);
   is_prepared_ = true;
 }
 
@@ -112,8 +118,27 @@ void ScoreStatistics::find_row_sums(const ScoreSource& source) {
   cuda::find_row_sums(arguments(source), stream_);
 }
 
+std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSource& source) const {
+  const auto count = static_cast<std::size_t>(batch_->rows() * source.n_heads);
+  std::vector<float> lse(count);
+  std::vector<float> largest(count);
+  for (const auto& [to, from] : {std::pair(&lse, &lse_), std::pair(&largest, &largest_)})
+    check(cudaMemcpyAsync(to->data(), from->data(), count * sizeof(float), cudaMemcpyDeviceToHost,
+                          stream_),
+          "copy row sums to the host");
+  check(cudaStreamSynchronize(stream_), "wait for row sums");
+  std::vector<rows::RunningSoftmax> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i].highest = largest[i] * source.scale;
+    const double octaves = static_cast<double>(lse[i]) - sums[i].highest / std::numbers::ln2;
+    sums[i].sum = static_cast<float>(std::exp2(octaves));
+  }
+  return sums;
+}
+
 void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& request,
                           AttentionSink& sink) {
+  QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
   prepare(source);
   prepare_cells(request);
   auto scores = arguments(source);
@@ -125,9 +150,9 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
   auto* result = results_.next(layout.bytes());
   auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
   if (layout.all_keys)
-    check(cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8),
-                          stream_),
-          "clear key sums");
+    check(
+        cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8), stream_),
+        "clear key sums");
 
   // Some heads at a time, so that what is kept per row stays small.
   const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
@@ -137,18 +162,21 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
   for (scores.first_head = 0; scores.first_head < source.n_heads; scores.first_head += step) {
     scores.heads = std::min(step, source.n_heads - scores.first_head);
     constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
-    check(cudaMemsetAsync(
-              scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
-              static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float),
-              stream_),
-          "clear statistics of rows");
+    check(
+        cudaMemsetAsync(
+            scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
+            static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
+        "clear statistics of rows");
     near_keys(scores, stream_);
     equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
                  token_tile_count_, stream_);
-    if (layout.all_keys)
-      all_keys(scores,
-               {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch(), "statistics")},
+    if (layout.all_keys) {
+      auto all = scores;
+      all.tiles = key_tiles_.as<RowTile>();
+      all.tile_count = key_tile_count_;
+      all_keys(all, {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch(), "statistics")},
                stream_);
+    }
     sum_cells({.scores = scores,
                .cells = device_cells_.as<RowCell>(),
                .cell_count = layout.cells,

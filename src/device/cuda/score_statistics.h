@@ -12,6 +12,7 @@
 #include "device/cuda/score_rows.h"
 #include "device/cuda/statistics_results.h"
 #include "device/cuda/statistics_scores.h"
+#include "ops/row_kernels.h"
 
 namespace qkscope::cuda {
 
@@ -26,6 +27,9 @@ class ScoreStatistics {
   RowSums row_sums(std::int64_t heads);
   // Fills it where attention does not.
   void find_row_sums(const ScoreSource& source);
+
+  // The row sums on the host, as attention there keeps them.
+  std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
 
   // With the row sums of the layer. Sink stays until the results are taken.
   void add(const ScoreSource& source, const AttentionRequest& request, AttentionSink& sink);
@@ -43,9 +47,11 @@ class ScoreStatistics {
   bool is_prepared_ = false;
   std::int64_t tile_count_ = 0;
   std::int64_t token_tile_count_ = 0;
-  DeviceBlock tiles_;        // RowTile
-  DeviceBlock token_rows_;   // TokenRow
-  DeviceBlock token_tiles_;  // TokenTile
+  std::int64_t key_tile_count_ = 0;
+  DeviceBlock tiles_;                                  // RowTile
+  DeviceBlock key_tiles_;                              // RowTile, of the pass over all keys
+  DeviceBlock token_rows_;                             // TokenRow
+  DeviceBlock token_tiles_;                            // TokenTile
   std::shared_ptr<const std::vector<RowCell>> cells_;  // null: not cut yet. Results hold on to it
   DeviceBlock device_cells_;
 

@@ -21,10 +21,10 @@ __device__ int bit_width(int x) {
 }
 
 // One band of 16 rows to a warp: the lanes' bins fill the shared memory.
-template <typename T, int kHeadWidth>
+template <typename T, int kHeadWidth, int kBlockWarps>
 struct AllKeysShape {
   static constexpr int kWidth = kHeadWidth;
-  static constexpr int kWarps = sizeof(T) == 2 && kWidth <= 128 ? 8 : 4;
+  static constexpr int kWarps = kBlockWarps;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBands = 1;
   static constexpr int kWarpRows = 16;
@@ -32,6 +32,12 @@ struct AllKeysShape {
   static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
   static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
 };
+// For GPUs that give a block 227 KB, and for the others.
+template <typename T, int kWidth>
+using LargeShape = AllKeysShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4>;
+template <typename T, int kWidth>
+using SmallShape = AllKeysShape<T, kWidth, 2>;
+constexpr std::size_t kLargeMemory = 227 << 10;
 
 // A bin of a whole row.
 struct MassBin {
@@ -361,8 +367,14 @@ constexpr std::int64_t kLaunchBlocks = 1024;
 
 }  // namespace
 
+std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head) {
+  if (shared_memory_limit() < kLargeMemory) return SmallShape<__half, 128>::kRows;
+  return dtype == DType::f32 || d_head > 128 ? LargeShape<float, 128>::kRows
+                                             : LargeShape<__half, 128>::kRows;
+}
+
 std::int64_t all_keys_scratch() {
-  return kLaunchBlocks * AllKeysShape<__half, 128>::kRows * kBins *
+  return kLaunchBlocks * LargeShape<__half, 128>::kRows * kBins *
          static_cast<std::int64_t>(sizeof(MassBin));
 }
 
@@ -373,7 +385,10 @@ void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cud
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
-    launch_pass<AllKeysShape, AllKeys>(part, options, stream);
+    if (shared_memory_limit() < kLargeMemory)
+      launch_pass<SmallShape, AllKeys>(part, options, stream);
+    else
+      launch_pass<LargeShape, AllKeys>(part, options, stream);
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
-constexpr int kSinkRows = 64;        // of the alpha columns
+constexpr int kSinkRows = 64;         // of the alpha columns
 constexpr double kLeastKept = 1e-30;  // so that -ln of a kept mass of 0 is a number
 
 // A row of one head.
@@ -42,9 +42,7 @@ struct Row {
 
  private:
   __device__ double near(NearColumn which, std::int64_t column) const {
-    const auto sink = [&](int key) {
-      return stored(ColumnLayout::at(NearColumn::sink_0) + key);
-    };
+    const auto sink = [&](int key) { return stored(ColumnLayout::at(NearColumn::sink_0) + key); };
     switch (which) {
       case NearColumn::sink_4:
         return static_cast<double>(sink(0)) + sink(1) + sink(2) + sink(3);

@@ -36,8 +36,7 @@ MomentChunks moment_chunks(std::span<const Sequence> sequences, const MomentCut&
   MomentChunks chunks;
   std::vector<MomentChunk> body;
   std::int32_t number = 0;
-  for (const auto& sequence : sequences)
-    cut_document(sequence, number++, cut, chunks.chunks, body);
+  for (const auto& sequence : sequences) cut_document(sequence, number++, cut, chunks.chunks, body);
   chunks.body = static_cast<std::int32_t>(chunks.chunks.size());
   chunks.chunks.insert(chunks.chunks.end(), body.begin(), body.end());
   const auto by_bucket = [](const MomentChunk& a, const MomentChunk& b) {

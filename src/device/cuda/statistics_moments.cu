@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArgument
   const auto [segment, head, record] = this_segment(a);
   const auto dim = static_cast<int>(a.record.dim);
   const int y = static_cast<int>(threadIdx.x) / 16 * 2, x = static_cast<int>(threadIdx.x) % 16 * 2;
-  const auto load = [&](double (&to)[kStep][kEdge], int block, std::int64_t begin, int rows) {
+  const auto load = [&](double(&to)[kStep][kEdge], int block, std::int64_t begin, int rows) {
     for (int item = threadIdx.x; item < kStep * kEdge; item += kThreads) {
       const int row = item / kEdge, channel = block * kEdge + item % kEdge;
       const bool valid = row < rows && channel < dim;
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftA
     for (std::int64_t i = 0; i < a.chunk_count && left > 0; ++i) {
       const auto chunk = a.chunks[i];
       for (int row = 0; row < chunk.rows && left > 0; ++row, --left)
-        use(static_cast<double>(to_float(
-            static_cast<const T*>(a.x)[(chunk.row + row) * a.row_stride + head * a.dim + channel])));
+        use(static_cast<double>(to_float(static_cast<const T*>(
+            a.x)[(chunk.row + row) * a.row_stride + head * a.dim + channel])));
     }
     return a.rows - left;
   };
@@ -255,8 +255,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
     moments[a.record.largest() + channel] = largest;
   }
   for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // and the norm behind them
-    moments[a.record.pair_abs() + i] =
-        folded(a, set.segments, head, a.record.pair_abs() + i) / n;
+    moments[a.record.pair_abs() + i] = folded(a, set.segments, head, a.record.pair_abs() + i) / n;
   if (threadIdx.x != 0) return;
   double most = 0;
   for (int i = set.segments.begin; i < set.segments.end; ++i)
@@ -312,8 +311,7 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
 
 void find_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
   with_type(a.dtype, [&](auto type) {
-    shift_kernel<decltype(type)>
-        <<<static_cast<unsigned>(a.heads), kMostChannels, 0, stream>>>(a);
+    shift_kernel<decltype(type)><<<static_cast<unsigned>(a.heads), kMostChannels, 0, stream>>>(a);
   });
   check_launch("shifts of moments");
 }

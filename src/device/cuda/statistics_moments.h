@@ -20,7 +20,7 @@ constexpr std::int32_t kChunkRows = 256;
 
 // At most kChunkRows rows of one document, one set and one bucket. Within it sums are float32.
 struct MomentChunk {
-  std::int32_t row;       // of the batch
+  std::int32_t row;  // of the batch
   std::int32_t rows;
   std::int32_t position;  // of the first row in its document
   std::int32_t bucket;
@@ -151,8 +151,8 @@ void fold_moments(const FoldArguments& arguments, cudaStream_t stream);
 struct BucketArguments {
   const float* chunk_sums = nullptr;  // (chunks, heads, 2, dim)
   const MomentChunk* chunks = nullptr;
-  const double* records = nullptr;    // (segments, heads, record)
-  const BucketWork* work = nullptr;   // (buckets)
+  const double* records = nullptr;   // (segments, heads, record)
+  const BucketWork* work = nullptr;  // (buckets)
   MomentRecord record;
   std::int64_t heads = 0;
   std::int64_t buckets = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/device_memory.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/statistics_moments.h"
 #include "device/cuda/tensor_core.cuh"
@@ -225,15 +226,16 @@ class Channels {
       if (lane_ >= 8 || channel >= dim) continue;
       double* sums = record + a.record.sums() + channel;
       for (int i = 0; i < 6; ++i)
-        sums[i * dim] =
-            memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
+        sums[i * dim] = memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
       record[a.record.least() + channel] = s.least;
       record[a.record.largest() + channel] = s.largest;
     }
   }
 
  private:
-  __device__ int row_of(int i) const { return i / 2 * 8 + lane_ / 8 * 2 + i % 2; }
+  __device__ int row_of(int i) const {
+    return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
+  }
   template <typename Char>
   __device__ Char* at(Char* tile, int row) const {
     return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
@@ -361,8 +363,7 @@ __device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int 
       for (int s = 0; s < 2; ++s) {
         const int block = 2 * pair + s;
         if (block >= P) multiply_add<T>(sums[block - P], a_p, b[2 * s], b[2 * s + 1]);
-        if (block >= Q)
-          multiply_add<T>(sums[kBlocks - P + block - Q], a_q, b[2 * s], b[2 * s + 1]);
+        if (block >= Q) multiply_add<T>(sums[kBlocks - P + block - Q], a_q, b[2 * s], b[2 * s + 1]);
       }
     }
   }
@@ -400,8 +401,8 @@ __device__ void each_product(std::int64_t dim, Use use) {
     const int block = i / 4;
     const bool of_p = block < Tile::kBlocks - p;
     const int row = (of_p ? p : q) * 16 + lane / 4 + i % 4 / 2 * 8;
-    const int column = (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + half * 8 +
-                       lane % 4 * 2 + i % 2;
+    const int column =
+        (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + half * 8 + lane % 4 * 2 + i % 2;
     if (row <= column && column < dim) use(i, row, column);
   }
 }
@@ -515,7 +516,8 @@ void launch_type(const MomentArguments& a, cudaStream_t stream) {
 bool moments_fit_matrix_units(const MomentArguments& a) {
   return (a.dtype == DType::bf16 || a.dtype == DType::f16) && a.record.dim <= 128 &&
          a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
+         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
+         sizeof(MomentMemory<MomentTile<128>>) <= shared_memory_limit();
 }
 
 void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {

@@ -227,9 +227,9 @@ std::int64_t score_tile_rows(DType dtype, std::int64_t d_head) {
 void near_keys(const ScoreArguments& a, cudaStream_t stream) {
   const auto& layout = a.layout;
   const NearOptions options{.bands = static_cast<int>(layout.near_bands()),
-                               .stream_first = static_cast<int>(layout.stream_first),
-                               .stream_last = static_cast<int>(layout.stream_last),
-                               .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
+                            .stream_first = static_cast<int>(layout.stream_first),
+                            .stream_last = static_cast<int>(layout.stream_last),
+                            .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
   launch_pass<ScoreShape, NearKeys>(a, options, stream);
 }
 

@@ -29,8 +29,8 @@ TokenRows token_rows(const Batch& batch) {
                      [&](std::int32_t a, std::int32_t b) { return id(a) < id(b); });
     const auto first = static_cast<std::int32_t>(out.rows.size());
     for (auto from = order.begin(); from != order.end();) {
-      const auto to = std::find_if(from, order.end(),
-                                   [&](std::int32_t row) { return id(row) != id(*from); });
+      const auto to =
+          std::find_if(from, order.end(), [&](std::int32_t row) { return id(row) != id(*from); });
       const auto block = static_cast<std::int32_t>(out.rows.size());
       if (to - from > 1)
         for (auto row = from; row != to; ++row) out.rows.push_back({*row, block});
@@ -51,8 +51,8 @@ std::vector<RowCell> row_cells(std::span<const Sequence> sequences, std::int64_t
   for (const auto& sequence : sequences) {
     for (std::int64_t bucket = 0; bucket < buckets; ++bucket) {
       const auto from = bucket * bucket_size;
-      const auto to = bucket + 1 == buckets ? sequence.length
-                                            : std::min(sequence.length, from + bucket_size);
+      const auto to =
+          bucket + 1 == buckets ? sequence.length : std::min(sequence.length, from + bucket_size);
       if (from >= to) break;
       cells.push_back({static_cast<std::int32_t>(sequence.begin + from),
                        static_cast<std::int32_t>(sequence.begin + to),

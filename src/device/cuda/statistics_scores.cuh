@@ -10,6 +10,7 @@
 
 #include "device/cuda/attention_16bit.cuh"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/device_memory.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/statistics_scores.h"
 #include "device/cuda/tensor_core.cuh"
@@ -60,8 +61,7 @@ __device__ void load_tile(char* tile, const T* source, std::int64_t stride, int 
     } else {
 #pragma unroll
       for (int i = 0; i < kElements; ++i)
-        reinterpret_cast<T*>(to)[i] =
-            valid && column + i < d_head ? from[i] : from_float<T>(0.0f);
+        reinterpret_cast<T*>(to)[i] = valid && column + i < d_head ? from[i] : from_float<T>(0.0f);
     }
   }
 }
@@ -165,11 +165,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
   const auto heads = static_cast<int>(a.heads);
   const auto tile = a.tiles[blockIdx.x / heads];
-  const ScoreBlock block{.tile = tile,
-                         .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
-                         .row = tile.first + warp_row,
-                         .end = min(tile.first + Shape::kRows, tile.length),
-                         .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+  const ScoreBlock block{
+      .tile = tile,
+      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+      .row = tile.first + warp_row,
+      .end = min(tile.first + Shape::kRows, tile.length),
+      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const auto d_head = static_cast<int>(a.d_head);
   const T* q = static_cast<const T*>(a.q) + block.head * d_head;

@@ -33,14 +33,14 @@ struct ScoreArguments {
   float scale = 1.0f;
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
   DType dtype = DType::bf16;
-  RowSums row_sums;                 // (rows, n_heads)
-  const RowTile* tiles = nullptr;   // of score_tile_rows() rows, long ones first
+  RowSums row_sums;                // (rows, n_heads)
+  const RowTile* tiles = nullptr;  // of as many rows as the pass takes, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
   ColumnLayout layout;
 };
 
-// Rows of a tile, for the passes below.
+// Rows of a tile, for all passes but that over all keys.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
 std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
 
@@ -69,17 +69,19 @@ TokenRows token_rows(const Batch& batch);
 void equal_tokens(const ScoreArguments& arguments, const TokenRow* rows, const TokenTile* tiles,
                   std::int64_t tile_count, cudaStream_t stream);
 
-// The columns of group C but those that follow from others; and sums over queries.
+// The columns of group C but those that follow from others; and sums over queries. Its tiles have
+// rows of their own.
 struct AllKeysArguments {
   std::int64_t* key_sums = nullptr;  // (rows, n_heads) units of 2^-40; added to
   void* bins = nullptr;              // scratch of all_keys_scratch() bytes
 };
+std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
 std::int64_t all_keys_scratch();
 void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream);
 
 // Consecutive rows of one document and bucket.
 struct RowCell {
-  std::int32_t begin;     // row of the batch
+  std::int32_t begin;  // row of the batch
   std::int32_t end;
   std::int32_t position;  // of `begin` in its document
   std::int32_t document;
