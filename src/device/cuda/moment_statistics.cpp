@@ -49,8 +49,10 @@ const T* at(const std::byte* bytes, std::int64_t offset) {
   return reinterpret_cast<const T*>(bytes + offset);
 }
 
-void read_set(HeadMoments& moments, const MomentRecord& record, const double* values,
+void read_set(HeadMoments& moments, const ResultLayout& layout, const double* values,
               const PositionSums& positions) {
+  const auto& record = layout.record;
+  if (positions.n == 0) moments = empty_moments(layout.shape);
   moments.positions = positions;
   if (positions.n == 0) return;
   const auto dim = record.dim;
@@ -119,6 +121,12 @@ const MomentStatistics::Work& MomentStatistics::work_for(const MomentRequest& re
   upload(work.work.segments, work.segments, stream_);
   upload(work.work.buckets, work.buckets, stream_);
   return work;
+}
+
+LayerMoments& MomentStatistics::moments_of(const MomentShape& shape) {
+  for (auto& [known, moments] : moments_)
+    if (known == shape) return *moments;
+  return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer(shape))).second;
 }
 
 void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, MomentSink& sink) {
@@ -205,7 +213,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
        .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
       stream_);
 
-  results_.send([layout, cut = cut, finds, request = &request,
+  results_.send([this, layout, cut = cut, finds, request = &request,
                  sink = &sink](const std::byte* bytes) {
     const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
     if (bad != kAllFinite)
@@ -217,11 +225,9 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
       const auto* values = at<float>(bytes, layout.shift());
       request->shift->assign(values, values + layout.shift_count());
     }
-    auto moments = empty_layer(layout.shape);
-    read_set(moments.first, layout.record, at<double>(bytes, layout.set(0)),
-             cut->positions[0].sums());
-    read_set(moments.body, layout.record, at<double>(bytes, layout.set(1)),
-             cut->positions[1].sums());
+    auto& moments = moments_of(layout.shape);
+    read_set(moments.first, layout, at<double>(bytes, layout.set(0)), cut->positions[0].sums());
+    read_set(moments.body, layout, at<double>(bytes, layout.set(1)), cut->positions[1].sums());
     read_buckets(moments.buckets, layout, bytes);
     moments.buckets.n = cut->bucket_rows;
     sink->add(moments);

@@ -49,6 +49,8 @@ class MomentStatistics {
 
   const CutOnDevice& cut_for(const MomentRequest& request);
   const Work& work_for(const MomentRequest& request, const Cut& cut);
+  // What a sink is shown, in memory that stays: taking it anew costs more than filling it.
+  LayerMoments& moments_of(const MomentShape& shape);
 
   StatisticsResults& results_;
   cudaStream_t stream_;
@@ -56,8 +58,9 @@ class MomentStatistics {
   PositionTable table_;
   std::map<CutKey, CutOnDevice> cuts_;
   std::map<std::pair<CutKey, std::int64_t>, Work> works_;  // by cut and heads
-  DeviceBlock records_;                                    // double, of the segments
-  DeviceBlock chunk_sums_;                                 // float
+  std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
+  DeviceBlock records_;     // double, of the segments
+  DeviceBlock chunk_sums_;  // float
 };
 
 }  // namespace qkscope::cuda
