@@ -159,7 +159,8 @@ void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   for (const auto& run : runs) {
     const auto path = folder.results(run.label) + "/" + name;
     if (!path_exists(path + kTableEnding)) continue;
-    append(with_run(read_parquet_table(path + kTableEnding), run), path + kTableEnding, columns);
+    append(with_run(read_parquet_table_with_gaps(path + kTableEnding), run), path + kTableEnding,
+           columns);
     csv = csv || path_exists(path + ".csv");
   }
   const Table table(std::move(columns));
