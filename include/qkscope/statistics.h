@@ -322,7 +322,7 @@ QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& opt
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
 // Makes the final files of statistics in shards once every shard is complete.
-QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder, bool quiet = false,
+QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder,
                                            Version headers = kHeaderVersion);
 
 // Joins finished folders, in this order, into a new one. They must be of the same commit, dtype,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 #include "ops/replaced_keys.h"
@@ -16,16 +17,12 @@ namespace qkscope {
 namespace {
 
 constexpr std::int64_t kQueryRows = 64;
-constexpr std::int64_t kKeyBlock = 256;
+constexpr std::int64_t kKeysAtOnce = 256;
 constexpr std::int64_t kSinks = 4;
 constexpr std::int64_t kSinkRows = 64;  // of the alpha columns
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kKeyUnit = 1099511627776.0;  // 2^40: key sums are integers of its inverse
 constexpr double kLeastKept = 1e-30;          // so that -ln of a kept mass of 0 is a number
-
-std::size_t size(std::int64_t number) {
-  return static_cast<std::size_t>(number);
-}
 
 std::int64_t bit_width(std::int64_t distance) {
   return std::bit_width(static_cast<std::uint64_t>(distance));
@@ -67,7 +64,7 @@ class ScoreTile {
     d_ = in.d();
     queries_ = count;
     const auto tile = gemm::tile_shape();
-    packed_queries_.resize(size(gemm::round_up(count, tile.rows) * d_));
+    packed_queries_.resize(as_index(gemm::round_up(count, tile.rows) * d_));
     gemm::pack({in.query(begin), in.query_stride(), count, d_}, in.input->scale,
                packed_queries_.data());
   }
@@ -76,15 +73,15 @@ class ScoreTile {
   void multiply(const float* keys, std::int64_t stride, std::int64_t count) {
     keys_ = count;
     const auto tile = gemm::tile_shape();
-    packed_keys_.resize(size(gemm::round_up(count, tile.columns) * d_));
-    scores_.resize(size(queries_ * count));
+    packed_keys_.resize(as_index(gemm::round_up(count, tile.columns) * d_));
+    scores_.resize(as_index(queries_ * count));
     gemm::pack(gemm::RightColumns{keys, stride, count, d_}, packed_keys_.data());
     gemm::multiply({packed_queries_.data(), packed_keys_.data(), queries_, count, d_}, false,
                    scores_.data(), count);
   }
 
   std::span<const float> row(std::int64_t query) const {
-    return {scores_.data() + query * keys_, size(keys_)};
+    return {scores_.data() + query * keys_, as_index(keys_)};
   }
 
  private:
@@ -134,12 +131,12 @@ void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, s
 // earlier positions of its block (dup) and those one later (ind).
 std::vector<TokenMass> token_masses(const HeadInput& in,
                                     std::span<const std::vector<std::int64_t>> repeated) {
-  std::vector<TokenMass> masses(size(in.sequence.length));
+  std::vector<TokenMass> masses(as_index(in.sequence.length));
   std::vector<float> keys;
   std::vector<float> scores;
   std::vector<float> p;
   const auto attend = [&](std::int64_t query, std::int64_t before) -> std::span<const float> {
-    scores.resize(size(before));
+    scores.resize(as_index(before));
     rows::dots({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
                scores.data());
     probabilities(scores, in.lse(query), p);
@@ -151,7 +148,7 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
     for (std::size_t r = 1; r < block.size(); ++r) {
       const auto query = block[r];
       const auto weights = attend(query, static_cast<std::int64_t>(r));
-      auto& mass = masses[size(query)];
+      auto& mass = masses[as_index(query)];
       for (std::size_t k = 0; k < r; ++k) {
         if (block[k] < in.first_key(query)) continue;
         mass.dup += weights[k];
@@ -162,7 +159,7 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
     for (std::size_t r = 1; r < block.size(); ++r) {
       const auto query = block[r];
       const auto weights = attend(query, static_cast<std::int64_t>(r));
-      auto& mass = masses[size(query)];
+      auto& mass = masses[as_index(query)];
       for (std::size_t k = 0; k < r; ++k) {
         if (block[k] + 1 < in.first_key(query)) continue;
         mass.ind += weights[k];
@@ -184,7 +181,7 @@ class MassBins {
   // x = ln p
   void add(double x, double p) {
     const auto bin = static_cast<std::int64_t>(-2.0 * kLog2E * x);
-    const auto b = size(std::clamp<std::int64_t>(bin, 0, kMassBins - 1));
+    const auto b = as_index(std::clamp<std::int64_t>(bin, 0, kMassBins - 1));
     ++count_[b];
     mass_[b] += p;
   }
@@ -193,20 +190,20 @@ class MassBins {
     double held = 0;
     std::int64_t keys = 0;
     for (std::int64_t b = 0; b < kMassBins; ++b) {
-      if (count_[size(b)] > 0 && held + mass_[size(b)] >= share) {
+      if (count_[as_index(b)] > 0 && held + mass_[as_index(b)] >= share) {
         const double missing = share - held;
-        const auto most = static_cast<double>(count_[size(b)]);
+        const auto most = static_cast<double>(count_[as_index(b)]);
         // At least this many if all were as large as the bin allows; and never more than if those
         // taken first, the largest, were only average.
-        const double average = mass_[size(b)] / most;
+        const double average = mass_[as_index(b)] / most;
         *low = static_cast<double>(keys) + std::max(1.0, std::ceil(missing / upper(b)));
         *high =
             static_cast<double>(keys) + std::min(most, std::max(1.0, std::ceil(missing / average)));
         *low = std::min(*low, *high);
         return;
       }
-      held += mass_[size(b)];
-      keys += count_[size(b)];
+      held += mass_[as_index(b)];
+      keys += count_[as_index(b)];
     }
     *low = *high = static_cast<double>(keys);
   }
@@ -214,15 +211,16 @@ class MassBins {
   void mass_of_top(std::int64_t top, double* low, double* high) const {
     double held = 0;
     for (std::int64_t b = 0; b < kMassBins; ++b) {
-      const auto count = count_[size(b)];
+      const auto count = count_[as_index(b)];
       if (count >= top) {
         const auto taken = static_cast<double>(top);
-        const double part = count == 0 ? 0 : mass_[size(b)] * taken / static_cast<double>(count);
+        const double part =
+            count == 0 ? 0 : mass_[as_index(b)] * taken / static_cast<double>(count);
         *low = held + part;
-        *high = held + std::max(part, std::min(mass_[size(b)], taken * upper(b)));
+        *high = held + std::max(part, std::min(mass_[as_index(b)], taken * upper(b)));
         return;
       }
-      held += mass_[size(b)];
+      held += mass_[as_index(b)];
       top -= count;
     }
     *low = *high = held;
@@ -275,7 +273,7 @@ class HeadStatistics {
  private:
   void add_block(std::int64_t begin, std::int64_t end) {
     const auto count = end - begin;
-    block_.assign(size(count * layout_.columns()), 0.0);
+    block_.assign(as_index(count * layout_.columns()), 0.0);
     tile_.take_queries(in_, begin, count);
     first_keys(begin, end);
     last_keys(begin, end);
@@ -294,7 +292,7 @@ class HeadStatistics {
       double* const v = values(i - begin);
       probabilities(tile_.row(i - begin), in_.lse(i), p_);
       for (auto j = in_.first_key(i); j < std::min(keys, i + 1); ++j) {
-        const double p = p_[size(j)];
+        const double p = p_[as_index(j)];
         if (j < layout_.stream_first && i - j >= layout_.stream_last)
           v[at(NearColumn::stream)] += p;
         if (j < kSinks) add_sink(i, j, p, v);
@@ -317,7 +315,7 @@ class HeadStatistics {
       double* const v = values(i - begin);
       probabilities(tile_.row(i - begin), in_.lse(i), p_);
       for (auto j = std::max({first, in_.first_key(i), i - reach + 1}); j <= i; ++j) {
-        const double p = p_[size(j - first)];
+        const double p = p_[as_index(j - first)];
         const auto distance = i - j;
         if (distance < layout_.window) v[layout_.near(bit_width(distance))] += p;
         if (distance < layout_.stream_last) v[at(NearColumn::stream)] += p;
@@ -328,7 +326,7 @@ class HeadStatistics {
   }
 
   void finish_near(std::int64_t i, double* v) const {
-    const auto& mass = masses_[size(i)];
+    const auto& mass = masses_[as_index(i)];
     v[at(NearColumn::dup)] = mass.dup;
     v[at(NearColumn::dup_first)] = mass.dup_first;
     v[at(NearColumn::ind)] = mass.ind;
@@ -339,13 +337,13 @@ class HeadStatistics {
   }
 
   void all_keys(std::int64_t begin, std::int64_t end) {
-    const auto count = size(end - begin);
+    const auto count = as_index(end - begin);
     bins_.resize(count);
     for (auto& bins : bins_) bins.clear();
     divergences_.assign(count * replaced_.size(), {});
-    const auto first = in_.first_key(begin) / kKeyBlock * kKeyBlock;
-    for (auto key = first; key < end; key += kKeyBlock)
-      add_keys(begin, end, key, std::min(end, key + kKeyBlock));
+    const auto first = in_.first_key(begin) / kKeysAtOnce * kKeysAtOnce;
+    for (auto key = first; key < end; key += kKeysAtOnce)
+      add_keys(begin, end, key, std::min(end, key + kKeysAtOnce));
     for (auto i = begin; i < end; ++i) finish_all(i, i - begin);
   }
 
@@ -381,18 +379,18 @@ class HeadStatistics {
     std::int64_t* const key_sums =
         out_.key_sums.data() + in_.sequence.begin * out_.heads + in_.head;
     for (auto j = keys.begin; j < keys.end; ++j) {
-      const auto at_key = size(j - first);
+      const auto at_key = as_index(j - first);
       const double p = p_[at_key];
       const double x = static_cast<double>(scores[at_key]) - lse;
       const auto distance = i - j;
       v[layout_.entropy()] -= p * x;
       v[layout_.distance_mean()] += p * static_cast<double>(distance);
       v[layout_.dist(std::min(bit_width(distance), kDistances - 1))] += p;
-      bins_[size(query)].add(x, p);
+      bins_[as_index(query)].add(x, p);
       key_sums[j * out_.heads] += std::llround(p * kKeyUnit);
       for (std::size_t r = 0; r < replaced_.size(); ++r)
-        divergences_[size(query) * replaced_.size() + r].add(
-            p, scores[at_key], replaced_scores_[r][size(query * width) + at_key]);
+        divergences_[as_index(query) * replaced_.size() + r].add(
+            p, scores[at_key], replaced_scores_[r][as_index(query * width) + at_key]);
       for (std::size_t s = 0; s < request_.kept.size(); ++s)
         if (keeps(s, i, j)) v[layout_.kept(static_cast<std::int64_t>(s))] += p;
     }
@@ -401,7 +399,7 @@ class HeadStatistics {
   bool keeps(std::size_t set, std::int64_t i, std::int64_t j) const {
     const auto& rule = request_.kept[set];
     if (rule.rule == KeptKeys::Rule::ends) return j < rule.first || i - j < rule.last;
-    return kept_[set][size(j)] != 0;
+    return kept_[set][as_index(j)] != 0;
   }
 
   void finish_all(std::int64_t i, std::int64_t query) {
@@ -409,14 +407,14 @@ class HeadStatistics {
     const double entropy = v[layout_.entropy()];
     v[layout_.perplexity()] = std::exp(entropy);
     v[layout_.entropy_relative()] = i == 0 ? 0.0 : entropy / std::log(static_cast<double>(i + 1));
-    const auto& bins = bins_[size(query)];
+    const auto& bins = bins_[as_index(query)];
     for (std::int64_t k = 0; k < kKeyShares; ++k)
       bins.keys_of_share(kKeyShare[k], &v[layout_.keys_low(k)], &v[layout_.keys_high(k)]);
     for (std::int64_t k = 0; k < kTopKeys; ++k)
       bins.mass_of_top(kTopKey[k], &v[layout_.top_low(k)], &v[layout_.top_high(k)]);
     for (std::size_t r = 0; r < replaced_.size(); ++r)
       v[layout_.kl(static_cast<std::int64_t>(r))] =
-          divergences_[size(query) * replaced_.size() + r].value(in_.lse(i));
+          divergences_[as_index(query) * replaced_.size() + r].value(in_.lse(i));
     for (std::int64_t s = 0; s < std::ssize(request_.kept); ++s)
       v[layout_.kl_evicted(s)] = -std::log(std::max(kLeastKept, v[layout_.kept(s)]));
   }
@@ -430,7 +428,7 @@ class HeadStatistics {
       sum[c] += v[c];
       square[c] += v[c] * v[c];
     }
-    auto& largest = out_.max_logit[size(cell_ + bucket)];
+    auto& largest = out_.max_logit[as_index(cell_ + bucket)];
     largest = std::max(largest, static_cast<float>(in_.max_logit(i)));
   }
 
@@ -485,17 +483,17 @@ LayerAttention attention_statistics(const AttendedRows& attended, const Attentio
   const auto heads = input.q.dim(1);
   const auto documents = std::ssize(input.sequences);
   auto out = empty_attention(documents, heads, request.buckets, request.layout.columns());
-  if (request.layout.all_keys) out.key_sums.resize(size(input.q.dim(0) * heads));
+  if (request.layout.all_keys) out.key_sums.resize(as_index(input.q.dim(0) * heads));
   const auto key_heads = input.k.dim(1);
   const auto group = heads / key_heads;
   parallel_for(documents * key_heads, [&](std::int64_t task) {
     const auto document = task / key_heads;
     const auto head = task % key_heads * group;
-    const auto shared = head_input(attended, size(document), head);
+    const auto shared = head_input(attended, as_index(document), head);
     const auto repeated = repeated_tokens(shared);
     const auto keys = prepare_keys(shared, request);
     for (auto h = head; h < head + group; ++h) {
-      const auto in = head_input(attended, size(document), h);
+      const auto in = head_input(attended, as_index(document), h);
       HeadStatistics(in, request, out, document).run(repeated, keys.replaced, keys.kept);
     }
   });

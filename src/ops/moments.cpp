@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/thread_pool.h"
 #include "numerics/products.h"
 #include "statistics/positions.h"
@@ -74,13 +75,12 @@ class HeadSums {
   bool finite() const { return finite_; }
 
  private:
-  static std::size_t size(std::int64_t number) { return static_cast<std::size_t>(number); }
   double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
 
   // Rows in float64, and what is taken from them before they are centred.
   void load(const Chunk& chunk) {
     const auto dim = shape_.dim;
-    rows_.resize(size(chunk.rows() * dim));
+    rows_.resize(as_index(chunk.rows() * dim));
     double norms = 0;
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
       const float* from = values_ + (chunk.begin + r) * stride_;
@@ -88,9 +88,9 @@ class HeadSums {
       for (std::int64_t j = 0; j < dim; ++j) {
         row(r)[j] = from[j];
         square += row(r)[j] * row(r)[j];
-        part_.min[size(j)] = std::min(part_.min[size(j)], from[j]);
-        part_.max[size(j)] = std::max(part_.max[size(j)], from[j]);
-        part_.mean[size(j)] += row(r)[j];
+        part_.min[as_index(j)] = std::min(part_.min[as_index(j)], from[j]);
+        part_.max[as_index(j)] = std::max(part_.max[as_index(j)], from[j]);
+        part_.mean[as_index(j)] += row(r)[j];
       }
       const double norm = std::sqrt(square);
       norms += norm;
@@ -109,13 +109,13 @@ class HeadSums {
     for (std::int64_t i = 0; i < pairs; ++i) {
       const double a = request_.interleaved ? x[2 * i] : x[i];
       const double b = request_.interleaved ? x[2 * i + 1] : x[i + pairs];
-      part_.pair_abs[size(i)] += std::sqrt(a * a + b * b);
+      part_.pair_abs[as_index(i)] += std::sqrt(a * a + b * b);
     }
   }
 
   void centre(const Chunk& chunk) {
     for (std::int64_t r = 0; r < chunk.rows(); ++r)
-      for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[size(j)];
+      for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
   }
 
   void add_powers(const Chunk& chunk) {
@@ -126,10 +126,10 @@ class HeadSums {
       for (std::int64_t j = 0; j < shape_.dim; ++j) {
         const double x = row(r)[j];
         const double square = x * x;
-        part_.ct[size(j)] += x * t;
-        part_.cu[size(j)] += x * u;
-        part_.m3[size(j)] += square * x;
-        part_.m4[size(j)] += square * square;
+        part_.ct[as_index(j)] += x * t;
+        part_.cu[as_index(j)] += x * u;
+        part_.m3[as_index(j)] += square * x;
+        part_.m4[as_index(j)] += square * square;
       }
     }
   }
@@ -144,10 +144,10 @@ class HeadSums {
 
   void add_to_bucket(const Chunk& chunk) {
     auto part = empty_buckets(shape_);
-    part.n[size(chunk.bucket)] = chunk.rows();
+    part.n[as_index(chunk.bucket)] = chunk.rows();
     for (std::int64_t j = 0; j < shape_.dim; ++j) {
-      const auto i = size(chunk.bucket * shape_.dim + j);
-      part.mean[i] = part_.mean[size(j)];
+      const auto i = as_index(chunk.bucket * shape_.dim + j);
+      part.mean[i] = part_.mean[as_index(j)];
       part.m2[i] = gram_(j, j);
     }
     if (shape_.bucket_covariance)
@@ -209,12 +209,12 @@ DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
   parallel_for(heads, [&](std::int64_t head) {
     HeadSums of_head(x, sequence, request, head);
     for (const auto& chunk : chunks) of_head.add(chunk);
-    sums[static_cast<std::size_t>(head)] = of_head.sums();
-    finite[static_cast<std::size_t>(head)] = of_head.finite() ? 1 : 0;
+    sums[as_index(head)] = of_head.sums();
+    finite[as_index(head)] = of_head.finite() ? 1 : 0;
   });
   for (std::int64_t head = 0; head < heads; ++head) {
-    place(sums[static_cast<std::size_t>(head)], head, result.moments);
-    if (finite[static_cast<std::size_t>(head)] == 0 && !result.bad_head) result.bad_head = head;
+    place(sums[as_index(head)], head, result.moments);
+    if (finite[as_index(head)] == 0 && !result.bad_head) result.bad_head = head;
   }
   return result;
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/error.h"
+#include "core/index.h"
 
 namespace qkscope {
 namespace {
@@ -13,10 +13,6 @@ using Scheme = KeyReplacement::Scheme;
 using Scale = KeyReplacement::Scale;
 
 constexpr float kLargestFp8 = 448.0f;
-
-std::size_t size(std::int64_t number) {
-  return static_cast<std::size_t>(number);
-}
 
 // The nearest E4M3 number, ties to even: three bits behind the first down to 2^-6, below that steps
 // of 2^-9.
@@ -53,7 +49,7 @@ void replace(std::vector<float*>& shared, Scheme scheme) {
 
 ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
   ReplacedKeys replaced;
-  replaced.keys.resize(size(keys.rows * keys.dim));
+  replaced.keys.resize(as_index(keys.rows * keys.dim));
   for (std::int64_t j = 0; j < keys.rows; ++j)
     std::copy_n(keys.values + j * keys.stride, keys.dim, replaced.keys.data() + j * keys.dim);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
@@ -84,19 +80,20 @@ ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement
 }
 
 std::vector<char> shortest_keys(const KeyRows& keys, double share) {
-  std::vector<double> length(size(keys.rows));
+  std::vector<double> length(as_index(keys.rows));
   for (std::int64_t j = 0; j < keys.rows; ++j) {
     const float* key = keys.values + j * keys.stride;
-    length[size(j)] = std::inner_product(key, key + keys.dim, key, 0.0);
+    length[as_index(j)] = std::inner_product(key, key + keys.dim, key, 0.0);
   }
-  std::vector<std::int64_t> order(size(keys.rows));
+  std::vector<std::int64_t> order(as_index(keys.rows));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return length[size(a)] < length[size(b)];
+    return length[as_index(a)] < length[as_index(b)];
   });
   const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
-  std::vector<char> kept(size(keys.rows));
-  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i) kept[size(order[size(i)])] = 1;
+  std::vector<char> kept(as_index(keys.rows));
+  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
+    kept[as_index(order[as_index(i)])] = 1;
   return kept;
 }
 

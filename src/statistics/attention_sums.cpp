@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace qkscope {
 namespace {
@@ -18,10 +19,6 @@ constexpr std::int64_t kSinkRows = 64;  // of sink_alpha_64
 constexpr double kSinkThreshold = 0.3;  // of sink_rate_64
 constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
 constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
-
-std::size_t size(std::int64_t number) {
-  return static_cast<std::size_t>(number);
-}
 
 // What a score of TransformerLens leaves out.
 struct LeftOut {
@@ -46,7 +43,7 @@ struct Pattern {
 };
 
 std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> sums) {
-  const auto sum = [&](NearColumn column) { return sums[size(ColumnLayout::at(column))]; };
+  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   return {{"previous_token_head", sum(NearColumn::prev), sum(NearColumn::prev_first), 0.0,
            count(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
@@ -184,7 +181,7 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<double> values) {
   QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
   constexpr auto kScores = std::size(kLeftOut);
-  const auto sum = [&](NearColumn column) { return sums[size(ColumnLayout::at(column))]; };
+  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
   for (const auto& pattern : patterns(pairs, sums)) {
     pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
                    sum(NearColumn::self), values.subspan(0, kScores),
@@ -193,9 +190,10 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
   }
   const bool long_enough = pairs.tokens >= kSinkRows;
   for (std::int64_t key = 0; key < 4; ++key)
-    values[size(key)] = long_enough ? sums[size(ColumnLayout::at(NearColumn::alpha_0) + key)] /
-                                          static_cast<double>(kSinkRows - key)
-                                    : kNone;
+    values[as_index(key)] = long_enough
+                                ? sums[as_index(ColumnLayout::at(NearColumn::alpha_0) + key)] /
+                                      static_cast<double>(kSinkRows - key)
+                                : kNone;
   values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;
   if (!key_sums.empty()) key_values(key_sums, values.subspan(5));
 }
@@ -208,17 +206,17 @@ AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int
   a.layers = layers;
   a.heads = heads;
   a.buckets = settings.buckets;
-  const auto cells = size(layers * heads * a.buckets);
-  const auto document_cells = size(layers * heads * (a.buckets + 1));
-  a.rows.resize(size(a.buckets));
+  const auto cells = as_index(layers * heads * a.buckets);
+  const auto document_cells = as_index(layers * heads * (a.buckets + 1));
+  a.rows.resize(as_index(a.buckets));
   a.sum.resize(cells * a.columns.size());
   a.square.resize(a.sum.size());
   a.max_logit.resize(cells, -std::numeric_limits<float>::infinity());
-  a.row_square.resize(size(a.buckets + 1));
+  a.row_square.resize(as_index(a.buckets + 1));
   a.document_square.resize(document_cells * a.columns.size());
   a.document_cross.resize(a.document_square.size());
   a.document_counts.resize(a.document_columns.size());
-  a.document_sum.resize(size(layers * heads) * a.document_columns.size());
+  a.document_sum.resize(as_index(layers * heads) * a.document_columns.size());
   a.document_sum_square.resize(a.document_sum.size());
   if (settings.all_keys) {
     a.key_mass.resize(cells);
@@ -246,7 +244,7 @@ void merge(AttentionStatistics& into, const AttentionStatistics& part) {
 }
 
 std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket) {
-  if (bucket >= 0) return attention.rows[size(bucket)];
+  if (bucket >= 0) return attention.rows[as_index(bucket)];
   return std::accumulate(attention.rows.begin(), attention.rows.end(), std::int64_t{0});
 }
 
@@ -259,7 +257,7 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
   double sum = 0;
   double square = 0;
   for (auto b = bucket < 0 ? 0 : bucket; b < (bucket < 0 ? a.buckets : bucket + 1); ++b) {
-    const auto i = size(((layer * a.heads + head) * a.buckets + b) * columns + column);
+    const auto i = as_index(((layer * a.heads + head) * a.buckets + b) * columns + column);
     sum += a.sum[i];
     square += a.square[i];
   }
@@ -267,11 +265,11 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
   const double variance = std::max(0.0, square / n - mean * mean);
   const auto of_documents = bucket < 0 ? a.buckets : bucket;
   const auto i =
-      size(((layer * a.heads + head) * (a.buckets + 1) + of_documents) * columns + column);
+      as_index(((layer * a.heads + head) * (a.buckets + 1) + of_documents) * columns + column);
   const auto documents = static_cast<double>(a.documents);
   // Of a ratio of sums over documents: the residuals of each document's sum.
   const double residual = std::max(0.0, a.document_square[i] - 2.0 * mean * a.document_cross[i] +
-                                            mean * mean * a.row_square[size(of_documents)]);
+                                            mean * mean * a.row_square[as_index(of_documents)]);
   const double se =
       a.documents < 2 ? kNone : std::sqrt(residual * documents / (documents - 1.0)) / n;
   return {mean, std::sqrt(variance), se};
@@ -279,9 +277,9 @@ ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::
 
 ColumnValue document_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
                            std::int64_t column) {
-  const auto count = a.document_counts[size(column)];
+  const auto count = a.document_counts[as_index(column)];
   if (count == 0) return {kNone, kNone, kNone};
-  const auto i = size((layer * a.heads + head) * std::ssize(a.document_columns) + column);
+  const auto i = as_index((layer * a.heads + head) * std::ssize(a.document_columns) + column);
   const auto n = static_cast<double>(count);
   const double mean = a.document_sum[i] / n;
   const double variance = std::max(0.0, a.document_sum_square[i] / n - mean * mean);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/thread_pool.h"
 
 namespace qkscope {
@@ -55,8 +56,9 @@ void merge_triangle(double* m2, const double* part, const double* delta, std::in
 class HeadMerge {
  public:
   HeadMerge(HeadMoments& into, const HeadMoments& part, const Weights& weights, std::int64_t head)
-      : into_(into), part_(part), w_(weights), head_(head), dim_(into.dim), delta_(size(dim_)) {
-    for (std::int64_t j = 0; j < dim_; ++j) delta_[size(j)] = part_.mean[at(j)] - into_.mean[at(j)];
+      : into_(into), part_(part), w_(weights), head_(head), dim_(into.dim), delta_(as_index(dim_)) {
+    for (std::int64_t j = 0; j < dim_; ++j)
+      delta_[as_index(j)] = part_.mean[at(j)] - into_.mean[at(j)];
   }
 
   void run() {
@@ -67,21 +69,20 @@ class HeadMerge {
     for (std::int64_t pair = 0; pair < into_.pairs; ++pair)
       average(into_.pair_abs, part_.pair_abs, head_ * into_.pairs + pair);
     average(into_.norm_mean, part_.norm_mean, head_);
-    into_.norm_max[size(head_)] =
-        std::max(into_.norm_max[size(head_)], part_.norm_max[size(head_)]);
+    into_.norm_max[as_index(head_)] =
+        std::max(into_.norm_max[as_index(head_)], part_.norm_max[as_index(head_)]);
   }
 
  private:
-  static std::size_t size(std::int64_t number) { return static_cast<std::size_t>(number); }
-  std::size_t at(std::int64_t j) const { return size(head_ * dim_ + j); }
+  std::size_t at(std::int64_t j) const { return as_index(head_ * dim_ + j); }
 
   void merge_dimensions() {
     const double delta_t = part_.positions.t_mean - into_.positions.t_mean;
     const double delta_u = part_.positions.u_mean - into_.positions.u_mean;
     for (std::int64_t j = 0; j < dim_; ++j) {
       const auto i = at(j);
-      const double delta = delta_[size(j)];
-      const auto diagonal = size(head_ * triangle_size(dim_) + triangle_index(dim_, j, j));
+      const double delta = delta_[as_index(j)];
+      const auto diagonal = as_index(head_ * triangle_size(dim_) + triangle_index(dim_, j, j));
       Powers powers{into_.m2[diagonal], into_.m3[i], into_.m4[i]};
       merge_powers(powers, {part_.m2[diagonal], part_.m3[i], part_.m4[i]}, delta, w_);
       into_.m3[i] = powers.m3;
@@ -95,7 +96,7 @@ class HeadMerge {
   }
 
   void average(std::vector<double>& into, const std::vector<double>& part, std::int64_t i) const {
-    into[size(i)] += (part[size(i)] - into[size(i)]) * w_.share;
+    into[as_index(i)] += (part[as_index(i)] - into[as_index(i)]) * w_.share;
   }
 
   HeadMoments& into_;
@@ -108,7 +109,7 @@ class HeadMerge {
 
 void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t head,
                   std::int64_t bucket) {
-  const auto b = static_cast<std::size_t>(bucket);
+  const auto b = as_index(bucket);
   if (part.n[b] == 0) return;
   const auto w = weights_of(into.n[b], part.n[b]);
   const auto cell = head * into.buckets + bucket;
@@ -116,7 +117,7 @@ void merge_bucket(BucketMoments& into, const BucketMoments& part, std::int64_t h
   for (std::int64_t j = 0; j < into.dim; ++j) {
     const auto i = static_cast<std::size_t>(cell * into.dim + j);
     const double step = part.mean[i] - into.mean[i];
-    delta[static_cast<std::size_t>(j)] = step;
+    delta[as_index(j)] = step;
     into.mean[i] += step * w.share;
     into.m2[i] += part.m2[i] + step * step * w.product;
   }
