@@ -375,6 +375,12 @@ struct MeanError {
   std::int64_t n_heads = 0;
 };
 
+struct ResultTable {
+  std::string name;  // "qk": written as qk.csv and qk.parquet
+  Table table;
+  bool csv = true;  // false: Parquet only
+};
+
 struct AnalysisRun {
   std::string label;
   Metadata capture;           // what the capture says of itself: model, commit, dtype, device ...
@@ -384,6 +390,7 @@ struct AnalysisRun {
   std::vector<HeadReport> heads;      // by layer and head
   std::int64_t texts = 0;             // whose rows were read
   std::vector<MeanError> errors;      // of the means over heads; empty where not asked for
+  std::vector<ResultTable> more;      // of statistics: attention, distance, key_channels
   std::vector<std::string> warnings;  // what a reader of the numbers should know, in sentences
   AnalysisTimes times;
   double seconds = 0;  // that the analyses took
@@ -396,12 +403,6 @@ QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options,
                                         Version headers = kHeaderVersion);
 
 // ---- Results as tables and files.
-
-struct ResultTable {
-  std::string name;  // "qk": written as qk.csv and qk.parquet
-  Table table;
-  bool csv = true;  // false: Parquet only
-};
 
 // file -> column -> reason -> number of empty fields.
 using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;

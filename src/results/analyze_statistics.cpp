@@ -29,6 +29,7 @@
 #include "qkscope/statistics.h"
 #include "results/few_rows.h"
 #include "results/head_filter.h"
+#include "results/statistics_tables.h"
 #include "statistics/stats_file.h"
 
 namespace qkscope {
@@ -381,6 +382,7 @@ AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
               : model != run.capture.end() ? model->second
                                            : short_name(options.data_root);
   run.heads = make_reports(s, queries);
+  run.more = statistics_tables(s, run.label, queries);
   Progress progress(
       {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
   for (std::size_t begin = 0; begin < run.heads.size();) {

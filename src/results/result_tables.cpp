@@ -502,6 +502,7 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
     if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
       add_scatter_table(run, options, results);
     if (!options.planes_of.empty()) add_planes_table(run, results);
+    results.tables.insert(results.tables.end(), run.more.begin(), run.more.end());
     return results;
   });
 }

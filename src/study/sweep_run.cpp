@@ -15,10 +15,12 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "io/folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
+#include "qkscope/statistics.h"
 #include "results/write_results.h"
 #include "study/sweep_tables.h"
 
@@ -166,17 +168,48 @@ class SweepRunner {
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (!captured && !capture(i)) return Outcome::interrupted;
+    const bool measured = folder_.measured(run);
+    if (run.statistics && !measure(i)) return Outcome::interrupted;
     inputs_.release(i);
-    if (captured && folder_.analysed(analysis)) return Outcome::already_done;
-    if (stopped()) return Outcome::interrupted;
-    const auto results = folder_.results(run.label);
+    if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
+    if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
+      return Outcome::interrupted;
+    auto exact = folder_.exact_analysis(config_, run);
+    if (!exact) return Outcome::done;
+    exact->quiet = inner_quiet();
+    return analyse_into(*exact, folder_.exact_results(run.label)) ? Outcome::done
+                                                                  : Outcome::interrupted;
+  }
+
+  // False when it was stopped.
+  bool analyse_into(const AnalyzeOptions& analysis, const std::string& results) const {
     const auto analysed = analyze(analysis);
-    if (!analysed) return Outcome::interrupted;
+    if (!analysed) return false;
     remove_summary(results);
     std::filesystem::remove_all(results);  // with tables that other options gave
     write_results(results, *analysed, analysis);
     report_failed_heads(*analysed, results);
-    return Outcome::done;
+    return true;
+  }
+
+  // Statistics over every token of the texts. False when it was stopped.
+  bool measure(std::size_t i) {
+    const auto& run = *runs_[i];
+    inputs_.fetch(i);
+    StatsConfig config{run.capture, *run.statistics};
+    config.run.capture = {};  // what a capture keeps decides nothing here
+    config.run.output.data_root = folder_.statistics(run.label);
+    make_folders(parent_folder(config.run.output.data_root));
+    const auto plan = make_stats_plan(config, config_.compute);
+    StatsOptions options{.shard = {}, .quiet = inner_quiet(), .stop = options_.stop};
+    try {
+      return run_stats(plan, options).outcome != CaptureResult::Outcome::interrupted;
+    } catch (const Error&) {
+      // Finished ones of another configuration are replaced only where that was asked for.
+      if (!options_.overwrite || !folder_.measured(run)) throw;
+    }
+    options.overwrite = true;
+    return run_stats(plan, options).outcome != CaptureResult::Outcome::interrupted;
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.
