@@ -23,7 +23,10 @@ constexpr const char* kTables[] = {"qk",
                                    "head_component_weights",
                                    "head_scatter",
                                    "head_planes",
-                                   "head_bucket_plasticity"};
+                                   "head_bucket_plasticity",
+                                   "attention",
+                                   "distance",
+                                   "key_channels"};
 
 // The runs of a table in order of appearance, with what a sweep says about them.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
