@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "core/error.h"
@@ -79,20 +80,11 @@ class HeadSums {
 
   // Rows in float64, and what is taken from them before they are centred.
   void load(const Chunk& chunk) {
-    const auto dim = shape_.dim;
-    rows_.resize(as_index(chunk.rows() * dim));
+    rows_.resize(as_index(chunk.rows() * shape_.dim));
     double norms = 0;
     for (std::int64_t r = 0; r < chunk.rows(); ++r) {
-      const float* from = values_ + (chunk.begin + r) * stride_;
-      double square = 0;
-      for (std::int64_t j = 0; j < dim; ++j) {
-        row(r)[j] = from[j];
-        square += row(r)[j] * row(r)[j];
-        part_.min[as_index(j)] = std::min(part_.min[as_index(j)], from[j]);
-        part_.max[as_index(j)] = std::max(part_.max[as_index(j)], from[j]);
-        part_.mean[as_index(j)] += row(r)[j];
-      }
-      const double norm = std::sqrt(square);
+      load_row(values_ + (chunk.begin + r) * stride_, row(r));
+      const double norm = std::sqrt(std::inner_product(row(r), row(r) + shape_.dim, row(r), 0.0));
       norms += norm;
       part_.norm_max[0] = std::max(part_.norm_max[0], static_cast<float>(norm));
       add_pairs(row(r));
@@ -102,6 +94,18 @@ class HeadSums {
     part_.norm_mean[0] = norms / n;
     for (auto& mean : part_.mean) mean /= n;
     for (auto& pair : part_.pair_abs) pair /= n;
+  }
+
+  void load_row(const float* from, double* to) {
+    double* const mean = part_.mean.data();
+    float* const low = part_.min.data();
+    float* const high = part_.max.data();
+    for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      to[j] = from[j];
+      mean[j] += from[j];
+      low[j] = std::min(low[j], from[j]);
+      high[j] = std::max(high[j], from[j]);
+    }
   }
 
   void add_pairs(const double* x) {
@@ -123,14 +127,21 @@ class HeadSums {
       const auto position = static_cast<double>(chunk.begin + r);
       const double t = position - chunk.positions.t_mean;
       const double u = std::log2(position + 1.0) - chunk.positions.u_mean;
-      for (std::int64_t j = 0; j < shape_.dim; ++j) {
-        const double x = row(r)[j];
-        const double square = x * x;
-        part_.ct[as_index(j)] += x * t;
-        part_.cu[as_index(j)] += x * u;
-        part_.m3[as_index(j)] += square * x;
-        part_.m4[as_index(j)] += square * square;
-      }
+      add_row_powers(row(r), t, u);
+    }
+  }
+
+  void add_row_powers(const double* x, double t, double u) {
+    double* const ct = part_.ct.data();
+    double* const cu = part_.cu.data();
+    double* const m3 = part_.m3.data();
+    double* const m4 = part_.m4.data();
+    for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      const double square = x[j] * x[j];
+      ct[j] += x[j] * t;
+      cu[j] += x[j] * u;
+      m3[j] += square * x[j];
+      m4[j] += square * square;
     }
   }
 

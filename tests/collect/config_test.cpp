@@ -51,7 +51,7 @@ TEST(StatsConfigTest, ReadsEveryKey) {
 
 TEST(StatsConfigTest, MistakesAreNamed) {
   const auto message = [](const std::string& stats) {
-    return error_message([&] { parse(stats); });
+    return bad_input_message([&] { parse(stats); });
   };
   EXPECT_NE(message("stats:\n  groups: [D]\n").find("expected A, B and C"), std::string::npos);
   EXPECT_NE(message("stats:\n  windw: 4\n").find("window"), std::string::npos);

@@ -220,6 +220,18 @@ TEST_F(StatsRun, DryRunSaysMemoryAndCostAndWritesNothing) {
   EXPECT_GT(object["moments_flop"].get<double>(), 0.0);
 }
 
+TEST_F(StatsRun, NumbersThatAreNoneEndTheRunAndAreNamed) {
+  std::filesystem::copy(tiny_checkpoint(), file("model"), std::filesystem::copy_options::recursive);
+  break_weight(file("model"), "model.layers.1.self_attn.v_proj.weight");
+  const auto run = stats("out", "--set model.name=" + file("model"));
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("layer 1, value head 0, before RoPE, text \"doc-0\" (row 0 of the "
+                         "dataset): a vector holds NaN or infinity"),
+            std::string::npos)
+      << run.err;
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+}
+
 TEST_F(StatsRun, ACaptureAndStatisticsDoNotShareAFolder) {
   write_config("");
   ASSERT_EQ(capture("out").status, 0);
