@@ -224,6 +224,11 @@ void check_keys(const AnalyzeOptions& options, const Statistics& s) {
         "--keys {}: keys of a capture are compared as they enter the dot product; leave out "
         "--stage pre",
         options.keys);
+  if (s.settings.bucket_size * s.settings.buckets < s.max_length)
+    bad_input(
+        "--keys {}: the last bucket of these statistics is longer than the others, and the "
+        "plasticity takes equal ones; make them with fewer settings: leave out stats.bucket_size",
+        options.keys);
   using Kind = PlasticityOptions::QueryModelKind;
   if (options.plasticity_options.profile_model == Kind::linear) return;
   const auto& kept = s.settings.bucket_covariance;
