@@ -173,7 +173,7 @@ inline PlantedStatistics planted_statistics() {
     for (std::size_t layer = 0; layer < 3; ++layer) {
       const bool paired = stage == VectorStage::pre && kind != VectorKind::value;
       const MomentShape shape{kind == VectorKind::query ? s.heads : s.key_heads, s.dim,
-                              paired ? s.rotary[layer] / 2 : 0, s.settings.buckets, false};
+                              paired ? s.dim / 2 : 0, s.settings.buckets, false};
       auto& rows = planted.rows[{kind, stage, static_cast<std::int64_t>(layer)}];
       for (std::size_t t = 0; t < planted.position.size(); ++t)
         for (std::int64_t i = 0; i < shape.heads * shape.dim; ++i)

@@ -375,6 +375,14 @@ class SweepReader {
 
 }  // namespace
 
+StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
+  StatsConfig config{run.capture, *run.statistics};
+  config.run.capture = {};  // what a capture keeps decides nothing here
+  config.run.output = {};
+  config.run.output.data_root = data_root;
+  return config;
+}
+
 SweepConfig read_sweep(const SweepSource& source) {
   return SweepReader(source).read();
 }

@@ -38,6 +38,9 @@ struct SweepRun {
   std::vector<int> nope_layers;
 };
 
+// Of a run with statistics, into this folder.
+StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
+
 struct SweepConfig {
   std::string name;
   std::vector<SweepRun> runs;  // by order

@@ -5,6 +5,8 @@
 #include "captures/capture_source.h"
 #include "captures/data_root.h"
 #include "captures/metadata.h"
+#include "collect/stats_folder.h"
+#include "collect/stats_plan.h"
 #include "core/error.h"
 #include "hub/settings.h"
 #include "io/folder.h"
@@ -12,7 +14,6 @@
 #include "io/output_file.h"
 #include "qkscope/version.h"
 #include "results/write_results.h"
-#include "statistics/stats_file.h"
 
 namespace qkscope {
 namespace {
@@ -128,7 +129,9 @@ bool SweepFolder::captured(const SweepRun& run) const {
 }
 
 bool SweepFolder::measured(const SweepRun& run) const {
-  return !run.statistics || path_exists(statistics(run.label) + "/" + stats_layout::kStateFile);
+  const auto folder = statistics(run.label);
+  return !run.statistics ||
+         StatsFolder(folder).holds(effective_stats_config(stats_config(run, folder)));
 }
 
 bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {

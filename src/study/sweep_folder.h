@@ -47,7 +47,7 @@ class SweepFolder {
                                                const SweepRun& run) const;
   // A run with data always is, and one without a capture. A damaged state file is bad input.
   bool captured(const SweepRun& run) const;
-  // Statistics are there, or not asked for. Whether they are the same ones, their run tells.
+  // Statistics of this configuration are there, or not asked for.
   bool measured(const SweepRun& run) const;
   // With these options, this program, and of the capture that is there now: into these results.
   bool analysed(const AnalyzeOptions& options, const std::string& results) const;

@@ -12,6 +12,7 @@
 
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
+#include "collect/stats_folder.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -169,7 +170,7 @@ class SweepRunner {
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (!captured && !capture(i)) return Outcome::interrupted;
     const bool measured = folder_.measured(run);
-    if (run.statistics && !measure(i)) return Outcome::interrupted;
+    if (!measured && !measure(i)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
     if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
@@ -196,20 +197,14 @@ class SweepRunner {
   bool measure(std::size_t i) {
     const auto& run = *runs_[i];
     inputs_.fetch(i);
-    StatsConfig config{run.capture, *run.statistics};
-    config.run.capture = {};  // what a capture keeps decides nothing here
-    config.run.output.data_root = folder_.statistics(run.label);
-    make_folders(parent_folder(config.run.output.data_root));
-    const auto plan = make_stats_plan(config, config_.compute);
-    StatsOptions options{.shard = {}, .quiet = inner_quiet(), .stop = options_.stop};
-    try {
-      return run_stats(plan, options).outcome != CaptureResult::Outcome::interrupted;
-    } catch (const Error&) {
-      // Finished ones of another configuration are replaced only where that was asked for.
-      if (!options_.overwrite || !folder_.measured(run)) throw;
-    }
-    options.overwrite = true;
-    return run_stats(plan, options).outcome != CaptureResult::Outcome::interrupted;
+    const auto root = folder_.statistics(run.label);
+    make_folders(parent_folder(root));
+    const auto plan = make_stats_plan(stats_config(run, root), config_.compute);
+    // Finished ones are of another configuration here.
+    const bool anew = options_.overwrite && StatsFolder(root).finished();
+    const auto result = run_stats(
+        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+    return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.

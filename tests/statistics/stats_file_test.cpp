@@ -70,7 +70,7 @@ TEST(StatsFile, KeepsSettingsAndFacts) {
   ASSERT_NE(queries, nullptr);
   EXPECT_EQ(queries->body.pair_abs,
             s.moments.at({VectorKind::query, VectorStage::pre})[2].body.pair_abs);
-  EXPECT_EQ(read.find(VectorKind::query, VectorStage::pre, 1)->body.pairs, 0);  // NoPE
+  EXPECT_EQ(read.find(VectorKind::query, VectorStage::post, 1)->body.pairs, 0);
   EXPECT_EQ(read.find(VectorKind::value, VectorStage::post, 1), nullptr);
 }
 
