@@ -94,7 +94,10 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding =
       model.embedding_rows * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
   const auto all = device_weight_bytes(model, dtype);
-  return embedding +
+  // The MLP's widest matrix has a second place: where it waits to be put in order.
+  const auto waiting =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  return embedding + waiting +
          (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
 }
 

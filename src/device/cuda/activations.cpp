@@ -44,10 +44,13 @@ void Activations::reserve_update(std::int64_t rows) {
   update_.reserve(rows * model_.d_model * element_, "updates");
 }
 
-void* Activations::begin_mlp(std::int64_t rows) {
+void Activations::begin_mlp(std::int64_t rows) {
   mlp_rows_ = rows;
   is_gated_ = false;
-  return gate_up_.reserve(rows * 2 * model_.d_mlp * element_, "the MLP");
+}
+
+void* Activations::reserve_gate_up() {
+  return gate_up_.reserve(mlp_rows_ * 2 * model_.d_mlp * element_, "the MLP");
 }
 
 void* Activations::begin_gate() {

@@ -39,8 +39,10 @@ class Activations {
   void reserve_update(std::int64_t rows);
 
   // A chunk of the MLP, and what the gate makes of it.
-  void* begin_mlp(std::int64_t rows);  // (rows, 2 d_mlp)
-  void* begin_gate();                  // (rows, d_mlp)
+  void begin_mlp(std::int64_t rows);
+  void* reserve_gate_up();  // (rows, 2 d_mlp)
+  void* begin_gate();       // (rows, d_mlp)
+  std::int64_t mlp_rows() const { return mlp_rows_; }
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
@@ -11,6 +12,7 @@
 #include "device/cuda/device_weights.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
+#include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
 #include "device/cuda/norm.h"
@@ -41,7 +43,11 @@ class CudaBackend : public Backend {
         fused_attention_(hopper_attention_.serves() ? nullptr
                                                     : std::make_unique<FusedAttention>(
                                                           model.config, dtype_, device_, stream_)),
-        weights_(model, dtype_, device_, budget_.streams()),
+        has_gated_product_(has_gated_product(model.config, dtype_, device_)),
+        weights_(model, {.dtype = dtype_,
+                         .device = device_,
+                         .streamed = budget_.streams(),
+                         .interleaves_gate_up = has_gated_product_}),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
@@ -138,12 +144,18 @@ class CudaBackend : public Backend {
 
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
+  // Where the product can gate, it waits until the gate is asked for.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    a_.begin_mlp(count);
+    if (has_gated_product_) {
+      pending_.gate_up = a_.normalized(begin);
+      return;
+    }
     products_.multiply({.x = a_.normalized(begin),
                         .x_stride = config().d_model,
                         .weight = layer_->gate_up.weight,
                         .bias = layer_->gate_up.bias,
-                        .y = a_.begin_mlp(count),
+                        .y = a_.reserve_gate_up(),
                         .y_stride = 2 * config().d_mlp,
                         .rows = count,
                         .in = config().d_model,
@@ -151,6 +163,8 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
     cuda::gate({.activation = config().activation,
                 .gate_up = a_.gate_up(),
                 .y = a_.begin_gate(),
@@ -247,6 +261,7 @@ class CudaBackend : public Backend {
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
+    finish_pending_of(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
@@ -311,11 +326,31 @@ class CudaBackend : public Backend {
                     .query_scale = scales ? rows_.query_scale() : nullptr,
                     .dtype = dtype_},
                    stream_);
-    pending_ = {};
+    pending_.norm = pending_.rotation = false;
   }
 
   void finish_pending_of(Buffer buffer) {
     if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
+  }
+
+  // Gate and up apart, with the bits that they have inside the gated product.
+  void show_gate_up() {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
+  }
+
+  void multiply_gated(const void* x, void* y, std::int64_t rows, bool apart) {
+    cuda::multiply_gated({.x = x,
+                          .weight = layer_->gate_up.weight,
+                          .y = y,
+                          .rows = rows,
+                          .in = config().d_model,
+                          .n = config().d_mlp,
+                          .apart = apart,
+                          .dtype = dtype_,
+                          .device = device_},
+                         stream_);
   }
 
   void attend_with_own_kernel() {
@@ -364,6 +399,7 @@ class CudaBackend : public Backend {
   struct Pending {
     bool norm = false;
     bool rotation = false;
+    const void* gate_up = nullptr;  // the rows that are multiplied
   };
 
   DType dtype_;
@@ -373,6 +409,7 @@ class CudaBackend : public Backend {
   Products products_;
   HopperAttention hopper_attention_;
   std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
+  bool has_gated_product_;
   DeviceWeights weights_;
   PassRows rows_;
   ActivationCopies copies_;
