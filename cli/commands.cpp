@@ -19,6 +19,7 @@ void add_commands(CLI::App& app) {
   add_pool(app);
   add_publish(app);
   add_rotation(app);
+  add_stats(app);
   add_sweep(app);
   add_synth(app);
   add_tokenize(app);

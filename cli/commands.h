@@ -24,6 +24,7 @@ void add_plasticity(CLI::App& app);
 void add_pool(CLI::App& app);
 void add_publish(CLI::App& app);
 void add_rotation(CLI::App& app);
+void add_stats(CLI::App& app);
 void add_sweep(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);

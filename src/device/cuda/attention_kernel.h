@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "device/cuda/row_sums.h"
 
 namespace qkscope::cuda {
 
@@ -30,6 +31,7 @@ struct AttentionArguments {
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   float scale = 1.0f;         // multiplies q.k, > 0
   DType dtype = DType::bf16;  // of q, k, v and z: bf16, f16 or f32
+  RowSums row_sums;           // (queries, n_heads) or null
 };
 
 // z = softmax(scale q kᵀ, masked) v, flash style: keys tile by tile with a running softmax. Scores

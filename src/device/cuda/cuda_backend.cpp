@@ -15,12 +15,15 @@
 #include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/products.h"
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
 #include "device/cuda/score_rows.h"
+#include "device/cuda/score_statistics.h"
+#include "device/cuda/statistics_results.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -51,14 +54,19 @@ class CudaBackend : public Backend {
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
-        updates_(model.config, dtype_, products_, a_, stream_) {}
+        updates_(model.config, dtype_, products_, a_, stream_),
+        results_(stream_),
+        moments_(results_, stream_),
+        scores_(results_, stream_) {}
 
   void begin(const Batch& batch) override {
     use_device(device_);
     copies_.drop_all();
+    results_.drop_all();
     pending_ = {};
     updates_.begin();
     batch_ = &batch;
+    keeps_row_sums_ = false;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
     if (hopper_attention_.serves())
@@ -66,6 +74,8 @@ class CudaBackend : public Backend {
     else
       fused_attention_->begin(batch.sequences);
     a_.begin(batch.rows());
+    moments_.begin(batch);
+    scores_.begin(batch);
   }
 
   void embed() override {
@@ -119,12 +129,15 @@ class CudaBackend : public Backend {
     finish_pending();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
+    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
     if (rows_.narrowed())
-      attend_with_own_kernel();
+      attend_with_own_kernel(row_sums);
     else if (hopper_attention_.serves())
-      hopper_attention_.attend(arguments);
+      hopper_attention_.attend(arguments, row_sums);
     else if (!fused_attention_->attend(arguments))
-      attend_with_own_kernel();
+      attend_with_own_kernel(row_sums);
+    else if (keeps_row_sums_)  // cuDNN could give them, with other bits of z
+      scores_.find_row_sums(score_source());
   }
 
   void project_output(Addition addition) override {
@@ -286,8 +299,28 @@ class CudaBackend : public Backend {
     host_attention_.reset();
   }
 
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+    QKSCOPE_ASSERT(!rows_.narrowed());
+    finish_pending_of(buffer);
+    moments_.add(view(buffer), request, sink);
+  }
+
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    if (request.replacements.empty() && request.kept.empty())
+      return scores_.add(score_source(), request, sink);
+    // Other keys, and sets of them, are looked at on the host.
+    finish_pending();
+    results_.take_all();
+    sink.add(
+        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
+  }
+
   void finish() override {
     copies_.show_all();
+    results_.take_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
@@ -353,7 +386,7 @@ class CudaBackend : public Backend {
                          stream_);
   }
 
-  void attend_with_own_kernel() {
+  void attend_with_own_kernel(const RowSums& row_sums) {
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
                .k = a_.k(),
@@ -371,7 +404,8 @@ class CudaBackend : public Backend {
                .n_kv_heads = config().n_kv_heads,
                .d_head = config().d_head,
                .scale = scale(),
-               .dtype = dtype_},
+               .dtype = dtype_,
+               .row_sums = row_sums},
               stream_);
   }
 
@@ -415,6 +449,10 @@ class CudaBackend : public Backend {
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  StatisticsResults results_;
+  MomentStatistics moments_;
+  ScoreStatistics scores_;
+  bool keeps_row_sums_ = false;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

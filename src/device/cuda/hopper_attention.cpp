@@ -35,13 +35,14 @@ void HopperAttention::begin(std::span<const Sequence> sequences) {
         "copy the order of attention's tiles");
 }
 
-void HopperAttention::attend(const FusedAttentionArguments& a, float* lse) {
+void HopperAttention::attend(const FusedAttentionArguments& a, const RowSums& row_sums) {
   const auto width = (model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head;
   check(hopper_attention({.q = a.q,
                           .k = a.k,
                           .v = a.v,
                           .z = a.z,
-                          .lse = lse,
+                          .lse = row_sums.lse,
+                          .largest = row_sums.largest,
                           .rows = rows_,
                           .q_stride = width,
                           .kv_stride = width,
