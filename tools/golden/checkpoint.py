@@ -11,6 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 SURPLUS_FILES = ["generation_config.json"]
+ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
+CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 
 
 def model_class(model_type):
@@ -36,21 +38,28 @@ def make_model(model_type, values, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
-            parameter.copy_(random_values(name, parameter, "gemma3" in model_type, generator))
+            parameter.copy_(random_values(name, parameter, "gemma" in model_type, generator))
     return model.eval()
 
 
 def random_values(name, parameter, norms_add_one, generator):
     noise = torch.randn(parameter.shape, generator=generator)
-    if "norm" in name and name.endswith("weight"):
+    if is_norm(name) and name.endswith("weight"):
         gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
     if parameter.dim() < 2:
         return 0.3 * noise
-    if "embed" in name:
+    if "lm_head" in name or "embed_out" in name:
+        return 3.0 * noise / parameter.shape[-1] ** 0.5
+    if "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
         return 0.5 * noise
-    gain = 3.0 if "lm_head" in name else 1.3 if "q_proj" in name or "k_proj" in name else 1.0
-    return gain * noise / parameter.shape[-1] ** 0.5
+    gain = 1.3 if any(part in name for part in ATTENTION_INPUTS) else 1.0
+    inputs = parameter.shape[0 if name.startswith(CONV1D) else -1]
+    return gain * noise / inputs**0.5
+
+
+def is_norm(name):
+    return "norm" in name or ".ln_" in name
 
 
 def save(model, folder, dtype, shard_size=None):
@@ -110,6 +119,11 @@ def alias_head(folder):
         return tensors
 
     edit_tensors(folder, edit)
+
+
+def add_buffers(make):
+    """Tensors that early versions of transformers stored beside the weights; make(tensors) gives them by name."""
+    return lambda folder: edit_tensors(folder, lambda tensors, _: tensors | make(tensors))
 
 
 # ---- FP8 with one scale per tensor
