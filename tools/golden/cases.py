@@ -66,6 +66,9 @@ LLAMA = [
     Case("llama_tied_alias", "llama", SMALL | {"tie_word_embeddings": True}, tokens=5, finish=checkpoint.alias_head),
     Case("llama_one_token", "llama", SMALL, tokens=1),
     Case("llama_sharded", "llama", SMALL | {"num_hidden_layers": 3}, tokens=9, shard_size="20KB"),
+    Case("llama_torch", "llama", SMALL, tokens=9, rows=4, finish=checkpoint.as_torch_files(1)),
+    Case("llama_torch_shards", "llama", SMALL, tokens=9, rows=4, dtype="float16",
+         finish=checkpoint.as_torch_files(2)),
     Case("llama_long", "llama", SMALL | {"intermediate_size": 32}, tokens=700, rows=8, pattern_rows=3),
 ]
 

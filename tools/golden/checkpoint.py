@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
@@ -119,6 +120,28 @@ def alias_head(folder):
         return tensors
 
     edit_tensors(folder, edit)
+
+
+def as_torch_files(shards):
+    """The weights as torch.save writes them: pytorch_model.bin, or so many shards with an index."""
+
+    def convert(folder):
+        folder = Path(folder)
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        if shards == 1:
+            torch.save(tensors, folder / "pytorch_model.bin")
+            return
+        names = sorted(tensors)
+        index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": {}}
+        for number in range(shards):
+            file = f"pytorch_model-{number + 1:05}-of-{shards:05}.bin"
+            part = names[number::shards]
+            torch.save(OrderedDict((name, torch.nn.Parameter(tensors[name])) for name in part), folder / file)
+            index["weight_map"].update({name: file for name in part})
+        write_config(folder / "pytorch_model.bin.index.json", index)
+
+    return convert
 
 
 def add_buffers(make):
