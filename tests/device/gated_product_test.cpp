@@ -21,6 +21,7 @@ ModelConfig model_of(const Size& size) {
   ModelConfig model;
   model.d_model = size.in;
   model.d_mlp = size.n;
+  model.names.gate = "gate";
   model.activation = Activation::silu;
   return model;
 }
