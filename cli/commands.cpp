@@ -11,6 +11,7 @@ void add_commands(CLI::App& app) {
   add_dataset(app);
   add_demo(app);
   add_download(app);
+  add_export(app);
   add_figures(app);
   add_inspect(app);
   add_merge(app);

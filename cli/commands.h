@@ -16,6 +16,7 @@ void add_compare(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_download(CLI::App& app);
+void add_export(CLI::App& app);
 void add_figures(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_merge(CLI::App& app);

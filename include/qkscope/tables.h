@@ -16,6 +16,8 @@ class QKSCOPE_API Table {
  public:
   enum class Type { integer, real, text, boolean };
 
+  static constexpr std::int64_t kNoInteger = std::numeric_limits<std::int64_t>::min();
+
   struct Column {
     std::string name;
     Type type;
@@ -24,11 +26,16 @@ class QKSCOPE_API Table {
     std::vector<std::int64_t> integers;
     std::vector<double> reals;       // (rows); NaN: there is no value
     std::vector<std::string> texts;  // (rows)
+
+    // Of a column that is no text; NaN: there is no value.
+    double number(std::size_t row) const {
+      if (type == Type::real) return reals[row];
+      return integers[row] == kNoInteger ? std::numeric_limits<double>::quiet_NaN()
+                                         : static_cast<double>(integers[row]);
+    }
   };
 
   using Cell = std::variant<std::int64_t, double, std::string>;
-
-  static constexpr std::int64_t kNoInteger = std::numeric_limits<std::int64_t>::min();
 
   Table() = default;
   // Whole columns, all of the same length.

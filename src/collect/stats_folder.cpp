@@ -31,6 +31,13 @@ bool StatsFolder::finished() const {
   return path_exists(state_file());
 }
 
+bool StatsFolder::holds(const Json& effective) const {
+  if (!finished()) return false;
+  const auto state = load_json(state_file());
+  return state.is_object() &&
+         has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
+}
+
 void StatsFolder::check_finished(const Json& identity) const {
   const auto state = load_json(state_file());
   if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())

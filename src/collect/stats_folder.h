@@ -17,6 +17,8 @@ class StatsFolder {
 
   const DataRoot& root() const { return root_; }
   bool finished() const;
+  // Finished statistics with this configuration.
+  bool holds(const Json& effective) const;
   // The finished statistics must be of this identity; else bad input that says what differs.
   void check_finished(const Json& identity) const;
   // A capture and statistics do not share a folder.

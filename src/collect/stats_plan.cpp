@@ -144,7 +144,19 @@ Json with_settings(Json configuration, const StatisticsSettings& settings) {
   return configuration;
 }
 
+StatisticsSettings with_bucket_size(const StatsConfig& config) {
+  StatisticsSettings settings = config.stats;
+  if (settings.bucket_size == 0)
+    settings.bucket_size =
+        (config.run.tokenizer.max_length + settings.buckets - 1) / settings.buckets;
+  return settings;
+}
+
 }  // namespace
+
+Json effective_stats_config(const StatsConfig& config) {
+  return with_settings(effective_config(config.run), with_bucket_size(config));
+}
 
 bool StatsRunPlan::adds(VectorKind kind, VectorStage stage, std::int64_t layer) const {
   const auto& s = config.stats;
@@ -153,6 +165,8 @@ bool StatsRunPlan::adds(VectorKind kind, VectorStage stage, std::int64_t layer) 
   if (!chosen(s.kinds, kind) || !chosen(s.stages, stage)) return false;
   if (stage == VectorStage::pre) return true;
   if (kind == VectorKind::value) return false;
+  // Covariances per bucket are kept after RoPE alone: there is nothing to copy them from.
+  if (!s.bucket_covariance.empty() && chosen(s.bucket_covariance, kind)) return true;
   return !(chosen(s.stages, VectorStage::pre) && post_is_pre(run.model, kind, layer));
 }
 
@@ -180,12 +194,10 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   plan.run = make_run_plan(config.run, compute);
   auto& settings = plan.config.stats;
   check_settings(settings, plan.run.model);
-  if (settings.bucket_size == 0)
-    settings.bucket_size =
-        (config.run.tokenizer.max_length + settings.buckets - 1) / settings.buckets;
+  settings = with_bucket_size(config);
   auto& manifest = plan.run.manifest;
   manifest.identity = with_settings(manifest.identity, settings);
-  manifest.config_hash = config_hash(with_settings(effective_config(plan.run.config), settings));
+  manifest.config_hash = config_hash(effective_stats_config(plan.config));
   plan.statistics = describe(plan.config, plan.run);
   if (settings.moments) add_moments(plan);
   if (plan.adds_attention())

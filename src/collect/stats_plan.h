@@ -24,6 +24,9 @@ struct StatsRunPlan {
 // Bad input: layers, heads or sizes that the model does not have.
 StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions& compute);
 
+// What decides the statistics of a configuration, as far as it tells without its model.
+Json effective_stats_config(const StatsConfig& config);
+
 // Fills in the moments after RoPE where they are those before it. After all merges.
 void copy_unrotated(Statistics& statistics);
 

@@ -74,12 +74,6 @@ std::string prefix_of(const MomentKey& key) {
   return fmt::format("{}.{}.", kind_name(key.first), stage_name(key.second));
 }
 
-std::int64_t most_pairs(const std::vector<LayerMoments>& layers) {
-  std::int64_t pairs = 0;
-  for (const auto& layer : layers) pairs = std::max(pairs, layer.body.pairs);
-  return pairs;
-}
-
 const HeadMoments& set_of(const LayerMoments& layer, RowSet set) {
   return set == RowSet::first ? layer.first : layer.body;
 }
@@ -161,22 +155,15 @@ void add_field(TensorList& list, const std::string& prefix, const std::vector<La
            });
 }
 
-// Layers without RoPE have no pairs: zeros.
+// Of stage pre alone: post may hold copies of pre where nothing turns.
 void add_pairs(TensorList& list, const std::string& prefix, const std::vector<LayerMoments>& layers,
                RowSet set) {
-  const auto most = most_pairs(layers);
-  if (most == 0) return;
-  std::vector<double> values;
-  for (const auto& layer : layers) {
-    const HeadMoments& moments = set_of(layer, set);
-    for (std::int64_t head = 0; head < moments.heads; ++head) {
-      const auto from = moments.pair_abs.begin() + head * moments.pairs;
-      values.insert(values.end(), from, from + moments.pairs);
-      values.insert(values.end(), static_cast<std::size_t>(most - moments.pairs), 0.0);
-    }
-  }
-  list.add(prefix + "pair_abs", Shape{std::ssize(layers), set_of(layers.front(), set).heads, most},
-           std::move(values));
+  const HeadMoments& any = set_of(layers.front(), set);
+  if (any.pairs == 0) return;
+  list.add(prefix + "pair_abs", DType::f64, Shape{std::ssize(layers), any.heads, any.pairs},
+           [&layers, set](SafetensorsWriter& file) {
+             for (const auto& layer : layers) put_values(file, set_of(layer, set).pair_abs);
+           });
 }
 
 void add_buckets(TensorList& list, const std::string& prefix,
@@ -202,7 +189,7 @@ void add_moments(TensorList& list, const MomentKey& key, const std::vector<Layer
              std::vector<std::int64_t>{set_of(layers.front(), set).positions.n});
     for (const auto& field : kRealFields) add_field(list, prefix, layers, set, field);
     for (const auto& field : kFloatFields) add_field(list, prefix, layers, set, field);
-    add_pairs(list, prefix, layers, set);
+    if (key.second == VectorStage::pre) add_pairs(list, prefix, layers, set);
   }
   add_buckets(list, prefix_of(key) + "bucket.", layers);
 }
@@ -396,17 +383,22 @@ class SumsReader {
     }
   }
 
+  // Rotary pairs, the same number in all layers; 0 where they were not kept.
+  std::int64_t pairs_of(const std::string& prefix) const {
+    const auto found = file_.header().tensors.find(prefix + "body.pair_abs");
+    if (found == file_.header().tensors.end() || found->second.shape.empty()) return 0;
+    return found->second.shape.back();
+  }
+
   void read_pairs(const std::string& prefix, RowSet set, std::vector<LayerMoments>& layers) const {
-    if (!has(prefix + "pair_abs")) return;
-    const auto heads = set_of(layers.front(), set).heads;
-    const auto most = most_pairs(layers);
+    const HeadMoments& any = set_of(layers.front(), set);
+    if (any.pairs == 0) return;
+    const auto size = any.heads * any.pairs;
     const double* values =
-        data<double>(prefix + "pair_abs", Shape{std::ssize(layers), heads, most});
+        data<double>(prefix + "pair_abs", Shape{std::ssize(layers), any.heads, any.pairs});
     for (auto& layer : layers) {
-      HeadMoments& moments = set_of(layer, set);
-      moments.pair_abs.clear();
-      for (std::int64_t head = 0; head < heads; ++head, values += most)
-        moments.pair_abs.insert(moments.pair_abs.end(), values, values + moments.pairs);
+      set_of(layer, set).pair_abs.assign(values, values + size);
+      values += size;
     }
   }
 
@@ -433,17 +425,14 @@ class SumsReader {
 
   void read_moments(Statistics& s, const MomentKey& key) const {
     const auto prefix = prefix_of(key);
+    const auto pairs = pairs_of(prefix);
     std::vector<LayerMoments> layers;
     for (const auto layer : s.moment_layers) {
-      const auto found = std::find(s.layers.begin(), s.layers.end(), layer);
-      if (found == s.layers.end())
+      if (std::find(s.layers.begin(), s.layers.end(), layer) == s.layers.end())
         bad_input("{}: layer {} has moments, but is none of the model's; the file is damaged",
                   path_, layer);
-      const auto rotary = s.rotary[static_cast<std::size_t>(found - s.layers.begin())];
-      const bool pairs = key.second == VectorStage::pre && has(prefix + "body.pair_abs");
-      layers.push_back(
-          empty_layer({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim,
-                       pairs ? rotary / 2 : 0, s.settings.buckets, has(prefix + "bucket.cov")}));
+      layers.push_back(empty_layer({key.first == VectorKind::query ? s.heads : s.key_heads, s.dim,
+                                    pairs, s.settings.buckets, has(prefix + "bucket.cov")}));
       for (const auto set : kSets)
         set_of(layers.back(), set).positions = s.positions[static_cast<std::size_t>(set)];
     }
