@@ -108,7 +108,7 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
 fi
 if part start; then
   step start start_time

@@ -66,6 +66,23 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
   }
 }
 
+// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards. With tanh(u) = 1 -
+// 2 / (exp(2u) + 1) a score is off by some 1e-7 of the cap.
+template <int kBands, int kKeys>
+__device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
+  constexpr float kTwoLog2E = 2.88539008177792681472f;
+  const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float power = exp2_fast(scores[band][n][i] * inner);
+        scores[band][n][i] = outer * (1.0f - __fdividef(2.0f, fminf(power, 1e30f) + 1.0f));
+      }
+}
+
 // -infinity where a query does not see a key; `row` is the warp's first in `ranges`.
 template <int kBands, int kKeys, int kRows>
 __device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
@@ -298,6 +315,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     __syncthreads();  // v is there, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
     if (visible != Visible::none) {
+      if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
       if (visible == Visible::some) mask<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);

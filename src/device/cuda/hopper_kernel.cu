@@ -143,9 +143,9 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
                                        static_cast<std::int64_t>(a.d_head));
   };
   const auto mainloop = Mainloop::to_underlying_arguments(
-      {static_cast<const Element*>(a.q), layout(a.n_heads, a.row_stride),
-       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.row_stride),
-       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.row_stride), a.window - 1,
+      {static_cast<const Element*>(a.q), layout(a.n_heads, a.q_stride),
+       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.kv_stride),
+       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.kv_stride), a.window - 1,
        Scores{a.scale}});
   const typename Store::Params epilogue{
       Store::to_underlying_arguments(

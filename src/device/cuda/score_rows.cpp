@@ -77,6 +77,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
                 .n_kv_heads = source.n_kv_heads,
                 .d_head = source.d_head,
                 .scale = source.scale,
+                .softcap = source.softcap,
                 .dtype = source.dtype,
                 .scores = static_cast<float*>(scores.reserve(bytes, "scores")),
                 .pattern = device_pattern},
@@ -88,7 +89,13 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
 }
 
 AttentionInput HostAttention::input() const {
-  return {.q = q, .k = k, .v = v, .sequences = sequences, .scale = scale, .window = window};
+  return {.q = q,
+          .k = k,
+          .v = v,
+          .sequences = sequences,
+          .scale = scale,
+          .window = window,
+          .softcap = softcap};
 }
 
 void HostAttention::score_rows(const RowScores& out) const {
