@@ -15,7 +15,7 @@ double read_cap(const ConfigReader& config, const char* key, double otherwise) {
   return config.mentions(key) && !config.has(key) ? 0.0 : config.number(key, otherwise, kCap);
 }
 
-void read_layers(ModelConfig& model, const ConfigReader& config) {
+void read_alternating_layers(ModelConfig& model, const ConfigReader& config) {
   const auto window = config.count("sliding_window", 4096);
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
@@ -56,7 +56,7 @@ void read_gemma2(ModelConfig& model, const ConfigReader& config) {
   read_gemma_base(model, config, {.vocab_size = 256000, .max_positions = 8192});
   model.attention_softcap = read_cap(config, "attn_logit_softcapping", 50.0);
   model.logit_softcap = read_cap(config, "final_logit_softcapping", 30.0);
-  read_layers(model, config);
+  read_alternating_layers(model, config);
   model.ropes = {read_llama_rope(model, config, {})};
 }
 

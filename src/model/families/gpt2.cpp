@@ -25,7 +25,7 @@ void read_sizes(ModelConfig& model, const ConfigReader& config) {
 }
 
 // Some models divide the scores of layer i by i + 1.
-void read_layers(ModelConfig& model, const ConfigReader& config) {
+void read_plain_layers(ModelConfig& model, const ConfigReader& config) {
   const bool by_layer = config.flag("scale_attn_by_inverse_layer_idx", false);
   for (std::int64_t i = 0; i < model.n_layers; ++i)
     model.layers.push_back(
@@ -36,7 +36,7 @@ void read_layers(ModelConfig& model, const ConfigReader& config) {
 
 void read_gpt2(ModelConfig& model, const ConfigReader& config) {
   read_sizes(model, config);
-  read_layers(model, config);
+  read_plain_layers(model, config);
   if (config.flag("add_cross_attention", false))
     bad_input("{}: add_cross_attention is not supported; only decoders alone are", config.where());
   model.norm = NormKind::layer;
