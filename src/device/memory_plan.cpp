@@ -17,6 +17,10 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // Of the free memory, left alone: this much, or this share where it is more.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
+// Of statistics on a GPU.
+constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;
+constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
+constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
 constexpr std::int64_t kDefaultBatch = 4096;  // rows to plan for where the run does not say
 
 std::int64_t rotary_elements(const ModelConfig& model) {
@@ -67,6 +71,21 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                                                   : on_cuda(model, rows, options.dtype);
 }
 
+std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
+                              const StatisticsMemory& statistics, const BackendOptions& options) {
+  const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
+  if (options.device.kind == Device::Kind::cpu) return row_sums;
+  // As device/cuda takes it: sums of segments of rows, values of some heads' rows, bins of rows
+  // that are worked on, and results on their way to the host.
+  const auto d = model.d_head;
+  const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
+  const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
+  const auto moments = statistics.moments ? segments * record : 0;
+  const auto values = statistics.attention ? kStatisticsValues : 0;
+  const auto bins = statistics.all_keys ? kStatisticsBins : 0;
+  return moments + row_sums + values + bins + kStatisticsResults;
+}
+
 std::int64_t usable_memory(const BackendOptions& options) {
   const auto free = free_memory(options.device);
   const auto usable =
@@ -98,7 +117,10 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto embedding = (model.embedding_rows + positions) * model.d_model *
                          static_cast<std::int64_t>(dtype_size(dtype));
   const auto all = device_weight_bytes(model, dtype);
-  return embedding +
+  // The MLP's widest matrix has a second place: where it waits to be put in order.
+  const auto waiting =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  return embedding + waiting +
          (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
 }
 

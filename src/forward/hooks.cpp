@@ -233,6 +233,16 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   find_last_rows(observer, rows);
 }
 
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Stage statistics)
+    : PassPlan(model, observer, rows) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  const HookPoint end{statistics, last};
+  if (ends_before(end)) wanted_.push_back(end);
+  last_rows_.clear();  // every row is needed to the end
+}
+
 std::int64_t PassPlan::depth(HookPoint point) const {
   if (is_embedding(point.stage)) return -1;
   return point.layer >= 0 ? point.layer : n_layers_;

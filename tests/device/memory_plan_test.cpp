@@ -47,5 +47,22 @@ TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
   EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
 }
 
+// The shape of a 3B model at its longest: the row sums alone on the CPU, less than 0.6 GiB of
+// everything on a GPU.
+TEST(MemoryPlan, StatisticsAreCounted) {
+  ModelConfig model;
+  model.n_heads = 16;
+  model.n_kv_heads = 4;
+  model.d_head = 128;
+  constexpr std::int64_t kRows = 131072;
+  const StatisticsMemory all{.attention = true, .all_keys = true};
+  BackendOptions gpu;
+  gpu.device.kind = Device::Kind::cuda;
+  EXPECT_EQ(statistics_bytes(model, kRows, {}), 0);
+  EXPECT_EQ(statistics_bytes(model, kRows, all), kRows * 16 * 8);
+  EXPECT_GT(statistics_bytes(model, kRows, all, gpu), statistics_bytes(model, kRows, {}, gpu));
+  EXPECT_LT(statistics_bytes(model, kRows, all, gpu), std::int64_t{600} << 20);
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -5,8 +5,10 @@
 
 #include "core/error.h"
 #include "device/memory_plan.h"
+#include "ops/attention_statistics.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/moments.h"
 #include "ops/score_rows.h"
 
 namespace qkscope {
@@ -134,7 +136,8 @@ AttentionInput CpuBackend::attention_input() const {
 }
 
 void CpuBackend::attend() {
-  attention(attention_input(), z_);
+  row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
+  attention(attention_input(), z_, row_sums_);
 }
 
 void CpuBackend::project_output(Addition addition) {
@@ -291,6 +294,20 @@ void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
 
 void CpuBackend::attend_edited_rows(const RowScores& edited) {
   qkscope::attend_edited_rows(attention_input(), edited.rows, edited.scores, edited.pattern, z_);
+}
+
+void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {
+  const auto x = tensor(buffer);
+  for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
+    const auto document = document_moments(x, batch_->sequences[i], request);
+    if (document.bad_head) sink.refuse({*document.bad_head, static_cast<std::int64_t>(i)});
+    sink.add(document.moments);
+  }
+}
+
+void CpuBackend::add_attention(const AttentionRequest& request, AttentionSink& sink) {
+  QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
+  sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
 }
 
 }  // namespace qkscope

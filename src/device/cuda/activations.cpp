@@ -60,10 +60,13 @@ void Activations::reserve_update(std::int64_t rows) {
   update_.reserve(rows * model_.d_model * element_, "updates");
 }
 
-void* Activations::begin_mlp(std::int64_t rows) {
+void Activations::begin_mlp(std::int64_t rows) {
   mlp_rows_ = rows;
   is_gated_ = false;
-  return gate_up_.reserve(rows * mlp_width() * element_, "the MLP");
+}
+
+void* Activations::reserve_gate_up() {
+  return gate_up_.reserve(mlp_rows_ * mlp_width() * element_, "the MLP");
 }
 
 void* Activations::begin_gate() {

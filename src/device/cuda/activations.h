@@ -44,9 +44,11 @@ class Activations {
   void reserve_update(std::int64_t rows);
 
   // A chunk of the MLP, and what the gate makes of it.
-  void* begin_mlp(std::int64_t rows);  // (rows, mlp_width)
+  void begin_mlp(std::int64_t rows);
+  void* reserve_gate_up();  // (rows, mlp_width)
+  void* begin_gate();       // (rows, d_mlp)
+  std::int64_t mlp_rows() const { return mlp_rows_; }
   std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * model_.d_mlp; }
-  void* begin_gate();  // (rows, d_mlp)
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 

@@ -177,6 +177,29 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
   }
 }
 
+// Of the warp's rows, of which `queries` from `query` on exist.
+template <int kBands>
+__device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
+                                               const RunningSoftmax<kBands>& softmax,
+                                               std::int64_t head, std::int64_t query, int queries,
+                                               float scale) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = softmax.sum[band][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const int row = band * 16 + half * 8 + lane / 4;
+      if (lane % 4 != 0 || row >= queries) continue;
+      const auto at = (query + row) * a.n_heads + head;
+      const float largest = softmax.maximum[band][half];
+      a.row_sums.lse[at] = fmaf(largest, scale, log2f(sum));
+      a.row_sums.largest[at] = largest;
+    }
+}
+
 // values / sum, rounded to T, into the warp's rows of a tile.
 template <typename T, int kWidth, int kBands>
 __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax<kBands>& softmax,
@@ -300,6 +323,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     tile = next;
   }
 
+  if (a.row_sums.lse != nullptr)
+    store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
   __syncwarp();  // the warp's rows of q, which it alone read, now carry its z
   write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
   __syncwarp();

@@ -211,6 +211,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
     if (query >= block.queries) continue;
     auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_head;
     store_row<Shape>(z, values[i], sum, lane, d_head);
+    if (a.row_sums.lse == nullptr || lane != 0) continue;
+    const auto at = (block.query + query) * a.n_heads + block.head;
+    a.row_sums.lse[at] = running[i].maximum + log2f(sum);
+    a.row_sums.largest[at] = running[i].maximum / scale;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
@@ -11,14 +12,18 @@
 #include "device/cuda/device_weights.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
+#include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/products.h"
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
 #include "device/cuda/score_rows.h"
+#include "device/cuda/score_statistics.h"
+#include "device/cuda/statistics_results.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -41,18 +46,27 @@ class CudaBackend : public Backend {
         fused_attention_(hopper_attention_.serves() ? nullptr
                                                     : std::make_unique<FusedAttention>(
                                                           model.config, dtype_, device_, stream_)),
-        weights_(model, dtype_, device_, budget_.streams()),
+        has_gated_product_(has_gated_product(model.config, dtype_, device_)),
+        weights_(model, {.dtype = dtype_,
+                         .device = device_,
+                         .streamed = budget_.streams(),
+                         .interleaves_gate_up = has_gated_product_}),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
-        updates_(model.config, dtype_, products_, a_, stream_) {}
+        updates_(model.config, dtype_, products_, a_, stream_),
+        results_(stream_),
+        moments_(results_, stream_),
+        scores_(results_, stream_) {}
 
   void begin(const Batch& batch) override {
     use_device(device_);
     copies_.drop_all();
+    results_.drop_all();
     pending_ = {};
     updates_.begin();
     batch_ = &batch;
+    keeps_row_sums_ = false;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
     if (hopper_attention_.serves())
@@ -60,6 +74,8 @@ class CudaBackend : public Backend {
     else
       fused_attention_->begin(batch.sequences);
     a_.begin(batch.rows());
+    moments_.begin(batch);
+    scores_.begin(batch);
   }
 
   void embed() override {
@@ -145,14 +161,17 @@ class CudaBackend : public Backend {
     finish_pending();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
+    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
     // The libraries' kernels know neither caps nor a scale for each layer.
     const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
     if (rows_.narrowed() || !plain)
-      attend_with_own_kernel();
+      attend_with_own_kernel(row_sums);
     else if (hopper_attention_.serves())
-      hopper_attention_.attend(arguments);
+      hopper_attention_.attend(arguments, row_sums);
     else if (!fused_attention_->attend(arguments))
-      attend_with_own_kernel();
+      attend_with_own_kernel(row_sums);
+    else if (keeps_row_sums_)  // cuDNN could give them, with other bits of z
+      scores_.find_row_sums(score_source());
   }
 
   void project_output(Addition addition) override {
@@ -172,12 +191,18 @@ class CudaBackend : public Backend {
 
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
+  // Where the product can gate, it waits until the gate is asked for.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    a_.begin_mlp(count);
+    if (has_gated_product_) {
+      pending_.gate_up = a_.normalized(begin);
+      return;
+    }
     products_.multiply({.x = a_.normalized(begin),
                         .x_stride = config().d_model,
                         .weight = layer_->gate_up.weight,
                         .bias = layer_->gate_up.bias,
-                        .y = a_.begin_mlp(count),
+                        .y = a_.reserve_gate_up(),
                         .y_stride = a_.mlp_width(),
                         .rows = count,
                         .in = config().d_model,
@@ -185,6 +210,8 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
     cuda::gate({.activation = config().activation,
                 .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
                 .gated = config().gated_mlp(),
@@ -285,6 +312,7 @@ class CudaBackend : public Backend {
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
+    finish_pending_of(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
@@ -309,8 +337,28 @@ class CudaBackend : public Backend {
     host_attention_.reset();
   }
 
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+    QKSCOPE_ASSERT(!rows_.narrowed());
+    finish_pending_of(buffer);
+    moments_.add(view(buffer), request, sink);
+  }
+
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    if (request.replacements.empty() && request.kept.empty())
+      return scores_.add(score_source(), request, sink);
+    // Other keys, and sets of them, are looked at on the host.
+    finish_pending();
+    results_.take_all();
+    sink.add(
+        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
+  }
+
   void finish() override {
     copies_.show_all();
+    results_.take_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
@@ -350,14 +398,34 @@ class CudaBackend : public Backend {
                     .query_scale = scales ? rows_.query_scale() : nullptr,
                     .dtype = dtype_},
                    stream_);
-    pending_ = {};
+    pending_.norm = pending_.rotation = false;
   }
 
   void finish_pending_of(Buffer buffer) {
     if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
   }
 
-  void attend_with_own_kernel() {
+  // Gate and up apart, with the bits that they have inside the gated product.
+  void show_gate_up() {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
+  }
+
+  void multiply_gated(const void* x, void* y, std::int64_t rows, bool apart) {
+    cuda::multiply_gated({.x = x,
+                          .weight = layer_->gate_up.weight,
+                          .y = y,
+                          .rows = rows,
+                          .in = config().d_model,
+                          .n = config().d_mlp,
+                          .apart = apart,
+                          .dtype = dtype_,
+                          .device = device_},
+                         stream_);
+  }
+
+  void attend_with_own_kernel(const RowSums& row_sums) {
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
                .k = a_.k(),
@@ -376,7 +444,8 @@ class CudaBackend : public Backend {
                .d_head = config().d_head,
                .scale = scale(),
                .softcap = softcap(),
-               .dtype = dtype_},
+               .dtype = dtype_,
+               .row_sums = row_sums},
               stream_);
   }
 
@@ -419,6 +488,7 @@ class CudaBackend : public Backend {
   struct Pending {
     bool norm = false;
     bool rotation = false;
+    const void* gate_up = nullptr;  // the rows that are multiplied
   };
 
   DType dtype_;
@@ -428,11 +498,16 @@ class CudaBackend : public Backend {
   Products products_;
   HopperAttention hopper_attention_;
   std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
+  bool has_gated_product_;
   DeviceWeights weights_;
   PassRows rows_;
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  StatisticsResults results_;
+  MomentStatistics moments_;
+  ScoreStatistics scores_;
+  bool keeps_row_sums_ = false;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

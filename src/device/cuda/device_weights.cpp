@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/gated_product.h"
 #include "device/cuda/row_kernels.h"
 
 namespace qkscope::cuda {
@@ -218,14 +219,12 @@ void Uploader::wait() {
   for (const auto& buffer : buffers_) buffer.done.wait();
 }
 
-DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, DType dtype, int device, bool streamed)
+DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options)
     : model_(model),
-      dtype_(dtype),
-      device_(device),
-      streamed_(streamed),
-      uploader_(dtype, copies_),
-      slots_(streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
-  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+      options_(options),
+      uploader_(options.dtype, copies_),
+      slots_(options.streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
+  const auto element = static_cast<std::int64_t>(dtype_size(options.dtype));
   const auto& weights = model.weights;
   uploader_.matrix(weights.embedding,
                    embedding_.reserve(weights.embedding.values.size() * element, "embeddings"));
@@ -237,15 +236,18 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, DType dtype, int dev
       final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   upload_norm(uploader_, weights.final_norm, final_norm_);
-  const auto bytes = Parts(model.config, dtype, nullptr).bytes();
+  const auto bytes = Parts(model.config, options.dtype, nullptr).bytes();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!streamed && model.config.layers[i].cross_attention) continue;
+    if (!streamed() && model.config.layers[i].cross_attention) continue;
     auto& slot = slots_[i];
-    slot.layer = Parts(model.config, dtype, slot.memory.reserve(bytes, "weights")).layer();
-    if (!streamed) upload(static_cast<std::int64_t>(i), slot);
+    slot.layer = Parts(model.config, options.dtype, slot.memory.reserve(bytes, "weights")).layer();
+    if (!streamed()) upload(static_cast<std::int64_t>(i), slot);
   }
   uploader_.wait();
-  if (!streamed) return;
+  if (!streamed()) {
+    plain_gate_up_ = {};
+    return;
+  }
   next_ = after(-1);
   thread_ = std::thread([this] { stream_layers(); });
 }
@@ -263,12 +265,12 @@ DeviceWeights::~DeviceWeights() {
 void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   const auto& from = model_.weights.layers[static_cast<std::size_t>(layer)];
   const auto& to = slot.layer;
-  upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, dtype_);
+  upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
   // What a layer adds is scaled by the products; their biases come scaled.
   const auto factor = static_cast<float>(model_.config.residual_scale);
-  upload_stacked(uploader_, {&from.o}, to.o, dtype_, factor);
-  upload_stacked(uploader_, {&from.gate, &from.up}, to.gate_up, dtype_);
-  upload_stacked(uploader_, {&from.down}, to.down, dtype_, factor);
+  upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
+  upload_gate_up(from, to.gate_up);
+  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype, factor);
   upload_norm(uploader_, from.input_norm, to.input_norm);
   upload_norm(uploader_, from.q_norm, to.q_norm);
   upload_norm(uploader_, from.k_norm, to.k_norm);
@@ -278,14 +280,26 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   slot.arrived.record(copies_);
 }
 
+void DeviceWeights::upload_gate_up(const LayerWeights& from, const DeviceLinear& to) {
+  if (!options_.interleaves_gate_up)
+    return upload_stacked(uploader_, {&from.gate, &from.up}, to, options_.dtype);
+  const auto& model = model_.config;
+  const auto bytes =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(options_.dtype));
+  const DeviceLinear plain{.weight = plain_gate_up_.reserve(bytes, "weights of the MLP")};
+  upload_stacked(uploader_, {&from.gate, &from.up}, plain, options_.dtype);
+  interleave_gate_up(plain.weight, const_cast<void*>(to.weight), model.d_mlp, model.d_model,
+                     copies_);
+}
+
 DeviceLinear DeviceWeights::head() {
   const auto& from = model_.weights.head;
   if (from.weight.values.bytes() == model_.weights.embedding.values.bytes())
     return {embedding(), nullptr};
   if (head_.data() == nullptr) {
-    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    const auto element = static_cast<std::int64_t>(dtype_size(options_.dtype));
     // Streaming has the uploader to itself.
-    Uploader uploader(dtype_, copies_);
+    Uploader uploader(options_.dtype, copies_);
     uploader.matrix(from.weight,
                     head_.reserve(from.weight.values.size() * element, "the output embedding"));
     if (!from.bias.empty())
@@ -305,7 +319,7 @@ std::int64_t DeviceWeights::after(std::int64_t layer) const {
 }
 
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
-  if (!streamed_) return slots_[static_cast<std::size_t>(layer)].layer;
+  if (!streamed()) return slots_[static_cast<std::size_t>(layer)].layer;
   std::unique_lock lock(mutex_);
   const auto holder = [&]() -> Slot* {
     for (auto& slot : slots_)
@@ -334,7 +348,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
 // Fills one slot after another. A layer counts as there once its copies are on the stream.
 void DeviceWeights::stream_layers() {
   try {
-    check(cudaSetDevice(device_), "use the GPU");
+    check(cudaSetDevice(options_.device), "use the GPU");
     std::unique_lock lock(mutex_);
     while (true) {
       Slot* free = nullptr;

@@ -75,14 +75,21 @@ struct DeviceLayer {
   DeviceNorm post_mlp_norm;        // (d_model) or none
 };
 
+struct WeightOptions {
+  DType dtype = DType::bf16;
+  int device = 0;
+  bool streamed = false;
+  bool interleaves_gate_up = false;  // see gated_product.h
+};
+
 class DeviceWeights {
  public:
-  DeviceWeights(const LoadedCheckpoint& model, DType dtype, int device, bool streamed);
+  DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options);
   ~DeviceWeights();
   DeviceWeights(const DeviceWeights&) = delete;
   DeviceWeights& operator=(const DeviceWeights&) = delete;
 
-  bool streamed() const { return streamed_; }
+  bool streamed() const { return options_.streamed; }
 
   // For work on `stream` from now on; what used the layer asked for before must have been given to
   // the same stream.
@@ -104,15 +111,15 @@ class DeviceWeights {
   };
 
   void upload(std::int64_t layer, Slot& slot);
+  void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
   std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
   void stream_layers();
 
   const LoadedCheckpoint& model_;
-  DType dtype_;
-  int device_;
-  bool streamed_;
+  WeightOptions options_;
   Stream copies_;
   Uploader uploader_;
+  DeviceBlock plain_gate_up_;  // on their way to be interleaved
   DeviceBlock embedding_;
   DeviceBlock positions_;
   DeviceBlock head_;

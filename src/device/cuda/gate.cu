@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/gate.h"
+#include "device/cuda/silu.cuh"
 
 namespace qkscope::cuda {
 namespace {
@@ -11,9 +12,8 @@ constexpr int kSteps = 2;
 template <typename T, Activation activation>
 __device__ float activate(float x, const XieluWeights& xielu) {
   if constexpr (activation == Activation::silu) {
-    // The fast exponential is off by some 1e-7 of the result, far below what 16 bits hold.
-    const float e = sizeof(T) == 4 ? expf(-x) : __expf(-x);
-    return x / (1.0f + e);
+    if constexpr (sizeof(T) == 2) return quick_silu(x);
+    return x / (1.0f + expf(-x));
   } else if constexpr (activation == Activation::gelu_tanh) {
     const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));

@@ -14,7 +14,12 @@
 namespace qkscope {
 
 struct AttentionInput;
+struct AttentionRequest;
+struct LayerAttention;
 struct RowScores;
+namespace rows {
+struct RunningSoftmax;
+}
 
 namespace cuda {
 
@@ -80,6 +85,10 @@ struct HostAttention {
   void score_rows(const RowScores& out) const;
   void pattern_of_edited_scores(const RowScores& edited) const;
   void attend_edited_rows(const RowScores& edited, TensorView z) const;
+  // Groups B and C with these sums of every row and head, and the tokens of the rows.
+  LayerAttention statistics(std::span<const rows::RunningSoftmax> row_sums,
+                            std::span<const std::int32_t> ids,
+                            const AttentionRequest& request) const;
 
  private:
   AttentionInput input() const;
