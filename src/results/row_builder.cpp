@@ -11,10 +11,14 @@ RowBuilder::RowBuilder(std::string name, const std::vector<ColumnSpec>& columns)
   for (const auto& column : columns) table_.column(column.name, column.type);
 }
 
-void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason) {
-  for (std::size_t i = 0; i < cells.size(); ++i)
-    if (const auto* number = std::get_if<double>(&cells[i]); number && std::isnan(*number))
-      ++undefined_[table_.columns()[i].name][reason];
+void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
+                     const std::string& no_error) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto* number = std::get_if<double>(&cells[i]);
+    if (number == nullptr || !std::isnan(*number)) continue;
+    const std::string& name = table_.columns()[i].name;
+    ++undefined_[name][name == "se" && !no_error.empty() ? no_error : reason];
+  }
   table_.add(std::move(cells));
 }
 
