@@ -11,6 +11,7 @@ void add_commands(CLI::App& app) {
   add_dataset(app);
   add_demo(app);
   add_download(app);
+  add_export(app);
   add_figures(app);
   add_inspect(app);
   add_merge(app);
@@ -19,6 +20,7 @@ void add_commands(CLI::App& app) {
   add_pool(app);
   add_publish(app);
   add_rotation(app);
+  add_stats(app);
   add_sweep(app);
   add_synth(app);
   add_tokenize(app);

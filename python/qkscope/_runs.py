@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Union
 
+import numpy as np
 import pyarrow as pa
 
 from . import _engine, _options
@@ -99,6 +100,8 @@ def analyze(
     fifths: str = "range",
     length_bins: Sequence[int] = (),
     heatmap_bins: int = 16,
+    stage: str = "post",
+    keys: str | PathLike[str] = "",
 ) -> dict[str, pa.Table]:
     """The analyses of the heads of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
 
@@ -107,6 +110,8 @@ def analyze(
 
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. out: also write the tables there, as the
     command does. only: "pca", "rotation", "plasticity", or some of them. label: the model column.
+    A folder of statistics gives what follows from its sums; other fields are null. stage "pre" takes its vectors before
+    RoPE, and keys is a capture of the same run, whose keys the plasticity compares.
 
     For captures that do not say it themselves: model, whose config.json tells head counts, RoPE and windows, or
     head_counts (query, key) and nope_layers.
@@ -134,6 +139,8 @@ def analyze(
     for name in ANALYSES:
         setattr(options, name, name in chosen)
     _describe_capture(options, label, model, head_counts, nope_layers)
+    options.pre_rope = _options.choice("stage", stage, ("pre", "post")) == "pre"
+    options.keys = _options.path("keys", keys)
     options.layers = _options.layers("layers", layers)
     options.set_heads(_options.heads("heads", heads))
     options.max_tokens = _options.whole("max_tokens", max_tokens, 0, 2**62)
@@ -254,6 +261,14 @@ def _report_failures(failures: list[tuple[int, int, str]]) -> None:
         raise Error(f"{len(failures)} heads could not be analysed; layer {layer} head {head}: {why}")
 
 
+def _array(kind: str, values: Any) -> pa.Array:
+    if kind in ("integer", "boolean"):  # the smallest integer stands for no value
+        values = np.asarray(values)
+        known = values if kind == "integer" else values != 0
+        return pa.array(known, type=_ARROW_TYPES[kind], mask=values == np.iinfo(np.int64).min)
+    return pa.array(values, type=_ARROW_TYPES[kind], from_pandas=True)
+
+
 def _table(columns: list[tuple[str, str, Any]]) -> pa.Table:
-    arrays = [pa.array(values, type=_ARROW_TYPES[kind], from_pandas=True) for _, kind, values in columns]
+    arrays = [_array(kind, values) for _, kind, values in columns]
     return pa.table(arrays, names=[name for name, _, _ in columns])

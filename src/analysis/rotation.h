@@ -20,6 +20,11 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
                                     const PooledMoments& pooled, const RotationOptions& options,
                                     std::span<const double> near_b = {});
 
+// The same with the complement's axes and variances. What needs rows is NaN: frequencies, turning,
+// the null, and how well queries and keys are told apart on planes where their means differ.
+RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
+                                     const PooledMoments& pooled, const RotationOptions& options);
+
 // What the search for turning planes leaves for the next head: large memory, and all that depends
 // on the positions alone, which the heads of a layer share.
 class RotationMemory {

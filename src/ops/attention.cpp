@@ -34,12 +34,13 @@ class QueryBlock {
         d_(input.q.dim(2)),
         rows_(queries * group_) {}
 
-  void run(TensorView z) {
+  void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(first_ + queries_ - 1) + 1;
     const auto begin = first_visible_key(position(first_), input_.window) / kKeyBlock * kKeyBlock;
     for (auto key = begin; key < end; key += kKeyBlock) attend(key, std::min(kKeyBlock, end - key));
     store(z);
+    if (!row_sums.empty()) store(row_sums);
   }
 
  private:
@@ -96,6 +97,8 @@ class QueryBlock {
                s.packed_keys.data());
     gemm::multiply({s.packed_q.data(), s.packed_keys.data(), rows_, keys, d_}, false,
                    s.scores.data(), kKeyBlock);
+    for (std::int64_t row = 0; input_.softcap > 0.0f && row < rows_; ++row)
+      rows::soft_cap(s.scores.data() + row * kKeyBlock, keys, input_.softcap);
     for (std::int64_t row = 0; row < rows_; ++row) weigh(row, first_key, keys);
     gemm::pack({s.scores.data(), kKeyBlock, rows_, keys}, 1.0f, s.packed_weights.data());
     gemm::pack(gemm::RightRows{input_.v.data<float>() + offset, stride, keys, d_},
@@ -129,6 +132,12 @@ class QueryBlock {
     }
   }
 
+  void store(std::span<rows::RunningSoftmax> row_sums) const {
+    for (std::int64_t row = 0; row < rows_; ++row)
+      row_sums[static_cast<std::size_t>(offset_of(row) / d_)] =
+          scratch().softmax[static_cast<std::size_t>(row)];
+  }
+
   const AttentionInput& input_;
   const Sequence& sequence_;
   std::int64_t kv_head_;
@@ -148,7 +157,8 @@ struct BlockTask {
 
 }  // namespace
 
-void attention(const AttentionInput& input, TensorView z) {
+void attention(const AttentionInput& input, TensorView z,
+               std::span<rows::RunningSoftmax> row_sums) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
   QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
                  input.k.shape() == input.v.shape());
@@ -165,7 +175,7 @@ void attention(const AttentionInput& input, TensorView z) {
   std::reverse(tasks.begin(), tasks.end());
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
     const auto& task = tasks[static_cast<std::size_t>(index)];
-    QueryBlock(input, *task.sequence, task.kv_head, task.first, task.queries).run(z);
+    QueryBlock(input, *task.sequence, task.kv_head, task.first, task.queries).run(z, row_sums);
   });
 }
 
