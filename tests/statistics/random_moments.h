@@ -59,7 +59,7 @@ inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
       double norm = 0;
       for (std::int64_t j = 0; j < rows.dim; ++j) {
         const float x = rows.at(r, head, j);
-        m.mean[i(head, j)] += x / n;
+        m.mean[i(head, j)] += x;  // exact for equal numbers
         m.min[i(head, j)] = std::min(m.min[i(head, j)], x);
         m.max[i(head, j)] = std::max(m.max[i(head, j)], x);
         norm += static_cast<double>(x) * x;
@@ -73,6 +73,7 @@ inline HeadMoments moments_of(const TestRows& rows, std::int64_t pairs = 2) {
                        static_cast<double>(rows.at(r, head, p + pairs))) /
             n;
     }
+    for (std::int64_t j = 0; j < rows.dim; ++j) m.mean[i(head, j)] /= n;
     for (std::int64_t r = 0; r < rows.rows(); ++r) {
       const auto position = static_cast<double>(rows.position[static_cast<std::size_t>(r)]);
       for (std::int64_t j = 0; j < rows.dim; ++j) {
