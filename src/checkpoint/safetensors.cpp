@@ -33,8 +33,11 @@ struct SafetensorsFile::AlignedCopies {
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
+    : SafetensorsFile(path, parse_safetensors_header) {}
+
+SafetensorsFile::SafetensorsFile(const std::string& path, Parse* parse)
     : file_(path),
-      header_(parse_safetensors_header(file_.bytes(), path)),
+      header_(parse(file_.bytes(), path)),
       copies_(std::make_unique<AlignedCopies>()) {}
 
 SafetensorsFile::~SafetensorsFile() = default;

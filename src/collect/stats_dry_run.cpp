@@ -4,6 +4,7 @@
 
 #include "capture/example_source.h"
 #include "collect/retrieval.h"
+#include "device/memory_plan.h"
 #include "statistics/settings_json.h"
 
 namespace qkscope {
@@ -83,10 +84,14 @@ StatsDryRun dry_run(const StatsRunPlan& plan, const Shard& shard) {
   }
   dry.trials = count_trials(plan);
   dry.state_bytes = state_bytes(plan.statistics);
-  // The log-sum-exp and the largest score of each row and head.
-  if (plan.adds_attention())
-    dry.device_bytes = 2 * static_cast<std::int64_t>(sizeof(float)) * plan.run.model.n_heads *
-                       std::max(dry.longest, plan.run.memory.batch_tokens);
+  const auto& settings = plan.config.stats;
+  dry.device_bytes =
+      statistics_bytes(plan.run.model, std::max(dry.longest, plan.run.memory.batch_tokens),
+                       {.buckets = settings.buckets,
+                        .moments = settings.moments,
+                        .attention = plan.adds_attention(),
+                        .all_keys = settings.all_keys},
+                       plan.run.backend);
   return dry;
 }
 

@@ -25,8 +25,8 @@ enum class Buffer : std::uint8_t {
   v,           // (rows, n_kv_heads, d_head)
   z,           // (rows, n_heads, d_head)
   update,      // (rows, d_model) what attention or MLP adds
-  gate,        // (MLP rows, d_mlp)
-  up,          // (MLP rows, d_mlp)
+  gate,        // (MLP rows, d_mlp) what the activation reads, then what it gives
+  up,          // (MLP rows, d_mlp) in models with a gate
   logits,      // (rows, vocab_size)
 };
 
@@ -80,9 +80,13 @@ class Backend {
   // The batch must outlive the pass. What an earlier pass left unfinished is dropped.
   virtual void begin(const Batch& batch) = 0;
   virtual void embed() = 0;
+  virtual void embed_positions() = 0;  // update; for models that learn them
   // The steps up to the next call use the weights of this layer.
   virtual void begin_layer(std::int64_t layer) = 0;
-  virtual void normalize(Norm norm) = 0;  // normalized, of the residual
+  // In a model with parallel residuals the norm before the MLP is of the residual as it is now.
+  virtual void keep_layer_input() = 0;
+  virtual void normalize(Norm norm) = 0;  // normalized, of the residual; where the model has no
+                                          // such norm, a copy
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // q and k
   virtual void rotate() = 0;           // RoPE and query scaling, where the layer has them

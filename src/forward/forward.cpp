@@ -33,6 +33,11 @@ class Run {
     backend_.keep_row_sums(adds_attention());
     backend_.embed();
     show({Stage::embed}, Buffer::residual);
+    if (config_.learned_positions()) {
+      backend_.embed_positions();
+      show({Stage::pos_embed}, Buffer::update);
+      backend_.add_update();
+    }
     narrow(-1);
     run_layers();
     unembed();
@@ -52,6 +57,7 @@ class Run {
 
   void run_layer(std::int64_t layer) {
     show({Stage::resid_pre, layer}, Buffer::residual);
+    if (config_.parallel_residual) backend_.keep_layer_input();
 
     backend_.normalize(Norm::before_attention);
     show({Stage::ln1_normalized, layer}, Buffer::normalized);
@@ -85,11 +91,9 @@ class Run {
     show({Stage::q, layer}, Buffer::q);
     show({Stage::k, layer}, Buffer::k);
     show({Stage::v, layer}, Buffer::v);
-    if (config_.qk_norm) {
-      backend_.normalize_heads();
-      show({Stage::q_normed, layer}, Buffer::q);
-      show({Stage::k_normed, layer}, Buffer::k);
-    }
+    if (config_.qk_norm) backend_.normalize_heads();
+    show({Stage::q_normed, layer}, Buffer::q);
+    show({Stage::k_normed, layer}, Buffer::k);
     if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
     backend_.rotate();
     show({Stage::rot_q, layer}, Buffer::q);
@@ -175,7 +179,7 @@ class Run {
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, Buffer buffer) {
-    if (!observer_.wants(point)) return;
+    if (!has_stage(config_, point.stage) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))

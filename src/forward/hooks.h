@@ -9,6 +9,9 @@
 
 namespace qkscope {
 
+// Whether models of this configuration have the stage.
+bool has_stage(const ModelConfig& model, Stage stage);
+
 class PassPlan {
  public:
   // Refuses an observer that selects rows or heads which are not there.

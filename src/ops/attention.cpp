@@ -97,6 +97,8 @@ class QueryBlock {
                s.packed_keys.data());
     gemm::multiply({s.packed_q.data(), s.packed_keys.data(), rows_, keys, d_}, false,
                    s.scores.data(), kKeyBlock);
+    for (std::int64_t row = 0; input_.softcap > 0.0f && row < rows_; ++row)
+      rows::soft_cap(s.scores.data() + row * kKeyBlock, keys, input_.softcap);
     for (std::int64_t row = 0; row < rows_; ++row) weigh(row, first_key, keys);
     gemm::pack({s.scores.data(), kKeyBlock, rows_, keys}, 1.0f, s.packed_weights.data());
     gemm::pack(gemm::RightRows{input_.v.data<float>() + offset, stride, keys, d_},

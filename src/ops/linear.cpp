@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/convert.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 #include "ops/row_kernels.h"
+#include "ops/weight_rows.h"
 
 namespace qkscope {
 namespace {
@@ -75,18 +75,12 @@ class PackedInput {
 // Rows of W as float32: from the file as they are, or widened.
 gemm::RightColumns weight_block(const WeightMatrix& weight, std::int64_t first,
                                 std::int64_t columns, std::int64_t k, std::int64_t depth) {
-  const auto stride = weight.values.dim(1);
-  if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f)
-    return {weight.values.data<float>() + first * stride + k, stride, columns, depth};
+  if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
+    return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
+            depth};
   thread_local std::vector<float> widened;
   widened.resize(static_cast<std::size_t>(columns * depth));
-  const auto size = static_cast<std::int64_t>(dtype_size(weight.values.dtype()));
-  for (std::int64_t column = 0; column < columns; ++column) {
-    const ConstTensorView row(weight.values.bytes() + ((first + column) * stride + k) * size,
-                              weight.values.dtype(), {depth});
-    widen(row, {widened.data() + column * depth, static_cast<std::size_t>(depth)});
-  }
-  if (weight.scale != 1.0f) rows::scale(widened.data(), columns * depth, weight.scale);
+  widen_rows(weight, {first, columns, k, depth}, widened.data());
   return {widened.data(), depth, columns, depth};
 }
 
@@ -115,8 +109,8 @@ void run(const PackedInput& x, const WeightMatrix& weight, const float* bias, Te
 
 void linear(ConstTensorView x, const WeightMatrix& weight, const float* bias, TensorView y) {
   const auto rows = x.dim(0);
-  const auto out = weight.values.dim(0);
-  QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.values.dim(1));
+  const auto out = weight.out();
+  QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
   QKSCOPE_ASSERT(y.dim(0) == rows && y.dim(1) == out && y.stride(1) == 1);
   const PackedInput packed(x);
   const auto column_tasks = (out + kTaskColumns - 1) / kTaskColumns;

@@ -52,9 +52,18 @@ struct NormRows {
 };
 void rms_norm(const NormRows& input, float* y);
 
-// out = activation(gate) * up
+// y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias, for each row; no bias where it is
+// null.
+void layer_norm(const NormRows& input, const float* bias, float* y);
+
+// out = activation(gate) * up; not for xIELU, which has no gate
 void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
           float* out);
+
+// x = activation(x)
+void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count);
+
+void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit), limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 

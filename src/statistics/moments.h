@@ -26,7 +26,7 @@ struct MomentRequest {
   std::int64_t first = 0;
   std::int64_t bucket_size = 1;
   bool interleaved = false;             // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
-  std::vector<float>* shift = nullptr;  // (heads, dim) that a GPU takes off before it multiplies;
+  std::vector<float>* shift = nullptr;  // a GPU's own: what it takes off before it multiplies;
                                         // empty until it is fixed, then kept for the whole run
 };
 

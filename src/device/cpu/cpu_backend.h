@@ -15,7 +15,9 @@ class CpuBackend : public Backend {
 
   void begin(const Batch& batch) override;
   void embed() override;
+  void embed_positions() override;
   void begin_layer(std::int64_t layer) override;
+  void keep_layer_input() override;
   void normalize(Norm norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
@@ -45,7 +47,8 @@ class CpuBackend : public Backend {
  private:
   void allocate();
   AttentionInput attention_input() const;
-  void add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
+  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
+  void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
@@ -56,6 +59,7 @@ class CpuBackend : public Backend {
   std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
 
   Tensor residual_;              // (rows, d_model)
+  Tensor layer_input_;           // (rows, d_model) in models with parallel residuals
   Tensor normalized_;            // (rows, d_model)
   Tensor update_;                // (rows, d_model)
   Tensor q_;                     // (rows, n_heads, d_head)
