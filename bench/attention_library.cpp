@@ -1,5 +1,5 @@
-// Our attention for Hopper as a function that Python can call with tensors of PyTorch, so that transformers
-// runs beside us with the same kernel (transformers_peer.py).
+// Our attention for Hopper as a function that Python can call with tensors of PyTorch, so that
+// transformers runs beside us with the same kernel (transformers_peer.py).
 #include <map>
 #include <tuple>
 
@@ -19,10 +19,10 @@ struct Tiles {
 };
 
 // The order of tiles of a batch; kept, because all layers have the same.
-const Tiles& tiles_of(std::int64_t documents, std::int64_t length, const TileShape& shape) {
+const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileShape& shape) {
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Tiles> kept;
   auto& tiles = kept[{documents, length, shape.n_heads, shape.n_kv_heads}];
-  if (tiles.count > 0) return tiles;
+  if (tiles.count > 0) return &tiles;
   std::vector<Sequence> sequences;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
   const auto order = attention_tiles(sequences, shape);
@@ -32,20 +32,20 @@ const Tiles& tiles_of(std::int64_t documents, std::int64_t length, const TileSha
         "copy tiles");
   tiles.counter.reserve(sizeof(int), "a counter");
   tiles.count = static_cast<int>(order.size());
-  return tiles;
+  return &tiles;
 }
 
 }  // namespace
 }  // namespace qkscope::cuda
 
-// q and z (documents, length, n_heads, 128), k and v (documents, length, n_kv_heads, 128), bfloat16 and dense,
-// causal. What it returns is cudaError_t.
-extern "C" int qkscope_attention(const void* q, const void* k, const void* v, void* z, int documents,
-                                 int length, int n_heads, int n_kv_heads, float scale,
-                                 cudaStream_t stream) {
+// q and z (documents, length, n_heads, 128), k and v (documents, length, n_kv_heads, 128), bfloat16
+// and dense, causal. What it returns is cudaError_t.
+extern "C" __attribute__((visibility("default"))) int qkscope_attention(
+    const void* q, const void* k, const void* v, void* z, int documents, int length, int n_heads,
+    int n_kv_heads, float scale, cudaStream_t stream) {
   using namespace qkscope::cuda;
   constexpr int kHead = 128;
-  const auto& tiles = tiles_of(documents, length,
+  const auto* tiles = tiles_of(documents, length,
                                {.n_heads = n_heads,
                                 .n_kv_heads = n_kv_heads,
                                 .d_head = kHead,
@@ -62,9 +62,9 @@ extern "C" int qkscope_attention(const void* q, const void* k, const void* v, vo
                            .n_kv_heads = n_kv_heads,
                            .d_head = kHead,
                            .scale = scale,
-                           .tiles = tiles.memory.as<AttentionTile>(),
-                           .tile_count = tiles.count,
-                           .counter = tiles.counter.as<int>(),
+                           .tiles = tiles->memory.as<AttentionTile>(),
+                           .tile_count = tiles->count,
+                           .counter = tiles->counter.as<int>(),
                            .multiprocessors = multiprocessors(0)},
                           stream);
 }

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr double kLargestE4m3 = 448;
 constexpr char kScalesFile[] = "kv_scales.safetensors";
+constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
 constexpr char kSingleFile[] = "model.safetensors";
 // transformers takes a file of the name model.safetensors and then reads no index.
 constexpr char kLinkedSingleFile[] = "model-weights.safetensors";

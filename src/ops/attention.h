@@ -20,9 +20,9 @@ struct AttentionInput {
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before they are masked; 0: not
 };
 
-// z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Keys are taken block by block with
-// a running softmax: memory does not grow with the square of the length. row_sums (queries,
-// n_heads) or empty: the softmax's highest score and sum of each row.
+// z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Keys are taken block by
+// block with a running softmax: memory does not grow with the square of the length. row_sums
+// (queries, n_heads) or empty: the softmax's highest score and sum of each row.
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 

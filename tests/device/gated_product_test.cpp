@@ -48,9 +48,8 @@ class GatedProduct : public GpuTest<testing::TestWithParam<DType>> {
         : size(given),
           dtype(type),
           x(encoded(drawn(size.rows * size.in, 1, 1.0f), type)),
-          weight(encoded(drawn(2 * size.n * size.in, 2,
-                               1.5f / std::sqrt(static_cast<float>(size.in))),
-                         type)),
+          weight(encoded(
+              drawn(2 * size.n * size.in, 2, 1.5f / std::sqrt(static_cast<float>(size.in))), type)),
           on_device(x),
           plain(weight),
           interleaved(weight.size()) {

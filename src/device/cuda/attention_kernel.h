@@ -32,7 +32,7 @@ struct AttentionArguments {
   float scale = 1.0f;         // multiplies q.k, > 0
   float softcap = 0.0f;       // scores become cap tanh(score / cap) before they are masked; 0: not
   DType dtype = DType::bf16;  // of q, k, v and z: bf16, f16 or f32
-  RowSums row_sums;           // (queries, n_heads) or null
+  RowSums row_sums = {};      // (queries, n_heads) or null
 };
 
 // z = softmax(scale q kᵀ, capped and masked) v, flash style: keys tile by tile with a running

@@ -132,16 +132,18 @@ cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
       Element, cutlass::layout::ColumnMajor, 8, float, Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<1024>,
       cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
-  using LastStep = cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
+  using LastStep =
+      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
-  const auto rows_of = [&] { return cute::make_stride(std::int64_t{a.in}, Int<1>{}, std::int64_t{0}); };
-  typename Kernel::Arguments arguments{
-      cutlass::gemm::GemmUniversalMode::kGemm,
-      {a.rows, 2 * a.n, a.in, 1},
-      {static_cast<const Element*>(a.x), rows_of(), static_cast<const Element*>(a.weight),
-       rows_of()},
-      {static_cast<Element*>(a.y), a.apart}};
+  const auto rows_of = [&] {
+    return cute::make_stride(std::int64_t{a.in}, Int<1>{}, std::int64_t{0});
+  };
+  typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
+                                       {a.rows, 2 * a.n, a.in, 1},
+                                       {static_cast<const Element*>(a.x), rows_of(),
+                                        static_cast<const Element*>(a.weight), rows_of()},
+                                       {static_cast<Element*>(a.y), a.apart}};
   arguments.hw_info.device_id = a.device;
   arguments.hw_info.sm_count = a.multiprocessors;
   // Blocks at work at the same time stay within a few columns of tiles, so that weights come from

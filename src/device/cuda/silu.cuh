@@ -4,7 +4,8 @@
 
 namespace qkscope::cuda {
 
-// The fast exponential and division are off by some 1e-7 of the result, far below what 16 bits hold.
+// The fast exponential and division are off by some 1e-7 of the result, far below what 16 bits
+// hold.
 __device__ inline float quick_silu(float x) {
   return __fdividef(x, 1.0f + __expf(-x));
 }
