@@ -30,7 +30,8 @@ struct PlantedStatistics {
     const auto dim = statistics.dim;
     const auto heads = kind == VectorKind::query ? statistics.heads : statistics.key_heads;
     std::vector<std::vector<double>> result;
-    const auto& all = rows.at({kind, stage, layer});
+    const Place place{kind, stage, layer};
+    const auto& all = rows.at(place);
     for (std::size_t t = 0; t < position.size(); ++t) {
       const bool first = position[t] < statistics.settings.first;
       if (set != "all" && first != (set == "first")) continue;
@@ -174,7 +175,7 @@ inline PlantedStatistics planted_statistics() {
       const bool paired = stage == VectorStage::pre && kind != VectorKind::value;
       const MomentShape shape{kind == VectorKind::query ? s.heads : s.key_heads, s.dim,
                               paired ? s.dim / 2 : 0, s.settings.buckets, false};
-      auto& rows = planted.rows[{kind, stage, static_cast<std::int64_t>(layer)}];
+      std::vector<float> rows;
       for (std::size_t t = 0; t < planted.position.size(); ++t)
         for (std::int64_t i = 0; i < shape.heads * shape.dim; ++i)
           rows.push_back(static_cast<float>(0.3 * static_cast<double>(i % 5) - 0.4 +
@@ -189,6 +190,7 @@ inline PlantedStatistics planted_statistics() {
           {planted::moments_of(rows, planted.position, first, shape, s.positions[0]),
            planted::moments_of(rows, planted.position, body, shape, s.positions[1]),
            planted::buckets_of(rows, planted.position, s.settings.bucket_size, shape)});
+      planted.rows[{kind, stage, static_cast<std::int64_t>(layer)}] = std::move(rows);
     }
   AttentionStatistics& a = s.attention = empty_attention(s.settings, 3, s.heads);
   a.documents = 3;

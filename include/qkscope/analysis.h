@@ -188,6 +188,10 @@ struct PlasticityOptions {
   std::optional<SamplerOptions> sampler;  // of the capture; none: buckets are found from the rows
   // The first text (its key) of each group of texts; empty: up to 20 groups of the head's own.
   std::vector<std::int64_t> text_groups;
+  bool replicates = true;  // also the profile without each group, for errors
+  // Pairs of keys, about, at which the model of the queries without a group is compared with that
+  // of all. With 1,024 of them errors are found to a few percent.
+  std::int64_t replicate_pairs = 1024;
 };
 
 struct MeanPlasticity {
@@ -212,6 +216,8 @@ struct ProfilePoint {
   double position = 0;  // mean over the bin's queries
   std::int64_t queries = 0;
   MeanPlasticity mean;
+  // Over texts, of keys and queries alike, by a jackknife; NaN where no replicates are wanted.
+  double se = 0;
 
   double centre() const { return 0.5 * (low + high); }
 };
@@ -225,6 +231,7 @@ struct ProfileBinMean {
   double high = 0;
   double ap = 0;          // NaN when no bin has a value
   std::int64_t bins = 0;  // that have one
+  double se = 0;          // as in ProfilePoint
 };
 QKSCOPE_API std::string to_string(ProfileBinMean::Kind kind);  // "decile"
 
@@ -249,12 +256,11 @@ struct ResidualNormality {
   double share_below_alpha = 0;
 };
 
-// The profile's sums over groups of texts: leaving a group out, a point's plasticity is the sum of
-// the others over their weight.
-struct ProfileGroups {
+// The profile without each group of texts in turn: neither their keys nor their queries.
+struct ProfileReplicates {
   int groups = 0;
-  std::vector<double> sum;     // (groups, points of the profile): of plasticity over pairs
-  std::vector<double> weight;  // (groups, points of the profile): pairs
+  std::vector<double> value;    // (groups, points of the profile); NaN where there is none
+  std::vector<double> queries;  // (groups, points of the profile): that are left in each bin
 };
 
 struct PlasticityResult {
@@ -277,7 +283,7 @@ struct PlasticityResult {
   double profile_low = 0;             // fifths and tenths are those of positions [low, high)
   double profile_high = 0;
   std::vector<ProfileBinMean> profile_bin_means;
-  ProfileGroups profile_groups;
+  ProfileReplicates profile_without;     // empty where no replicates are wanted
   std::vector<HeatmapCell> heatmap;      // cells that hold a pair
   std::vector<double> component_r2;      // (dim)
   std::vector<double> component_weight;  // (dim), sums to 1

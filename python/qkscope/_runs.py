@@ -10,7 +10,7 @@ from typing import Any, Union
 import numpy as np
 import pyarrow as pa
 
-from . import _engine
+from . import _engine, _options
 from ._engine import CaptureProgress, CaptureResult, Drawn, Error
 
 ANALYSES = ("pca", "rotation", "plasticity")
@@ -67,82 +67,192 @@ def merge(data_root: str | PathLike[str]) -> CaptureResult:
     return _engine.merge_capture(fspath(data_root))
 
 
+@_options.checked
 def analyze(
     data_root: str | PathLike[str],
     out: str | PathLike[str] | None = None,
+    *,
     only: str | Sequence[str] = ANALYSES,
     label: str = "",
-    nope_layers: Sequence[int] = (),
-    max_tokens: int = 0,
-    seed: int = 0,
     model: str | PathLike[str] = "",
     head_counts: tuple[int, int] | None = None,
+    nope_layers: _options.Layers = (),
+    layers: _options.Layers = (),
+    heads: _options.Heads = (),
+    max_tokens: int = 0,
+    seed: int = 0,
+    errors: bool = True,
+    scatter: int = 96,
+    planes_of: _options.Heads = (),
+    components: int = 10,
+    separate_pca: int = 5,
+    high: float = 0.7,
+    low: float = 0.3,
+    separation: str = "mean",
+    null_draws: int = 200,
+    pairs: int = 30,
+    active: float = 0.9,
+    max_omega: float = 1.0,
+    query_model: str = "bucket",
+    max_pairs: int = 10_000_000,
+    p_alpha: float = 0.01,
+    profile_bins: int | str | None = None,
+    fifths: str = "range",
+    length_bins: Sequence[int] = (),
+    heatmap_bins: int = 16,
     stage: str = "post",
     keys: str | PathLike[str] = "",
 ) -> dict[str, pa.Table]:
-    """The analyses of every head of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
+    """The analyses of the heads of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
 
-    data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. For captures that do not say it
-    themselves: model, whose config.json tells head counts, RoPE and windows, or head_counts (query, key) and nope_layers.
+    The options are those of `qkscope analyze`; docs/analysis.md describes them, the tables and the columns. A head that
+    cannot be analysed is an Error once the others are done and written.
+
+    data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. out: also write the tables there, as the
+    command does. only: "pca", "rotation", "plasticity", or some of them. label: the model column.
     A folder of statistics gives what follows from its sums; other fields are null. stage "pre" takes its vectors before
     RoPE, and keys is a capture of the same run, whose keys the plasticity compares.
-    out: also write them there, as `qkscope analyze` does. docs/analysis.md describes tables and columns. A head that
-    cannot be analysed is an Error once the others are done and written.
+
+    For captures that do not say it themselves: model, whose config.json tells head counts, RoPE and windows, or
+    head_counts (query, key) and nope_layers.
+
+    Which rows: layers ([0, 4], or "0,4-7"), heads ([(3, 5), (3, 6)], or "3.5,3.6"), max_tokens (a sample of at most so
+    many rows per file; 0: all); seed is that of every sample. errors: intervals of the means over heads, by a jackknife
+    over texts. scatter: rows per head and side kept for pictures. planes_of: heads whose rows are kept on every plane.
+
+    PCA: components per head, separate_pca (of queries and of keys alone), high and low (bounds of the classes).
+    Rotation: separation ("mean", "eigen", "eigen-then-project"), null_draws (shuffles; 0: none), pairs (planes of the
+    complement), active (a plane turns above this), max_omega (where RoPE frequencies are not known).
+    Plasticity: query_model ("bucket", "linear"), max_pairs (per cell; above it a sample), p_alpha (of the normality
+    tests), profile_bins (a number, "buckets", or None: about 50 queries in each), fifths ("range", "context"),
+    length_bins (edges), heatmap_bins (per axis).
     """
     chosen = [only] if isinstance(only, str) else list(only)
     for name in chosen:
         if name not in ANALYSES:
             raise Error(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
+    if not chosen:
+        raise Error("only: found none; expected some of pca, rotation, plasticity")
     options = _engine.AnalyzeOptions()
-    options.data_root = fspath(data_root)
-    options.label = label
-    options.nope_layers = list(nope_layers)
-    options.model = fspath(model)
-    if head_counts is not None:
-        options.set_head_counts(*head_counts)
-    options.max_tokens = max_tokens
-    if stage not in ("pre", "post"):
-        raise Error(f"stage={stage!r}: expected pre or post")
-    options.pre_rope = stage == "pre"
-    options.keys = fspath(keys)
-    options.seed = seed
+    options.data_root = _options.path("data_root", data_root)
     options.quiet = True
     for name in ANALYSES:
         setattr(options, name, name in chosen)
-    analysis = _engine.analyze(options)
-    if out is not None:
-        analysis.write(fspath(out))
-    _report_failures(analysis.failures)
-    return {name: _table(columns) for name, columns in analysis.tables.items()}
+    _describe_capture(options, label, model, head_counts, nope_layers)
+    options.pre_rope = _options.choice("stage", stage, ("pre", "post")) == "pre"
+    options.keys = _options.path("keys", keys)
+    options.layers = _options.layers("layers", layers)
+    options.set_heads(_options.heads("heads", heads))
+    options.max_tokens = _options.whole("max_tokens", max_tokens, 0, 2**62)
+    options.seed = _options.whole("seed", seed, 0, 2**64 - 1)
+    options.errors = _options.flag("errors", errors)
+    options.scatter = _options.whole("scatter", scatter, 0)
+    options.set_planes_of(_options.heads("planes_of", planes_of))
+    options.pca_options.components = _options.whole("components", components, 1)
+    options.pca_options.separate_components = _options.whole("separate_pca", separate_pca, 0)
+    options.taxonomy.high = _options.number("high", high, 0, 1)
+    options.taxonomy.low = _options.number("low", low, 0, 1)
+    rotation = options.rotation_options
+    word = _options.choice("separation", separation, ("mean", "eigen", "eigen-then-project"))
+    rotation.separation = getattr(_engine.Separation, word.replace("-", "_"))
+    rotation.null_draws = _options.whole("null_draws", null_draws, 0)
+    rotation.pairs = _options.whole("pairs", pairs, 1)
+    rotation.active_angle_r = _options.number("active", active, 0, 1)
+    rotation.max_omega = _options.number("max_omega", max_omega, 1e-6, 3.14159)
+    plasticity = options.plasticity_options
+    word = _options.choice("query_model", query_model, ("bucket", "linear"))
+    plasticity.profile_model = getattr(_engine.QueryModel, word)
+    plasticity.max_pairs = _options.whole("max_pairs", max_pairs, 1, 2**62)
+    plasticity.p_alpha = _options.number("p_alpha", p_alpha, 0, 1)
+    plasticity.profile_bins = _profile_bins(profile_bins)
+    plasticity.fifths = getattr(_engine.Fifths, _options.choice("fifths", fifths, ("range", "context")))
+    plasticity.length_bins = _options.wholes("length_bins", length_bins, 0, 2**62)
+    plasticity.heatmap_bins = _options.whole("heatmap_bins", heatmap_bins, 1, 1000)
+    return _run(options, out)
 
 
+@_options.checked
 def figures(
     results: str | PathLike[str],
     out: str | PathLike[str],
+    *,
     only: str = "",
     formats: Sequence[str] = ("svg", "png", "pdf"),
     report: bool = True,
     components: tuple[int, int] = (0, 1),
     head: str = "",
     scores: str | PathLike[str] = "",
+    label: str = "",
+    model: str | PathLike[str] = "",
+    head_counts: tuple[int, int] | None = None,
+    nope_layers: _options.Layers = (),
 ) -> Drawn:
     """Draws the figures of results that analyze(out=...) or a sweep wrote, and report.html; docs/figures.md.
 
+    results: their folder. A capture (a folder, or "REPO@BRANCH") is analysed first, into OUT/results; label, model,
+    head_counts and nope_layers are those of analyze().
     only: the name of one figure, without the report. Each figure comes with the CSV and the gnuplot script it is from.
-    components: the two that qk_collage and the report show. head: "LAYER.HEAD" of head_planes. scores: a CSV of
-    benchmark scores, for ap_drop_vs_score.
+    formats: some of "svg", "png", "pdf". components: the two that qk_collage and the report show. head: "LAYER.HEAD" of
+    head_planes. scores: a CSV of benchmark scores, for ap_drop_vs_score.
     """
     options = _engine.DrawOptions()
-    options.results = fspath(results)
-    options.out = fspath(out)
-    options.only = only
-    options.formats = list(formats)
-    options.report = report
-    options.components = list(components)
-    options.head = head
-    options.scores = fspath(scores)
+    options.results = _options.path("results", results)
+    options.out = _options.path("out", out)
+    options.only = _options.text("only", only)
+    options.formats = [formats] if isinstance(formats, str) else [_options.text("formats", one) for one in formats]
+    options.report = _options.flag("report", report)
+    shown = _options.wholes("components", components, 0)
+    if len(shown) != 2:
+        raise Error(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
+    options.components = shown
+    options.head = _options.text("head", head)
+    options.scores = _options.path("scores", scores)
     options.quiet = True
+    if _engine.names_capture(options.results):
+        analysis = _engine.AnalyzeOptions()
+        analysis.data_root = options.results
+        analysis.quiet = True
+        _describe_capture(analysis, label, model, head_counts, nope_layers)
+        options.results = options.out + "/results"
+        _run(analysis, options.results)
     return _engine.draw_figures(options)
+
+
+def _describe_capture(
+    options: _engine.AnalyzeOptions,
+    label: str,
+    model: str | PathLike[str],
+    head_counts: tuple[int, int] | None,
+    nope_layers: _options.Layers,
+) -> None:
+    options.label = _options.text("label", label)
+    options.model = _options.path("model", model)
+    options.nope_layers = _options.layers("nope_layers", nope_layers)
+    if head_counts is not None:
+        counts = _options.wholes("head_counts", head_counts, 1)
+        if len(counts) != 2:
+            raise Error(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
+        options.set_head_counts(*counts)
+
+
+def _profile_bins(value: int | str | None) -> int:
+    kinds = _engine.PlasticityOptions
+    if value is None:
+        return 0
+    if value == "buckets":
+        return kinds.BUCKETS
+    try:
+        return _options.whole("profile_bins", value, 1, kinds.MOST_BINS)
+    except Error:
+        raise Error(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
+
+
+def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None) -> dict[str, pa.Table]:
+    analysis = _engine.analyze(options)
+    if out is not None:
+        analysis.write(_options.path("out", out))
+    _report_failures(analysis.failures)
+    return {name: _table(columns) for name, columns in analysis.tables.items()}
 
 
 def _report_failures(failures: list[tuple[int, int, str]]) -> None:

@@ -2,6 +2,7 @@
 #include "qkscope/analysis.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -73,9 +74,55 @@ nb::list failures_of(const Analysis& analysis) {
   return failures;
 }
 
+// (layer, head)
+using Pairs = std::vector<std::pair<int, int>>;
+
+std::vector<HeadId> query_heads(const Pairs& pairs) {
+  std::vector<HeadId> heads;
+  for (const auto& [layer, head] : pairs) heads.push_back({layer, head, HeadKind::query});
+  return heads;
+}
+
+void bind_parts(nb::module_& module) {
+  using Separation = RotationOptions::Separation;
+  nb::enum_<Separation>(module, "Separation")
+      .value("mean", Separation::mean)
+      .value("eigen", Separation::eigen)
+      .value("eigen_then_project", Separation::eigen_then_project);
+  using Kind = PlasticityOptions::QueryModelKind;
+  nb::enum_<Kind>(module, "QueryModel").value("bucket", Kind::bucket).value("linear", Kind::linear);
+  using Fifths = PlasticityOptions::Fifths;
+  nb::enum_<Fifths>(module, "Fifths")
+      .value("range", Fifths::range)
+      .value("context", Fifths::context);
+  nb::class_<PcaOptions>(module, "PcaOptions")
+      .def_rw("components", &PcaOptions::components)
+      .def_rw("separate_components", &PcaOptions::separate_components);
+  nb::class_<TaxonomyOptions>(module, "TaxonomyOptions")
+      .def_rw("high", &TaxonomyOptions::high)
+      .def_rw("low", &TaxonomyOptions::low);
+  nb::class_<RotationOptions>(module, "RotationOptions")
+      .def_rw("separation", &RotationOptions::separation)
+      .def_rw("null_draws", &RotationOptions::null_draws)
+      .def_rw("pairs", &RotationOptions::pairs)
+      .def_rw("active_angle_r", &RotationOptions::active_angle_r)
+      .def_rw("max_omega", &RotationOptions::max_omega);
+  nb::class_<PlasticityOptions>(module, "PlasticityOptions")
+      .def_ro_static("BUCKETS", &PlasticityOptions::kBuckets)
+      .def_ro_static("MOST_BINS", &PlasticityOptions::kMostBins)
+      .def_rw("profile_model", &PlasticityOptions::profile_model)
+      .def_rw("max_pairs", &PlasticityOptions::max_pairs)
+      .def_rw("p_alpha", &PlasticityOptions::p_alpha)
+      .def_rw("heatmap_bins", &PlasticityOptions::heatmap_bins)
+      .def_rw("profile_bins", &PlasticityOptions::profile_bins)
+      .def_rw("fifths", &PlasticityOptions::fifths)
+      .def_rw("length_bins", &PlasticityOptions::length_bins);
+}
+
 }  // namespace
 
 void bind_analysis(nb::module_& module) {
+  bind_parts(module);
   nb::class_<AnalyzeOptions>(module, "AnalyzeOptions")
       .def(nb::init<>())
       .def_rw("data_root", &AnalyzeOptions::data_root)
@@ -85,6 +132,10 @@ void bind_analysis(nb::module_& module) {
       .def_rw("pca", &AnalyzeOptions::pca)
       .def_rw("rotation", &AnalyzeOptions::rotation)
       .def_rw("plasticity", &AnalyzeOptions::plasticity)
+      .def_rw("pca_options", &AnalyzeOptions::pca_options)
+      .def_rw("taxonomy", &AnalyzeOptions::taxonomy)
+      .def_rw("rotation_options", &AnalyzeOptions::rotation_options)
+      .def_rw("plasticity_options", &AnalyzeOptions::plasticity_options)
       .def_rw("model", &AnalyzeOptions::model)
       .def("set_head_counts",
            [](AnalyzeOptions& options, int query_heads, int key_heads) {
@@ -93,6 +144,13 @@ void bind_analysis(nb::module_& module) {
       .def_rw("nope_layers", &AnalyzeOptions::nope_layers)
       .def_rw("max_tokens", &AnalyzeOptions::max_tokens)
       .def_rw("seed", &AnalyzeOptions::seed)
+      .def_rw("layers", &AnalyzeOptions::layers)
+      .def("set_heads",
+           [](AnalyzeOptions& options, const Pairs& heads) { options.heads = query_heads(heads); })
+      .def_rw("errors", &AnalyzeOptions::errors)
+      .def_rw("scatter", &AnalyzeOptions::scatter)
+      .def("set_planes_of", [](AnalyzeOptions& options,
+                               const Pairs& heads) { options.planes_of = query_heads(heads); })
       .def_rw("quiet", &AnalyzeOptions::quiet);
   nb::class_<Analysis>(module, "Analysis")
       .def_prop_ro("tables", &tables_of)
@@ -103,6 +161,9 @@ void bind_analysis(nb::module_& module) {
             write_results(folder, analysis.run, analysis.options);
           },
           nb::arg("folder"), nb::call_guard<nb::gil_scoped_release>());
+  module.def(
+      "names_capture", [](const std::string& name) { return names_capture(name); }, nb::arg("name"),
+      "Whether a folder or REPO@BRANCH is a capture.");
   module.def("analyze", &analyze, nb::arg("options"), nb::call_guard<nb::gil_scoped_release>());
 }
 

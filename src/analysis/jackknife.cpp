@@ -44,7 +44,7 @@ void active_without(const RotationResult& all, const PooledMoments& pooled,
   result.active_variance = active / (total * (1 - result.plane_var_fraction));
 }
 
-// Pairs of keys without the group's texts; the query model is that of all texts.
+// The means of the profile; what needs the rows again has none.
 PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
   const auto means = profile_means_without(all, group);
   PlasticityResult result;
@@ -57,6 +57,16 @@ PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
 }
 
 }  // namespace
+
+double jackknife_error(std::span<const double> without) {
+  const auto groups = static_cast<double>(without.size());
+  if (without.size() < 2) return kNan;
+  double centre = 0;
+  for (const double number : without) centre += number / groups;
+  double squares = 0;
+  for (const double number : without) squares += (number - centre) * (number - centre);
+  return std::sqrt(squares * (groups - 1) / groups);
+}
 
 std::vector<Moments> leave_groups_out(const GroupedRows& rows) {
   std::vector<Moments> result;
@@ -90,7 +100,7 @@ std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Momen
       }
       forget_directions(report);
     }
-    if (head.plasticity)
+    if (head.plasticity && head.plasticity->profile_without.groups > 0)
       report.plasticity = plasticity_without(*head.plasticity, static_cast<int>(group));
     result.push_back(std::move(report));
   }

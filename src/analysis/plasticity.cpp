@@ -6,6 +6,7 @@
 #include "analysis/kernels/pair_tables.h"
 #include "analysis/profile_bins.h"
 #include "analysis/profile_means.h"
+#include "analysis/profile_replicates.h"
 #include "core/nan.h"
 #include "numerics/normality.h"
 
@@ -40,8 +41,10 @@ ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
 
 // Queries that drift with position and have the same variance everywhere.
 QueryColumns linear_columns(const QueryModel& model) {
-  QueryColumns columns{Matrix(1, std::ssize(model.alpha)), Matrix(1, std::ssize(model.alpha)),
-                       model.beta.front()};  // the rotation leaves none on the others
+  QueryColumns columns{Matrix(1, std::ssize(model.alpha)),
+                       Matrix(1, std::ssize(model.alpha)),
+                       model.beta.front(),
+                       {}};  // the rotation leaves none on the others
   columns.mean.data = model.alpha;
   columns.variance.data = model.residual_variance;
   return columns;
@@ -62,6 +65,7 @@ QueryColumns bucket_columns(const QueryModel& model, std::vector<const QueryBuck
   for (const auto& bucket : model.buckets) {
     if (bucket.variance.empty()) continue;
     buckets.push_back(&bucket);
+    columns.bucket.push_back(bucket.bucket);
     auto& mean = columns.mean.data;
     mean.push_back(model.alpha[0] + model.beta[0] * bucket.position);
     mean.insert(mean.end(), bucket.mean.begin() + 1, bucket.mean.end());
@@ -115,23 +119,12 @@ void weigh_components(PlasticityResult& result) {
 // Points that were compared become points of the profile; bins without a model stay empty.
 void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
                   const ProfileTables& tables, PlasticityResult& result) {
-  const auto from = static_cast<std::size_t>(points.size());
-  auto& groups = result.profile_groups;
-  groups.groups = tables.groups.groups;
-  groups.sum.resize(static_cast<std::size_t>(groups.groups) * bins.size());
-  groups.weight.resize(groups.sum.size());
   std::size_t next = 0;  // point
-  for (std::size_t i = 0; i < bins.size(); ++i) {
-    const QueryBin& bin = bins[i];
+  for (const auto& bin : bins) {
     result.profile.push_back(
-        {bin.bin, bin.low, bin.high, bin.position, bin.queries, {kNan, kNan, 0, 0}});
-    if (next == from || points.bin[next] != bin.bin) continue;
-    result.profile.back().mean = tables.profile[next];
-    for (std::size_t g = 0; g < static_cast<std::size_t>(groups.groups); ++g) {
-      groups.sum[g * bins.size() + i] = tables.groups.sum[g * from + next];
-      groups.weight[g * bins.size() + i] = tables.groups.weight[g * from + next];
-    }
-    ++next;
+        {bin.bin, bin.low, bin.high, bin.position, bin.queries, {kNan, kNan, 0, 0}, kNan});
+    if (next == points.bin.size() || points.bin[next] != bin.bin) continue;
+    result.profile.back().mean = tables.profile[next++];
   }
 }
 
@@ -187,6 +180,9 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   sorted = sort_by_bin(keys, model, grid, std::move(sorted));
   auto tables = profile_tables(sorted, side, groups, result.profile_context, options);
   take_profile(bins, side.points, tables, result);
+  if (options.replicates && queries.rows != nullptr)
+    result.profile_without = profile_without_groups(
+        {*queries.rows, keys, model, sorted, side, grid, bins, groups, tables.groups}, options);
   summarise_profile(options, result);
   result.heatmap = std::move(tables.heatmap);
   return result;
@@ -194,8 +190,8 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       const PlasticityOptions& options) {
-  return plasticity_with_keys({fit_queries(queries, keys), queries.source, {}, queries.size()},
-                              keys, options);
+  return plasticity_with_keys(
+      {fit_queries(queries, keys), queries.source, {}, queries.size(), &queries}, keys, options);
 }
 
 }  // namespace qkscope

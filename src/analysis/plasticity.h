@@ -15,12 +15,13 @@ namespace qkscope {
 // normality where the model has none, is NaN or empty.
 PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options);
 
-// Queries of which the model and the positions are known, but not the rows.
+// Queries of which the model and the positions are known, and maybe the rows.
 struct ModelledQueries {
   QueryModel model;
   Rows positions;                       // distinct positions and their buckets; no vectors
   std::span<const std::int64_t> times;  // (positions): queries at each
   std::int64_t count = 0;               // of all queries
+  const CentredRows* rows = nullptr;    // null: the profile has no replicates
 };
 
 // With keys of a capture.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "analysis/jackknife.h"
 #include "core/edge.h"
 #include "core/nan.h"
 
@@ -16,6 +17,24 @@ std::vector<double> values_of(const PlasticityResult& result) {
   std::vector<double> values;
   for (const auto& point : result.profile) values.push_back(point.mean.ap);
   return values;
+}
+
+std::vector<double> queries_of(const PlasticityResult& result) {
+  std::vector<double> queries;
+  for (const auto& point : result.profile) queries.push_back(static_cast<double>(point.queries));
+  return queries;
+}
+
+// The same without a group of texts.
+std::span<const double> values_without(const PlasticityResult& result, int group) {
+  const auto points = result.profile.size();
+  return std::span(result.profile_without.value)
+      .subspan(static_cast<std::size_t>(group) * points, points);
+}
+std::span<const double> queries_without(const PlasticityResult& result, int group) {
+  const auto points = result.profile.size();
+  return std::span(result.profile_without.queries)
+      .subspan(static_cast<std::size_t>(group) * points, points);
 }
 
 struct BinsMean {
@@ -36,15 +55,15 @@ BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const doub
   return {bins > 0 ? sum / static_cast<double>(bins) : kNan, bins};
 }
 
-double mean_of_queries(std::span<const ProfilePoint> points, std::span<const double> values) {
+double weighted_mean(std::span<const double> values, std::span<const double> weights) {
   double sum = 0;
-  double queries = 0;
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  double total = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) continue;
-    sum += static_cast<double>(points[i].queries) * values[i];
-    queries += static_cast<double>(points[i].queries);
+    sum += weights[i] * values[i];
+    total += weights[i];
   }
-  return queries > 0 ? sum / queries : kNan;
+  return total > 0 ? sum / total : kNan;
 }
 
 std::vector<double> equal_edges(double low, double high, int parts) {
@@ -53,23 +72,38 @@ std::vector<double> equal_edges(double low, double high, int parts) {
   return edges;
 }
 
-ProfileMeans means_of(const PlasticityResult& result, std::span<const double> values) {
+ProfileMeans means_of(const PlasticityResult& result, std::span<const double> values,
+                      std::span<const double> queries) {
   const auto fifths = equal_edges(result.profile_low, result.profile_high, 5);
   ProfileMeans means;
-  means.overall = mean_of_queries(result.profile, values);
+  means.overall = weighted_mean(values, queries);
   means.first20 = mean_between(result.profile, values, fifths[0], fifths[1]).ap;
   means.last20 = mean_between(result.profile, values, fifths[4], fifths[5]).ap;
   means.drop = means.first20 - means.last20;
   return means;
 }
 
+// The jackknife's error of a number that of(values) makes of a profile's values.
+template <typename Of>
+double error_of(const PlasticityResult& result, const Of& of) {
+  std::vector<double> numbers;
+  for (int group = 0; group < result.profile_without.groups; ++group)
+    numbers.push_back(of(values_without(result, group)));
+  return jackknife_error(numbers);
+}
+
 // The bins between two edges each.
 void add_bin_means(Kind kind, std::span<const double> edges, std::span<const double> values,
                    PlasticityResult& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
-    const auto mean = mean_between(result.profile, values, edges[i], edges[i + 1]);
+    const auto between = [&](std::span<const double> some) {
+      return mean_between(result.profile, some, edges[i], edges[i + 1]);
+    };
+    const auto mean = between(values);
+    const double se =
+        error_of(result, [&](std::span<const double> some) { return between(some).ap; });
     result.profile_bin_means.push_back(
-        {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins});
+        {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
   }
 }
 
@@ -96,25 +130,8 @@ std::string to_string(ProfileBinMean::Kind kind) {
   });
 }
 
-ProfileMeans profile_means(const PlasticityResult& result) {
-  return means_of(result, values_of(result));
-}
-
 ProfileMeans profile_means_without(const PlasticityResult& result, int group) {
-  const auto points = result.profile.size();
-  const auto& groups = result.profile_groups;
-  std::vector<double> values(points, kNan);
-  for (std::size_t i = 0; i < points; ++i) {
-    double sum = 0;
-    double weight = 0;
-    for (int g = 0; g < groups.groups; ++g) {
-      if (g == group) continue;
-      sum += groups.sum[static_cast<std::size_t>(g) * points + i];
-      weight += groups.weight[static_cast<std::size_t>(g) * points + i];
-    }
-    if (weight > 0) values[i] = sum / weight;
-  }
-  return means_of(result, values);
+  return means_of(result, values_without(result, group), queries_without(result, group));
 }
 
 void summarise_profile(const PlasticityOptions& options, PlasticityResult& result) {
@@ -130,11 +147,13 @@ void summarise_profile(const PlasticityOptions& options, PlasticityResult& resul
       any = true;
     }
   }
-  const auto means = means_of(result, values);
+  const auto means = means_of(result, values, queries_of(result));
   result.ap_profile_overall = means.overall;
   result.ap_first20 = means.first20;
   result.ap_last20 = means.last20;
   result.ap_drop = means.drop;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    result.profile[i].se = error_of(result, [i](std::span<const double> some) { return some[i]; });
   const double low = result.profile_low;
   const double high = result.profile_high;
   add_bin_means(Kind::decile, equal_edges(low, high, 10), values, result);

@@ -14,12 +14,11 @@ struct ProfileMeans {
   double drop = 0;     // first20 - last20
 };
 
-// Of the head's own profile. Points without a value do not count.
-ProfileMeans profile_means(const PlasticityResult& result);
-// With the texts of one group left out of its pairs.
+// Without the texts of one group. Points without a value do not count.
 ProfileMeans profile_means_without(const PlasticityResult& result, int group);
 
-// Fills profile_low and _high, profile_bin_means and the means of the head from its profile.
+// Fills profile_low and _high, profile_bin_means, the means of the head and the errors of its bins
+// from its profile.
 void summarise_profile(const PlasticityOptions& options, PlasticityResult& result);
 
 }  // namespace qkscope

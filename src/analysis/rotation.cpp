@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "analysis/complement.h"
 #include "analysis/null.h"
@@ -241,6 +242,17 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   return result;
 }
 
+FrequencySearch& RotationMemory::search(std::vector<std::int32_t> positions, FrequencyBand band) {
+  const bool same =
+      search_ && band.low == band_.low && band.high == band_.high && positions == positions_;
+  if (!same) {
+    search_.emplace(positions, band);
+    positions_ = std::move(positions);
+    band_ = band;
+  }
+  return *search_;
+}
+
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options) {
   auto result = drift_and_separation(queries, keys, pooled, options);
@@ -251,20 +263,21 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
 
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
-                               PlaneUnits* units) {
+                               RotationMemory* memory) {
   auto result = drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty()) return result;
   result.null = shuffled_positions(queries, keys, pooled, result, options);
   std::vector<std::int32_t> positions(queries.source.position.begin(),
                                       queries.source.position.end());
   positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
-  FrequencySearch search(positions, band_of(options));
+  RotationMemory own;
+  RotationMemory& used = memory ? *memory : own;
+  FrequencySearch& search = used.search(std::move(positions), band_of(options));
   search_drift(queries, keys, pooled, search, result);
   if (result.b.empty()) return result;
   const Complement complement = complement_of(pooled, result.a, result.b);
   describe_complement(pooled, complement, options, result);
-  PlaneUnits own_units;
-  search_planes(queries, keys, pooled, complement, {search, units ? *units : own_units}, options,
+  search_planes(queries, keys, pooled, complement, {search, used.units()}, options,
                 result.complement);
   sum_active(complement, result);
   return result;

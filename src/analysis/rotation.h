@@ -2,8 +2,13 @@
 // that separates queries from keys, and what is left when both are taken away.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "analysis/kernels/plane_units.h"
 #include "analysis/moments.h"
+#include "numerics/frequency_search.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
@@ -20,10 +25,24 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
 RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
                                      const PooledMoments& pooled, const RotationOptions& options);
 
-// `units` is memory for the complement's planes that may be used again for the next head; null: its
-// own.
+// What the search for turning planes leaves for the next head: large memory, and all that depends
+// on the positions alone, which the heads of a layer share.
+class RotationMemory {
+ public:
+  PlaneUnits& units() { return units_; }
+  // Over these positions.
+  FrequencySearch& search(std::vector<std::int32_t> positions, FrequencyBand band);
+
+ private:
+  PlaneUnits units_;
+  std::vector<std::int32_t> positions_;
+  FrequencyBand band_;
+  std::optional<FrequencySearch> search_;
+};
+
+// `memory`: null: its own.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
-                               PlaneUnits* units = nullptr);
+                               RotationMemory* memory = nullptr);
 
 }  // namespace qkscope

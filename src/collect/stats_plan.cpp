@@ -50,6 +50,12 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
   if (std::find(settings.bucket_covariance.begin(), settings.bucket_covariance.end(),
                 VectorKind::value) != settings.bucket_covariance.end())
     bad_input("stats.bucket_covariance: expected q and k, found v");
+  if (settings.near_keys && model.attention_softcap > 0.0)
+    bad_input(
+        "stats.groups: sums over attention (B and C) do not know the soft cap on scores that this "
+        "{} "
+        "model has; ask for A alone",
+        model.family);
   for (const auto& replacement : settings.kl)
     if (replacement.scale == KeyReplacement::Scale::group && model.d_head % replacement.group != 0)
       bad_input("stats.kl: {}: groups of {} do not divide the head dimension {}", replacement.name,

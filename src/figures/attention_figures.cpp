@@ -182,7 +182,11 @@ Figure distance_by_class(const Results& results) {
 
 Figure key_channel_map(const Results& results) {
   const auto cells = channel_cells(results.frame("key_channels"));
-  if (cells.empty()) return nothing_to_draw("none of its numbers exists");
+  for (const bool post : {false, true})
+    if (std::none_of(cells.begin(), cells.end(),
+                     [&](const ChannelCell& cell) { return cell.post == post; }))
+      return nothing_to_draw(
+          fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
   std::vector<double> ratios;
   std::int64_t rows = 0;
   std::int64_t channels = 0;

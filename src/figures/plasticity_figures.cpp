@@ -94,7 +94,8 @@ void add_means(const Results& results, Profiles& profiles) {
   const Frame& frame = results.frame("head_profile");
   const auto& positions = frame.reals("position");
   const auto& values = frame.reals("ap");
-  const auto* errors = frame.has("stderr") ? &frame.reals("stderr") : nullptr;
+  const std::string error = profile_error_column(frame);
+  const auto* errors = error.empty() ? nullptr : &frame.reals(error);
   const CommonBins common(results, frame);
   std::map<std::pair<int, std::int64_t>, CommonBin> bins;
   for (std::size_t row = 0; row < frame.rows(); ++row) {

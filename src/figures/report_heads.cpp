@@ -144,12 +144,13 @@ Json profiles_of(const Results& results, const HeadIndex& heads) {
   std::vector<float> positions;
   std::vector<float> values;
   std::vector<float> errors;
+  const std::string error = profile_error_column(frame);
   for (const auto& of_head : rows) {
     for (const auto row : of_head) {
       positions.push_back(static_cast<float>(frame.reals("position")[row]));
       values.push_back(static_cast<float>(frame.reals("ap")[row]));
-      errors.push_back(frame.has("stderr") ? static_cast<float>(frame.reals("stderr")[row])
-                                           : std::numeric_limits<float>::quiet_NaN());
+      errors.push_back(error.empty() ? std::numeric_limits<float>::quiet_NaN()
+                                     : static_cast<float>(frame.reals(error)[row]));
     }
     start.push_back(static_cast<std::uint32_t>(values.size()));
   }

@@ -196,6 +196,12 @@ bool any_nope(const Frame& frame) {
   return std::find(rope.begin(), rope.end(), "nope") != rope.end();
 }
 
+std::string profile_error_column(const Frame& profile) {
+  for (const char* column : {"se", "stderr"})
+    if (profile.has(column)) return column;
+  return "";
+}
+
 std::string bounds_text(const Results& results) {
   const Run& first = results.runs().front();
   for (const auto& run : results.runs())

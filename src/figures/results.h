@@ -91,6 +91,10 @@ class Results {
 // Whether any head of the frame is on a layer without RoPE.
 bool any_nope(const Frame& frame);
 
+// The column of head_profile with the errors of its bins over texts: of keys and queries, or of the
+// keys alone in older results; empty where there is none.
+std::string profile_error_column(const Frame& profile);
+
 // "0.3 and 0.7", or that they differ from run to run.
 std::string bounds_text(const Results& results);
 

@@ -124,16 +124,16 @@ TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& 
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  const auto embedding = embedding_name(model);
-  const auto last =
-      fmt::format("{}.{}.{}.weight", model.names.layers, model.n_layers - 1, model.names.down);
+  // A tied embedding may be stored as the output's, and norms may have no weights.
+  const std::array marks = {embedding_name(model), model.names.final_norm + ".weight",
+                            fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {
     prefix.backbone = backbone;
-    if (present.contains(prefix.backbone + embedding) || present.contains(prefix.backbone + last))
-      return prefix;
+    for (const auto& mark : marks)
+      if (present.contains(prefix.backbone + mark)) return prefix;
   }
-  bad_input("{}: found no language model: neither {} nor {} under any of the prefixes {}", where,
-            embedding, last, fmt::join(kBackbones, ", "));
+  bad_input("{}: found no language model: none of {} under any of the prefixes {}", where,
+            fmt::join(marks, ", "), fmt::join(kBackbones, ", "));
 }
 
 void check_missing(const ModelConfig& model, const std::set<std::string>& present,

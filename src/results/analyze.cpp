@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "analysis/jackknife.h"
-#include "analysis/kernels/plane_units.h"
 #include "analysis/moments.h"
 #include "analysis/pca.h"
 #include "analysis/plasticity.h"
@@ -76,24 +75,24 @@ void keep_some(HeadRows& rows, std::int64_t limit, std::uint64_t seed) {
   rows.vectors.resize(kept * dim);
 }
 
-// Hands out large buffers, so that the heads after the first find their memory mapped.
-class SparePlaneUnits {
+// Hands out what a head leaves for the next one.
+class SpareMemory {
  public:
-  std::unique_ptr<PlaneUnits> take() {
+  std::unique_ptr<RotationMemory> take() {
     const std::lock_guard lock(mutex_);
-    if (spare_.empty()) return std::make_unique<PlaneUnits>();
-    auto units = std::move(spare_.back());
+    if (spare_.empty()) return std::make_unique<RotationMemory>();
+    auto memory = std::move(spare_.back());
     spare_.pop_back();
-    return units;
+    return memory;
   }
-  void give_back(std::unique_ptr<PlaneUnits> units) {
+  void give_back(std::unique_ptr<RotationMemory> memory) {
     const std::lock_guard lock(mutex_);
-    spare_.push_back(std::move(units));
+    spare_.push_back(std::move(memory));
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<PlaneUnits>> spare_;  // at most one per thread
+  std::vector<std::unique_ptr<RotationMemory>> spare_;  // at most one per thread
 };
 
 // Query heads that read one key head: the key file is read, and its moments are taken, once.
@@ -211,7 +210,7 @@ class Runner {
   const ModelFacts* model_;  // null where none is named
   const TextGroups& texts_;
   AnalysisRun& run_;
-  SparePlaneUnits units_;
+  SpareMemory memory_;
   std::mutex mutex_;
 };
 
@@ -220,9 +219,9 @@ void Runner::run_rotation(HeadReport& report, const CentredRows& queries, const 
   RotationOptions rotation = options_.rotation_options;
   rotation.inv_freq = inv_freq;
   rotation.seed = seed_of(report.query, options_.seed);
-  auto units = units_.take();
-  report.rotation = planar_rotation(queries, keys, pooled, rotation, units.get());
-  units_.give_back(std::move(units));
+  auto memory = memory_.take();
+  report.rotation = planar_rotation(queries, keys, pooled, rotation, memory.get());
+  memory_.give_back(std::move(memory));
 }
 
 void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& times) {
@@ -263,6 +262,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
     plasticity.sampler = sampler_options(file.metadata, path);
     if (!plasticity.sampler) plasticity.sampler = index_.sampler;
     plasticity.text_groups = texts_.first();
+    plasticity.replicates = options_.errors;
     report.plasticity = attention_plasticity(queries, keys, plasticity);
   }
   times.plasticity += watch.lap();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/jackknife.h"
 #include "core/nan.h"
 #include "numerics/correlation.h"
 #include "results/measures.h"
@@ -36,10 +37,10 @@ std::vector<Replicated> replicated(const AnalysisRun& run, const Measure& measur
   return heads;
 }
 
-// The standard error by a jackknife that leaves one group out after the other. A head that does not
-// exist without some group is left out of all of them: the mean over the others must not jump.
-double jackknife_error(const std::vector<Replicated>& heads, const Measure& measure,
-                       std::size_t groups) {
+// A head that does not exist without some group is left out of all of them: the mean over the
+// others must not jump.
+double error_of_mean(const std::vector<Replicated>& heads, const Measure& measure,
+                     std::size_t groups) {
   std::vector<double> means;
   for (std::size_t group = 0; group < groups; ++group) {
     std::vector<double> values;
@@ -47,11 +48,7 @@ double jackknife_error(const std::vector<Replicated>& heads, const Measure& meas
       if (head.complete()) values.push_back(head.without[group]);
     means.push_back(measure.centre(std::move(values)));
   }
-  double centre = 0;
-  for (const double mean : means) centre += mean / static_cast<double>(groups);
-  double squares = 0;
-  for (const double mean : means) squares += (mean - centre) * (mean - centre);
-  return std::sqrt(squares * static_cast<double>(groups - 1) / static_cast<double>(groups));
+  return jackknife_error(means);
 }
 
 std::size_t group_count(const AnalysisRun& run) {
@@ -90,7 +87,7 @@ std::vector<MeanError> mean_errors(const AnalysisRun& run, const AnalyzeOptions&
       error.quantity = measure.quantity();
       error.heads = group;
       error.mean = measure.centre(whole);
-      error.se = groups > 1 ? jackknife_error(heads, measure, groups) : kNan;
+      error.se = error_of_mean(heads, measure, groups);
       error.low = error.mean - reach * error.se;
       error.high = error.mean + reach * error.se;
       error.texts = run.texts;

@@ -319,6 +319,13 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
   rows.finish(results);
 }
 
+// Why a number of the profile has no error; empty: for the reason that it does not exist itself.
+std::string no_error_reason(const PlasticityResult& plasticity, double number) {
+  if (std::isnan(number)) return "";
+  const int groups = plasticity.profile_without.groups;
+  return groups == 0 ? "no_errors_asked_for" : groups == 1 ? "single_text" : "needs_every_text";
+}
+
 void add_profile(const AnalysisRun& run, ResultTables& results) {
   RowBuilder rows(run, "head_profile",
                   head_columns({{"bin", Type::integer},
@@ -329,17 +336,19 @@ void add_profile(const AnalysisRun& run, ResultTables& results) {
                                 {"ap", Type::real, RowBuilder::kNeedsKeys},
                                 {"n_pairs", Type::integer},
                                 {"stderr", Type::real},
-                                {"n_eligible", Type::integer}}));
+                                {"n_eligible", Type::integer},
+                                {"se", Type::real, RowBuilder::kNeedsRows}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
-      rows.add(
-          head_cells(run, head,
-                     {std::int64_t{point.bin}, point.low, point.high, point.position, point.queries,
-                      point.mean.ap, point.mean.pairs, point.mean.stderr_ap, point.mean.eligible}),
-          point.mean.pairs > 0 ? "pairs_in_one_example"
-          : point.queries < 2  ? "single_query"
-                               : "no_pairs");
+      rows.add(head_cells(run, head,
+                          {std::int64_t{point.bin}, point.low, point.high, point.position,
+                           point.queries, point.mean.ap, point.mean.pairs, point.mean.stderr_ap,
+                           point.mean.eligible, point.se}),
+               point.mean.pairs > 0 ? "pairs_in_one_example"
+               : point.queries < 2  ? "single_query"
+                                    : "no_pairs",
+               no_error_reason(*head.plasticity, point.mean.ap));
   }
   rows.finish(results);
 }
@@ -351,14 +360,15 @@ void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
                                 {"bin_low", Type::real},
                                 {"bin_high", Type::real},
                                 {"ap", Type::real, RowBuilder::kNeedsKeys},
-                                {"bins", Type::integer}}));
+                                {"bins", Type::integer},
+                                {"se", Type::real, RowBuilder::kNeedsRows}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& mean : head.plasticity->profile_bin_means)
       rows.add(head_cells(run, head,
                           {to_string(mean.kind), std::int64_t{mean.bin}, mean.low, mean.high,
-                           mean.ap, mean.bins}),
-               "no_bins");
+                           mean.ap, mean.bins, mean.se}),
+               "no_bins", no_error_reason(*head.plasticity, mean.ap));
   }
   rows.finish(results);
 }

@@ -22,10 +22,15 @@ RowBuilder::RowBuilder(const AnalysisRun& run, std::string name,
   }
 }
 
-void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason) {
-  for (std::size_t i = 0; i < cells.size(); ++i)
-    if (const auto* number = std::get_if<double>(&cells[i]); number && std::isnan(*number))
-      ++undefined_[table_.columns()[i].name][lacks_rows_[i] ? kNeedsRowsReason : reason];
+void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason,
+                     const std::string& no_error) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto* number = std::get_if<double>(&cells[i]);
+    if (number == nullptr || !std::isnan(*number)) continue;
+    const std::string& name = table_.columns()[i].name;
+    const auto& why = name == "se" && !no_error.empty() ? no_error : reason;
+    ++undefined_[name][lacks_rows_[i] ? kNeedsRowsReason : why];
+  }
   table_.add(std::move(cells));
 }
 

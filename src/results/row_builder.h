@@ -22,8 +22,9 @@ class RowBuilder {
 
   RowBuilder(const AnalysisRun& run, std::string name, const std::vector<ColumnSpec>& columns);
 
-  // `reason` says why numbers of this row may not exist.
-  void add(std::vector<Table::Cell> cells, const std::string& reason);
+  // `reason` says why numbers of this row may not exist, `no_error` why its column se may not.
+  void add(std::vector<Table::Cell> cells, const std::string& reason,
+           const std::string& no_error = "");
   // Moves the table to the results.
   void finish(ResultTables& results);
 

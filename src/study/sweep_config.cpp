@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestName = 100;
+constexpr std::int64_t kMost = 1 << 20;  // heads and layers
 
 // 0 to 1
 void read_share(YamlSection& section, const std::string& key, double& value) {
@@ -59,6 +60,31 @@ RotationOptions::Separation read_separation(YamlSection& section) {
   section.expected("separation", "mean, eigen or eigen-then-project");
 }
 
+// Query heads as pairs: [[3, 5], [3, 6]].
+std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
+  std::vector<HeadId> heads;
+  const auto list = section.node(key);
+  if (!list || list.IsNull()) return heads;
+  if (!list.IsSequence()) section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
+  for (const auto& item : list) {
+    HeadId id{0, 0, HeadKind::query};
+    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
+        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
+      section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
+    heads.push_back(id);
+  }
+  return heads;
+}
+
+std::vector<int> read_layers(YamlSection& section, const std::string& key) {
+  std::vector<int> layers;
+  for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
+    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
+    layers.push_back(static_cast<int>(layer));
+  }
+  return layers;
+}
+
 // The section `analysis`: the options of `qkscope analyze` under the same names.
 AnalyzeOptions read_analysis(YamlSection section) {
   AnalyzeOptions options;
@@ -92,6 +118,10 @@ AnalyzeOptions read_analysis(YamlSection section) {
     plasticity.fifths = PlasticityOptions::Fifths::context;
   plasticity.length_bins = section.integers("length_bins").value_or(std::vector<std::int64_t>{});
   read_count(section, "max_tokens", options.max_tokens);
+  options.layers = read_layers(section, "layers");
+  options.heads = read_query_heads(section, "heads");
+  options.planes_of = read_query_heads(section, "planes_of");
+  read_from_zero(section, "scatter", options.scatter);
   options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
   section.finish();
   return options;
@@ -321,14 +351,10 @@ class SweepReader {
     const auto keys = section.integer("k_heads", 1);
     if (queries.has_value() != keys.has_value())
       section.expected("q_heads", "k_heads too: both or neither");
-    constexpr std::int64_t kMost = 1 << 20;
     if (queries && (*queries > kMost || *keys > kMost))
       section.expected("q_heads", fmt::format("at most {}", kMost));
     if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
-    for (const auto layer : section.integers("nope_layers").value_or(std::vector<std::int64_t>())) {
-      if (layer < 0 || layer > kMost) section.expected("nope_layers", "numbers of layers, from 0");
-      run.nope_layers.push_back(static_cast<int>(layer));
-    }
+    run.nope_layers = read_layers(section, "nope_layers");
     for (const char* key : {"config", "overrides"})
       if (section.has(key))
         section.expected(key, "nothing: the run has data, so that nothing is captured");

@@ -14,22 +14,6 @@
 namespace qkscope {
 namespace {
 
-// The rows of the texts that are not in the group.
-HeadRows rows_without(const HeadRows& rows, const TextGroups& texts, int group) {
-  HeadRows kept;
-  kept.head_dim = rows.head_dim;
-  const auto dim = static_cast<std::size_t>(rows.head_dim);
-  for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    if (texts.of(rows.example(i)) == group) continue;
-    kept.position.push_back(rows.position[i]);
-    kept.example_id.push_back(rows.example_id[i]);
-    kept.bucket.push_back(rows.bucket[i]);
-    kept.vectors.insert(kept.vectors.end(), rows.vectors.begin() + static_cast<long>(i * dim),
-                        rows.vectors.begin() + static_cast<long>((i + 1) * dim));
-  }
-  return kept;
-}
-
 // The numbers of a head as an analysis gives them, and its replicates.
 HeadReport analysed(const PlantedHead& head, const AnalyzeOptions& options) {
   HeadReport report;

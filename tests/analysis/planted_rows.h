@@ -6,6 +6,7 @@
 
 #include "analysis/moments.h"
 #include "analysis/planted.h"
+#include "analysis/text_groups.h"
 #include "numerics/random.h"
 #include "sanitized.h"
 
@@ -43,6 +44,22 @@ inline PlantedOptions small_head(std::uint64_t seed) {
 inline PlantedHead plant(const PlantedOptions& options, std::uint64_t rows_seed) {
   return {plant_rows(options, HeadKind::query, 2 * rows_seed),
           plant_rows(options, HeadKind::key, 2 * rows_seed + 1)};
+}
+
+// The rows of the texts that are not in the group.
+inline HeadRows rows_without(const HeadRows& rows, const TextGroups& texts, int group) {
+  HeadRows kept;
+  kept.head_dim = rows.head_dim;
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    if (texts.of(rows.example(i)) == group) continue;
+    kept.position.push_back(rows.position[i]);
+    kept.example_id.push_back(rows.example_id[i]);
+    kept.bucket.push_back(rows.bucket[i]);
+    kept.vectors.insert(kept.vectors.end(), rows.vectors.begin() + static_cast<long>(i * dim),
+                        rows.vectors.begin() + static_cast<long>((i + 1) * dim));
+  }
+  return kept;
 }
 
 // The same rows in another order.

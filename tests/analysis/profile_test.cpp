@@ -292,50 +292,84 @@ TEST(TextGroups, AreNeighboursInTheOrderOfTheirKeys) {
   EXPECT_EQ(TextGroups(rows_of(few.query_rows), rows_of(few.key_rows)).size(), 3);
 }
 
-// What is kept for each group of texts is what the profile has with the other texts alone.
-TEST(TextGroups, CanBeLeftOutOfTheProfile) {
+class ProfileReplicatesOf : public testing::TestWithParam<PlasticityOptions::QueryModelKind> {};
+
+// Sums that are subtracted, and the difference of two models of the queries, give what the texts'
+// absence gives: their keys and their queries.
+TEST_P(ProfileReplicatesOf, AreTheProfileWithoutTheTexts) {
   const auto head = plant(small_head(9), 9);
-  const auto result = attention_plasticity(head.queries, head.keys, with_bins(24));
-  const auto& groups = result.profile_groups;
-  const auto points = result.profile.size();
-  ASSERT_EQ(groups.groups, 20);
-  ASSERT_EQ(groups.sum.size(), 20 * points);
-  for (std::size_t i = 0; i < points; ++i) {
-    double sum = 0;
-    double weight = 0;
-    for (std::size_t g = 0; g < 20; ++g) {
-      sum += groups.sum[g * points + i];
-      weight += groups.weight[g * points + i];
+  auto options = with_bins(24);
+  options.context = 1024;
+  options.profile_model = GetParam();
+  options.replicate_pairs = 1 << 30;  // all of them
+  for (const bool windowed : {false, true}) {
+    if (windowed) options.sliding_window = 300;
+    const auto result = attention_plasticity(head.queries, head.keys, options);
+    const auto points = result.profile.size();
+    const auto& without = result.profile_without;
+    ASSERT_EQ(without.groups, 20);
+    ASSERT_EQ(without.value.size(), 20 * points);
+    const TextGroups texts(head.queries.source, head.keys.source);
+    for (int group = 0; group < 20; ++group) {
+      const PlantedHead rest(rows_without(head.query_rows, texts, group),
+                             rows_without(head.key_rows, texts, group));
+      auto plain = options;
+      plain.replicates = false;
+      const auto expected = attention_plasticity(rest.queries, rest.keys, plain);
+      ASSERT_EQ(expected.profile.size(), points);
+      for (std::size_t i = 0; i < points; ++i) {
+        const auto at = static_cast<std::size_t>(group) * points + i;
+        EXPECT_EQ(without.queries[at], static_cast<double>(expected.profile[i].queries));
+        const double value = expected.profile[i].mean.ap;
+        if (std::isnan(value)) continue;
+        // The last pair of a bin may be one that the window of the others lets in.
+        EXPECT_NEAR(without.value[at], value, windowed ? 1e-2 : 1e-10) << group << " " << i;
+      }
+      if (!windowed) {
+        EXPECT_NEAR(profile_means_without(result, group).overall, expected.ap_profile_overall,
+                    1e-10);
+        EXPECT_NEAR(profile_means_without(result, group).last20, expected.ap_last20, 1e-10);
+      }
     }
-    EXPECT_EQ(weight, static_cast<double>(result.profile[i].mean.pairs));
-    if (weight > 0) {
-      EXPECT_NEAR(sum / weight, result.profile[i].mean.ap, 1e-14);
-    }
   }
-  EXPECT_EQ(profile_means(result).overall, result.ap_profile_overall);
-  // 40 texts: group 3 holds texts 6 and 7. The query model and the keys' mean stay those of all
-  // texts, so the sums are compared with those of the single texts' own groups.
-  auto single = with_bins(24);
-  for (int text = 0; text < 40; ++text) single.text_groups.push_back(text);
-  const auto by_text = attention_plasticity(head.queries, head.keys, single);
-  double sum = 0;
-  double weight = 0;
-  const std::size_t last = points - 1;
-  for (std::size_t text = 0; text < 40; ++text) {
-    if (text == 6 || text == 7) continue;
-    sum += by_text.profile_groups.sum[text * points + last];
-    weight += by_text.profile_groups.weight[text * points + last];
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ProfileReplicatesOf,
+                         testing::Values(PlasticityOptions::QueryModelKind::bucket,
+                                         PlasticityOptions::QueryModelKind::linear));
+
+// A tenth of the pairs tells what the queries of a group are worth.
+TEST(ProfileReplicates, OfASampleOfPairsHaveTheSameErrors) {
+  auto planted = small_head(31);
+  planted.dim = 32;
+  planted.examples = 200;
+  planted.rows_per_bucket = 2;
+  const auto head = plant(planted, 31);
+  auto options = with_bins(24);
+  const auto sampled = attention_plasticity(head.queries, head.keys, options);
+  options.replicate_pairs = 1 << 30;
+  const auto all = attention_plasticity(head.queries, head.keys, options);
+  ASSERT_GT(all.profile.back().mean.pairs, 10 * 1024);
+  double ratios = 0;
+  double values = 0;
+  for (std::size_t i = 0; i < all.profile.size(); ++i) {
+    if (std::isnan(all.profile[i].se)) continue;
+    EXPECT_EQ(sampled.profile[i].mean.ap, all.profile[i].mean.ap);
+    EXPECT_NEAR(sampled.profile[i].se, all.profile[i].se, 0.3 * all.profile[i].se) << i;
+    ratios += sampled.profile[i].se / all.profile[i].se;
+    values += 1;
   }
-  double without = 0;
-  double pairs = 0;
-  for (std::size_t g = 0; g < 20; ++g) {
-    if (g == 3) continue;
-    without += groups.sum[g * points + last];
-    pairs += groups.weight[g * points + last];
-  }
-  EXPECT_EQ(pairs, weight);
-  EXPECT_NEAR(without, sum, 1e-12 * sum);
-  EXPECT_NE(profile_means_without(result, 3).overall, result.ap_profile_overall);
+  EXPECT_NEAR(ratios / values, 1, 0.05);
+}
+
+TEST(ProfileReplicates, AreLeftOutWhereNobodyAsks) {
+  const auto head = plant(small_head(9), 9);
+  auto options = with_bins(24);
+  options.replicates = false;
+  const auto result = attention_plasticity(head.queries, head.keys, options);
+  EXPECT_EQ(result.profile_without.groups, 0);
+  EXPECT_TRUE(std::isnan(result.profile.back().se));
+  EXPECT_TRUE(std::isnan(result.profile_bin_means.front().se));
 }
 
 }  // namespace

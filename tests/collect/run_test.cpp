@@ -232,6 +232,16 @@ TEST_F(StatsRun, NumbersThatAreNoneEndTheRunAndAreNamed) {
   EXPECT_FALSE(std::filesystem::exists(file("out")));
 }
 
+// The sums of group C take scores as they are multiplied: a cap on them would be missing.
+TEST_F(StatsRun, ModelsThatCapTheirScoresAreRefusedByName) {
+  const auto model = fmt::format("--set model.name={} --set tokenizer.name={}",
+                                 source_path("tests/golden/gemma2"), tiny_checkpoint());
+  const auto refused = stats("out", model + " --dry-run");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("soft cap on scores that this gemma2 model has"), std::string::npos)
+      << refused.err;
+}
+
 TEST_F(StatsRun, ACaptureAndStatisticsDoNotShareAFolder) {
   write_config("");
   ASSERT_EQ(capture("out").status, 0);

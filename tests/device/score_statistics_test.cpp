@@ -138,7 +138,7 @@ double allowed(const ColumnLayout& layout, std::int64_t column, const ExpectedRo
   const double tau = 2e-6 + 5e-7 * row.largest;
   if (column == ColumnLayout::at(NearColumn::max_logit) ||
       column == ColumnLayout::at(NearColumn::lse))
-    return tau;
+    return 2 * tau;  // scores themselves, sums of up to 256 products in float32
   if (!layout.all_keys) return tau;
   const double entropy = 1e-5 + 1e-6 * row.largest;
   if (column == layout.entropy()) return entropy;

@@ -14,6 +14,7 @@
 #include "io/output_file.h"
 #include "planted_statistics.h"
 #include "python.h"
+#include "qkscope/model.h"
 #include "statistics/stats_file.h"
 #include "temporary_folder.h"
 
@@ -191,6 +192,79 @@ TEST_F(Exports, TriaHasItsSizeHeaderAndNumbers) {
   EXPECT_NEAR(value(2, 1, 2, 3), length, 1e-6);
   EXPECT_NEAR(value(2, 1, 3, 3), std::hypot(mean[3], mean[7]) / length, 1e-6);
   for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(value(1, i / 16, i / 4 % 4, i % 4), 0.0f);  // NoPE
+}
+
+// A checkpoint of the statistics' shape with one tensor in it.
+void write_checkpoint(const std::string& folder, const Json& more = Json::object()) {
+  fs::create_directories(folder);
+  Json config = {{"model_type", "llama"},
+                 {"hidden_size", 32},
+                 {"intermediate_size", 16},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 8},
+                 {"vocab_size", 32},
+                 {"rms_norm_eps", 1e-5},
+                 {"max_position_embeddings", 64}};
+  config.update(more);
+  write_file(folder + "/config.json", config.dump());
+  write_file(folder + "/tokenizer.json", "{}");
+  Tensor weight({16, 32});
+  std::fill_n(weight.data<float>(), weight.size(), 0.0f);
+  const NamedTensor tensors[] = {{"model.layers.0.self_attn.k_proj.weight", weight}};
+  write_safetensors(folder + "/model.safetensors", tensors);
+}
+
+TEST_F(Exports, Fp8ScalesStandBesideTheCheckpoint) {
+  write();
+  write_checkpoint(folder_.file("model"));
+  auto how = options("fp8-kv", "fp8");
+  how.checkpoint = folder_.file("model");
+  how.strategy = "attn_head";
+  how.queries = true;
+  how.margin = 1.5;
+  const auto out = export_statistics(how);
+  const Json index = load_json(out + "/model.safetensors.index.json");
+  // 3 layers, q, k and v, a scale and a zero point each, and the checkpoint's own tensor.
+  EXPECT_EQ(index["weight_map"].size(), 3u * 3 * 2 + 1);
+  EXPECT_EQ(index["weight_map"]["model.layers.0.self_attn.k_proj.weight"],
+            "model-weights.safetensors");
+  EXPECT_EQ(index["weight_map"]["model.layers.2.self_attn.q_zero_point"], "kv_scales.safetensors");
+  EXPECT_TRUE(fs::is_symlink(out + "/model-weights.safetensors"));
+  EXPECT_TRUE(fs::is_symlink(out + "/tokenizer.json"));
+  EXPECT_FALSE(fs::exists(out + "/model.safetensors"));
+  const Json scheme = {{"num_bits", 8},
+                       {"type", "float"},
+                       {"strategy", "attn_head"},
+                       {"dynamic", false},
+                       {"symmetric", true}};
+  const Json expected = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "dense"},
+      {"quantization_status", "frozen"},
+      {"ignore", Json::array()},
+      {"config_groups",
+       {{"attention",
+         {{"targets", Json::array({"LlamaAttention"})}, {"input_activations", scheme}}}}},
+      {"kv_cache_scheme", scheme}};
+  EXPECT_EQ(load_json(out + "/config.json")["quantization_config"], expected);
+  const SafetensorsFile file(out + "/kv_scales.safetensors");
+  const auto scale = file.tensor("model.layers.1.self_attn.v_scale");
+  ASSERT_EQ(scale.shape(), (Shape{2, 1, 1}));
+  double largest = 0;
+  for (const auto& row : planted_.head_rows(VectorKind::value, VectorStage::pre, 1, 1, "all"))
+    for (const double x : row) largest = std::max(largest, std::fabs(x));
+  EXPECT_EQ(scale.data<float>()[1], static_cast<float>(largest / 448 * 1.5));
+  EXPECT_EQ(file.tensor("model.layers.1.self_attn.v_zero_point").dtype(), DType::f8_e4m3);
+
+  how.out = folder_.file("again");
+  write_checkpoint(folder_.file("model"), {{"num_attention_heads", 2}});
+  EXPECT_THAT(bad_input_message([&] { export_statistics(how); }),
+              HasSubstr("give the --checkpoint they were made with"));
+  write_checkpoint(folder_.file("model"), {{"quantization_config", Json::object()}});
+  EXPECT_THAT(bad_input_message([&] { export_statistics(how); }),
+              HasSubstr("has a quantization_config already"));
 }
 
 TEST_F(Exports, KeyRangesAreExact) {

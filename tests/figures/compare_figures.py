@@ -227,7 +227,7 @@ def check_plasticity_figures(sweep):
     check("plasticity_profile mean", drawn[drawn.line == -1].ap, means.ap.mean())
     check("plasticity_profile mean", drawn[drawn.line == -1].position, means.position.mean())
     check("plasticity_profile band", drawn[drawn.line == -1].high,
-          means.ap.mean() + 1.96 * means.stderr.mean())
+          means.ap.mean() + 1.96 * means["se" if "se" in profile else "stderr"].mean())
     lines = profile.groupby(["model", "layer", "head"]).ngroups
     check("plasticity_profile lines", drawn[drawn.line >= 0].line.nunique(), lines)
     check_heatmap(sweep)

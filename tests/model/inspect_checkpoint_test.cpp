@@ -39,12 +39,12 @@ TEST_F(InspectCheckpoint, AnIndexIsCheckedByName) {
   std::string entries;
   for (const auto& spec : table())
     entries += (entries.empty() ? "\"model." : ", \"model.") + spec.name + "\": \"a.safetensors\"";
-  write_file(folder_.file(kWeightIndexFile), R"({"weight_map": {)" + entries + "}}");
+  write_file(folder_.file(kWeightFormats[0].index), R"({"weight_map": {)" + entries + "}}");
   const auto info = inspect_checkpoint(folder_.path());
   EXPECT_FALSE(info.has_weights);
   EXPECT_EQ(info.indexed_tensors, std::ssize(table()));
 
-  write_file(folder_.file(kWeightIndexFile),
+  write_file(folder_.file(kWeightFormats[0].index),
              R"({"weight_map": {"model.norm.weight": "a.safetensors"}})");
   const auto message = bad_input_message([&] { inspect_checkpoint(folder_.path()); });
   EXPECT_NE(message.find("missing tensor model.embed_tokens.weight"), std::string::npos) << message;

@@ -1,6 +1,9 @@
 """Captures, analyses and figures from Python: the files and tables of the command line."""
 
+import inspect
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -94,6 +97,60 @@ def test_one_analysis_alone(captured):
     assert set(qkscope.analyze(captured[0], only="pca")) < set(qkscope.analyze(captured[0]))
 
 
+# What an option must leave its trace in: (the call's argument, summary.json's options, or a table's content).
+OPTIONS = {
+    "layers": ([3], lambda t, o: set(t["qk"]["layer"].to_pylist()) == {3}),
+    "heads": ([(0, 1), (3, 2)], lambda t, o: o["heads"] == [[0, 1], [3, 2]]),
+    "max_tokens": (20, lambda t, o: max(t["qk"]["n_q"].to_pylist()) == 20),
+    "seed": (7, lambda t, o: o["seed"] == 7),
+    "errors": (False, lambda t, o: "errors" not in t),
+    "scatter": (0, lambda t, o: "head_scatter" not in t),
+    "planes_of": ("3.2", lambda t, o: set(t["head_planes"]["head"].to_pylist()) == {2}),
+    "components": (3, lambda t, o: max(t["qk"]["pc"].to_pylist()) == 2),
+    "separate_pca": (2, lambda t, o: max(t["correlations"]["pca_dim"].to_pylist()) <= 2),
+    "high": (0.5, lambda t, o: o["taxonomy_high"] == 0.5),
+    "low": (0.1, lambda t, o: o["taxonomy_low"] == 0.1),
+    "separation": ("eigen-then-project", lambda t, o: o["separation"] == "eigen-then-project"),
+    "null_draws": (0, lambda t, o: t["rotated"]["position_r_null"].null_count == t["rotated"].num_rows),
+    "pairs": (2, lambda t, o: max(t["complement"]["pair"].to_pylist()) == 1),
+    "active": (0.4, lambda t, o: o["active_angle_r"] == 0.4),
+    "max_omega": (0.5, lambda t, o: o["max_omega"] == 0.5),
+    "query_model": ("linear", lambda t, o: o["query_model"] == "linear"),
+    "max_pairs": (9, lambda t, o: max(t["head_profile"]["n_pairs"].to_pylist()) == 9),
+    "p_alpha": (0.2, lambda t, o: o["p_alpha"] == 0.2),
+    "profile_bins": (4, lambda t, o: max(t["head_profile"]["bin"].to_pylist()) == 3),
+    "fifths": ("context", lambda t, o: o["fifths"] == "context"),
+    "length_bins": ([0, 50, 100], lambda t, o: o["length_bins"] == [0, 50, 100]),
+    "heatmap_bins": (2, lambda t, o: t["pair_heatmap"].num_rows <= 4 * 16),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_those_of_the_command_line(captured, tmp_path, name):
+    value, holds = OPTIONS[name]
+    tables = qkscope.analyze(captured[0], tmp_path, **{name: value})
+    assert holds(tables, json.loads((tmp_path / "summary.json").read_text())["options"])
+
+
+def test_every_option_of_the_command_is_there():
+    parameters = set(inspect.signature(qkscope.analyze).parameters)
+    assert set(OPTIONS) < parameters
+    program = Path(qkscope.__file__).parents[2] / "bin/qkscope"
+    if not program.exists():
+        pytest.skip("the command line is not built here")
+    told = subprocess.run([program, "analyze", "--help"], capture_output=True, text=True, check=True).stdout
+    # In the package these are other things: head_counts, errors, set_threads() and logging.
+    elsewhere = {"help", "q_heads", "k_heads", "no_errors", "threads", "quiet", "verbose"}
+    options = {name.replace("-", "_") for name in re.findall(r"--([a-z][a-z-]+)", told)}
+    assert options - elsewhere <= parameters
+
+
+def test_layers_and_heads_may_be_written_as_for_the_command(captured):
+    written = qkscope.analyze(captured[0], only="pca", layers="0, 3-3", heads="3.1,3.2")
+    listed = qkscope.analyze(captured[0], only="pca", layers=[0, 3], heads=[(3, 1), (3, 2)])
+    assert written["qk"].equals(listed["qk"]) and set(written["qk"]["head"].to_pylist()) == {1, 2}
+
+
 def test_captures_that_say_nothing_of_themselves(captured, tmp_path):
     """As other programs write them: head files without metadata, and no state."""
     bare = tmp_path / "bare"
@@ -118,6 +175,12 @@ def test_figures(captured, tmp_path):
     assert (tmp_path / "figures/rq_rk_scatter.svg").read_text().startswith("<?xml")
 
 
+def test_figures_of_a_capture(captured, tmp_path):
+    drawn = qkscope.figures(captured[0], tmp_path, only="rq_rk_scatter", formats="svg", label="mine")
+    assert drawn.figures == ["rq_rk_scatter"]
+    assert set(pq.read_table(tmp_path / "results/qk.parquet")["model"].to_pylist()) == {"mine"}
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -133,6 +196,28 @@ def test_figures(captured, tmp_path):
         (lambda: qkscope.analyze("no/such/folder@main"), "REPO@BRANCH"),
         (lambda: qkscope.figures("no/such/folder", "x"), "no/such/folder"),
         (lambda: qkscope.analyze("x", only="pcr"), "expected pca, rotation, plasticity"),
+        (lambda: qkscope.analyze("x", only=()), "only: found none"),
+        (lambda: qkscope.analyze("x", layres=[1]), "analyze: no argument 'layres'; did you mean 'layers'"),
+        (lambda: qkscope.analyze("x", zzz=1), "no argument 'zzz'; expected some of data_root, out, only"),
+        (lambda: qkscope.analyze(), r"missing a required argument: 'data_root'; expected analyze\(data_root, out, \*"),
+        (lambda: qkscope.analyze("x", "out", "pca"), "too many positional arguments"),
+        (lambda: qkscope.analyze(3), "data_root=3: expected a text or a path"),
+        (lambda: qkscope.analyze("x", layers="4-2"), "'4-2' is not a layer; expected numbers and ranges"),
+        (lambda: qkscope.analyze("x", layers=[-1]), "layers=-1: expected a whole number from 0"),
+        (lambda: qkscope.analyze("x", heads=[3, 5]), r"expected pairs \(layer, head\)"),
+        (lambda: qkscope.analyze("x", planes_of="3:5"), "planes_of='3:5': expected pairs"),
+        (lambda: qkscope.analyze("x", errors=1), "errors=1: expected True or False"),
+        (lambda: qkscope.analyze("x", components=0), "components=0: expected a whole number from 1"),
+        (lambda: qkscope.analyze("x", null_draws=1.5), "null_draws=1.5: expected a whole number"),
+        (lambda: qkscope.analyze("x", high=2), "high=2: expected a number from 0 to 1"),
+        (lambda: qkscope.analyze("x", low="0.3"), "low='0.3': expected a number"),
+        (lambda: qkscope.analyze("x", separation="median"), "expected 'mean' or 'eigen' or 'eigen-then-project'"),
+        (lambda: qkscope.analyze("x", fifths="all"), "expected 'range' or 'context'"),
+        (lambda: qkscope.analyze("x", profile_bins="many"), "profile_bins='many': expected 1 to 8192, 'buckets'"),
+        (lambda: qkscope.analyze("x", length_bins=5), "length_bins=5: expected a list of whole numbers"),
+        (lambda: qkscope.analyze("x", head_counts=(4,)), "expected two numbers, of query and of key heads"),
+        (lambda: qkscope.figures("x", "y", formts=["svg"]), "figures: no argument 'formts'; did you mean 'formats'"),
+        (lambda: qkscope.figures("x", "y", components=(1, 2, 3)), "expected two numbers from 0 on"),
     ],
 )
 def test_mistakes_are_named(call, message):

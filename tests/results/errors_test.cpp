@@ -13,6 +13,7 @@
 #include "analysis/rotation.h"
 #include "analysis/text_groups.h"
 #include "io/json.h"
+#include "numerics/correlation.h"
 #include "numerics/random.h"
 #include "qkscope/analysis.h"
 #include "qkscope/threads.h"
@@ -142,15 +143,35 @@ TEST(MeanErrors, CoverTheTruthNineteenTimesOfTwenty) {
   expect_covered(covered, 270);
 }
 
-// Intervals of plasticity hold the queries fixed: that is what they cover with other keys.
-TEST(MeanErrors, OfPlasticityCoverTheTruthOfTheseQueries) {
+// Other texts have other keys and other queries: both are in the intervals of plasticity.
+TEST(MeanErrors, OfPlasticityCoverTheTruthNineteenTimesOfTwenty) {
+  const auto truth = run_of({kManyTexts, 4242, kManyTexts, 4242});
+  const double reach = student_t_quantile(0.05, 19);
+  double bins = 0;
+  double covered_bins = 0;
   const auto covered = coverage(
       {"ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"}, kSeeds,
-      [](std::uint64_t seed) {
-        return run_of({60, 7, 60, seed});
+      [&](std::uint64_t seed) {
+        auto run = run_of({60, seed, 60, seed});
+        for (std::size_t head = 0; head < run.heads.size(); ++head) {
+          const auto& profile = run.heads[head].plasticity->profile;
+          for (std::size_t i = 0; i < profile.size(); ++i) {
+            if (std::isnan(profile[i].se)) continue;
+            const double off =
+                profile[i].mean.ap - truth.heads[head].plasticity->profile[i].mean.ap;
+            bins += 1;
+            covered_bins += std::fabs(off) <= reach * profile[i].se ? 1 : 0;
+          }
+        }
+        return run;
       },
-      run_of({60, 7, kManyTexts, 4242}));
+      truth);
   expect_covered(covered, 270);
+  EXPECT_EQ(bins, kSeeds * 2 * 7);
+  RecordProperty("bins", std::to_string(covered_bins / bins));
+  if (!kSanitized) {
+    EXPECT_NEAR(covered_bins / bins, 0.95, 0.02);
+  }
 }
 
 // A mean whose value is known: mean over heads of the number, jackknifed by hand.

@@ -51,7 +51,9 @@ class SweepFile : public testing::Test {
 TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   const auto sweep = read(std::string(kHead) +
                               "analysis: {components: 4, query_model: linear, seed: 7, "
-                              "profile_bins: buckets, fifths: context, length_bins: [0, 9]}\n"
+                              "profile_bins: buckets, fifths: context, length_bins: [0, 9], "
+                              "layers: [0, 3], heads: [[0, 1], [3, 2]], planes_of: [[3, 2]], "
+                              "scatter: 5}\n"
                               "runs:\n"
                               "  - {label: late, order: 9, phase: p2, family: smollm3}\n"
                               "  - label: early\n"
@@ -67,6 +69,12 @@ TEST_F(SweepFile, RunsTakeTheBaseAndTheirOverrides) {
   EXPECT_EQ(sweep.analysis.plasticity_options.fifths, PlasticityOptions::Fifths::context);
   EXPECT_EQ(sweep.analysis.plasticity_options.length_bins, (std::vector<std::int64_t>{0, 9}));
   EXPECT_EQ(sweep.analysis.seed, 7u);
+  EXPECT_EQ(sweep.analysis.layers, (std::vector<int>{0, 3}));
+  const HeadId second{3, 2, HeadKind::query};
+  ASSERT_EQ(sweep.analysis.heads.size(), 2u);
+  EXPECT_EQ(sweep.analysis.heads[1], second);
+  EXPECT_EQ(sweep.analysis.planes_of, std::vector<HeadId>{second});
+  EXPECT_EQ(sweep.analysis.scatter, 5);
   ASSERT_EQ(sweep.runs.size(), 2u);
   const auto& early = sweep.runs[0];
   EXPECT_EQ(early.label, "early");
@@ -195,6 +203,10 @@ TEST_F(SweepFile, AnalysisOptionsAreChecked) {
   EXPECT_THAT(with("components: 0"), HasSubstr("a whole number from 1 on"));
   EXPECT_THAT(with("components: 5000000000"), HasSubstr("at most 2147483647"));
   EXPECT_THAT(with("high: 1.5"), HasSubstr("at most 1"));
+  EXPECT_THAT(with("layers: [-1]"), HasSubstr("numbers of layers, from 0 on"));
+  EXPECT_THAT(with("heads: [3, 5]"), HasSubstr("analysis.heads"));
+  EXPECT_THAT(with("planes_of: 3.5"), HasSubstr("pairs [layer, head], as [[3, 5], [3, 6]]"));
+  EXPECT_THAT(with("scatter: -1"), HasSubstr("analysis.scatter"));
   EXPECT_THAT(with("separation: median"), HasSubstr("mean, eigen or eigen-then-project"));
   EXPECT_THAT(with("pca: false, rotation: false, plasticity: false"),
               HasSubstr("one of them is run"));

@@ -298,7 +298,7 @@ GPT = [
          NEOX | {"use_parallel_residual": False, "hidden_act": "gelu_fast", "attention_bias": False} | glm_rope(1.0),
          tokens=129, rows=6, pattern_rows=3, published=sp.old_neox),
     Case("gpt2", "gpt2", GPT2, rows=8, dtype="float32", finish=gpt2_as_published),
-    Case("gpt2_scaled_by_layer", "gpt2", GPT2 | {"n_inner": 48, "n_positions": 384, "scale_attn_by_inverse_layer_idx": True,
+    Case("gpt2_scaled_by_layer", "gpt2", GPT2 | {"n_inner": 48, "n_positions": 512, "scale_attn_by_inverse_layer_idx": True,
          "tie_word_embeddings": False, "activation_function": "gelu"}, tokens=64, rows=6, pattern_rows=3),
 ]
 

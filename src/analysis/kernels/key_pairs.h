@@ -30,9 +30,10 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
 
 // Models of a query: mean and variance in rotated coordinates.
 struct QueryColumns {
-  Matrix mean;       // (columns, dim): at the column's own position
-  Matrix variance;   // (columns, dim)
-  double drift = 0;  // of the first coordinate, per token
+  Matrix mean;                       // (columns, dim): at the column's own position
+  Matrix variance;                   // (columns, dim)
+  double drift = 0;                  // of the first coordinate, per token
+  std::vector<std::int32_t> bucket;  // (columns): whose queries they are; empty: all queries
 
   std::int64_t size() const { return mean.rows; }
 };

@@ -271,10 +271,10 @@ MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) cons
   return result;
 }
 
-ProfileGroups ExampleSums::grouped(const TextGroups& groups,
-                                   std::span<const std::int64_t> texts) const {
+PairGroups ExampleSums::grouped(const TextGroups& groups,
+                                std::span<const std::int64_t> texts) const {
   const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
-  ProfileGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
+  PairGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
   for (std::int64_t e = 0; e < sum_.rows; ++e) {
     const auto to = static_cast<std::size_t>(groups.of(texts[static_cast<std::size_t>(e)])) *
                     static_cast<std::size_t>(sum_.cols);

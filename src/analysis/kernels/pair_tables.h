@@ -19,10 +19,17 @@ struct QuerySide {
 std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
                                      const BucketRanges& ranges, const PlasticityOptions& options);
 
+// Sums over groups of texts.
+struct PairGroups {
+  int groups = 0;
+  std::vector<double> sum;     // (groups, points): of plasticity over pairs
+  std::vector<double> weight;  // (groups, points): pairs
+};
+
 struct ProfileTables {
   std::vector<MeanPlasticity> profile;  // (points)
-  ProfileGroups groups;                 // over points
-  std::vector<HeatmapCell> heatmap;     // cells that hold a pair
+  PairGroups groups;
+  std::vector<HeatmapCell> heatmap;  // cells that hold a pair
 };
 
 // All pairs of keys before each point, within the window; the heatmap's axes end at `extent`.
@@ -43,7 +50,7 @@ class ExampleSums {
   }
   MeanPlasticity mean(std::int64_t point, std::int64_t eligible) const;
   // Over groups of examples; `texts` (examples) are their keys.
-  ProfileGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
+  PairGroups grouped(const TextGroups& groups, std::span<const std::int64_t> texts) const;
 
  private:
   Matrix sum_;

@@ -94,6 +94,12 @@ void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
 }
 
 ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
+  const auto whole = [&](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  };
+  const auto elements = 16 / static_cast<std::int64_t>(dtype_size(source.dtype));
+  const bool vectors = whole(source.q) && whole(source.k) && source.row_stride % elements == 0 &&
+                       source.d_head % elements == 0;
   return {.q = source.q,
           .k = source.k,
           .row_stride = source.row_stride,
@@ -106,6 +112,7 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
           .scale = source.scale,
           .window = source.window,
           .dtype = source.dtype,
+          .vectors = vectors,
           .row_sums = {lse_.as<float>(), largest_.as<float>()},
           .tiles = tiles_.as<RowTile>(),
           .tile_count = tile_count_,

@@ -32,12 +32,11 @@ struct AllKeysShape {
   static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
   static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
 };
-// For GPUs that give a block 227 KB, and for the others.
+// Where a GPU gives a block 227 KB, for 16 bits and heads of up to 128; and everything else.
 template <typename T, int kWidth>
-using LargeShape = AllKeysShape<T, kWidth, sizeof(T) == 2 && kWidth <= 128 ? 8 : 4>;
+using LargeShape = AllKeysShape<T, kWidth, 8>;
 template <typename T, int kWidth>
 using SmallShape = AllKeysShape<T, kWidth, 2>;
-constexpr std::size_t kLargeMemory = 227 << 10;
 
 // A bin of a whole row.
 struct MassBin {
@@ -326,7 +325,11 @@ class AllKeys {
       a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
                 block_.batch_row(block_.row + row)] = static_cast<float>(value);
     };
-    store(layout.entropy(), memory_.entropy[row_ + row] * static_cast<double>(kLn2));
+    // The weights add up to 1 but for the rounding of the log-sum-exp, which is taken out.
+    double total = 0;
+    for (const double mass : memory_.masses[row_ + row]) total += mass;
+    store(layout.entropy(),
+          (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
     store(layout.distance_mean(), memory_.distance[row_ + row]);
     for (int width = 0; width < kWidths; ++width)
       store(layout.dist(width), memory_.masses[row_ + row][width]);
@@ -365,12 +368,28 @@ class AllKeys {
 // large GPU.
 constexpr std::int64_t kLaunchBlocks = 1024;
 
+bool is_large(DType dtype, std::int64_t d_head) {
+  return dtype != DType::f32 && d_head <= 128 && shared_memory_limit() >= 227 << 10;
+}
+
+template <typename T, int kWidth>
+void launch_large(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
+  using Shape = LargeShape<T, kWidth>;
+  launch_scores<T, Shape, AllKeys<T, Shape>>(a, options, stream);
+}
+
+template <typename T>
+void launch_large(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
+  if (a.d_head <= 64)
+    launch_large<T, 64>(a, options, stream);
+  else
+    launch_large<T, 128>(a, options, stream);
+}
+
 }  // namespace
 
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head) {
-  if (shared_memory_limit() < kLargeMemory) return SmallShape<__half, 128>::kRows;
-  return dtype == DType::f32 || d_head > 128 ? LargeShape<float, 128>::kRows
-                                             : LargeShape<__half, 128>::kRows;
+  return is_large(dtype, d_head) ? LargeShape<__half, 128>::kRows : SmallShape<__half, 128>::kRows;
 }
 
 std::int64_t all_keys_scratch() {
@@ -385,10 +404,12 @@ void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cud
   for (std::int64_t tile = 0; tile < arguments.tile_count; tile += step) {
     part.tiles = arguments.tiles + tile;
     part.tile_count = std::min(step, arguments.tile_count - tile);
-    if (shared_memory_limit() < kLargeMemory)
+    if (!is_large(part.dtype, part.d_head))
       launch_pass<SmallShape, AllKeys>(part, options, stream);
+    else if (part.dtype == DType::bf16)
+      launch_large<__nv_bfloat16>(part, options, stream);
     else
-      launch_pass<LargeShape, AllKeys>(part, options, stream);
+      launch_large<__half>(part, options, stream);
   }
 }
 

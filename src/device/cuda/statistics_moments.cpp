@@ -10,6 +10,7 @@ namespace {
 // Blocks of a launch: two or so for each multiprocessor of a large GPU. The number is fixed, so
 // that the sums have the same bits on every GPU.
 constexpr std::int64_t kBlocks = 256;
+constexpr std::int32_t kFirstShare = 4;
 
 // The chunks of one document, in the order of its rows.
 void cut_document(const Sequence& sequence, std::int32_t number, const MomentCut& cut,
@@ -61,8 +62,10 @@ MomentWork moment_work(const MomentChunks& chunks, std::int64_t buckets, std::in
            chunks.chunks[static_cast<std::size_t>(end)].bucket == bucket)
       ++end;
     const auto segment = static_cast<std::int32_t>(work.segments.size());
-    for (auto from = begin; from < end; from += length)
-      work.segments.push_back({from, std::min(from + length, end)});
+    // The first tokens of a document are few: more of them side by side.
+    const auto step = is_first ? std::max(1, length / kFirstShare) : length;
+    for (auto from = begin; from < end; from += step)
+      work.segments.push_back({from, std::min(from + step, end)});
     const auto segment_end = static_cast<std::int32_t>(work.segments.size());
     auto& of_bucket = work.buckets[static_cast<std::size_t>(bucket)];
     (is_first ? of_bucket.first_chunks : of_bucket.body_chunks) = {begin, end};

@@ -162,6 +162,22 @@ __global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments
   record[a.record.norm_max()] = static_cast<float>(most);
 }
 
+// A channel is shifted before it is multiplied where its mean is so many times its spread. Without
+// a shift products lose the square of that in digits; with one, x - c must fit into the type: of 8
+// bits it surely does from here on, of 11 from less.
+template <typename T>
+constexpr double kShiftRatio = 16;
+template <>
+constexpr double kShiftRatio<__half> = 4;
+
+// The mean, in steps of an eighth of the spread: such a number off x is exact in float32.
+template <typename T>
+__device__ float centre_of(double mean, double variance) {
+  if (variance == 0) return rounded<T>(static_cast<float>(mean));
+  const double step = exp2(floor(0.5 * log2(variance)) - 3);
+  return static_cast<float>(rint(mean / step) * step);
+}
+
 // One thread per channel, one block per head. Two passes: the mean, then the spread around it.
 template <typename T>
 __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftArguments a) {
@@ -182,16 +198,18 @@ __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftA
   const double mean = sum / count;
   each_row([&](double x) { squares += (x - mean) * (x - mean); });
   const double variance = squares / count;
-  const float centre = rounded<T>(static_cast<float>(mean));
   const auto at = head * a.dim + channel, part = a.heads * a.dim;
-  a.shift[at] = mean * mean <= 64 * variance ? 0.0f : centre;
-  a.shift[part + at] = centre;
+  const double ratio = kShiftRatio<T>;
+  a.shift[at] =
+      mean * mean <= ratio * ratio * variance ? 0.0f : rounded<T>(static_cast<float>(mean));
+  a.shift[part + at] = centre_of<T>(mean, variance);
   a.shift[2 * part + at] = static_cast<float>(256 * variance);
 }
 
 __device__ double folded(const FoldArguments& a, MomentSegment segments, int head,
                          std::int64_t element) {
   double sum = 0;
+#pragma unroll 8
   for (int i = segments.begin; i < segments.end; ++i)
     sum += a.records[(i * a.heads + head) * a.record.size() + element];
   return sum;
@@ -202,7 +220,7 @@ __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double 
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
-constexpr int kFoldRows = 8;  // of the triangle, for a block
+constexpr int kFoldRows = 2;  // of the triangle, for a block
 
 // Blocks along x: rows of the triangle, then one for everything else. Along y heads, along z sets.
 __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {

@@ -82,7 +82,7 @@ enum MomentSum { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 // another.
 struct MomentShift {
   const float* product = nullptr;  // c: the mean, rounded to the type, where it is large; else 0
-  const float* centre = nullptr;   // e: the mean, rounded to the type
+  const float* centre = nullptr;   // e: about the mean
   const float* limit = nullptr;    // (x - e)^2 above it enters third and fourth powers in float64
 };
 

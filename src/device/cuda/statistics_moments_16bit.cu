@@ -90,7 +90,7 @@ struct ChannelSums {
       y3 = fmaf(square, from_centre, y3);
       y4 = fmaf(square, square, y4);
     } else {  // one of them can outweigh all others: float32 is not enough for its powers
-      const double far = from_centre;
+      const double far = static_cast<double>(x) - centre;
       far3 += far * far * far;
       far4 += far * far * far * far;
     }
@@ -407,20 +407,33 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// The products of a tile of few rows, in float64.
+// The products of a tile of few rows, in float64: each thread its own, as each_product names them.
 template <typename T, typename Tile>
 __device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                              const char* tile, int rows) {
-  const float* shift = a.shift.product + head * a.record.dim;
-  each_product<Tile>(a.record.dim, [&](int i, int row, int column) {
-    const double row_shift = shift[row], column_shift = shift[column];
-    double sum = 0;
-    for (int r = 0; r < rows; ++r) {
-      const T* x = reinterpret_cast<const T*>(tile + r * kPitch<Tile::kWidth>);
-      sum += (to_float(x[row]) - row_shift) * (to_float(x[column]) - column_shift);
+  const auto dim = static_cast<int>(a.record.dim);
+  const float* shift = a.shift.product + head * dim;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int p = warp / 2, q = Tile::kBlocks - 1 - p;
+  const auto value = [&](const char* row, int channel) {
+    if (channel >= dim) return 0.0;
+    return static_cast<double>(to_float(reinterpret_cast<const T*>(row)[channel])) - shift[channel];
+  };
+  for (int r = 0; r < rows; ++r) {
+    const char* row = tile + r * kPitch<Tile::kWidth>;
+    const double left[2][2] = {{value(row, p * 16 + lane / 4), value(row, p * 16 + lane / 4 + 8)},
+                               {value(row, q * 16 + lane / 4), value(row, q * 16 + lane / 4 + 8)}};
+    for (int block = 0; block <= Tile::kBlocks; ++block) {
+      const bool of_p = block < Tile::kBlocks - p;
+      const int column =
+          (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + warp % 2 * 8 + lane % 4 * 2;
+      const double right[2] = {value(row, column), value(row, column + 1)};
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        memory.products[block * 4 + j][threadIdx.x] +=
+            (of_p ? left[0][j / 2] : left[1][j / 2]) * right[j % 2];
     }
-    memory.products[i][threadIdx.x] += sum;
-  });
+  }
 }
 
 template <typename T, typename Tile>

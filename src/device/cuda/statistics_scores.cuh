@@ -45,23 +45,37 @@ struct ScoreShape<float, kHeadWidth> {
   static constexpr int kRowBytes = (kWidth + 4) * 4;
 };
 
-// Rows of one head into shared memory; row r of the tile is source row at(r), zeros from `count`
-// on.
-template <typename T, typename Shape, int kRows, bool kVectors, typename At>
-__device__ void load_tile(char* tile, const T* source, std::int64_t stride, int d_head, int count,
-                          At at) {
+// The rows of one head in global memory.
+template <typename T>
+struct HeadSource {
+  const T* data;  // row 0
+  std::int64_t stride;
+  int d_head;
+  bool vectors;  // every row begins at a multiple of 16 bytes and is one long
+};
+
+template <typename T>
+__device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, int head) {
+  const auto d_head = static_cast<int>(a.d_head);
+  return {static_cast<const T*>(data) + head * d_head, a.row_stride, d_head, a.vectors};
+}
+
+// Rows into shared memory; row r of the tile is source row at(r), zeros from `count` on.
+template <typename T, typename Shape, int kRows, typename At>
+__device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
   for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
     const int row = item / kChunks, column = item % kChunks * kElements;
-    const bool valid = row < count && column < d_head;
-    const T* from = valid ? source + at(row) * stride + column : source;
+    const bool valid = row < count && column < source.d_head;
+    const T* from = valid ? source.data + at(row) * source.stride + column : source.data;
     char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
-    if constexpr (kVectors) {
+    if (source.vectors) {
       copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
     } else {
 #pragma unroll
       for (int i = 0; i < kElements; ++i)
-        reinterpret_cast<T*>(to)[i] = valid && column + i < d_head ? from[i] : from_float<T>(0.0f);
+        reinterpret_cast<T*>(to)[i] =
+            valid && column + i < source.d_head ? from[i] : from_float<T>(0.0f);
     }
   }
 }
@@ -153,7 +167,7 @@ struct RowWeights {
   }
 };
 
-template <typename T, typename Shape, bool kVectors, typename Pass>
+template <typename T, typename Shape, typename Pass>
 __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
@@ -172,17 +186,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
       .end = min(tile.first + Shape::kRows, tile.length),
       .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const auto d_head = static_cast<int>(a.d_head);
-  const T* q = static_cast<const T*>(a.q) + block.head * d_head;
-  const T* k = static_cast<const T*>(a.k) + kv_head * d_head;
+  const auto q = head_source<T>(a, a.q, block.head), k = head_source<T>(a, a.k, kv_head);
   const auto load_keys = [&](int stage, int key) {
-    load_tile<T, Shape, Shape::kKeys, kVectors>(
-        k_tiles + stage * kKeyBytes, k, a.row_stride, d_head, block.end - key,
-        [&](int row) { return block.batch_row(key + row); });
+    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * kKeyBytes, k, block.end - key,
+                                      [&](int row) { return block.batch_row(key + row); });
   };
-  load_tile<T, Shape, Shape::kRows, kVectors>(
-      q_tile, q, a.row_stride, d_head, block.end - tile.first,
-      [&](int row) { return block.batch_row(tile.first + row); });
+  load_tile<T, Shape, Shape::kRows>(q_tile, q, block.end - tile.first,
+                                    [&](int row) { return block.batch_row(tile.first + row); });
 
   Pass pass(a, options, block, memory);
   int key = pass.first_key();
@@ -214,12 +224,7 @@ void launch_scores(const ScoreArguments& a, const typename Pass::Options& option
                    cudaStream_t stream) {
   constexpr auto kBytes = static_cast<int>((Shape::kRows + 2 * Shape::kKeys) * Shape::kRowBytes +
                                            sizeof(typename Pass::Memory));
-  constexpr int kElements = 16 / sizeof(T);
-  const bool vectors = reinterpret_cast<std::uintptr_t>(a.q) % 16 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(a.k) % 16 == 0 &&
-                       a.row_stride % kElements == 0 && a.d_head % kElements == 0;
-  const auto kernel =
-      vectors ? score_kernel<T, Shape, true, Pass> : score_kernel<T, Shape, false, Pass>;
+  const auto kernel = score_kernel<T, Shape, Pass>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "statistics of scores: shared memory");
   kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(

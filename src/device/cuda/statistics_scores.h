@@ -33,7 +33,8 @@ struct ScoreArguments {
   float scale = 1.0f;
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
   DType dtype = DType::bf16;
-  RowSums row_sums;                // (rows, n_heads)
+  bool vectors = false;  // every row of a head begins at a multiple of 16 bytes and is one long
+  RowSums row_sums;      // (rows, n_heads)
   const RowTile* tiles = nullptr;  // of as many rows as the pass takes, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)

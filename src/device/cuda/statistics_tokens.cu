@@ -23,7 +23,7 @@ struct TokenList {
   const TokenTile* tiles;
 };
 
-template <typename T, typename Shape, bool kVectors>
+template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     tokens_kernel(const ScoreArguments a, const TokenList list) {
   extern __shared__ __align__(16) char shared[];
@@ -37,12 +37,10 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   const auto tile = list.tiles[blockIdx.x / heads];
   const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
   const int kv_head = head / static_cast<int>(a.n_heads / a.n_kv_heads);
-  const auto d_head = static_cast<int>(a.d_head);
-  const T* q = static_cast<const T*>(a.q) + head * d_head;
-  const T* k = static_cast<const T*>(a.k) + kv_head * d_head;
+  const auto q = head_source<T>(a, a.q, head), k = head_source<T>(a, a.k, kv_head);
   const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
-  load_tile<T, Shape, Shape::kRows, kVectors>(
-      q_tile, q, a.row_stride, d_head, tile.last - tile.first,
+  load_tile<T, Shape, Shape::kRows>(
+      q_tile, q, tile.last - tile.first,
       [&](int row) -> std::int64_t { return list.rows[tile.first + row].row; });
 
   const int lane = threadIdx.x % 32;
@@ -69,13 +67,11 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     __syncthreads();  // every warp is done with the keys before
     for (int i = threadIdx.x; i < count; i += Shape::kThreads)
       key_rows[i] = list.rows[entry + i].row;
-    load_tile<T, Shape, Shape::kKeys, kVectors>(
-        same, k, a.row_stride, d_head, count,
-        [&](int row) -> std::int64_t { return list.rows[entry + row].row; });
-    load_tile<T, Shape, Shape::kKeys, kVectors>(
-        after, k, a.row_stride, d_head, count, [&](int row) -> std::int64_t {
-          return min(list.rows[entry + row].row + 1, static_cast<int>(a.rows) - 1);
-        });
+    load_tile<T, Shape, Shape::kKeys>(
+        same, k, count, [&](int row) -> std::int64_t { return list.rows[entry + row].row; });
+    load_tile<T, Shape, Shape::kKeys>(after, k, count, [&](int row) -> std::int64_t {
+      return min(list.rows[entry + row].row + 1, static_cast<int>(a.rows) - 1);
+    });
     wait_for_copies();
     __syncthreads();
     if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of it comes later
@@ -124,11 +120,7 @@ void launch(const ScoreArguments& a, const TokenList& list, std::int64_t tiles,
             cudaStream_t stream) {
   using Shape = TokenShape<T, kWidth>;
   constexpr int kBytes = (Shape::kRows + 2 * Shape::kKeys) * Shape::kRowBytes + Shape::kKeys * 4;
-  constexpr int kElements = 16 / sizeof(T);
-  const bool vectors = reinterpret_cast<std::uintptr_t>(a.q) % 16 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(a.k) % 16 == 0 &&
-                       a.row_stride % kElements == 0 && a.d_head % kElements == 0;
-  const auto kernel = vectors ? tokens_kernel<T, Shape, true> : tokens_kernel<T, Shape, false>;
+  const auto kernel = tokens_kernel<T, Shape>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention to equal tokens: shared memory");
   kernel<<<static_cast<unsigned>(tiles * a.heads), Shape::kThreads, kBytes, stream>>>(a, list);
