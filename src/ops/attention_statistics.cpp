@@ -63,6 +63,7 @@ class ScoreTile {
   void take_queries(const HeadInput& in, std::int64_t begin, std::int64_t count) {
     d_ = in.d();
     queries_ = count;
+    softcap_ = in.input->softcap;
     const auto tile = gemm::tile_shape();
     packed_queries_.resize(as_index(gemm::round_up(count, tile.rows) * d_));
     gemm::pack({in.query(begin), in.query_stride(), count, d_}, in.input->scale,
@@ -78,6 +79,7 @@ class ScoreTile {
     gemm::pack(gemm::RightColumns{keys, stride, count, d_}, packed_keys_.data());
     gemm::multiply({packed_queries_.data(), packed_keys_.data(), queries_, count, d_}, false,
                    scores_.data(), count);
+    if (softcap_ > 0.0f) rows::soft_cap(scores_.data(), std::ssize(scores_), softcap_);
   }
 
   std::span<const float> row(std::int64_t query) const {
@@ -88,6 +90,7 @@ class ScoreTile {
   std::int64_t d_ = 0;
   std::int64_t queries_ = 0;
   std::int64_t keys_ = 0;
+  float softcap_ = 0.0f;
   std::vector<float> packed_queries_;
   std::vector<float> packed_keys_;
   std::vector<float> scores_;  // (queries, keys)
@@ -139,6 +142,7 @@ std::vector<TokenMass> token_masses(const HeadInput& in,
     scores.resize(as_index(before));
     rows::dots({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
                scores.data());
+    if (in.input->softcap > 0.0f) rows::soft_cap(scores.data(), before, in.input->softcap);
     probabilities(scores, in.lse(query), p);
     return p;
   };

@@ -24,11 +24,18 @@ struct Pass {
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> ids;
   std::int64_t window = 0;
+  float softcap = 0.0f;
   Tensor z = Tensor();
   std::vector<rows::RunningSoftmax> sums = {};
 
   AttentionInput input() const {
-    return {.q = q, .k = k, .v = v, .sequences = sequences, .scale = 0.25f, .window = window};
+    return {.q = q,
+            .k = k,
+            .v = v,
+            .sequences = sequences,
+            .scale = 0.25f,
+            .window = window,
+            .softcap = softcap};
   }
   void attend() {
     z = Tensor(q.shape());
@@ -370,6 +377,23 @@ TEST(AttentionStatistics, PlantedHeadsAreFound) {
   EXPECT_GT(mean(1, NearColumn::prev), 0.99);
   EXPECT_LT(mean(1, NearColumn::ind), 0.01);
   EXPECT_LT(mean(1, NearColumn::dup), 0.01);
+}
+
+// Where scores are capped, so are those of the statistics: the weights of a row add up to 1.
+TEST_P(AttentionStatisticsTest, OfCappedScoresAddUp) {
+  auto pass = random_pass({{0, 100}}, 0, 4.0f);
+  pass.softcap = 1.5f;
+  pass.attend();
+  auto all = request(true);
+  all.layout.stream_first = 100;
+  const auto found = pass.statistics(all);
+  for (std::int64_t head = 0; head < kHeads; ++head) {
+    const double* sums = found.sum.data() + head * found.columns;
+    EXPECT_NEAR(sums[ColumnLayout::at(NearColumn::stream)], 100, 1e-3);
+    double mass = 0;
+    for (std::int64_t width = 0; width < kDistances; ++width) mass += sums[all.layout.dist(width)];
+    EXPECT_NEAR(mass, 100, 1e-3);
+  }
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
           .first_head = 0,
           .heads = source.n_heads,
           .scale = source.scale,
+          .softcap = source.softcap,
           .window = source.window,
           .dtype = source.dtype,
           .vectors = vectors,

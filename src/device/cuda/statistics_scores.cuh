@@ -113,6 +113,11 @@ __device__ __forceinline__ void multiply_tile(ScoreFragments<Shape>& scores, con
   }
 }
 
+template <typename Shape>
+__device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
+  if (a.softcap > 0.0f) cap<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
+}
+
 // A block's rows, in positions of their document.
 struct ScoreBlock {
   RowTile tile;
@@ -208,6 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
       ScoreFragments<Shape> scores;
       multiply_tile<T, Shape>(scores, q_tile + warp_row * Shape::kRowBytes,
                               k_tiles + stage * kKeyBytes);
+      cap_scores<Shape>(scores, a);
       pass.add(scores, key);
     } else {
       pass.skip(key);

@@ -31,6 +31,7 @@ struct ScoreArguments {
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   std::int64_t first_head = 0, heads = 0;  // those of this call
   float scale = 1.0f;
+  float softcap = 0.0f;     // scores become cap tanh(score / cap); 0: not
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
   DType dtype = DType::bf16;
   bool vectors = false;  // every row of a head begins at a multiple of 16 bytes and is one long

@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     for (int which = 0; which < 2; ++which) {
       ScoreFragments<Shape> scores;
       multiply_tile<T, Shape>(scores, q_warp, which == 0 ? same : after);
+      cap_scores<Shape>(scores, a);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         auto& query = queries[half];
