@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "device/device.h"
 #include "model/tensor_table.h"
+#include "ops/linear.h"
 
 namespace qkscope {
 namespace {
@@ -29,8 +30,10 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // The input of the widest product, packed for the kernel.
-  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp);
+  // The input of the widest product, keys and values, and weights, packed for the kernel.
+  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
+                      2 * rows * model.n_kv_heads * model.d_head +
+                      std::min(kMostSharedWeights, 2 * model.d_model * model.d_mlp);
   const auto floats = rows * (3 * model.d_model + heads + rotary_elements(model)) +
                       2 * mlp_rows * model.d_mlp + packed;
   return floats * static_cast<std::int64_t>(sizeof(float));

@@ -28,17 +28,6 @@ void dots(const DotRows& input, float factor, float* out);
 // -infinity), very large or infinite above 88; NaN stays NaN.
 void exponential(float* x, std::int64_t count);
 
-// The softmax over a row that comes in pieces: the highest score so far, and the sum of
-// exp(score - highest).
-struct RunningSoftmax {
-  float highest;
-  float sum;
-};
-
-// Turns the next piece of scores into exp(score - highest), takes them into `running`, and returns
-// the factor by which what was summed before is to be multiplied.
-float weigh(float* scores, std::int64_t count, RunningSoftmax& running);
-
 // pattern = softmax(scores)
 void softmax(const float* scores, std::int64_t count, float* pattern);
 

@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "device/memory_plan.h"
 #include "ops/elementwise.h"
+#include "ops/gemm.h"
 #include "ops/linear.h"
 #include "ops/score_rows.h"
+#include "qkscope/cpu.h"
 
 namespace qkscope {
 namespace {
@@ -69,9 +74,11 @@ void CpuBackend::normalize(Norm norm) {
 }
 
 void CpuBackend::project_qkv(bool values) {
-  linear(normalized_, weights_->q, as_matrix(q_));
-  linear(normalized_, weights_->k, as_matrix(k_));
-  if (values) linear(normalized_, weights_->v, as_matrix(v_));
+  const auto& w = *weights_;
+  if (values)
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
+  else
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
 }
 
 void CpuBackend::normalize_heads() {
@@ -123,8 +130,7 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   }
   chunk_rows_ = count;
   const auto x = normalized_.view().rows(begin, begin + count);
-  linear(x, weights_->gate, tensor(Buffer::gate));
-  linear(x, weights_->up, tensor(Buffer::up));
+  linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
 }
 
 void CpuBackend::gate(std::int64_t count) {
@@ -235,6 +241,20 @@ void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
   const auto whole = tensor(buffer);
   QKSCOPE_ASSERT(values.view.shape() == whole.shape());
   std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
+}
+
+std::string CpuBackend::hardware() const {
+  return fmt::format("{}, {} {}", cpu_target(), thread_count(),
+                     thread_count() == 1 ? "thread" : "threads");
+}
+
+std::string CpuBackend::attention_kernel() const {
+  const auto tile = gemm::tile_shape();
+  return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
+}
+
+double CpuBackend::product_rate(double seconds) {
+  return gemm::tile_rate(seconds);
 }
 
 void CpuBackend::score_rows(const RowScores& out) {

@@ -38,6 +38,10 @@ class CpuBackend : public Backend {
   void pattern_of_edited_scores(const RowScores& edited) override;
   void attend_edited_rows(const RowScores& edited) override;
   void finish() override {}
+  std::string hardware() const override;
+  void wait() override {}
+  std::string attention_kernel() const override;
+  double product_rate(double seconds) override;
 
  private:
   void allocate();

@@ -15,6 +15,7 @@
 #include "device/cuda/hopper_attention.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
+#include "device/cuda/product_rate.h"
 #include "device/cuda/products.h"
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
@@ -113,12 +114,16 @@ class CudaBackend : public Backend {
     finish_pending();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
-    if (rows_.narrowed())
+    if (rows_.narrowed()) {
       attend_with_own_kernel();
-    else if (hopper_attention_.serves())
+    } else if (hopper_attention_.serves()) {
       hopper_attention_.attend(arguments);
-    else if (!fused_attention_->attend(arguments))
+      attention_kernel_ = "FlashInfer (Hopper)";
+    } else if (fused_attention_->attend(arguments)) {
+      attention_kernel_ = "cuDNN";
+    } else {
       attend_with_own_kernel();
+    }
   }
 
   void project_output(Addition addition) override {
@@ -276,6 +281,20 @@ class CudaBackend : public Backend {
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
+  std::string hardware() const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device_), "ask for the GPU's name");
+    return properties.name;
+  }
+
+  void wait() override { check(cudaStreamSynchronize(stream_), "wait for the GPU"); }
+  std::string attention_kernel() const override { return attention_kernel_; }
+
+  double product_rate(double seconds) override {
+    use_device(device_);
+    return cuda::product_rate(products_, dtype_, seconds, stream_);
+  }
+
  private:
   float scale() const { return static_cast<float>(config().attention_scale); }
   DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
@@ -319,6 +338,7 @@ class CudaBackend : public Backend {
   }
 
   void attend_with_own_kernel() {
+    attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
                .k = a_.k(),
@@ -383,6 +403,7 @@ class CudaBackend : public Backend {
   const DeviceLayer* layer_ = nullptr;
   LayerConfig layer_config_;
   Pending pending_;
+  const char* attention_kernel_ = "none";
   std::optional<HostAttention> host_attention_;
 };
 
