@@ -128,6 +128,30 @@ test_python() {  # test_python [ctest options]
   ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
 }
 
+# The exports in the packages that read them, each in an environment of its own: kvpress wants an older transformers.
+# A machine that cannot install them fails here, with pip's reason.
+test_exports() {  # test_exports [pytest options]
+  configure release
+  cmake --build build --target qkscope
+  local name tests
+  for name in kvpress exports; do
+    case "$name" in kvpress) tests=(test_kvpress.py) ;; *) tests=(test_torch.py test_compressed_tensors.py) ;; esac
+    need_environment "build/venv-$name" "requirements-$name.txt"
+    say "Exports in the packages of tools/requirements-$name.txt"
+    (cd tests/exports/packages && QKSCOPE="$OLDPWD/build/bin/qkscope" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
+      "$OLDPWD/build/venv-$name/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@")
+  done
+}
+
+# need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
+need_environment() {
+  [ -x "$1/bin/python" ] || python3 -m venv "$1"
+  cmp -s "tools/$2" "$1/installed" && return
+  say "Installing Python packages of tools/$2 into $1"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "tools/$2"
+  cp "tools/$2" "$1/installed"
+}
+
 # The interpreters that a wheel can be made for, of those on the PATH.
 interpreters() {
   local version
@@ -211,6 +235,7 @@ usage() {
   test-asan      the same under the address and undefined-behaviour sanitizers
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
+  test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -236,6 +261,7 @@ case "$command" in
   test-asan) run_tests asan "$@" ;;
   test-tsan) test_tsan "$@" ;;
   test-python) test_python "$@" ;;
+  test-exports) test_exports "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;

@@ -5,8 +5,8 @@
 
 FOLDER is a checkpoint in bfloat16; bench/make_checkpoint.py writes one. For each batch (documents x tokens) the two
 engines run in turns, so that both find the same warm GPU, and the median of all runs counts. transformers gets the
-batch size that suits it best. The share of the ceiling compares with the time that the same work, pruned as a capture
-allows, takes at the sustained rates of torch.mm and of cuDNN's attention, measured right after. TFLOP/s is qkscope's and
+batch size that suits it best, and runs with sdpa and with our attention kernel. The share of the ceiling compares with the time that the same work, pruned as a capture
+allows, takes at the sustained rates of torch.mm and of the fastest attention, measured right after. TFLOP/s is qkscope's and
 counts the whole network: 2 x parameters of the layers x tokens + causal attention. Memory is beyond the weights.
 """
 
@@ -25,8 +25,8 @@ from gpu_ceiling import Ceiling, Shape
 from transformers_peer import Peer
 
 ROOT = Path(__file__).resolve().parent.parent
-COLUMNS = ["model", "batch", "transformers tok/s", "its batch", "qkscope tok/s", "ratio", "TFLOP/s", "of the ceiling",
-           "GiB transformers", "GiB qkscope", "capture cost"]
+COLUMNS = ["model", "batch", "transformers tok/s", "its batch", "the same with our attention", "qkscope tok/s", "ratio",
+           "ratio with our attention", "TFLOP/s", "of the ceiling", "GiB transformers", "GiB qkscope", "capture cost"]
 
 
 def parse_batch(text):
@@ -79,10 +79,12 @@ def measure(options, peer, ceiling, model, batch):
     """Everything about one batch."""
     documents, length = batch
     size = best_size(peer, documents, length)
-    runs, peak, lines = [], 0, []
+    runs, peak, lines = {kernel: [] for kernel in peer.kernels()}, 0, []
     for _ in range(options.rounds):
-        more, more_peak = peer.measure(documents, length, size, options.seconds)
-        runs, peak = runs + more, max(peak, more_peak)
+        for kernel in runs:
+            more, more_peak = peer.measure(documents, length, size, options.seconds, kernel)
+            runs[kernel] += more
+            peak = max(peak, more_peak)
         repeats = min(20, max(1, int(options.seconds / 2 / more[-1])))
         lines += run_engine(options, model, documents, length, repeats)
     shape = Shape(json.loads((model / "config.json").read_text()))
@@ -99,12 +101,14 @@ def median_seconds(lines, capture):
 
 def row(result):
     tokens = result["documents"] * result["length"]
-    theirs = statistics.median(result["transformers"]["runs"])
+    theirs, with_ours = (statistics.median(result["transformers"]["runs"].get(kernel, [float("nan")]))
+                         for kernel in ("sdpa", "ours"))
     ours, without = (median_seconds(result["qkscope"], capture) for capture in ("on", "off"))
     peak = max(line["peak_bytes"] for line in result["qkscope"])
     gib = [f"{bytes_ / 2**30:.2f}" for bytes_ in (result["transformers"]["peak_bytes"], peak)]
     return [result["model"], f"{result['documents']} x {result['length']:,}", f"{tokens / theirs:,.0f}",
-            str(result["transformers"]["size"]), f"{tokens / ours:,.0f}", f"{theirs / ours:.2f}",
+            str(result["transformers"]["size"]), f"{tokens / with_ours:,.0f}", f"{tokens / ours:,.0f}",
+            f"{theirs / ours:.2f}", f"{with_ours / ours:.2f}",
             f"{result['flop'] / ours / 1e12:.3g}", f"{result['ceiling']['seconds'] / ours:.3f}", *gib,
             f"{100 * (ours / without - 1):+.1f} %"]
 

@@ -1,8 +1,10 @@
 // Times the forward pass on a checkpoint and prints one JSON line per length or batch.
 // --tokens: the whole network, logits included, on the CPU, as bench/forward_peer.py does in
-// PyTorch. --batch: what a capture run needs of it, on the CPU or a GPU, for bench/cuda_table.py.
+// PyTorch. --batch: what a capture run needs of it, on the CPU or a GPU, for bench/cuda_table.py;
+// with --statistics the same pass without statistics over every token and with each group of them.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <random>
 
@@ -17,6 +19,7 @@
 #include "forward/forward.h"
 #include "io/json.h"
 #include "sampled_heads.h"
+#include "summed_layers.h"
 
 namespace qkscope {
 namespace {
@@ -30,6 +33,7 @@ struct Options {
   std::vector<std::int64_t> tokens;
   std::vector<std::string> batches;  // DOCUMENTSxLENGTH
   std::string capture = "on";
+  bool statistics = false;
   std::int64_t device_memory = 0;  // bytes; 0: what is free
   int threads = 0;
   int repeats = 5;
@@ -67,6 +71,21 @@ Batch random_batch(BatchSize size, std::int64_t vocabulary) {
   Batch batch;
   for (std::int64_t document = 0; document < size.documents; ++document) {
     for (auto& value : ids) value = id(generator);
+    batch.add(ids);
+  }
+  return batch;
+}
+
+// Tokens as texts have them: a few are frequent, and most are rare (Zipf's law).
+Batch text_like_batch(BatchSize size, std::int64_t vocabulary) {
+  std::mt19937 generator(0);
+  std::uniform_real_distribution<double> share(0.0, 1.0);
+  const double logarithm = std::log(static_cast<double>(vocabulary));
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(size.length));
+  Batch batch;
+  for (std::int64_t document = 0; document < size.documents; ++document) {
+    for (auto& value : ids)
+      value = static_cast<std::int32_t>(std::exp(share(generator) * logarithm)) - 1;
     batch.add(ids);
   }
   return batch;
@@ -146,6 +165,37 @@ class BatchTimes {
     for (const auto& one : series) report(text, batch, one, first);
   }
 
+  // Without statistics and with each set of groups in turns.
+  void time_statistics(const std::string& text) {
+    const auto batch = text_like_batch(parse_size(text), model_->config.vocab_size);
+    std::vector<SummedLayers> series;
+    for (const auto* groups : {"", "A", "AB", "ABC"})
+      series.emplace_back(model_->config, batch, groups);
+    std::vector<std::vector<double>> runs(series.size());
+    std::vector<std::int64_t> memory;
+    std::vector<ResidualRows> residuals;
+    for (auto& one : series) {  // the first warms up
+      residuals.emplace_back(model_->config, batch);
+      forward(*backend_, batch, residuals.back(), one);
+      memory.push_back(free_ - free_memory(device_) - weight_bytes_);
+    }
+    NoObserver nobody;
+    for (int i = 0; i < options_.repeats; ++i)
+      for (std::size_t s = 0; s < series.size(); ++s) {
+        const auto start = Clock::now();
+        forward(*backend_, batch, nobody, series[s]);
+        runs[s].push_back(seconds_since(start));
+      }
+    for (std::size_t s = 0; s < series.size(); ++s)
+      print({{"batch", text},
+             {"statistics", series[s].groups()},
+             {"seconds", median(runs[s])},
+             {"more_percent", 100 * (median(runs[s]) / median(runs[0]) - 1)},
+             {"runs", runs[s]},
+             {"more_bytes", memory[s] - memory[0]},
+             {"residuals_equal", residuals[s] == residuals[0]}});
+  }
+
  private:
   static std::int64_t longest(const std::vector<std::string>& batches) {  // in rows
     std::int64_t rows = 0;
@@ -196,7 +246,8 @@ void run(const Options& options, Clock::time_point start) {
   }
   if (options.batches.empty()) return;
   BatchTimes times(options, start);
-  for (const auto& batch : options.batches) times.time(batch);
+  for (const auto& batch : options.batches)
+    options.statistics ? times.time_statistics(batch) : times.time(batch);
 }
 
 }  // namespace
@@ -218,6 +269,8 @@ int main(int argc, char** argv) {
   app.add_option("--capture", options.capture, "Sample q and k: on, off, or both in turns")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
+  app.add_flag("--statistics", options.statistics,
+               "Time the batches without and with statistics over every token instead");
   app.add_option("--device-memory", options.device_memory,
                  "What may be taken of a GPU (8GiB); weights that do not fit stream")
       ->transform(CLI::AsSizeValue(false));

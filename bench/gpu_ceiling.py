@@ -1,7 +1,7 @@
 """What the GPU can do with a model's products and its attention under load, and the time of a pass at those rates.
 
-Every product goes through torch.mm and attention through cuDNN for a second or more, as long as it takes the GPU to
-reach its power limit; the rate of the last half counts. The work is pruned as a capture needs it: the last layer gives
+Every product goes through torch.mm, and attention through cuDNN and through our kernel where it serves, for a second or
+more, as long as it takes the GPU to reach its power limit; the rate of the last half counts, and of the faster kernel. The work is pruned as a capture needs it: the last layer gives
 q and k at its sampled rows only, and the layer before gives k and v everywhere but all else only for those rows.
 """
 
@@ -11,6 +11,7 @@ from contextlib import nullcontext
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import own_attention
 from transformers_peer import sampled_rows, synchronize
 
 
@@ -83,6 +84,7 @@ def sustained_rate(operation, flop, seconds, device):
 class Ceiling:
     def __init__(self, device, seconds, mlp_chunk):
         self.device, self.seconds, self.mlp_chunk = device, seconds, mlp_chunk
+        self.own = own_attention.load() if device == "cuda" else None
         self.rates = {}  # what and its sizes → FLOP/s; batches share most of them
 
     def _random(self, *shape):
@@ -100,10 +102,15 @@ class Ceiling:
 
         q, k, v = states(shape.heads), states(shape.key_heads), states(shape.key_heads)
         on_gpu = sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
+        flop = shape.layer_flop(documents, length)["attention"]
         with on_gpu if self.device == "cuda" else nullcontext():
-            return sustained_rate(
+            library = sustained_rate(
                 lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
-                shape.layer_flop(documents, length)["attention"], self.seconds, self.device)
+                flop, self.seconds, self.device)
+        if self.own is None or shape.head_dim != own_attention.HEAD_DIM:
+            return library
+        own = sustained_rate(lambda: self.own(q, k, v, shape.head_dim ** -0.5), flop, self.seconds, self.device)
+        return max(library, own)
 
     def _rate(self, key, measure):
         if key not in self.rates:

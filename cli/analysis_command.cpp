@@ -14,7 +14,8 @@ namespace qkscope::cli {
 void AnalysisCommand::add_input_options(CLI::App& command) {
   command
       .add_option("data_root", options_.data_root,
-                  "A capture: a folder of l{LL}h{HH}{q|k}, or REPO@BRANCH on the Hugging Face Hub")
+                  "A capture: a folder of l{LL}h{HH}{q|k}, or REPO@BRANCH on the Hugging Face Hub; "
+                  "or a folder of statistics")
       ->required();
   command.add_option("--out", out_, "Folder for the results (made if missing)")->required();
   capture_.add_to(command, options_);
@@ -34,6 +35,18 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   common_.add_to(command);
+}
+
+void AnalysisCommand::add_statistics_options(CLI::App& command) {
+  static const std::map<std::string, bool> kStages = {{"post", false}, {"pre", true}};
+  command
+      .add_option("--stage", options_.pre_rope,
+                  "Of statistics: vectors before RoPE (pre), or what enters the dot product (post, "
+                  "the default)")
+      ->transform(CLI::CheckedTransformer(kStages));
+  command.add_option(
+      "--keys", options_.keys,
+      "Of statistics: a capture of the same run, whose keys the plasticity compares");
 }
 
 void AnalysisCommand::add_planes_option(CLI::App& command) {

@@ -19,6 +19,7 @@ class AnalysisCommand {
   void add_rotation_options(CLI::App& command);
   void add_planes_option(CLI::App& command);
   void add_plasticity_options(CLI::App& command);
+  void add_statistics_options(CLI::App& command);
 
   AnalyzeOptions& options() { return options_; }
 

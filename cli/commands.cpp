@@ -12,6 +12,7 @@ void add_commands(CLI::App& app) {
   add_dataset(app);
   add_demo(app);
   add_download(app);
+  add_export(app);
   add_figures(app);
   add_inspect(app);
   add_merge(app);
@@ -20,6 +21,7 @@ void add_commands(CLI::App& app) {
   add_pool(app);
   add_publish(app);
   add_rotation(app);
+  add_stats(app);
   add_sweep(app);
   add_synth(app);
   add_tokenize(app);

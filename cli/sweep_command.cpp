@@ -61,12 +61,32 @@ std::string shown(const Shown& column, double value) {
   return fmt::format("{:.{}f}", value, column.digits);
 }
 
+// One line of the overview; `suffix` of the measures: "", "_se" or "_exact".
+void print_row(const OverviewRow& row, const std::string& title, std::size_t width,
+               const std::string& suffix) {
+  fmt::print("{:<{}}", title, width);
+  for (const auto& column : kShown)
+    fmt::print("{:>{}}", shown(column, row.value(column.measure + suffix)), kNumberWidth + 1);
+  fmt::print("\n");
+}
+
+// Whether statistics over every token stand beside the sampled numbers.
+bool has_exact(const OverviewRow& row) {
+  return std::any_of(std::begin(kShown), std::end(kShown), [&](const Shown& column) {
+    return !std::isnan(row.value(std::string(column.measure) + "_exact"));
+  });
+}
+
+constexpr char kErrorTitle[] = "  error";
+constexpr char kExactTitle[] = "  exact";
+
 void print_group(const std::vector<OverviewRow>& rows, const std::string& layers,
                  const char* title) {
   std::size_t width = 5;
   std::int64_t heads = 0;
   for (const auto& row : rows) {
     width = std::max(width, row.label.size());
+    if (has_exact(row)) width = std::max(width, sizeof kExactTitle);
     if (row.layers == layers) heads = std::max(heads, row.heads);
   }
   if (heads == 0) return;
@@ -75,10 +95,10 @@ void print_group(const std::vector<OverviewRow>& rows, const std::string& layers
   fmt::print("\n");
   for (const auto& row : rows) {
     if (row.layers != layers) continue;
-    fmt::print("{:<{}}", row.label, width);
-    for (const auto& column : kShown)
-      fmt::print("{:>{}}", shown(column, row.value(column.measure)), kNumberWidth + 1);
-    fmt::print("\n");
+    print_row(row, row.label, width, "");
+    if (!has_exact(row)) continue;
+    print_row(row, kErrorTitle, width, "_se");
+    print_row(row, kExactTitle, width, "_exact");
   }
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA backend in one call on a machine with a GPU where nothing can be installed: it
 # takes what is there, and goes on after a failure so that one call tells everything. Logs and JSON go to build-logs/.
-#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [shapes] [precision] [capture] [python]  (default: all)
+#   tools/check_cuda.sh [build] [start] [test] [golden] [sanitize] [attention] [bench] [statistics] [shapes] [precision] [capture] [python]  (default: all)
 # From the environment: BATCHES, ROUNDS and SECONDS_EACH of the tables; LAYERS of the other shapes (empty: all of them);
 # TOKENIZER, a tokenizer.json, also as .json.xz; DATA, a folder for the checkpoints, in memory where there is room;
 # CAPTURE_OPTIONS of bench/capture_table.py; PYTHON, one with torch and transformers; DEVICE; NANOBIND, a folder with the
 # Python package nanobind where PYTHON has none.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly parts=" ${*:-build start test golden sanitize attention bench shapes precision capture python} "
+readonly parts=" ${*:-build start test golden sanitize attention bench statistics shapes precision capture python} "
 . tools/steps.sh
 
 readonly golden_tests=${GOLDEN_TESTS:-*olden*:*Bfloat16*}
@@ -108,7 +108,7 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
 fi
 if part start; then
   step start start_time
@@ -140,6 +140,11 @@ if part attention; then
   grep '^|' build-logs/attention.log
 fi
 part bench && table bench "$batches" "$(checkpoint smollm3-3b)"
+if part statistics; then
+  step statistics build/bench/forward_bench --model "$(checkpoint smollm3-3b)" --device "$device" --statistics \
+    --batch "${STATISTICS_BATCHES:-8x4096,1x131072}" --repeats "${STATISTICS_REPEATS:-5}"
+  grep '^{' build-logs/statistics.log
+fi
 if part shapes; then
   layers=${LAYERS-8}
   table shapes "${BATCHES:-1x32768,1x131072}" "$(checkpoint llama-3.2-1b "$layers")" \

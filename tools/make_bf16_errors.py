@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/bf16_errors.json: how far transformers' own bfloat16 run is from its float32 run.
 
-    python tools/make_bf16_errors.py [--golden tests/golden]
+    python tools/make_bf16_errors.py [--golden tests/golden] [CASE ...]
 
 Needs torch and transformers (tools/requirements-bench.txt) and the golden data that tools/make_golden.py made. For
-every case and stored tensor the relative norm |bf16 - float32| / |float32|: what a bfloat16 run on a GPU may be off by.
+every case (or those that are named; the others stay as they are) and stored tensor the relative norm
+|bf16 - float32| / |float32|: what a bfloat16 run on a GPU may be off by.
 """
 
 import argparse
@@ -56,14 +57,20 @@ def errors(case, golden):
 def main():
     parser = argparse.ArgumentParser(description="Measure transformers' own bfloat16 error on the golden cases.")
     parser.add_argument("--golden", type=Path, default=Path(__file__).parent.parent / "tests" / "golden")
+    parser.add_argument("cases", nargs="*", help="names of cases; all of them when none is given")
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
+    path = arguments.golden / "bf16_errors.json"
+    before = json.loads(path.read_text()) if arguments.cases else {}
     table = {}
     for case in CASES:
+        if arguments.cases and case.name not in arguments.cases:
+            table[case.name] = before[case.name]
+            continue
         table[case.name] = errors(case, arguments.golden)
         print(f"{case.name:32} logits {table[case.name].get('logits', math.nan):.2e}, "
               f"largest {max(table[case.name].values()):.2e}")
-    (arguments.golden / "bf16_errors.json").write_text(json.dumps(table, indent=1) + "\n")
+    path.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

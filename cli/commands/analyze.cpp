@@ -27,7 +27,8 @@ void choose(const std::string& only, AnalyzeOptions& options) {
 }  // namespace
 
 void add_analyze(CLI::App& app) {
-  auto* command = app.add_subcommand("analyze", "Analyse every head of a capture");
+  auto* command =
+      app.add_subcommand("analyze", "Analyse every head of a capture, or of statistics");
   const auto shared = std::make_shared<AnalysisCommand>();
   const auto only = std::make_shared<std::string>();
   shared->add_input_options(*command);
@@ -36,6 +37,7 @@ void add_analyze(CLI::App& app) {
   shared->add_rotation_options(*command);
   shared->add_planes_option(*command);
   shared->add_plasticity_options(*command);
+  shared->add_statistics_options(*command);
   command->callback([shared, only] {
     choose(*only, shared->options());
     shared->run();

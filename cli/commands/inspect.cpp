@@ -68,6 +68,9 @@ Json config_json(const ModelConfig& model) {
           {"vocab_size", model.vocab_size},
           {"max_positions", model.max_positions},
           {"qk_norm", model.qk_norm},
+          {"gated_mlp", model.gated_mlp()},
+          {"parallel_residual", model.parallel_residual},
+          {"learned_positions", model.learned_positions()},
           {"tied_embeddings", model.tied},
           {"parameters", parameter_count(model)},
           {"layers", layers}};
@@ -84,9 +87,11 @@ void print_layers(const ModelConfig& model) {
                            : "full attention";
     if (!layer.cross_attention) {
       const auto* rope = model.rope(i);
-      kind += !rope ? ", NoPE (no position embedding)"
-                    : fmt::format(", RoPE {} theta {:g} on {} of {} dimensions",
-                                  rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
+      kind += model.learned_positions() ? ", learned positions"
+              : !rope
+                  ? ", NoPE (no position embedding)"
+                  : fmt::format(", RoPE {} theta {:g} on {} of {} dimensions",
+                                rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
       if (rope && rope->type != RopeType::standard)
         kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
     }
@@ -106,10 +111,11 @@ void print_config(const ModelConfig& model) {
              model.wrapped ? " (language model of a multimodal checkpoint)" : "");
   fmt::print("layers      {}\n", model.n_layers);
   print_layers(model);
-  fmt::print("heads       {} query, {} key/value, dimension {}{}\n", model.n_heads,
-             model.n_kv_heads, model.d_head, model.qk_norm ? ", q/k norm" : "");
-  fmt::print("width       model {}, MLP {}, vocabulary {}\n", model.d_model, model.d_mlp,
-             model.vocab_size);
+  fmt::print("heads       {} query, {} key/value, dimension {}{}{}\n", model.n_heads,
+             model.n_kv_heads, model.d_head, model.qk_norm ? ", q/k norm" : "",
+             model.parallel_residual ? ", beside the MLP" : "");
+  fmt::print("width       model {}, MLP {}{}, vocabulary {}\n", model.d_model, model.d_mlp,
+             model.gated_mlp() ? "" : " (no gate)", model.vocab_size);
   fmt::print("context     {} positions\n", model.max_positions);
   fmt::print("parameters  {}{}\n", format_count(static_cast<std::uint64_t>(parameter_count(model))),
              model.tied ? ", input and output embedding tied" : "");
@@ -185,6 +191,11 @@ void add_inspect(CLI::App& app) {
       ->add_option("--length", options->length,
                    "Tokens to plan memory for (default: the context, at most 4096)")
       ->check(CLI::PositiveNumber);
+  std::vector<std::string> families;
+  for (const auto& family : model_families())
+    families.push_back(fmt::format("  {:18} {}", family.model_type, family.models));
+  command->footer(
+      fmt::format("Families, by the model_type of config.json:\n{}", fmt::join(families, "\n")));
   command->add_flag("--tensors", options->tensors, "List every tensor");
   command->add_flag("--json", options->json, "Print one JSON object");
   options->common.add_to(*command);

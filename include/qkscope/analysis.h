@@ -121,7 +121,7 @@ struct ComplementPair {
   double angle_r = 0;               // how strictly rows turn with position: 0 not at all, 1 exactly
   double omega = 0;                 // radians per token; below 0 where rows turn against RoPE
   double nearest_inv_freq = 0;      // NaN when the layer has none
-  double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart
+  double separability = 0;          // of queries and keys: 0.5 mixed, 1 apart; NaN: not known
   bool active = false;              // angle_r above the threshold
 };
 
@@ -303,6 +303,10 @@ struct AnalyzeOptions {
   // fetched into its cache. A folder of that name wins.
   std::string data_root;
   std::string label;  // the model column; empty: the capture's own name for its model
+  // data_root is a folder of statistics: vectors before RoPE are taken, not what enters the dot
+  // product; and a capture of the same run, whose keys the plasticity compares ("": none).
+  bool pre_rope = false;
+  std::string keys;
   bool pca = true;
   bool rotation = true;
   bool plasticity = true;
@@ -371,30 +375,34 @@ struct MeanError {
   std::int64_t n_heads = 0;
 };
 
+struct ResultTable {
+  std::string name;  // "qk": written as qk.csv and qk.parquet
+  Table table;
+  bool csv = true;  // false: Parquet only
+};
+
 struct AnalysisRun {
   std::string label;
-  Metadata capture;   // what the capture says of itself: model, commit, dtype, device ...
-  std::string state;  // _saver_state.json, which says more; empty where there is none
+  Metadata capture;           // what the capture says of itself: model, commit, dtype, device ...
+  std::string state;          // _saver_state.json, which says more; empty where there is none
+  bool from_sums = false;     // of statistics over every token: what needs rows is NaN
+  bool compares_keys = true;  // false: no pairs of keys either
   std::vector<HeadReport> heads;      // by layer and head
   std::int64_t texts = 0;             // whose rows were read
   std::vector<MeanError> errors;      // of the means over heads; empty where not asked for
+  std::vector<ResultTable> more;      // of statistics: attention, distance, key_channels
   std::vector<std::string> warnings;  // what a reader of the numbers should know, in sentences
   AnalysisTimes times;
   double seconds = 0;  // that the analyses took
 };
 
 // Runs the analyses over every head of a capture, on all cores. A head that cannot be analysed is
-// reported in its HeadReport; the others go on.
+// reported in its HeadReport; the others go on. A folder of statistics gives every number that
+// follows from its sums.
 QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options,
                                         Version headers = kHeaderVersion);
 
 // ---- Results as tables and files.
-
-struct ResultTable {
-  std::string name;  // "qk": written as qk.csv and qk.parquet
-  Table table;
-  bool csv = true;  // false: Parquet only
-};
 
 // file -> column -> reason -> number of empty fields.
 using UndefinedCounts = std::map<std::string, std::map<std::string, std::map<std::string, int>>>;

@@ -22,6 +22,7 @@ namespace qkscope {
 // In the order in which they are computed. A stage outside the layers has layer -1.
 enum class Stage : std::uint8_t {
   embed,
+  pos_embed,
   resid_pre,
   ln1_normalized,
   q,

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkscope/tensor.h"
@@ -48,12 +49,16 @@ struct RopeFrequencies {
 // float32 arithmetic in the order transformers uses.
 QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
 
-enum class Activation { silu, gelu_tanh, gelu };
+enum class Activation { silu, gelu_tanh, gelu, xielu };
+
+// RMSNorm divides by the root of the mean square; LayerNorm takes off the mean before.
+enum class NormKind { rms, layer };
 
 struct LayerConfig {
   bool cross_attention = false;  // mllama: needs an image, skipped for text
   std::int64_t window = 0;       // keys a query sees, itself included; 0: all before it
-  int rope = 0;                  // index into ModelConfig::ropes; -1: no position embedding (NoPE)
+  int rope = 0;                  // index into ModelConfig::ropes; -1: none (NoPE)
+  double score_scale = 1.0;      // multiplies q.k on top of ModelConfig::attention_scale
 };
 
 // Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
@@ -63,12 +68,36 @@ struct QueryScaling {
   std::int64_t original_max = 0;
 };
 
-// Where a family keeps its norms and gate under other names than Llama. Empty: not there.
+// Where a checkpoint keeps its tensors: names below the language model's prefix, and those of a
+// layer below "layers.N.", without ".weight" and ".bias". Empty: not there. Llama's are the
+// default.
 struct TensorNames {
-  std::string mlp_norm = "post_attention_layernorm";
+  std::string embedding = "embed_tokens";
+  std::string positions;  // a learned embedding of positions
+  std::string layers = "layers";
+  std::string final_norm = "norm";
+  std::string head = "lm_head";  // beside the prefix, not below it
+
+  std::string input_norm = "input_layernorm";
+  std::string q = "self_attn.q_proj";
+  std::string k = "self_attn.k_proj";
+  std::string v = "self_attn.v_proj";
+  std::string qkv;  // in place of the three: rows of q, then k, then v
+  std::string q_norm = "self_attn.q_norm";
+  std::string k_norm = "self_attn.k_norm";
+  std::string o = "self_attn.o_proj";
   std::string post_attention_norm;  // on the attention's output, before it is added
-  std::string post_mlp_norm;        // on the MLP's output, before it is added
-  bool fused_gate_up = false;       // mlp.gate_up_proj: gate rows, then up rows
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string gate = "mlp.gate_proj";  // empty, and no gate_up: the MLP has no gate
+  std::string up = "mlp.up_proj";
+  std::string gate_up;  // in place of the two: rows of gate, then up
+  std::string down = "mlp.down_proj";
+  std::string activation = "mlp.act_fn";  // of an activation with weights
+  std::string post_mlp_norm;              // on the MLP's output, before it is added
+
+  bool qkv_by_head = false;  // qkv holds q, k and v of the first head, then of the second, ...
+  bool transposed = false;   // matrices of layers are stored (in, out)
+  std::vector<std::string> buffers;  // ends of names that are stored but are no weights
 };
 
 struct ModelConfig {
@@ -85,16 +114,25 @@ struct ModelConfig {
   std::int64_t max_positions = 0;
   std::vector<LayerConfig> layers;  // (n_layers)
 
+  NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
-  bool norm_adds_one = false;  // RMSNorm multiplies by 1 + weight
-  bool qk_norm = false;        // RMSNorm over d_head on q and k before RoPE
+  bool norm_weight = true;         // false: norms multiply by one
+  bool norm_bias = false;          // norms other than those of q and k add one
+  bool norm_adds_one = false;      // norms multiply by 1 + weight
+  bool qk_norm = false;            // RMSNorm over d_head on q and k before RoPE
+  bool qk_norm_whole = false;      // that norm runs over all heads of a row together
+  double qkv_clip = 0.0;           // q, k and v are clipped to [-qkv_clip, qkv_clip]; 0: not
+  bool parallel_residual = false;  // the MLP reads what entered the layer, not what attention made
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
   Activation activation = Activation::silu;
   double embedding_scale = 1.0;
-  double attention_scale = 0.0;  // multiplies q.k
-  double logit_softcap = 0.0;    // 0: none
+  double residual_scale = 1.0;     // multiplies what attention and MLP add
+  double attention_scale = 0.0;    // multiplies q.k
+  double attention_softcap = 0.0;  // scores become cap tanh(score / cap); 0: not
+  double logit_scale = 1.0;        // multiplies logits, before their cap
+  double logit_softcap = 0.0;      // 0: none
 
   std::vector<RopeConfig> ropes;
   bool rope_interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + dim/2)
@@ -106,6 +144,11 @@ struct ModelConfig {
   TensorNames names;
 
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
+  bool gated_mlp() const { return !names.gate.empty() || !names.gate_up.empty(); }
+  bool learned_positions() const { return !names.positions.empty(); }
+  double score_scale(std::int64_t layer) const {
+    return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
+  }
   const RopeConfig* rope(std::int64_t layer) const {
     const int index = layers[static_cast<std::size_t>(layer)].rope;
     return index < 0 ? nullptr : &ropes[static_cast<std::size_t>(index)];
@@ -147,38 +190,78 @@ struct CheckpointInfo {
 QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder,
                                               Version headers = kHeaderVersion);
 
+// The families of models that can be read.
+struct ModelFamily {
+  std::string_view model_type;  // of the language model's configuration: "gpt_neox"
+  std::string_view models;      // that are known by it: "GPT-NeoX, Pythia"
+};
+QKSCOPE_API std::vector<ModelFamily> model_families();
+
 // The weights of a model as views into its checkpoint, in the checkpoint's own element type.
 struct WeightMatrix {
-  ConstTensorView values;  // (out, in)
-  float scale = 1.0f;      // multiplies every value; not 1 for FP8 only
+  // (out, in), or (blocks, out / blocks, in) where the rows of other matrices lie between its own.
+  // What a checkpoint stores as (in, out) has the strides of the transpose.
+  ConstTensorView values;
+  float scale = 1.0f;  // multiplies every value; not 1 for FP8 only
+
+  bool in_blocks() const { return values.rank() == 3; }
+  std::int64_t out() const { return in_blocks() ? values.dim(0) * values.dim(1) : values.dim(0); }
+  std::int64_t in() const { return values.dim(values.rank() - 1); }
+  bool transposed() const { return values.rank() == 2 && values.stride(0) == 1 && in() > 1; }
+  // Elements from the first value of the matrix to the first of row r.
+  std::int64_t row_offset(std::int64_t r) const {
+    if (!in_blocks()) return r * values.stride(0);
+    return r / values.dim(1) * values.stride(0) + r % values.dim(1) * values.stride(1);
+  }
 };
+
+// (out, in) in float32, contiguous, with the scale.
+QKSCOPE_API Tensor to_float32(const WeightMatrix& matrix);
 
 struct Linear {
   WeightMatrix weight;
   std::vector<float> bias;  // (out) or empty
 };
 
+struct NormWeights {
+  std::vector<float> weight;  // (n); empty: there is no such norm
+  std::vector<float> bias;    // (n) or empty
+
+  bool empty() const { return weight.empty(); }
+};
+
+// xIELU (arXiv 2411.13010): alpha_p x² + beta x above 0, else
+// alpha_n (exp(min(x, eps)) - 1 - x) + beta x.
+struct XieluWeights {
+  float alpha_p = 0.0f;
+  float alpha_n = 0.0f;
+  float beta = 0.0f;
+  float eps = 0.0f;
+};
+
 struct LayerWeights {
-  std::vector<float> input_norm;           // (d_model)
-  Linear q;                                // (n_heads * d_head, d_model)
-  Linear k;                                // (n_kv_heads * d_head, d_model)
-  Linear v;                                // (n_kv_heads * d_head, d_model)
-  std::vector<float> q_norm;               // (d_head) or empty
-  std::vector<float> k_norm;               // (d_head) or empty
-  Linear o;                                // (d_model, n_heads * d_head)
-  std::vector<float> post_attention_norm;  // (d_model) or empty
-  std::vector<float> mlp_norm;             // (d_model)
-  Linear gate;                             // (d_mlp, d_model)
-  Linear up;                               // (d_mlp, d_model)
-  Linear down;                             // (d_model, d_mlp)
-  std::vector<float> post_mlp_norm;        // (d_model) or empty
+  NormWeights input_norm;           // (d_model) or empty
+  Linear q;                         // (n_heads * d_head, d_model)
+  Linear k;                         // (n_kv_heads * d_head, d_model)
+  Linear v;                         // (n_kv_heads * d_head, d_model)
+  NormWeights q_norm;               // (d_head), (n_heads * d_head) or empty
+  NormWeights k_norm;               // (d_head), (n_kv_heads * d_head) or empty
+  Linear o;                         // (d_model, n_heads * d_head)
+  NormWeights post_attention_norm;  // (d_model) or empty
+  NormWeights mlp_norm;             // (d_model) or empty
+  Linear gate;                      // (d_mlp, d_model); empty where the MLP has no gate
+  Linear up;                        // (d_mlp, d_model)
+  XieluWeights xielu;               // where that is the activation
+  Linear down;                      // (d_model, d_mlp)
+  NormWeights post_mlp_norm;        // (d_model) or empty
 };
 
 struct ModelWeights {
   WeightMatrix embedding;            // (embedding_rows, d_model)
+  WeightMatrix positions;            // (max_positions, d_model) or empty
   std::vector<LayerWeights> layers;  // (n_layers); empty fields on cross-attention layers
-  std::vector<float> final_norm;     // (d_model)
-  WeightMatrix head;                 // (vocab_size, d_model)
+  NormWeights final_norm;            // (d_model)
+  Linear head;                       // (vocab_size, d_model); a bias once norms were folded
 };
 
 // A tensor to write, under a name.

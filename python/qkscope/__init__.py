@@ -21,11 +21,12 @@ from ._engine import (
 )
 from ._hooks import HookPoint
 from ._runs import analyze, capture, figures, merge
+from ._statistics import Statistics, open_stats
 from .model import Model, load
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope",
-    "__version__", "analyze", "capture", "figures", "load", "merge", "set_threads",
+    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope", "Statistics",
+    "__version__", "analyze", "capture", "figures", "load", "merge", "open_stats", "set_threads",
     "show_progress", "threads",
 ]
 

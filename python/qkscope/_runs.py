@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Union
 
+import numpy as np
 import pyarrow as pa
 
 from . import _engine
@@ -76,11 +77,15 @@ def analyze(
     seed: int = 0,
     model: str | PathLike[str] = "",
     head_counts: tuple[int, int] | None = None,
+    stage: str = "post",
+    keys: str | PathLike[str] = "",
 ) -> dict[str, pa.Table]:
     """The analyses of every head of a capture, as Arrow tables by name ("qk", ...; table.to_pandas()).
 
     data_root: a folder, or "REPO@BRANCH" of a dataset on the Hugging Face Hub. For captures that do not say it
     themselves: model, whose config.json tells head counts, RoPE and windows, or head_counts (query, key) and nope_layers.
+    A folder of statistics gives what follows from its sums; other fields are null. stage "pre" takes its vectors before
+    RoPE, and keys is a capture of the same run, whose keys the plasticity compares.
     out: also write them there, as `qkscope analyze` does. docs/analysis.md describes tables and columns. A head that
     cannot be analysed is an Error once the others are done and written.
     """
@@ -96,6 +101,10 @@ def analyze(
     if head_counts is not None:
         options.set_head_counts(*head_counts)
     options.max_tokens = max_tokens
+    if stage not in ("pre", "post"):
+        raise Error(f"stage={stage!r}: expected pre or post")
+    options.pre_rope = stage == "pre"
+    options.keys = fspath(keys)
     options.seed = seed
     options.quiet = True
     for name in ANALYSES:
@@ -142,6 +151,14 @@ def _report_failures(failures: list[tuple[int, int, str]]) -> None:
         raise Error(f"{len(failures)} heads could not be analysed; layer {layer} head {head}: {why}")
 
 
+def _array(kind: str, values: Any) -> pa.Array:
+    if kind in ("integer", "boolean"):  # the smallest integer stands for no value
+        values = np.asarray(values)
+        known = values if kind == "integer" else values != 0
+        return pa.array(known, type=_ARROW_TYPES[kind], mask=values == np.iinfo(np.int64).min)
+    return pa.array(values, type=_ARROW_TYPES[kind], from_pandas=True)
+
+
 def _table(columns: list[tuple[str, str, Any]]) -> pa.Table:
-    arrays = [pa.array(values, type=_ARROW_TYPES[kind], from_pandas=True) for _, kind, values in columns]
+    arrays = [_array(kind, values) for _, kind, values in columns]
     return pa.table(arrays, names=[name for name, _, _ in columns])

@@ -38,8 +38,11 @@ class ByLayer(Sequence):
 
 
 class Norm:
-    def __init__(self, w: MaybeArray):
-        self.w = w
+    """w and b, both None where the family has no such norm; b is None where its norms add nothing."""
+
+    def __init__(self, norm: Any):
+        self.w: MaybeArray = norm.weight
+        self.b: MaybeArray = norm.bias
 
 
 class Attention:
@@ -92,12 +95,12 @@ class Attention:
 
     @property
     def q_norm(self) -> Norm:
-        """w: [d_head]"""
+        """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
         return Norm(self._layer.q_norm)
 
     @property
     def k_norm(self) -> Norm:
-        """w: [d_head]"""
+        """w: [d_head], or [n_key_value_heads * d_head]"""
         return Norm(self._layer.k_norm)
 
     def expanded(self, name: str) -> MaybeArray:
@@ -112,15 +115,16 @@ class Attention:
 
 
 class Mlp:
-    """Weights of one gated MLP."""
+    """Weights of one MLP."""
 
     def __init__(self, layer: Any):
         self._layer = layer
 
     @property
-    def W_gate(self) -> np.ndarray:
-        """[d_model, d_mlp]"""
-        return self._layer.gate.weight.T
+    def W_gate(self) -> MaybeArray:
+        """[d_model, d_mlp], or None where the MLP has no gate"""
+        weight = self._layer.gate.weight
+        return None if weight is None else weight.T
 
     @property
     def W_in(self) -> np.ndarray:

@@ -192,7 +192,7 @@ class Model:
 
     @property
     def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp]"""
+        """By layer: [d_model, d_mlp], or None where the MLP has no gate"""
         return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_gate)
 
     @property
@@ -211,9 +211,19 @@ class Model:
         return self._engine.weights.embedding
 
     @property
+    def W_pos(self) -> np.ndarray | None:
+        """[n_ctx, d_model], or None where positions are not learned"""
+        return self._engine.weights.positions
+
+    @property
     def W_U(self) -> np.ndarray:
         """[d_model, d_vocab]"""
-        return self._engine.weights.head.T
+        return self._engine.weights.head.weight.T
+
+    @property
+    def b_U(self) -> np.ndarray | None:
+        """[d_vocab], where folding left one"""
+        return self._engine.weights.head.bias
 
     @property
     def ln_final(self) -> Norm:
@@ -241,7 +251,7 @@ class Model:
         stop = stop_at_layer + n_layers if stop_at_layer < 0 else stop_at_layer
         if not 0 <= stop <= n_layers:
             raise Error(f"stop_at_layer={stop_at_layer}: the model has layers 0 to {n_layers - 1}")
-        kept = [n for n in names if n == "hook_embed" or 0 <= _hooks.layer_of(n) < stop]
+        kept = [n for n in names if n in ("hook_embed", "hook_pos_embed") or 0 <= _hooks.layer_of(n) < stop]
         if not kept:
             raise Error(f"stop_at_layer={stop_at_layer}: no hook point that names_filter chooses comes before it")
         return kept

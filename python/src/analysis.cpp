@@ -80,6 +80,8 @@ void bind_analysis(nb::module_& module) {
       .def(nb::init<>())
       .def_rw("data_root", &AnalyzeOptions::data_root)
       .def_rw("label", &AnalyzeOptions::label)
+      .def_rw("pre_rope", &AnalyzeOptions::pre_rope)
+      .def_rw("keys", &AnalyzeOptions::keys)
       .def_rw("pca", &AnalyzeOptions::pca)
       .def_rw("rotation", &AnalyzeOptions::rotation)
       .def_rw("plasticity", &AnalyzeOptions::plasticity)

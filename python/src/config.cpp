@@ -20,6 +20,8 @@ std::string activation_name(const ModelConfig& config) {
       return "silu";
     case Activation::gelu_tanh:
       return "gelu_tanh";
+    case Activation::xielu:
+      return "xielu";
     case Activation::gelu:
       break;
   }
@@ -86,6 +88,19 @@ void bind_config(nb::module_& module) {
       .def_ro("eps", &ModelConfig::norm_eps)
       .def_ro("qk_norm", &ModelConfig::qk_norm, "q and k are normalised before RoPE.")
       .def_ro("attn_scale", &ModelConfig::attention_scale, "Multiplies q·k.")
+      .def_ro("attn_scores_soft_cap", &ModelConfig::attention_softcap, "Of scores; 0: none.")
+      .def_ro("output_logits_soft_cap", &ModelConfig::logit_softcap, "Of logits; 0: none.")
+      .def_ro("parallel_attn_mlp", &ModelConfig::parallel_residual,
+              "Attention and MLP both read what enters the block.")
+      .def_prop_ro("gated_mlp", &ModelConfig::gated_mlp)
+      .def_prop_ro(
+          "positional_embedding_type",
+          [](const ModelConfig& config) {
+            return config.learned_positions() ? "standard"
+                   : config.ropes.empty()     ? "none"
+                                              : "rotary";
+          },
+          "'rotary', 'standard' (learned) or 'none'.")
       .def_prop_ro("act_fn", &activation_name)
       .def_prop_ro("rope", &rope_by_layer, "By layer; None on a layer without RoPE (NoPE).")
       .def_prop_ro(

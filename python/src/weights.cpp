@@ -13,12 +13,10 @@ namespace {
 
 // float32 as it lies in the file is shown; anything else is widened into an array of its own.
 nb::object matrix_array(const WeightMatrix& matrix, nb::handle owner) {
-  if (matrix.values.dtype() == DType::f32 && matrix.scale == 1.0f)
-    return nb::cast(view_of(matrix.values, owner));
-  Tensor widened = to_float32(matrix.values);
-  if (matrix.scale != 1.0f)
-    for (std::int64_t i = 0; i < widened.size(); ++i) widened.data<float>()[i] *= matrix.scale;
-  return nb::cast(to_read_only_array(std::move(widened)));
+  if (matrix.values.empty()) return nb::none();
+  const bool as_it_lies = matrix.values.dtype() == DType::f32 && matrix.values.is_contiguous();
+  if (as_it_lies && matrix.scale == 1.0f) return nb::cast(view_of(matrix.values, owner));
+  return nb::cast(to_read_only_array(to_float32(matrix)));
 }
 
 nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
@@ -28,7 +26,7 @@ nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
 
 const LayerWeights& layer_of(const ModelWeights& weights, std::size_t index) {
   const auto& layer = weights.layers.at(index);
-  if (layer.input_norm.empty())
+  if (layer.q.weight.values.empty())
     bad_input("layer {} is a cross-attention layer: it does not run on text and has no weights",
               index);
   return layer;
@@ -47,8 +45,11 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro(
           "weight",
           [](nb::pointer_and_handle<Linear> self) { return matrix_array(self.p->weight, self.h); },
-          "[out, in]")
+          "[out, in], or None where the family has no such matrix")
       .def_prop_ro("bias", shown(&Linear::bias, vector_array), "[out] or None");
+  nb::class_<NormWeights>(module, "NormWeights")
+      .def_prop_ro("weight", shown(&NormWeights::weight, vector_array), "[n] or None")
+      .def_prop_ro("bias", shown(&NormWeights::bias, vector_array), "[n] or None");
   nb::class_<LayerWeights>(module, "LayerWeights")
       .def_ro("q", &LayerWeights::q)
       .def_ro("k", &LayerWeights::k)
@@ -57,16 +58,18 @@ void bind_weights(nb::module_& module) {
       .def_ro("gate", &LayerWeights::gate)
       .def_ro("up", &LayerWeights::up)
       .def_ro("down", &LayerWeights::down)
-      .def_prop_ro("input_norm", shown(&LayerWeights::input_norm, vector_array))
-      .def_prop_ro("mlp_norm", shown(&LayerWeights::mlp_norm, vector_array))
-      .def_prop_ro("q_norm", shown(&LayerWeights::q_norm, vector_array))
-      .def_prop_ro("k_norm", shown(&LayerWeights::k_norm, vector_array))
-      .def_prop_ro("post_attention_norm", shown(&LayerWeights::post_attention_norm, vector_array))
-      .def_prop_ro("post_mlp_norm", shown(&LayerWeights::post_mlp_norm, vector_array));
+      .def_ro("input_norm", &LayerWeights::input_norm)
+      .def_ro("mlp_norm", &LayerWeights::mlp_norm)
+      .def_ro("q_norm", &LayerWeights::q_norm)
+      .def_ro("k_norm", &LayerWeights::k_norm)
+      .def_ro("post_attention_norm", &LayerWeights::post_attention_norm)
+      .def_ro("post_mlp_norm", &LayerWeights::post_mlp_norm);
   nb::class_<ModelWeights>(module, "Weights")
       .def_prop_ro("embedding", shown(&ModelWeights::embedding, matrix_array), "[rows, d_model]")
-      .def_prop_ro("head", shown(&ModelWeights::head, matrix_array), "[d_vocab, d_model]")
-      .def_prop_ro("final_norm", shown(&ModelWeights::final_norm, vector_array))
+      .def_prop_ro("positions", shown(&ModelWeights::positions, matrix_array),
+                   "[n_ctx, d_model] or None")
+      .def_ro("head", &ModelWeights::head)
+      .def_ro("final_norm", &ModelWeights::final_norm)
       .def("layer", &layer_of, nb::arg("index"), nb::rv_policy::reference_internal);
 }
 

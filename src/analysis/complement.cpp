@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/nan.h"
 #include "numerics/products.h"
 #include "numerics/step_maximum.h"
 #include "numerics/symmetric_eigen.h"
@@ -26,38 +27,29 @@ std::vector<double> unit(std::int64_t size, std::size_t at) {
 }
 
 // How well a threshold on the line through the centroids of queries and keys tells them apart, for
-// every plane.
-std::vector<double> separabilities(const CentredRows& queries, const CentredRows& keys,
-                                   const PooledMoments& pooled, const Matrix& axes,
-                                   std::span<const double> variance) {
-  const auto planes = axes.rows / 2;
-  std::vector<double> result(static_cast<std::size_t>(planes), 0.5);
+// every plane where it does not follow from the moments.
+void separate(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+              const Matrix& axes, std::vector<ComplementPair>& planes) {
   const auto delta = multiply(axes, pooled.delta);
-  Matrix lines(planes, axes.cols);
+  Matrix lines(axes.rows / 2, axes.cols);
   std::vector<std::size_t> apart;
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    const double x = delta[2 * i];
-    const double y = delta[2 * i + 1];
-    const double radius =
-        std::sqrt((variance[2 * i] + variance[2 * i + 1]) / static_cast<double>(pooled.count));
-    // Where the centroids coincide (always when b is the difference of means) nothing tells q from
-    // k.
-    if (std::hypot(x, y) <= 1e-9 * radius) continue;
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    if (!std::isnan(planes[i].separability)) continue;
     double* const line = lines.row(static_cast<std::int64_t>(apart.size()));
     const auto first = static_cast<std::int64_t>(2 * i);
     for (std::int64_t j = 0; j < axes.cols; ++j)
-      line[j] = x * axes(first, j) + y * axes(first + 1, j);
+      line[j] = delta[2 * i] * axes(first, j) + delta[2 * i + 1] * axes(first + 1, j);
     apart.push_back(i);
   }
-  if (apart.empty()) return result;
+  if (apart.empty()) return;
   const Matrix q = project_rows(queries, pooled, lines);
   const Matrix k = project_rows(keys, pooled, lines);
   for (std::size_t n = 0; n < apart.size(); ++n) {
     const auto row = static_cast<std::int64_t>(n);
-    result[apart[n]] += 0.5 * best_split({q.row(row), static_cast<std::size_t>(q.cols)},
-                                         {k.row(row), static_cast<std::size_t>(k.cols)});
+    planes[apart[n]].separability =
+        0.5 + 0.5 * best_split({q.row(row), static_cast<std::size_t>(q.cols)},
+                               {k.row(row), static_cast<std::size_t>(k.cols)});
   }
-  return result;
 }
 
 // The strongest rotation in each of the planes spanned by pairs of axes.
@@ -130,24 +122,40 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
   return complement;
 }
 
-std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const CentredRows& keys,
-                                             const PooledMoments& pooled,
-                                             const Complement& complement, PlaneSearch search,
-                                             const RotationOptions& options) {
+std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
+                                              const Complement& complement,
+                                              const RotationOptions& options) {
   const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
-  Matrix axes(2 * pairs, queries.dim());
-  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
-  const auto peaks = rotations(queries, keys, pooled, axes, search);
-  const auto separability = separabilities(queries, keys, pooled, axes, complement.variance);
+  const auto delta = multiply(complement.axes, pooled.delta);
   double left = 0;
   for (const double variance : complement.variance) left += variance;
   const double total = trace(pooled.scatter);
   std::vector<ComplementPair> result;
-  for (std::size_t i = 0; i < peaks.size(); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(pairs); ++i) {
     const double variance = complement.variance[2 * i] + complement.variance[2 * i + 1];
     ComplementPair pair;
     pair.variance_share = variance / left;
     pair.variance_share_total = variance / total;
+    pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
+    // Where the centroids coincide (always when b is the difference of means) nothing tells q from
+    // k.
+    const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
+    const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
+    pair.separability = mixed ? 0.5 : kNan;
+    result.push_back(pair);
+  }
+  return result;
+}
+
+void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                   const Complement& complement, PlaneSearch search, const RotationOptions& options,
+                   std::vector<ComplementPair>& planes) {
+  Matrix axes(2 * std::ssize(planes), queries.dim());
+  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
+  const auto peaks = rotations(queries, keys, pooled, axes, search);
+  separate(queries, keys, pooled, axes, planes);
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    ComplementPair& pair = planes[i];
     pair.angle_r = peaks[i].strength;
     const auto axis = [&](std::size_t at) {
       return std::span<const double>(axes.row(static_cast<std::int64_t>(at)),
@@ -156,11 +164,8 @@ std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const C
     const bool against = peaks[i].reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
     pair.omega = against ? -peaks[i].omega : peaks[i].omega;
     pair.nearest_inv_freq = nearest_to(peaks[i].omega, options.inv_freq);
-    pair.separability = separability[i];
     pair.active = peaks[i].strength > options.active_angle_r;
-    result.push_back(pair);
   }
-  return result;
 }
 
 }  // namespace qkscope

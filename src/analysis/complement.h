@@ -26,10 +26,15 @@ struct PlaneSearch {
   PlaneUnits& units;
 };
 
-// Axes 2i and 2i+1 as planes.
-std::vector<ComplementPair> complement_pairs(const CentredRows& queries, const CentredRows& keys,
-                                             const PooledMoments& pooled,
-                                             const Complement& complement, PlaneSearch search,
-                                             const RotationOptions& options);
+// Axes 2i and 2i+1 as planes, as far as the moments tell: their variance, and that nothing tells
+// queries from keys where both have the same mean. The rest is NaN.
+std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
+                                              const Complement& complement,
+                                              const RotationOptions& options);
+
+// What the rows tell of these planes.
+void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                   const Complement& complement, PlaneSearch search, const RotationOptions& options,
+                   std::vector<ComplementPair>& planes);
 
 }  // namespace qkscope

@@ -98,7 +98,6 @@ void count_beyond(const CentredRows& rows, std::span<const double> line, double 
 // themselves.
 void discriminate(const CentredRows& queries, const CentredRows& keys, const TextGroups* texts,
                   PcaResult& result) {
-  result.qk_accuracy = kNan;
   if (result.components.size() < 2) return;
   const auto& x = result.components[0].direction;
   const auto& y = result.components[1].direction;
@@ -154,9 +153,8 @@ const char* name_of(HeadClass head_class) {
 
 }  // namespace
 
-PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
-                       const PooledMoments& pooled, const PcaOptions& options,
-                       const TextGroups* texts) {
+PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                           const PcaOptions& options) {
   const Eigenpairs eigen = symmetric_eigen(pooled.scatter);
   PcaResult result;
   // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
@@ -174,6 +172,14 @@ PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
     result.components.push_back(std::move(component));
   }
   describe_first(queries, keys, pooled, result);
+  result.qk_accuracy = kNan;
+  return result;
+}
+
+PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
+                       const PooledMoments& pooled, const PcaOptions& options,
+                       const TextGroups* texts) {
+  PcaResult result = pca_from_moments(queries, keys, pooled, options);
   discriminate(queries, keys, texts, result);
   return result;
 }

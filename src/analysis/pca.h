@@ -7,7 +7,11 @@
 
 namespace qkscope {
 
-// The whole decomposition. With groups of texts, rows are counted for each of them.
+// The whole decomposition, from the moments alone: the accuracy of the discriminant, which counts
+// rows, is NaN.
+PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                           const PcaOptions& options);
+// With the rows at hand. With groups of texts, rows are counted for each of them.
 PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
                        const PooledMoments& pooled, const PcaOptions& options,
                        const TextGroups* texts = nullptr);

@@ -13,6 +13,7 @@ namespace qkscope {
 namespace {
 
 ResidualNormality residual_normality(const QueryModel& model, double p_alpha) {
+  if (model.normality.empty()) return {kNan, kNan, kNan, kNan, kNan, kNan, kNan};
   const auto& first = model.normality.front();
   ResidualNormality result{first.skew, first.excess_kurtosis, first.ks_p, kNan, kNan, kNan, kNan};
   std::vector<double> skews;
@@ -150,9 +151,7 @@ SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const P
 
 }  // namespace
 
-PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
-                                      const PlasticityOptions& options) {
-  QueryModel model = fit_queries(queries, keys);
+PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options) {
   PlasticityResult result;
   result.r2_pos = model.r_squared_mean;
   result.beta_norm = model.beta_norm;
@@ -161,27 +160,42 @@ PlasticityResult attention_plasticity(const CentredRows& queries, const CentredR
   result.mae_projection = model.mae_projection;
   result.mae_ratio = model.mae_projection / model.mae_baseline;
   result.normality = residual_normality(model, options.p_alpha);
-  const BucketRanges buckets =
-      options.sampler ? BucketRanges(*options.sampler) : BucketRanges(queries.source, keys.source);
+  result.component_r2 = model.r_squared;
+  weigh_components(result);
+  result.ap_overall = result.ap_profile_overall = kNan;
+  result.ap_first20 = result.ap_last20 = result.ap_drop = kNan;
+  return result;
+}
+
+PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
+                                      const PlasticityOptions& options) {
+  const QueryModel& model = queries.model;
+  PlasticityResult result = plasticity_of_model(model, options);
+  const BucketRanges buckets = options.sampler ? BucketRanges(*options.sampler)
+                                               : BucketRanges(queries.positions, keys.source);
   SortedKeys sorted = sort_keys(keys, model, keys.source.bucket);
   result.table = bucket_table(sorted, linear_at_buckets(model), buckets, options);
   result.ap_overall = mean_of_table(result.table);
   const ProfileGrid grid =
-      profile_grid(queries.source, keys.source, buckets, queries.size(), options);
+      profile_grid(queries.positions, keys.source, buckets, queries.count, options);
   result.profile_bins = grid.bins;
   result.profile_context = static_cast<double>(grid.context);
-  const auto bins = query_bins(grid, queries.source, buckets);
+  const auto bins = query_bins(grid, queries.positions, buckets, queries.times);
   const QuerySide side = profile_side(model, bins, options.profile_model);
-  const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.source, keys.source)
+  const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
                                                         : TextGroups(options.text_groups);
   sorted = sort_by_bin(keys, model, grid, std::move(sorted));
   auto tables = profile_tables(sorted, side, groups, result.profile_context, options);
   take_profile(bins, side.points, tables, result);
   summarise_profile(options, result);
   result.heatmap = std::move(tables.heatmap);
-  result.component_r2 = std::move(model.r_squared);
-  weigh_components(result);
   return result;
+}
+
+PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
+                                      const PlasticityOptions& options) {
+  return plasticity_with_keys({fit_queries(queries, keys), queries.source, {}, queries.size()},
+                              keys, options);
 }
 
 }  // namespace qkscope

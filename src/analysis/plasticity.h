@@ -2,10 +2,30 @@
 // query's content, at each query position.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
+#include "analysis/kernels/query_model.h"
 #include "analysis/moments.h"
 #include "qkscope/analysis.h"
 
 namespace qkscope {
+
+// What a model of the queries tells by itself: everything that compares keys, and the residuals'
+// normality where the model has none, is NaN or empty.
+PlasticityResult plasticity_of_model(const QueryModel& model, const PlasticityOptions& options);
+
+// Queries of which the model and the positions are known, but not the rows.
+struct ModelledQueries {
+  QueryModel model;
+  Rows positions;                       // distinct positions and their buckets; no vectors
+  std::span<const std::int64_t> times;  // (positions): queries at each
+  std::int64_t count = 0;               // of all queries
+};
+
+// With keys of a capture.
+PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
+                                      const PlasticityOptions& options);
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
                                       const PlasticityOptions& options);

@@ -80,7 +80,7 @@ std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& r
 }
 
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
-                                 const BucketRanges& buckets) {
+                                 const BucketRanges& buckets, std::span<const std::int64_t> times) {
   struct Sum {
     double position = 0;  // whole numbers: their sum is exact
     std::int64_t count = 0;
@@ -89,10 +89,11 @@ std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
   std::map<std::int32_t, Sum> sums;
   const auto bins = profile_bins_of(grid, queries);
   for (std::size_t i = 0; i < bins.size(); ++i) {
+    const std::int64_t count = times.empty() ? 1 : times[i];
     Sum& sum = sums[bins[i]];
-    sum.position += queries.position[i];
-    ++sum.count;
-    ++sum.buckets[queries.bucket[i]];
+    sum.position += static_cast<double>(count * queries.position[i]);
+    sum.count += count;
+    sum.buckets[queries.bucket[i]] += count;
   }
   std::vector<QueryBin> result;
   const double width =

@@ -50,8 +50,10 @@ struct QueryBin {
   std::int32_t bucket = 0;  // that most of its queries are in; the first of several
 };
 
-// Bins that hold queries, ascending.
+// Bins that hold queries, ascending. `times` (rows): how many queries each row stands for; empty:
+// one.
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
-                                 const BucketRanges& buckets);
+                                 const BucketRanges& buckets,
+                                 std::span<const std::int64_t> times = {});
 
 }  // namespace qkscope

@@ -183,6 +183,17 @@ void without_separation(RotationResult& result) {
   result.undefined = nothing.undefined;
 }
 
+// What the moments say of the complement.
+void describe_complement(const PooledMoments& pooled, const Complement& complement,
+                         const RotationOptions& options, RotationResult& result) {
+  result.residual_pos_r = residual_correlation(pooled, result.b, complement);
+  if (complement.axes.rows >= 2) {
+    result.c0.assign(complement.axes.row(0), complement.axes.row(1));
+    result.c1.assign(complement.axes.row(1), complement.axes.row(2));
+  }
+  result.complement = complement_shares(pooled, complement, options);
+}
+
 // Of planes that turn with position: their variance and their axes.
 void sum_active(const Complement& complement, RotationResult& result) {
   if (result.complement.empty()) return;
@@ -230,6 +241,14 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
   return result;
 }
 
+RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
+                                     const PooledMoments& pooled, const RotationOptions& options) {
+  auto result = drift_and_separation(queries, keys, pooled, options);
+  if (result.a.empty() || result.b.empty()) return result;
+  describe_complement(pooled, complement_of(pooled, result.a, result.b), options, result);
+  return result;
+}
+
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
                                const PooledMoments& pooled, const RotationOptions& options,
                                PlaneUnits* units) {
@@ -243,14 +262,10 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   search_drift(queries, keys, pooled, search, result);
   if (result.b.empty()) return result;
   const Complement complement = complement_of(pooled, result.a, result.b);
-  result.residual_pos_r = residual_correlation(pooled, result.b, complement);
-  if (complement.axes.rows >= 2) {
-    result.c0.assign(complement.axes.row(0), complement.axes.row(1));
-    result.c1.assign(complement.axes.row(1), complement.axes.row(2));
-  }
+  describe_complement(pooled, complement, options, result);
   PlaneUnits own_units;
-  result.complement = complement_pairs(queries, keys, pooled, complement,
-                                       {search, units ? *units : own_units}, options);
+  search_planes(queries, keys, pooled, complement, {search, units ? *units : own_units}, options,
+                result.complement);
   sum_active(complement, result);
   return result;
 }

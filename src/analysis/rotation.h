@@ -15,6 +15,11 @@ RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
                                     const PooledMoments& pooled, const RotationOptions& options,
                                     std::span<const double> near_b = {});
 
+// The same with the complement's axes and variances. What needs rows is NaN: frequencies, turning,
+// the null, and how well queries and keys are told apart on planes where their means differ.
+RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
+                                     const PooledMoments& pooled, const RotationOptions& options);
+
 // `units` is memory for the complement's planes that may be used again for the next head; null: its
 // own.
 RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,

@@ -230,6 +230,7 @@ CaptureConfig read_capture_config(const YamlDocument& document) {
   config.inference = read_inference(root.section("inference"));
   config.capture = read_capture(root.section("capture"));
   config.output = read_output(root.section("output"));
+  root.accept({"stats"});  // of qkscope stats, which takes the same file
   root.finish();
   code.warn();
   return config;

@@ -15,6 +15,7 @@
 #include "hub/fetch.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
+#include "statistics/stats_file.h"
 
 namespace qkscope {
 namespace {
@@ -197,8 +198,10 @@ bool names_capture(const std::string& name) {
 std::string capture_hash(const std::string& name) {
   if (const auto remote = parse_hub_capture(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
-  const auto file = name + "/" + layout::kStateFile;
-  if (path_exists(file)) return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
+    const auto file = name + "/" + state;
+    if (path_exists(file)) return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+  }
   return is_folder(name) ? hash_of_files(index_capture(name)) : "";
 }
 

@@ -48,8 +48,8 @@ class CaptureSource {
 };
 
 // Changes when the capture does; "" for one on the Hub that the cache does not know yet. Of a
-// finished capture it is a hash of its state, on the Hub its commit, else a hash of the names,
-// sizes and ends (where Parquet keeps its statistics) of all head files.
+// finished capture, and of statistics, it is a hash of its state, on the Hub its commit, else a
+// hash of the names, sizes and ends (where Parquet keeps its statistics) of all head files.
 std::string capture_hash(const std::string& name);
 
 }  // namespace qkscope

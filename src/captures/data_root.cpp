@@ -29,14 +29,6 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
   return folders;
 }
 
-// An identity is the effective configuration and more: device, commits, inputs.
-bool has_configuration(const Json& identity, const Json& effective) {
-  if (!identity.is_object()) return false;
-  for (const auto& [key, value] : effective.items())
-    if (identity.value(key, Json()) != value) return false;
-  return true;
-}
-
 // Whether the part is one of this run; a part that cannot be read is not.
 bool is_of_run(const std::string& part, const Manifest& manifest) {
   try {
@@ -65,6 +57,13 @@ void refuse_link(const OpenFolder& folder, const std::string& name) {
 }
 
 }  // namespace
+
+bool has_configuration(const Json& identity, const Json& effective) {
+  if (!identity.is_object()) return false;
+  for (const auto& [key, value] : effective.items())
+    if (identity.value(key, Json()) != value) return false;
+  return true;
+}
 
 DataRoot::DataRoot(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();

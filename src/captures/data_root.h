@@ -77,4 +77,8 @@ class DataRoot {
   std::string path_;
 };
 
+// Whether a run of this identity had the configuration: an identity is the effective configuration
+// and more (device, commits, inputs).
+bool has_configuration(const Json& identity, const Json& effective);
+
 }  // namespace qkscope

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/torch_zip.h"
 #include "checkpoint/weight_index.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -17,8 +18,6 @@
 
 namespace qkscope {
 namespace {
-
-constexpr const char* kSingleFile = "model.safetensors";
 
 std::string join(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
@@ -33,39 +32,29 @@ std::string listing(const std::vector<std::string>& names) {
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
-bool is_pickle(const std::string& name) {
-  return glob_match("pytorch_model*.bin", name) || name == "pytorch_model.bin.index.json" ||
-         glob_match("consolidated*.pth", name);
-}
-
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
-  const auto names = names_in(folder);
-  for (const auto& name : names) {
-    if (is_pickle(name))
-      bad_input(
-          "{}: the weights are a pickle checkpoint ({}), which can run code when it is read and is "
-          "not supported; convert it to safetensors with transformers: "
-          "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER, "
-          "safe_serialization=True)",
-          folder, name);
-  }
-  bad_input("{}: no weights: expected {} or {} with its shards; the folder holds {}", folder,
-            kSingleFile, kWeightIndexFile, listing(names));
+  std::vector<std::string> expected;
+  for (const auto& format : kWeightFormats)
+    expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
+  bad_input("{}: no weights: expected {}; the folder holds {}", folder,
+            fmt::join(expected, ", or "), listing(names_in(folder)));
 }
 
-std::map<std::string, std::string> load_weight_index(const std::string& folder) {
-  const MappedFile file(join(folder, kWeightIndexFile));
+std::map<std::string, std::string> load_weight_index(const std::string& folder,
+                                                     const std::string& index) {
+  const MappedFile file(join(folder, index));
   return parse_weight_index(file.text(), file.path());
 }
 
 // All shards must be there before any is read: the message names what a download left out.
-void check_shards(const std::string& folder, const std::set<std::string>& shards) {
+void check_shards(const std::string& folder, const std::string& index,
+                  const std::set<std::string>& shards) {
   std::vector<std::string> missing;
   for (const auto& shard : shards)
     if (!path_exists(join(folder, shard))) missing.push_back(shard);
   if (!missing.empty())
     bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
-              missing.size(), shards.size(), kWeightIndexFile, listing(missing));
+              missing.size(), shards.size(), index, listing(missing));
 }
 
 std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
@@ -77,14 +66,17 @@ std::set<std::string> shards_of(const std::map<std::string, std::string>& weight
 }  // namespace
 
 std::vector<std::string> weight_files(const std::string& folder) {
-  if (path_exists(join(folder, kSingleFile))) return {kSingleFile};
-  if (!path_exists(join(folder, kWeightIndexFile))) return {};
-  std::vector<std::string> files = {kWeightIndexFile};
-  for (const auto& shard : shards_of(load_weight_index(folder))) {
-    if (!path_exists(join(folder, shard))) return {};
-    files.push_back(shard);
+  for (const auto& format : kWeightFormats) {
+    if (path_exists(join(folder, format.single))) return {format.single};
+    if (!path_exists(join(folder, format.index))) continue;
+    std::vector<std::string> files = {format.index};
+    for (const auto& shard : shards_of(load_weight_index(folder, format.index))) {
+      if (!path_exists(join(folder, shard))) return {};
+      files.push_back(shard);
+    }
+    return files;
   }
-  return files;
+  return {};
 }
 
 Json load_config(const std::string& folder) {
@@ -120,14 +112,17 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
-  if (path_exists(join(folder, kSingleFile)))
-    checkpoint.open_single(kSingleFile);
-  else if (path_exists(join(folder, kWeightIndexFile)))
-    checkpoint.open_shards();
-  else
-    refuse_without_weights(folder);
-  checkpoint.add_aliases();
-  return checkpoint;
+  for (const auto& format : kWeightFormats) {
+    if (path_exists(join(folder, format.single)))
+      checkpoint.open_single(format.single);
+    else if (path_exists(join(folder, format.index)))
+      checkpoint.open_shards(format.index);
+    else
+      continue;
+    checkpoint.add_aliases();
+    return checkpoint;
+  }
+  refuse_without_weights(folder);
 }
 
 void Checkpoint::open_single(const std::string& file) {
@@ -135,23 +130,25 @@ void Checkpoint::open_single(const std::string& file) {
   for (const auto& [name, entry] : files_[index].header().tensors) add_tensor(name, index);
 }
 
-void Checkpoint::open_shards() {
-  const auto shard_of = load_weight_index(folder_);
+void Checkpoint::open_shards(const std::string& index) {
+  const auto shard_of = load_weight_index(folder_, index);
   const auto shards = shards_of(shard_of);
-  check_shards(folder_, shards);
+  check_shards(folder_, index, shards);
   std::map<std::string, std::size_t> index_of;
   for (const auto& shard : shards) index_of[shard] = add_file(shard);
   for (const auto& [name, shard] : shard_of) {
-    const auto index = index_of[shard];
-    if (!files_[index].header().tensors.contains(name))
-      bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, kWeightIndexFile,
+    const auto file = index_of[shard];
+    if (!files_[file].header().tensors.contains(name))
+      bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
                 in_quotes(name), shard);
-    add_tensor(name, index);
+    add_tensor(name, file);
   }
 }
 
 std::size_t Checkpoint::add_file(const std::string& file) {
-  files_.emplace_back(join(folder_, file));
+  const auto path = join(folder_, file);
+  files_.push_back(file.ends_with(".bin") ? SafetensorsFile(path, parse_torch_zip)
+                                          : SafetensorsFile(path));
   file_names_.push_back(file);
   return files_.size() - 1;
 }
@@ -160,7 +157,8 @@ void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
   const TensorEntry& entry = files_[file].header().tensors.at(name);
   tensors_.emplace(name,
                    Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
-  bytes_ += entry.end - entry.begin;
+  // Of PyTorch's files two names may share their bytes.
+  if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
 }
 
 // Writers drop a tensor that shares its memory with another and note in the metadata
@@ -203,10 +201,15 @@ std::vector<std::string> Checkpoint::names() const {
   return names;
 }
 
-std::vector<std::string> indexed_tensor_names(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& [name, shard] : load_weight_index(folder)) names.push_back(name);
-  return names;
+IndexedTensors indexed_tensors(const std::string& folder) {
+  for (const auto& format : kWeightFormats) {
+    if (!path_exists(join(folder, format.index))) continue;
+    IndexedTensors indexed{.index = join(folder, format.index), .names = {}};
+    for (const auto& [name, shard] : load_weight_index(folder, format.index))
+      indexed.names.push_back(name);
+    return indexed;
+  }
+  return {};
 }
 
 }  // namespace qkscope

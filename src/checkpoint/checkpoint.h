@@ -1,10 +1,12 @@
-// A Hugging Face checkpoint on disk: config.json and safetensors weights, whole or in shards.
+// A Hugging Face checkpoint on disk: config.json and weights, whole or in shards.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -17,8 +19,8 @@ namespace qkscope {
 // Move-only. Tensors borrow from the mapped files and live as long as this object.
 class Checkpoint {
  public:
-  // Weights: model.safetensors, or else the shards of model.safetensors.index.json. Other files
-  // (consolidated.safetensors) are not looked at.
+  // Weights: model.safetensors, or else the shards of model.safetensors.index.json, or else the
+  // same as pytorch_model.bin. Other files (consolidated.safetensors) are not looked at.
   static Checkpoint open(const std::string& folder);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -43,7 +45,7 @@ class Checkpoint {
 
   Checkpoint();
   void open_single(const std::string& file);
-  void open_shards();
+  void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
   void add_tensor(const std::string& name, std::size_t file);
   void add_aliases();
@@ -54,11 +56,13 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Place> tensors_;
+  std::set<std::pair<std::size_t, std::uint64_t>> counted_;  // file and first byte
   std::uint64_t bytes_ = 0;
 };
 
-// The weight files of a checkpoint, relative to its folder: model.safetensors, or the index and the
-// shards that it names. Empty where there are none, or where the index names one that is not there.
+// The weight files of a checkpoint, relative to its folder: the one with all of them, or the index
+// and the shards that it names. Empty where there are none, or where the index names one that is
+// not there.
 std::vector<std::string> weight_files(const std::string& folder);
 
 // config.json alone, which must be a map; no weights needed.
@@ -67,7 +71,11 @@ Json load_config(const std::string& folder);
 // `overrides` over `config`: key by key where both hold maps, at every depth; replaced otherwise.
 Json merge_overrides(Json config, const Json& overrides);
 
-// The tensor names of the folder's model.safetensors.index.json, sorted; no weights needed.
-std::vector<std::string> indexed_tensor_names(const std::string& folder);
+// The index of shards in the folder, and the tensors that it names, sorted; no weights needed.
+struct IndexedTensors {
+  std::string index;  // "": there is none
+  std::vector<std::string> names;
+};
+IndexedTensors indexed_tensors(const std::string& folder);
 
 }  // namespace qkscope

@@ -1,18 +1,17 @@
 #include "checkpoint/safetensors.h"
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/safetensors_writer.h"
 #include "core/dtype.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "io/json.h"
-#include "io/output_file.h"
 #include "qkscope/model.h"
 
 namespace qkscope {
@@ -34,8 +33,11 @@ struct SafetensorsFile::AlignedCopies {
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
+    : SafetensorsFile(path, parse_safetensors_header) {}
+
+SafetensorsFile::SafetensorsFile(const std::string& path, Parse* parse)
     : file_(path),
-      header_(parse_safetensors_header(file_.bytes(), path)),
+      header_(parse(file_.bytes(), path)),
       copies_(std::make_unique<AlignedCopies>()) {}
 
 SafetensorsFile::~SafetensorsFile() = default;
@@ -61,52 +63,17 @@ ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   return copies_->of(name, view);
 }
 
-namespace {
-
-constexpr std::size_t kAlignment = 64;  // of the data section within the file
-
-std::string written_header(const std::string& path, std::span<const NamedTensor> tensors,
-                           const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.is_contiguous() || tensor.device().kind != Device::Kind::cpu)
-      bad_input("{}: cannot write: tensor {} must be contiguous and in host memory", path,
-                in_quotes(name));
-    if (name == "__metadata__" || header.contains(name))
-      bad_input("{}: cannot write: the tensor name {} is {}", path, in_quotes(name),
-                name == "__metadata__" ? "reserved" : "given twice");
-    Json shape = Json::array();
-    for (int i = 0; i < tensor.rank(); ++i) shape.push_back(tensor.dim(i));
-    const auto end = offset + tensor.size_bytes();
-    header[name] = {{"dtype", safetensors_name(tensor.dtype())},
-                    {"shape", std::move(shape)},
-                    {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  try {
-    return header.dump();
-  } catch (const Json::exception&) {
-    bad_input("{}: cannot write: a tensor name or a metadata string is not UTF-8", path);
-  }
-}
-
-}  // namespace
-
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   at_edge([&] {
-    std::string header = written_header(path, tensors, metadata);
-    std::array<std::byte, 8> length{};
-    const auto unaligned = (length.size() + header.size()) % kAlignment;
-    if (unaligned != 0) header.append(kAlignment - unaligned, ' ');
-    for (std::size_t i = 0; i < length.size(); ++i)
-      length[i] = static_cast<std::byte>(header.size() >> 8 * i);
-
-    OutputFile file(path);
-    file.write(length);
-    file.write(header);
+    std::vector<TensorPlace> places;
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.is_contiguous() || tensor.device().kind != Device::Kind::cpu)
+        bad_input("{}: cannot write: tensor {} must be contiguous and in host memory", path,
+                  in_quotes(name));
+      places.push_back({name, tensor.dtype(), tensor.shape()});
+    }
+    SafetensorsWriter file(path, places, metadata);
     for (const auto& [name, tensor] : tensors) file.write({tensor.bytes(), tensor.size_bytes()});
     file.commit();
   });

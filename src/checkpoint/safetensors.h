@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "checkpoint/safetensors_header.h"
@@ -14,6 +15,9 @@ namespace qkscope {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
+  // A file of another format, whose tensors `parse` finds as if a header had named them.
+  using Parse = SafetensorsHeader(std::span<const std::byte> file, const std::string& where);
+  SafetensorsFile(const std::string& path, Parse* parse);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;

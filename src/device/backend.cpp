@@ -50,6 +50,11 @@ void warn_beyond_positions(std::int64_t longest, const ModelConfig& model) {
 }  // namespace
 
 void check_batch(const Batch& batch, const ModelConfig& model) {
+  if (model.learned_positions() && batch.longest() > model.max_positions)
+    bad_input(
+        "a text of {} tokens is longer than the {} positions that this {} model has learned; take "
+        "a smaller tokenizer.max_length",
+        batch.longest(), model.max_positions, model.family);
   warn_beyond_positions(batch.longest(), model);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const auto& sequence = batch.sequences[s];

@@ -13,6 +13,8 @@
 #include "model/loaded_checkpoint.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
+#include "statistics/attention_sums.h"
+#include "statistics/moments.h"
 
 namespace qkscope {
 
@@ -24,8 +26,8 @@ enum class Buffer : std::uint8_t {
   v,           // (rows, n_kv_heads, d_head)
   z,           // (rows, n_heads, d_head)
   update,      // (rows, d_model) what attention or MLP adds
-  gate,        // (MLP rows, d_mlp)
-  up,          // (MLP rows, d_mlp)
+  gate,        // (MLP rows, d_mlp) what the activation reads, then what it gives
+  up,          // (MLP rows, d_mlp) in models with a gate
   logits,      // (rows, vocab_size)
 };
 
@@ -43,6 +45,29 @@ struct RowScores {
   bool edited = false;                 // the observer will write into them
 };
 
+// A number in q, k or v that is NaN or infinite.
+struct NonFinite {
+  std::int64_t head = 0;
+  std::int64_t sequence = 0;  // of the batch
+};
+
+// Takes the moments of documents, in the order of the batch.
+class MomentSink {
+ public:
+  virtual ~MomentSink() = default;
+  // Sums over the next document or documents, float64, around their own means. One call per
+  // document on the CPU; a GPU may merge the documents of a batch first, always in the same way.
+  virtual void add(const LayerMoments& part) = 0;
+  virtual void refuse(const NonFinite& found) = 0;  // throws
+};
+
+// Takes groups B and C of a layer.
+class AttentionSink {
+ public:
+  virtual ~AttentionSink() = default;
+  virtual void add(LayerAttention attention) = 0;  // of the whole batch
+};
+
 class Backend {
  public:
   explicit Backend(const LoadedCheckpoint& model) : model_(model) {}
@@ -56,9 +81,13 @@ class Backend {
   // The batch must outlive the pass. What an earlier pass left unfinished is dropped.
   virtual void begin(const Batch& batch) = 0;
   virtual void embed() = 0;
+  virtual void embed_positions() = 0;  // update; for models that learn them
   // The steps up to the next call use the weights of this layer.
   virtual void begin_layer(std::int64_t layer) = 0;
-  virtual void normalize(Norm norm) = 0;  // normalized, of the residual
+  // In a model with parallel residuals the norm before the MLP is of the residual as it is now.
+  virtual void keep_layer_input() = 0;
+  virtual void normalize(Norm norm) = 0;  // normalized, of the residual; where the model has no
+                                          // such norm, a copy
   virtual void project_qkv(bool values) = 0;
   virtual void normalize_heads() = 0;  // q and k
   virtual void rotate() = 0;           // RoPE and query scaling, where the layer has them
@@ -96,6 +125,19 @@ class Backend {
   virtual void pattern_of_edited_scores(const RowScores& edited) = 0;
   // After attend(): z of the rows that were edited.
   virtual void attend_edited_rows(const RowScores& edited) = 0;
+
+  // Statistics. Request and sink must stay until finish() returns; a sink is called on the calling
+  // thread, now or later in the order of the calls, and before finish() returns.
+
+  // Adds up all rows of q, k or v as they are now. A NaN or an infinity among them goes to
+  // sink.refuse().
+  virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) = 0;
+  // Whether attend() also keeps the log-sum-exp and the largest score of every row and head, until
+  // the next layer begins. No bit of z changes.
+  virtual void keep_row_sums(bool keep) = 0;
+  // After attend() with row sums: the columns of group B, and those of group C where the layout has
+  // them.
+  virtual void add_attention(const AttentionRequest& request, AttentionSink& sink) = 0;
 
   virtual void finish() = 0;
 

@@ -32,6 +32,7 @@ const CudaHost kHost{
     .score_rows = score_rows,
     .pattern_of_edited_scores = pattern_of_edited_scores,
     .attend_edited_rows = attend_edited_rows,
+    .attention_statistics = attention_statistics,
 };
 
 // The few functions of the driver that are asked here, as cuda.h declares them.

@@ -14,6 +14,7 @@
 #include "device/backend.h"
 #include "device/memory_plan.h"
 #include "ops/attention.h"
+#include "ops/attention_statistics.h"
 #include "qkscope/log.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -35,6 +36,8 @@ struct CudaHost {
                                    ConstTensorView scores, TensorView pattern);
   void (*attend_edited_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
                              ConstTensorView scores, ConstTensorView pattern, TensorView z);
+  LayerAttention (*attention_statistics)(const AttendedRows& attended,
+                                         const AttentionRequest& request);
 };
 
 struct CudaModule {

@@ -18,6 +18,10 @@ constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
 // Of the free memory, left alone: this much, or this share where it is more.
 constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
 constexpr std::int64_t kReservedShare = 32;
+// Of statistics on a GPU.
+constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;
+constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
+constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
 constexpr std::int64_t kDefaultBatch = 4096;  // rows to plan for where the run does not say
 
 std::int64_t rotary_elements(const ModelConfig& model) {
@@ -31,22 +35,26 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
   // The input of the widest product, keys and values, and weights, packed for the kernel.
+  const auto mlp_products = model.gated_mlp() ? 2 : 1;
   const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
                       2 * rows * model.n_kv_heads * model.d_head +
-                      std::min(kMostSharedWeights, 2 * model.d_model * model.d_mlp);
-  const auto floats = rows * (3 * model.d_model + heads + rotary_elements(model)) +
-                      2 * mlp_rows * model.d_mlp + packed;
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
+  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
+  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
+                      mlp_products * mlp_rows * model.d_mlp + packed;
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto q_width = model.n_heads * model.d_head;
   const auto kv_width = model.n_kv_heads * model.d_head;
-  const bool keeps_updates =
-      !model.names.post_attention_norm.empty() || !model.names.post_mlp_norm.empty();
-  const auto per_row = model.d_model + std::max(model.d_model, q_width) + q_width + 2 * kv_width +
-                       rotary_elements(model) + (keeps_updates ? model.d_model : 0);
-  const auto elements = rows * per_row + 3 * std::min(rows, kCudaMlpRows) * model.d_mlp;
+  const bool keeps_updates = !model.names.post_attention_norm.empty() ||
+                             !model.names.post_mlp_norm.empty() || model.learned_positions();
+  const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
+  const auto per_row = residuals * model.d_model + std::max(model.d_model, q_width) + q_width +
+                       2 * kv_width + rotary_elements(model);
+  const auto elements =
+      rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
   const auto row_numbers = rows * std::int64_t{6} * 4;
   return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
 }
@@ -65,6 +73,21 @@ std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options) {
   return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
                                                   : on_cuda(model, rows, options.dtype);
+}
+
+std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
+                              const StatisticsMemory& statistics, const BackendOptions& options) {
+  const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
+  if (options.device.kind == Device::Kind::cpu) return row_sums;
+  // As device/cuda takes it: sums of segments of rows, values of some heads' rows, bins of rows
+  // that are worked on, and results on their way to the host.
+  const auto d = model.d_head;
+  const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
+  const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
+  const auto moments = statistics.moments ? segments * record : 0;
+  const auto values = statistics.attention ? kStatisticsValues : 0;
+  const auto bins = statistics.all_keys ? kStatisticsBins : 0;
+  return moments + row_sums + values + bins + kStatisticsResults;
 }
 
 std::int64_t usable_memory(const BackendOptions& options) {
@@ -94,10 +117,14 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto layers =
       std::count_if(model.layers.begin(), model.layers.end(),
                     [](const LayerConfig& layer) { return !layer.cross_attention; });
-  const auto embedding =
-      model.embedding_rows * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  const auto positions = model.learned_positions() ? model.max_positions : 0;
+  const auto embedding = (model.embedding_rows + positions) * model.d_model *
+                         static_cast<std::int64_t>(dtype_size(dtype));
   const auto all = device_weight_bytes(model, dtype);
-  return embedding +
+  // The MLP's widest matrix has a second place: where it waits to be put in order.
+  const auto waiting =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  return embedding + waiting +
          (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
 }
 

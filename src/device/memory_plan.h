@@ -16,6 +16,17 @@ constexpr std::int64_t kCudaMlpRows = 8192;
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
                               const BackendOptions& options = {});
 
+// Bytes that statistics over every token take on top of that on the device that computes them.
+struct StatisticsMemory {
+  std::int64_t buckets = 16;
+  bool moments = true;     // group A
+  bool attention = false;  // group B
+  bool all_keys = false;   // group C
+};
+std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
+                              const StatisticsMemory& statistics,
+                              const BackendOptions& options = {});
+
 // Bytes that a run may take on its GPU: what is free but for a little that the driver and the
 // libraries take late, or what the options allow where that is less. 0 on the CPU.
 std::int64_t usable_memory(const BackendOptions& options);

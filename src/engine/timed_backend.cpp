@@ -65,6 +65,14 @@ void TimedBackend::embed() {
   time("embedding", 0.0, [&] { timed_.embed(); });
 }
 
+void TimedBackend::embed_positions() {
+  time("embedding", 0.0, [&] { timed_.embed_positions(); });
+}
+
+void TimedBackend::keep_layer_input() {
+  time("norms", 0.0, [&] { timed_.keep_layer_input(); });
+}
+
 void TimedBackend::begin_layer(std::int64_t layer) {
   layer_ = layer;
   time("start and end", 0.0, [&] { timed_.begin_layer(layer); });
@@ -107,7 +115,8 @@ void TimedBackend::add_update() {
 }
 
 void TimedBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
-  time("gate, up", product_flop(count, config().d_model, 2 * config().d_mlp),
+  time("gate, up",
+       product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * config().d_mlp),
        [&] { timed_.project_gate_up(begin, count); });
 }
 
@@ -158,6 +167,14 @@ void TimedBackend::pattern_of_edited_scores(const RowScores& edited) {
 
 void TimedBackend::attend_edited_rows(const RowScores& edited) {
   time("scores", 0.0, [&] { timed_.attend_edited_rows(edited); });
+}
+
+void TimedBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {
+  time("statistics", 0.0, [&] { timed_.add_moments(buffer, request, sink); });
+}
+
+void TimedBackend::add_attention(const AttentionRequest& request, AttentionSink& sink) {
+  time("statistics", 0.0, [&] { timed_.add_attention(request, sink); });
 }
 
 void TimedBackend::finish() {

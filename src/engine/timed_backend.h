@@ -19,7 +19,9 @@ class TimedBackend : public Backend {
 
   void begin(const Batch& batch) override;
   void embed() override;
+  void embed_positions() override;
   void begin_layer(std::int64_t layer) override;
+  void keep_layer_input() override;
   void normalize(Norm norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
@@ -41,6 +43,9 @@ class TimedBackend : public Backend {
   void score_rows(const RowScores& out) override;
   void pattern_of_edited_scores(const RowScores& edited) override;
   void attend_edited_rows(const RowScores& edited) override;
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
+  void keep_row_sums(bool keep) override { timed_.keep_row_sums(keep); }
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
   void finish() override;
   std::string hardware() const override { return timed_.hardware(); }
   void wait() override { timed_.wait(); }

@@ -185,6 +185,8 @@ MapColourRange map_colours(const MapMeasure& measure, const std::vector<MapCell>
 }
 
 Figure head_map(const Results& results, const MapMeasure& measure) {
+  if (!results.frame(measure.table).has(measure.column))
+    return nothing_to_draw(fmt::format("the statistics do not have {}", measure.column));
   const auto cells = map_cells(results, measure);
   if (cells.empty()) return nothing_to_draw("none of its numbers exists");
   Figure figure;
@@ -346,6 +348,57 @@ Figure head_map_ap_drop(const Results& results) {
        "ap_drop: plasticity at the first fifth of query positions minus that at the "
        "last.",
        MapColours::around_zero});
+}
+
+Figure head_map_sink(const Results& results) {
+  return head_map(results,
+                  {"attention", "sink_0", "Attention to the first token of every head",
+                   "mass on the first token",
+                   "Attention that a query pays to the first token of its text (sink_0), mean over "
+                   "every token.",
+                   MapColours::to_one});
+}
+
+Figure head_map_previous(const Results& results) {
+  return head_map(
+      results, {"attention", "previous_token_head", "Previous-token score of every head",
+                "previous-token score",
+                "Share of attention on the token before (previous_token_head, as TransformerLens "
+                "defines it), mean over texts.",
+                MapColours::to_one});
+}
+
+Figure head_map_induction(const Results& results) {
+  return head_map(
+      results, {"attention", "induction_head", "Induction score of every head", "induction score",
+                "Share of attention on tokens that followed an earlier copy of the present one "
+                "(induction_head, as TransformerLens defines it), mean over texts.",
+                MapColours::to_largest});
+}
+
+Figure head_map_entropy(const Results& results) {
+  return head_map(results,
+                  {"attention", "entropy", "Entropy of attention of every head", "entropy (nats)",
+                   "Entropy of the attention that a query pays, mean over every token.",
+                   MapColours::to_largest});
+}
+
+Figure head_map_distance(const Results& results) {
+  return head_map(
+      results,
+      {"attention", "distance_mean", "How far every head looks back", "mean distance (tokens)",
+       "Mean distance from a query to the keys it attends to, weighted by attention, "
+       "mean over every token.",
+       MapColours::to_largest});
+}
+
+Figure head_map_effective_keys(const Results& results) {
+  return head_map(
+      results,
+      {"attention", "perplexity", "Effective number of keys of every head", "effective keys",
+       "exp(entropy) of the attention that a query pays, mean over every token: over how "
+       "many keys it is spread.",
+       MapColours::to_largest});
 }
 
 }  // namespace qkscope

@@ -46,6 +46,15 @@ const std::vector<FigureKind>& figure_kinds() {
       {"bias_histogram", {"rotated"}, bias_histogram, Runs::several},
       {"family_scatter", {"rotated"}, family_scatter, Runs::several},
       {"ap_drop_vs_score", {"head_metrics"}, ap_drop_vs_score, Runs::several},
+      {"attention_onset", {"attention", "taxonomy"}, attention_onset, Runs::several},
+      {"head_map_sink", {"attention"}, head_map_sink, Runs::one},
+      {"head_map_previous", {"attention"}, head_map_previous, Runs::one},
+      {"head_map_induction", {"attention"}, head_map_induction, Runs::one},
+      {"head_map_entropy", {"attention"}, head_map_entropy, Runs::one},
+      {"head_map_distance", {"attention"}, head_map_distance, Runs::one},
+      {"head_map_effective_keys", {"attention"}, head_map_effective_keys, Runs::one},
+      {"distance_by_class", {"distance", "taxonomy"}, distance_by_class, Runs::one},
+      {"key_channel_map", {"key_channels"}, key_channel_map, Runs::one},
   };
   return kKinds;
 }

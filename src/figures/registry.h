@@ -1,7 +1,7 @@
 // The list of all figures. Their sources are one file per group of figures: over_runs.cpp,
-// layers.cpp, heads.cpp, head_maps.cpp, class_counts.cpp, distributions.cpp, families.cpp,
-// scores.cpp, collage.cpp, head_planes.cpp, rotation_figures.cpp, plasticity_figures.cpp,
-// plasticity_heatmaps.cpp.
+// layers.cpp, heads.cpp, head_maps.cpp, attention_figures.cpp, class_counts.cpp, distributions.cpp,
+// families.cpp, scores.cpp, collage.cpp, head_planes.cpp, rotation_figures.cpp,
+// plasticity_figures.cpp, plasticity_heatmaps.cpp.
 #pragma once
 
 #include <vector>
@@ -70,5 +70,14 @@ Figure bias_vs_separation(const Results& results);
 Figure bias_histogram(const Results& results);
 Figure family_scatter(const Results& results);
 Figure ap_drop_vs_score(const Results& results);
+Figure attention_onset(const Results& results);
+Figure head_map_sink(const Results& results);
+Figure head_map_previous(const Results& results);
+Figure head_map_induction(const Results& results);
+Figure head_map_entropy(const Results& results);
+Figure head_map_distance(const Results& results);
+Figure head_map_effective_keys(const Results& results);
+Figure distance_by_class(const Results& results);
+Figure key_channel_map(const Results& results);
 
 }  // namespace qkscope

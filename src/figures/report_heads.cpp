@@ -55,7 +55,7 @@ class HeadIndex {
 struct HeadMeasure {
   const char* table;
   const char* column;
-  bool optional = false;  // older results do not have it
+  bool optional = false;  // not all results have it
 };
 
 constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
@@ -92,7 +92,14 @@ constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
                                          {"head_metrics", "ap_overall"},
                                          {"head_metrics", "ap_first20"},
                                          {"head_metrics", "ap_last20"},
-                                         {"head_metrics", "ap_drop"}};
+                                         {"head_metrics", "ap_drop"},
+                                         {"attention", "sink_0", true},
+                                         {"attention", "previous_token_head", true},
+                                         {"attention", "induction_head", true},
+                                         {"attention", "stream", true},
+                                         {"attention", "entropy", true},
+                                         {"attention", "distance_mean", true},
+                                         {"attention", "perplexity", true}};
 
 Json measures_of(const Results& results, const HeadIndex& heads) {
   Json list = Json::array();

@@ -23,7 +23,10 @@ constexpr const char* kTables[] = {"qk",
                                    "head_component_weights",
                                    "head_scatter",
                                    "head_planes",
-                                   "head_bucket_plasticity"};
+                                   "head_bucket_plasticity",
+                                   "attention",
+                                   "distance",
+                                   "key_channels"};
 
 // The runs of a table in order of appearance, with what a sweep says about them.
 void collect_runs(const Table& table, std::vector<Run>& runs) {
@@ -67,6 +70,13 @@ const std::vector<double>& Frame::reals(std::string_view name) const {
 }
 
 const std::vector<std::int64_t>& Frame::integers(std::string_view name) const {
+  const auto& values = integers_with_gaps(name);
+  if (std::find(values.begin(), values.end(), Table::kNoInteger) != values.end())
+    bad_input("{}: empty fields in the column '{}' of integers", path_, name);
+  return values;
+}
+
+const std::vector<std::int64_t>& Frame::integers_with_gaps(std::string_view name) const {
   return column(name, Table::Type::integer).integers;
 }
 
@@ -86,7 +96,7 @@ Results::Results(std::string folder, FigureChoices choices)
     if (!has(name)) continue;
     any = true;
     // The first table with rows names all runs: every analysis of a sweep writes the same ones.
-    collect_runs(read_parquet_table(path(name)), runs_);
+    collect_runs(read_parquet_table_with_gaps(path(name)), runs_);
     if (!runs_.empty()) break;
   }
   if (!any)
@@ -149,7 +159,7 @@ int Results::run_of(const std::string& label) const {
 const Frame& Results::frame(const std::string& name) const {
   auto& frame = frames_[name];
   if (frame) return *frame;
-  Table table = read_parquet_table(path(name));
+  Table table = read_parquet_table_with_gaps(path(name));
   const auto* model = table.find("model");
   if (!model || model->type != Table::Type::text)
     bad_input("{}: there is no text column 'model'; expected a table of 'qkscope analyze'",

@@ -29,6 +29,8 @@ class Frame {
   // A missing column is bad input.
   const std::vector<double>& reals(std::string_view column) const;
   const std::vector<std::int64_t>& integers(std::string_view column) const;
+  // The same where fields may be empty: Table::kNoInteger.
+  const std::vector<std::int64_t>& integers_with_gaps(std::string_view column) const;
   const std::vector<std::string>& texts(std::string_view column) const;
   // The column "head", which some tables call "q_head".
   const std::vector<std::int64_t>& heads() const;

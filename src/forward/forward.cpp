@@ -18,12 +18,26 @@ class Run {
         batch_(batch),
         observer_(observer),
         plan_(config_, observer, batch.rows()) {}
+  Run(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
+      : backend_(backend),
+        config_(backend.config()),
+        batch_(batch),
+        observer_(observer),
+        statistics_(&statistics),
+        plan_(config_, observer, batch.rows(),
+              statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
 
   void run() {
     if (plan_.empty()) return;
     backend_.begin(batch_);
+    backend_.keep_row_sums(adds_attention());
     backend_.embed();
     show({Stage::embed}, Buffer::residual);
+    if (config_.learned_positions()) {
+      backend_.embed_positions();
+      show({Stage::pos_embed}, Buffer::update);
+      backend_.add_update();
+    }
     narrow(-1);
     run_layers();
     unembed();
@@ -43,6 +57,7 @@ class Run {
 
   void run_layer(std::int64_t layer) {
     show({Stage::resid_pre, layer}, Buffer::residual);
+    if (config_.parallel_residual) backend_.keep_layer_input();
 
     backend_.normalize(Norm::before_attention);
     show({Stage::ln1_normalized, layer}, Buffer::normalized);
@@ -71,19 +86,19 @@ class Run {
 
   // q and k pass each stage side by side: projection, norm, rotation.
   void queries_and_keys(std::int64_t layer) {
-    backend_.project_qkv(observer_.wants({Stage::v, layer}) ||
+    backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
     show({Stage::q, layer}, Buffer::q);
     show({Stage::k, layer}, Buffer::k);
     show({Stage::v, layer}, Buffer::v);
-    if (config_.qk_norm) {
-      backend_.normalize_heads();
-      show({Stage::q_normed, layer}, Buffer::q);
-      show({Stage::k_normed, layer}, Buffer::k);
-    }
+    if (config_.qk_norm) backend_.normalize_heads();
+    show({Stage::q_normed, layer}, Buffer::q);
+    show({Stage::k_normed, layer}, Buffer::k);
+    if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
     backend_.rotate();
     show({Stage::rot_q, layer}, Buffer::q);
     show({Stage::rot_k, layer}, Buffer::k);
+    if (statistics_ != nullptr) statistics_->after_rotation(backend_, layer);
   }
 
   void attend(std::int64_t layer) {
@@ -93,6 +108,7 @@ class Run {
     if (plan_.ends_before({Stage::z, layer})) return;
     narrow(layer);
     backend_.attend();
+    if (adds_attention()) statistics_->after_attention(backend_, layer);
     if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
     show({Stage::z, layer}, Buffer::z);
   }
@@ -158,10 +174,12 @@ class Run {
     return observer_.wants(update) ? Addition::shown : Addition::at_once;
   }
 
+  bool adds_attention() const { return statistics_ != nullptr && statistics_->wants_attention(); }
+
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, Buffer buffer) {
-    if (!observer_.wants(point)) return;
+    if (!has_stage(config_, point.stage) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))
@@ -201,6 +219,7 @@ class Run {
   const ModelConfig& config_;
   const Batch& batch_;
   Observer& observer_;
+  LayerStatistics* statistics_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
 };
@@ -210,6 +229,12 @@ class Run {
 void forward(Backend& backend, const Batch& batch, Observer& observer) {
   check_batch(batch, backend.config());
   Run(backend, batch, observer).run();
+}
+
+void forward(Backend& backend, const Batch& batch, Observer& observer,
+             LayerStatistics& statistics) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, statistics).run();
 }
 
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer) {

@@ -20,6 +20,7 @@ struct StageName {
 
 constexpr std::array kNames = {
     StageName{Stage::embed, "hook_embed", false},
+    StageName{Stage::pos_embed, "hook_pos_embed", false},
     StageName{Stage::resid_pre, "hook_resid_pre", true},
     StageName{Stage::ln1_normalized, "ln1.hook_normalized", true},
     StageName{Stage::q, "attn.hook_q", true},
@@ -44,8 +45,9 @@ constexpr std::array kNames = {
     StageName{Stage::logits, "logits", false},
 };
 
-bool exists(const ModelConfig& model, Stage stage) {
-  return model.qk_norm || (stage != Stage::q_normed && stage != Stage::k_normed);
+// Before the first layer, where every row runs.
+bool is_embedding(Stage stage) {
+  return stage == Stage::embed || stage == Stage::pos_embed;
 }
 
 // Scores and patterns: (n_heads, queries, keys).
@@ -90,6 +92,26 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
 
 }  // namespace
 
+bool has_stage(const ModelConfig& model, Stage stage) {
+  switch (stage) {
+    case Stage::pos_embed:
+      return model.learned_positions();
+    case Stage::ln1_normalized:
+      return !model.names.input_norm.empty();
+    case Stage::ln2_normalized:
+      return !model.names.mlp_norm.empty();
+    case Stage::q_normed:
+    case Stage::k_normed:
+      return model.qk_norm;
+    case Stage::resid_mid:
+      return !model.parallel_residual;
+    case Stage::mlp_pre_linear:
+      return model.gated_mlp();
+    default:
+      return true;
+  }
+}
+
 std::string hook_name(HookPoint point) {
   return at_edge([&] {
     const auto& entry = kNames[static_cast<std::size_t>(point.stage)];
@@ -102,10 +124,11 @@ std::string hook_name(HookPoint point) {
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
   return at_edge([&] {
     std::vector<HookPoint> points{{Stage::embed}};
+    if (has_stage(model, Stage::pos_embed)) points.push_back({Stage::pos_embed});
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
       if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       for (const auto& entry : kNames)
-        if (entry.in_layer && exists(model, entry.stage)) points.push_back({entry.stage, layer});
+        if (entry.in_layer && has_stage(model, entry.stage)) points.push_back({entry.stage, layer});
     }
     points.push_back({Stage::final_normalized});
     points.push_back({Stage::logits});
@@ -128,9 +151,8 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       if (matched) continue;
       const auto guess = nearest(pattern, names);
       bad_input(
-          "hook '{}': no such hook point in this model ({} layers, {} q/k norm){}; docs/hooks.md "
-          "lists them",
-          pattern, model.n_layers, model.qk_norm ? "with" : "without",
+          "hook '{}': no such hook point in this {} model of {} layers{}; docs/hooks.md lists them",
+          pattern, model.family, model.n_layers,
           guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
     }
     std::vector<HookPoint> matches;
@@ -211,8 +233,18 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
   find_last_rows(observer, rows);
 }
 
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Stage statistics)
+    : PassPlan(model, observer, rows) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  const HookPoint end{statistics, last};
+  if (ends_before(end)) wanted_.push_back(end);
+  last_rows_.clear();  // every row is needed to the end
+}
+
 std::int64_t PassPlan::depth(HookPoint point) const {
-  if (point.stage == Stage::embed) return -1;
+  if (is_embedding(point.stage)) return -1;
   return point.layer >= 0 ? point.layer : n_layers_;
 }
 
@@ -238,7 +270,7 @@ void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
     if (observer.edits(point)) return;  // an edit may look at every row
     const bool after =
         depth(point) > narrowing_ || (depth(point) == narrowing_ && point.stage > Stage::pattern);
-    if (!after || point.stage == Stage::embed) continue;
+    if (!after || is_embedding(point.stage)) continue;
     const auto chosen = observer.selection(point).rows;
     if (chosen.empty()) return;
     for (const auto row : chosen) {

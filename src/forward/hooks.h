@@ -9,10 +9,15 @@
 
 namespace qkscope {
 
+// Whether models of this configuration have the stage.
+bool has_stage(const ModelConfig& model, Stage stage);
+
 class PassPlan {
  public:
   // Refuses an observer that selects rows or heads which are not there.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows);
+  // The same with statistics of all rows, which need every layer up to this stage.
+  PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
   bool empty() const { return wanted_.empty(); }
   // Nothing at or after this point is wanted.
@@ -29,7 +34,7 @@ class PassPlan {
   void find_last_rows(const Observer& observer, std::int64_t rows);
 
   std::int64_t n_layers_;
-  std::vector<HookPoint> wanted_;  // in the order in which they fire
+  std::vector<HookPoint> wanted_;  // in the order in which they fire; the last ends the pass
   std::int64_t narrowing_ = -1;
   std::vector<std::int64_t> last_rows_;  // ascending; empty: all rows run to the end
 };

@@ -13,7 +13,6 @@ namespace qkscope {
 namespace {
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kCard = "README.md";
 // Small, and asked for by transformers when it opens the same snapshot.
@@ -36,27 +35,34 @@ void add_tokenizer(const Paths& paths, Paths& chosen) {
   add_if_there(paths, kTokenizer, chosen);
 }
 
+const WeightFormat* find_format(const Paths& paths) {
+  for (const auto& format : kWeightFormats)
+    if (has(paths, format.single) || has(paths, format.index)) return &format;
+  return nullptr;
+}
+
 // False when the index could not be read.
 bool add_weights(const Paths& paths, const FileReader& read, const std::string& where,
                  Paths& chosen) {
-  if (has(paths, kSingleFile)) {
-    chosen.push_back(kSingleFile);
+  const auto* format = find_format(paths);
+  if (format == nullptr)
+    bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where,
+              kWeightFormats[0].single, kWeightFormats[0].index, some_of(paths));
+  if (has(paths, format->single)) {
+    chosen.push_back(format->single);
     return true;
   }
-  if (!has(paths, kWeightIndexFile))
-    bad_input("{}: no weights that can be read: expected {} or {}; it holds {}", where, kSingleFile,
-              kWeightIndexFile, some_of(paths));
-  const auto text = read(kWeightIndexFile);
+  const auto text = read(format->index);
   if (!text) return false;
   std::set<std::string> shards;
-  for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + kWeightIndexFile))
+  for (const auto& [tensor, shard] : parse_weight_index(*text, where + ": " + format->index))
     shards.insert(shard);
   for (const auto& shard : shards) {
     if (!has(paths, shard))
-      bad_input("{}: {} names the shard {}, which is not there", where, kWeightIndexFile, shard);
+      bad_input("{}: {} names the shard {}, which is not there", where, format->index, shard);
     chosen.push_back(shard);
   }
-  chosen.push_back(kWeightIndexFile);
+  chosen.push_back(format->index);
   return true;
 }
 
@@ -90,7 +96,8 @@ FileChoice checkpoint_files(bool weights) {
     Paths chosen;
     add_tokenizer(paths, chosen);
     for (const char* name : kBesideConfig) add_if_there(paths, name, chosen);
-    if (!weights) add_if_there(paths, kWeightIndexFile, chosen);
+    if (const auto* format = find_format(paths); !weights && format != nullptr)
+      add_if_there(paths, format->index, chosen);
     if (weights && !add_weights(paths, read, where, chosen)) return {};
     chosen.push_back(kConfig);
     return chosen;

@@ -16,7 +16,7 @@ using FileReader = std::function<std::optional<std::string>(const std::string& p
 using FileChoice = std::function<std::optional<std::vector<std::string>>(
     const std::vector<std::string>& paths, const FileReader& read, const std::string& where)>;
 
-// config.json, the weights (model.safetensors, or the index and the shards it names) and the
+// config.json, the weights (one file, or the index and the shards it names) and the
 // tokenizer. Without `weights` the index stays: it names the tensors. The order is that of the
 // links in a snapshot: config.json last.
 FileChoice checkpoint_files(bool weights);

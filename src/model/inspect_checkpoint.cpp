@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/weight_index.h"
 #include "core/edge.h"
 #include "io/folder.h"
 #include "model/loaded_checkpoint.h"
@@ -28,11 +27,10 @@ void inspect_weights(const std::string& folder, CheckpointInfo& info) {
 }
 
 void inspect_index(const std::string& folder, CheckpointInfo& info) {
-  const auto path = folder + "/" + kWeightIndexFile;
-  if (!path_exists(path)) return;
-  const auto names = indexed_tensor_names(folder);
-  check_names(info.config, names, path);
-  info.indexed_tensors = static_cast<std::int64_t>(names.size());
+  const auto indexed = indexed_tensors(folder);
+  if (indexed.index.empty()) return;
+  check_names(info.config, indexed.names, indexed.index);
+  info.indexed_tensors = static_cast<std::int64_t>(indexed.names.size());
 }
 
 }  // namespace

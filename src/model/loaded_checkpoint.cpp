@@ -1,16 +1,19 @@
 #include "model/loaded_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include <fmt/ranges.h>
 
 #include "core/convert.h"
+#include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "io/json.h"
 #include "model/model_config.h"
 #include "model/tensor_table.h"
+#include "ops/weight_rows.h"
 
 namespace qkscope {
 namespace {
@@ -29,11 +32,13 @@ class Binder {
 
   ModelWeights bind() const {
     ModelWeights weights;
-    const bool embedding_is_head = !checkpoint_.has(prefix_.backbone + "embed_tokens.weight");
-    weights.embedding =
-        matrix(embedding_is_head ? prefix_.head : prefix_.backbone + "embed_tokens.weight");
-    weights.head = prefix_.head.empty() ? weights.embedding : matrix(prefix_.head);
-    weights.final_norm = norm(prefix_.backbone + "norm");
+    const auto embedding = prefix_.backbone + embedding_name(model_);
+    weights.embedding = matrix(checkpoint_.has(embedding) ? embedding : prefix_.head);
+    weights.head.weight = prefix_.head.empty() ? weights.embedding : matrix(prefix_.head);
+    if (model_.learned_positions())
+      weights.positions = matrix(prefix_.backbone + model_.names.positions + ".weight");
+    weights.final_norm =
+        norm(prefix_.backbone + model_.names.final_norm, model_.d_model, model_.norm_bias);
     for (std::size_t i = 0; i < model_.layers.size(); ++i)
       weights.layers.push_back(model_.layers[i].cross_attention ? LayerWeights{} : layer(i));
     return weights;
@@ -50,47 +55,109 @@ class Binder {
   }
 
   LayerWeights layer(std::size_t index) const {
-    const auto at = fmt::format("{}layers.{}.", prefix_.backbone, index);
-    LayerWeights weights;
-    weights.input_norm = norm(at + "input_layernorm");
-    weights.q = linear(at + "self_attn.q_proj", model_.qkv_bias);
-    weights.k = linear(at + "self_attn.k_proj", model_.qkv_bias);
-    weights.v = linear(at + "self_attn.v_proj", model_.qkv_bias);
-    weights.o = linear(at + "self_attn.o_proj", model_.output_bias);
-    if (model_.qk_norm) {
-      weights.q_norm = norm(at + "self_attn.q_norm");
-      weights.k_norm = norm(at + "self_attn.k_norm");
-    }
     const auto& names = model_.names;
-    if (!names.post_attention_norm.empty())
-      weights.post_attention_norm = norm(at + names.post_attention_norm);
-    weights.mlp_norm = norm(at + names.mlp_norm);
-    bind_mlp(weights, at + "mlp.");
-    if (!names.post_mlp_norm.empty()) weights.post_mlp_norm = norm(at + names.post_mlp_norm);
+    const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
+    const auto optional_norm = [&](const std::string& name) {
+      return name.empty() ? NormWeights{} : norm(at + name, model_.d_model, model_.norm_bias);
+    };
+    LayerWeights weights;
+    weights.input_norm = optional_norm(names.input_norm);
+    bind_attention(weights, at);
+    weights.post_attention_norm = optional_norm(names.post_attention_norm);
+    weights.mlp_norm = optional_norm(names.mlp_norm);
+    bind_mlp(weights, at);
+    weights.post_mlp_norm = optional_norm(names.post_mlp_norm);
     return weights;
   }
 
-  void bind_mlp(LayerWeights& weights, const std::string& at) const {
-    weights.down = linear(at + "down_proj", model_.mlp_bias);
-    if (!model_.names.fused_gate_up) {
-      weights.gate = linear(at + "gate_proj", model_.mlp_bias);
-      weights.up = linear(at + "up_proj", model_.mlp_bias);
-      return;
+  void bind_attention(LayerWeights& weights, const std::string& at) const {
+    const auto& names = model_.names;
+    const auto q_rows = model_.n_heads * model_.d_head;
+    const auto kv_rows = model_.n_kv_heads * model_.d_head;
+    if (names.qkv.empty()) {
+      weights.q = linear(at + names.q, model_.qkv_bias);
+      weights.k = linear(at + names.k, model_.qkv_bias);
+      weights.v = linear(at + names.v, model_.qkv_bias);
+    } else {
+      const Linear all = linear(at + names.qkv, model_.qkv_bias);
+      const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
+        return names.qkv_by_head ? every_third_block(all, number) : some_rows(all, begin, rows);
+      };
+      weights.q = part(0, 0, q_rows);
+      weights.k = part(1, q_rows, kv_rows);
+      weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
-    const Linear both = linear(at + "gate_up_proj", model_.mlp_bias);
-    const auto half = [&](std::int64_t begin) {
-      Linear part;
-      part.weight = {both.weight.values.rows(begin, begin + model_.d_mlp), both.weight.scale};
-      if (!both.bias.empty())
-        part.bias.assign(both.bias.begin() + begin, both.bias.begin() + begin + model_.d_mlp);
-      return part;
+    weights.o = linear(at + names.o, model_.output_bias);
+    if (!model_.qk_norm) return;
+    const auto width = [&](std::int64_t all) { return model_.qk_norm_whole ? all : model_.d_head; };
+    weights.q_norm = norm(at + names.q_norm, width(q_rows), false);
+    weights.k_norm = norm(at + names.k_norm, width(kv_rows), false);
+  }
+
+  void bind_mlp(LayerWeights& weights, const std::string& at) const {
+    const auto& names = model_.names;
+    if (!names.gate_up.empty()) {
+      const Linear both = linear(at + names.gate_up, model_.mlp_bias);
+      weights.gate = some_rows(both, 0, model_.d_mlp);
+      weights.up = some_rows(both, model_.d_mlp, model_.d_mlp);
+    } else {
+      if (model_.gated_mlp()) weights.gate = linear(at + names.gate, model_.mlp_bias);
+      weights.up = linear(at + names.up, model_.mlp_bias);
+    }
+    if (model_.activation == Activation::xielu) weights.xielu = xielu(at + names.activation);
+    weights.down = linear(at + names.down, model_.mlp_bias);
+  }
+
+  // alpha_p and alpha_n are stored as what softplus makes positive.
+  XieluWeights xielu(const std::string& at) const {
+    const auto number = [&](const char* name) {
+      return static_cast<double>(vector(at + name).front());
     };
-    weights.gate = half(0);
-    weights.up = half(model_.d_mlp);
+    const auto softplus = [](double x) {
+      return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
+    };
+    const auto beta = number(".beta");
+    return {.alpha_p = static_cast<float>(softplus(number(".alpha_p"))),
+            .alpha_n = static_cast<float>(beta + softplus(number(".alpha_n"))),
+            .beta = static_cast<float>(beta),
+            .eps = static_cast<float>(number(".eps"))};
+  }
+
+  // Rows [begin, begin + count) of a layer.
+  static Linear some_rows(const Linear& all, std::int64_t begin, std::int64_t count) {
+    Linear part;
+    part.weight = {all.weight.values.rows(begin, begin + count), all.weight.scale};
+    if (!all.bias.empty())
+      part.bias.assign(all.bias.begin() + begin, all.bias.begin() + begin + count);
+    return part;
+  }
+
+  // Of rows that hold (head, q or k or v, d_head): those of one of the three, as a view.
+  Linear every_third_block(const Linear& all, std::int64_t number) const {
+    const auto d = model_.d_head;
+    const auto from = all.weight.values.rows(number * d, all.weight.values.dim(0));
+    const auto stride = from.stride(0);
+    Linear part;
+    part.weight = {{from.bytes(),
+                    from.dtype(),
+                    {model_.n_heads, d, from.dim(1)},
+                    {3 * d * stride, stride, 1},
+                    from.device()},
+                   all.weight.scale};
+    for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
+      const auto begin = all.bias.begin() + (3 * head + number) * d;
+      part.bias.insert(part.bias.end(), begin, begin + d);
+    }
+    return part;
   }
 
   Linear linear(const std::string& name, bool bias) const {
-    return {matrix(name + ".weight"), bias ? vector(name + ".bias") : std::vector<float>{}};
+    auto weight = matrix(name + ".weight");
+    if (model_.names.transposed) {
+      const auto& v = weight.values;
+      weight.values = {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+    }
+    return {weight, bias ? vector(name + ".bias") : std::vector<float>{}};
   }
 
   WeightMatrix matrix(const std::string& name) const {
@@ -117,11 +184,16 @@ class Binder {
     return floats;
   }
 
-  std::vector<float> norm(const std::string& name) const {
-    auto weights = vector(name + ".weight");
+  NormWeights norm(const std::string& name, std::int64_t width, bool bias) const {
+    NormWeights norm;
+    if (model_.norm_weight)
+      norm.weight = vector(name + ".weight");
+    else
+      norm.weight.assign(static_cast<std::size_t>(width), 1.0f);
     if (model_.norm_adds_one)
-      for (float& weight : weights) weight += 1.0f;
-    return weights;
+      for (float& weight : norm.weight) weight += 1.0f;
+    if (bias) norm.bias = vector(name + ".bias");
+    return norm;
   }
 
   const ModelConfig& model_;
@@ -129,22 +201,37 @@ class Binder {
   TensorPrefix prefix_;
 };
 
-// Column i of `matrix` (out, in) times norm[i], as a tensor that the model then owns.
-void fold_into(WeightMatrix& matrix, std::span<const float> norm, LoadedCheckpoint& model) {
-  Tensor folded = to_float32(matrix.values);
+// W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
+// in a tensor that the model then owns, and b' = b + W norm.bias.
+void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
+  Tensor folded = to_float32(linear.weight);
   const auto in = folded.dim(1);
   float* values = folded.data<float>();
-  const float scale = matrix.scale;
+  if (!norm.bias.empty()) linear.bias.resize(static_cast<std::size_t>(folded.dim(0)), 0.0f);
   parallel_for(folded.dim(0), [&](std::int64_t row) {
-    for (std::int64_t i = 0; i < in; ++i)
-      values[row * in + i] *= scale * norm[static_cast<std::size_t>(i)];
+    float* weights = values + row * in;
+    double constant = 0.0;
+    for (std::size_t i = 0; i < norm.bias.size(); ++i)
+      constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
+    for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
+    if (!norm.bias.empty())
+      linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
   });
-  matrix = {folded.view(), 1.0f};
+  linear.weight = {folded.view(), 1.0f};
   model.folded.push_back(std::move(folded));
 }
 
-void become_one(std::vector<float>& norm) {
-  std::fill(norm.begin(), norm.end(), 1.0f);
+void become_one(NormWeights& norm) {
+  std::fill(norm.weight.begin(), norm.weight.end(), 1.0f);
+  std::fill(norm.bias.begin(), norm.bias.end(), 0.0f);
+}
+
+// Nothing to do where there is no such norm or no such matrix.
+void fold(NormWeights& norm, std::initializer_list<Linear*> readers, LoadedCheckpoint& model) {
+  if (norm.empty()) return;
+  for (auto* linear : readers)
+    if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
+  become_one(norm);
 }
 
 }  // namespace
@@ -166,17 +253,21 @@ ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint
   return Binder(model, checkpoint).bind();
 }
 
+Tensor to_float32(const WeightMatrix& matrix) {
+  return at_edge([&] {
+    Tensor result({matrix.out(), matrix.in()});
+    widen_rows(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
+               result.data<float>());
+    return result;
+  });
+}
+
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    if (layer.input_norm.empty()) continue;  // a cross-attention layer
-    for (auto* linear : {&layer.q, &layer.k, &layer.v})
-      fold_into(linear->weight, layer.input_norm, model);
-    for (auto* linear : {&layer.gate, &layer.up}) fold_into(linear->weight, layer.mlp_norm, model);
-    become_one(layer.input_norm);
-    become_one(layer.mlp_norm);
+    fold(layer.input_norm, {&layer.q, &layer.k, &layer.v}, model);
+    fold(layer.mlp_norm, {&layer.gate, &layer.up}, model);
   }
-  fold_into(model.weights.head, model.weights.final_norm, model);
-  become_one(model.weights.final_norm);
+  fold(model.weights.final_norm, {&model.weights.head}, model);
 }
 
 }  // namespace qkscope

@@ -70,6 +70,10 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
   check_widths(model, config);
+  if (model.activation == Activation::xielu && model.gated_mlp())
+    bad_input(
+        "{}: activation 'xielu' is supported where the MLP has no gate, and a {} model has one",
+        config.where(), model.family);
   if (model.n_heads % model.n_kv_heads != 0)
     bad_input("{}: {} query heads cannot share {} key heads evenly", config.where(), model.n_heads,
               model.n_kv_heads);

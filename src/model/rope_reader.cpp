@@ -19,9 +19,10 @@ constexpr std::array kTypes = {
 
 RopeType read_type(const ConfigReader& parameters) {
   const auto name = parameters.word("rope_type", parameters.word("type", "default"));
+  // longrope was called su at first, and yarn in some files of Phi-3.
+  if (name == "su" || (name == "yarn" && parameters.has("short_factor"))) return RopeType::longrope;
   for (const auto& type : kTypes)
     if (name == type.name) return type.type;
-  if (name == "su") return RopeType::longrope;  // what longrope was called at first
   bad_input("{}: rope_type is '{}', supported are default, linear, dynamic, yarn, llama3, longrope",
             parameters.where(), name);
 }

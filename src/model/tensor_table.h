@@ -14,6 +14,8 @@ struct TensorSpec {
   Shape shape;
 };
 
+std::string embedding_name(const ModelConfig& model);  // below the prefix
+
 // Everything below the prefix, in the order of the forward pass. Cross-attention layers have none.
 std::vector<TensorSpec> tensor_table(const ModelConfig& model);
 

@@ -115,7 +115,7 @@ class QueryBlock {
         panel_(gemm::tile_shape().columns),
         padded_columns_(gemm::round_up(columns_, panel_)) {}
 
-  void run(TensorView z) {
+  void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
     const auto end = position(columns_ - 1) + 1;
     const auto begin = first_visible_key(position(0), input_.window) / kKeyBlock * kKeyBlock;
@@ -123,6 +123,7 @@ class QueryBlock {
       for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
         attend(packed_.block(task_.sequence, key), panel);
     store(z);
+    if (!row_sums.empty()) store(row_sums);
   }
 
  private:
@@ -180,6 +181,7 @@ class QueryBlock {
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
                     gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_},
                    false, scores_, panel_);
+    if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
     const auto all_first = first_visible_key(highest, input_.window) - block.first;
     const auto all_end = lowest + 1 - block.first;
     if (all_first > 0 || all_end < keys) find_visible(block, panel);
@@ -214,6 +216,11 @@ class QueryBlock {
       const float factor = 1.0f / sum_[column];
       for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
     }
+  }
+
+  void store(std::span<rows::RunningSoftmax> row_sums) const {
+    for (std::int64_t column = 0; column < columns_; ++column)
+      row_sums[static_cast<std::size_t>(offset_of(column) / d_)] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
@@ -261,7 +268,8 @@ std::vector<Task> tasks_of(const AttentionInput& input) {
 
 }  // namespace
 
-void attention(const AttentionInput& input, TensorView z) {
+void attention(const AttentionInput& input, TensorView z,
+               std::span<rows::RunningSoftmax> row_sums) {
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
   QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
                  input.k.shape() == input.v.shape());
@@ -269,7 +277,7 @@ void attention(const AttentionInput& input, TensorView z) {
   if (tasks.empty()) return;
   const PackedKeys packed(input);
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
-    QueryBlock(input, packed, tasks[static_cast<std::size_t>(index)]).run(z);
+    QueryBlock(input, packed, tasks[static_cast<std::size_t>(index)]).run(z, row_sums);
   });
 }
 

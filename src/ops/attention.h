@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "ops/row_kernels.h"
 #include "ops/sequence.h"
 #include "qkscope/tensor.h"
 
@@ -16,11 +17,14 @@ struct AttentionInput {
   std::span<const std::int64_t> queries = {};  // the row of each query, ascending; empty: all rows
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+  float softcap = 0.0f;     // scores become cap tanh(score / cap) before they are masked; 0: not
 };
 
-// z (queries, n_heads, d_head) = softmax(scale q kᵀ, masked) v. Keys are taken block by block with
-// a running softmax: memory does not grow with the square of the length.
-void attention(const AttentionInput& input, TensorView z);
+// z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Keys are taken block by
+// block with a running softmax: memory does not grow with the square of the length. row_sums
+// (queries, n_heads) or empty: the softmax's highest score and sum of each row.
+void attention(const AttentionInput& input, TensorView z,
+               std::span<rows::RunningSoftmax> row_sums = {});
 
 // The first key position that the query at `position` sees.
 inline std::int64_t first_visible_key(std::int64_t position, std::int64_t window) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "core/convert.h"
 #include "core/error.h"
@@ -29,6 +31,14 @@ void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float s
   });
 }
 
+void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y) {
+  for (const auto& sequence : sequences) {
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(sequence.length));
+    std::iota(positions.begin(), positions.end(), 0);
+    embed(positions, table, 1.0f, y.rows(sequence.begin, sequence.begin + sequence.length));
+  }
+}
+
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y) {
   const auto n = static_cast<std::int64_t>(weight.size());
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
@@ -42,6 +52,20 @@ void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, Tens
                   });
 }
 
+void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y) {
+  const auto n = static_cast<std::int64_t>(norm.weight.size());
+  QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
+  QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
+  QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
+  const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
+  parallel_ranges(x.size() / n, std::max<std::int64_t>(1, kElementsPerTask / n),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    rows::layer_norm({x.data<float>() + begin * n, norm.weight.data(), end - begin,
+                                      n, static_cast<float>(eps)},
+                                     bias, y.data<float>() + begin * n);
+                  });
+}
+
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out) {
   QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
@@ -51,6 +75,31 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
   float* o = out.data<float>();
   parallel_ranges(gate.size(), kGatesPerTask, [=](std::int64_t begin, std::int64_t end) {
     rows::gate(activation, g + begin, u + begin, end - begin, o + begin);
+  });
+}
+
+void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x) {
+  QKSCOPE_ASSERT(x.is_contiguous());
+  float* values = x.data<float>();
+  parallel_ranges(x.size(), kGatesPerTask, [&](std::int64_t begin, std::int64_t end) {
+    rows::activate(activation, xielu, values + begin, end - begin);
+  });
+}
+
+void clip(TensorView x, double limit) {
+  QKSCOPE_ASSERT(x.is_contiguous() && limit > 0.0);
+  float* values = x.data<float>();
+  const auto most = static_cast<float>(limit);
+  parallel_ranges(x.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    rows::clip(values + begin, end - begin, most);
+  });
+}
+
+void scale_by(TensorView x, double factor) {
+  QKSCOPE_ASSERT(x.is_contiguous());
+  float* values = x.data<float>();
+  parallel_ranges(x.size(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    rows::scale(values + begin, end - begin, static_cast<float>(factor));
   });
 }
 

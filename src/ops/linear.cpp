@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
-#include "core/convert.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 #include "ops/row_kernels.h"
+#include "ops/weight_rows.h"
 #include "ops/workspace.h"
 
 namespace qkscope {
@@ -34,7 +34,7 @@ struct Block {
 std::vector<Block> blocks_of(std::span<const Product> products) {
   std::vector<Block> blocks;
   for (const auto& product : products) {
-    const auto out = product.weight.values.dim(0);
+    const auto out = product.weight.out();
     for (std::int64_t first = 0; first < out; first += kBlockColumns)
       blocks.push_back({&product, first, std::min(kBlockColumns, out - first)});
   }
@@ -94,18 +94,12 @@ class PackedInput {
 // Rows of W as float32: from the file as they are, or widened.
 gemm::RightColumns weight_columns(const WeightMatrix& weight, std::int64_t first,
                                   std::int64_t columns, std::int64_t k, std::int64_t depth) {
-  const auto stride = weight.values.dim(1);
-  if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f)
-    return {weight.values.data<float>() + first * stride + k, stride, columns, depth};
+  if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
+    return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
+            depth};
   thread_local Workspace memory;
   float* widened = memory.floats(columns * depth);
-  const auto size = static_cast<std::int64_t>(dtype_size(weight.values.dtype()));
-  for (std::int64_t column = 0; column < columns; ++column) {
-    const ConstTensorView row(weight.values.bytes() + ((first + column) * stride + k) * size,
-                              weight.values.dtype(), {depth});
-    widen(row, {widened + column * depth, static_cast<std::size_t>(depth)});
-  }
-  if (weight.scale != 1.0f) rows::scale(widened, columns * depth, weight.scale);
+  widen_rows(weight, {first, columns, k, depth}, widened);
   return {widened, depth, columns, depth};
 }
 
@@ -184,8 +178,8 @@ void multiply_apart(PackedInput& x, std::span<const Block> blocks) {
 
 void multiply(ConstTensorView x, std::span<const Product> products) {
   for (const auto& [weight, bias, y] : products) {
-    QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.values.dim(1));
-    QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.values.dim(0) && y.stride(1) == 1);
+    QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
+    QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
   }
   const auto blocks = blocks_of(products);
   const auto count = static_cast<std::int64_t>(blocks.size());

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/cpu_target.h"
+#include "core/error.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/row_kernels.cpp"
@@ -89,6 +90,28 @@ void rms_norm_kernel(const NormRows& input, float* y) {
   }
 }
 
+// Sums of differences from the mean: what is left of a row far from 0 loses no digits.
+void layer_norm_kernel(const NormRows& input, const float* bias, float* y) {
+  for (std::int64_t row = 0; row < input.rows; ++row) {
+    const float* x = input.x + row * input.n;
+    float* out = y + row * input.n;
+    const auto mean = hn::Set(kTag, row_sum(x, input.n) / static_cast<float>(input.n));
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Sub(load(x + i, extent), mean), out + i, extent);
+    });
+    const float squares = dot(out, out, input.n);
+    const auto factor =
+        hn::Set(kTag, 1.0f / std::sqrt(squares / static_cast<float>(input.n) + input.eps));
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      const auto normalized = hn::Mul(load(out + i, extent), factor);
+      const auto weight = load(input.weight + i, extent);
+      store(bias == nullptr ? hn::Mul(normalized, weight)
+                            : hn::MulAdd(normalized, weight, load(bias + i, extent)),
+            out + i, extent);
+    });
+  }
+}
+
 HWY_INLINE FloatVector silu(FloatVector x) {
   return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
 }
@@ -106,6 +129,29 @@ HWY_INLINE FloatVector gelu(FloatVector x) {
   const auto inner = hn::Mul(x, hn::Set(kTag, 0.7071067811865476f));
   const auto outer = rounded(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
   return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
+}
+
+// exp(x) - 1 for x up to 0, in float64: near 0, where that cancels, 9 digits are left at 1e-6.
+HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
+  const Doubles d;
+  const auto hundred = hn::Set(d, 100.0);
+  const auto size = hn::Neg(x);
+  const auto within = hn::IfThenElse(hn::Gt(size, hundred), hundred, size);  // NaN stays NaN
+  const auto one = hn::Set(d, 1.0);
+  return hn::Sub(hn::Div(one, exp_of_positive(within)), one);
+}
+
+// arXiv 2411.13010, as in XieluWeights.
+HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
+  const auto beta = hn::Set(kTag, w.beta);
+  const auto eps = hn::Set(kTag, w.eps);
+  const auto linear = hn::Mul(beta, x);
+  const auto above = hn::Add(hn::Mul(hn::Mul(hn::Set(kTag, w.alpha_p), x), x), linear);
+  const auto least = hn::IfThenElse(hn::Gt(x, eps), eps, x);
+  const auto curve =
+      rounded(expm1_of_negative(lower_doubles(least)), expm1_of_negative(upper_doubles(least)));
+  const auto below = hn::Add(hn::Mul(hn::Sub(curve, x), hn::Set(kTag, w.alpha_n)), linear);
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
 }
 
 template <typename Function>
@@ -126,7 +172,34 @@ void gate_kernel(Activation activation, const float* gate, const float* up, std:
       return apply([](FloatVector x) HWY_ATTR { return gelu_tanh(x); });
     case Activation::gelu:
       return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
+    case Activation::xielu:
+      QKSCOPE_ASSERT(false);
   }
+}
+
+void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
+                     std::int64_t count) {
+  const auto apply = [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent)
+                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
+  };
+  switch (activation) {
+    case Activation::silu:
+      return apply([](FloatVector v) HWY_ATTR { return silu(v); });
+    case Activation::gelu_tanh:
+      return apply([](FloatVector v) HWY_ATTR { return gelu_tanh(v); });
+    case Activation::gelu:
+      return apply([](FloatVector v) HWY_ATTR { return gelu(v); });
+    case Activation::xielu:
+      return apply([&](FloatVector v) HWY_ATTR { return xielu(v, weights); });
+  }
+}
+
+void clip_kernel(float* x, std::int64_t count, float limit) {
+  const auto most = hn::Set(kTag, limit);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Clamp(load(x + i, extent), hn::Neg(most), most), x + i, extent);
+  });
 }
 
 void soft_cap_kernel(float* x, std::int64_t count, float cap) {
@@ -203,7 +276,10 @@ HWY_EXPORT(dots_kernel);
 HWY_EXPORT(exponential_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(rms_norm_kernel);
+HWY_EXPORT(layer_norm_kernel);
 HWY_EXPORT(gate_kernel);
+HWY_EXPORT(activate_kernel);
+HWY_EXPORT(clip_kernel);
 HWY_EXPORT(soft_cap_kernel);
 HWY_EXPORT(angles_kernel);
 HWY_EXPORT(turn_kernel);
@@ -237,9 +313,21 @@ void rms_norm(const NormRows& input, float* y) {
   QKSCOPE_DISPATCH(rms_norm_kernel)(input, y);
 }
 
+void layer_norm(const NormRows& input, const float* bias, float* y) {
+  QKSCOPE_DISPATCH(layer_norm_kernel)(input, bias, y);
+}
+
 void gate(Activation activation, const float* gates, const float* up, std::int64_t count,
           float* out) {
   QKSCOPE_DISPATCH(gate_kernel)(activation, gates, up, count, out);
+}
+
+void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count) {
+  QKSCOPE_DISPATCH(activate_kernel)(activation, xielu, x, count);
+}
+
+void clip(float* x, std::int64_t count, float limit) {
+  QKSCOPE_DISPATCH(clip_kernel)(x, count, limit);
 }
 
 void soft_cap(float* x, std::int64_t count, float cap) {

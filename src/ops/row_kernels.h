@@ -28,6 +28,13 @@ void dots(const DotRows& input, float factor, float* out);
 // -infinity), very large or infinite above 88; NaN stays NaN.
 void exponential(float* x, std::int64_t count);
 
+// The softmax over a row that comes in pieces: the highest score so far, and the sum of
+// exp(score - highest).
+struct RunningSoftmax {
+  float highest;
+  float sum;
+};
+
 // pattern = softmax(scores)
 void softmax(const float* scores, std::int64_t count, float* pattern);
 
@@ -41,9 +48,18 @@ struct NormRows {
 };
 void rms_norm(const NormRows& input, float* y);
 
-// out = activation(gate) * up
+// y = (x - mean) / sqrt(mean((x - mean)²) + eps) * weight + bias, for each row; no bias where it is
+// null.
+void layer_norm(const NormRows& input, const float* bias, float* y);
+
+// out = activation(gate) * up; not for xIELU, which has no gate
 void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
           float* out);
+
+// x = activation(x)
+void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count);
+
+void clip(float* x, std::int64_t count, float limit);  // x = min(max(x, -limit), limit)
 
 void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap)
 

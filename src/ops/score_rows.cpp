@@ -31,6 +31,8 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
   const float* k = input.k.data<float>() + ((sequence.begin + begin) * n_kv + kv_head) * d;
   rows::dots({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
+  if (input.softcap > 0.0f)
+    rows::soft_cap(scores.data() + begin, position + 1 - begin, input.softcap);
   return {begin, position + 1};
 }
 

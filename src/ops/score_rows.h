@@ -10,9 +10,10 @@
 
 namespace qkscope {
 
-// For each given row (of q) its scaled, masked scores and their softmax against the keys of its own
-// sequence. scores and pattern (n_heads, rows, keys), where keys is the length of the longest
-// sequence; what a query does not see is -infinity in scores and 0 in pattern. Either may be empty.
+// For each given row (of q) its scaled, capped and masked scores and their softmax against the keys
+// of its own sequence. scores and pattern (n_heads, rows, keys), where keys is the length of the
+// longest sequence; what a query does not see is -infinity in scores and 0 in pattern. Either may
+// be empty.
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern);
 

@@ -27,6 +27,7 @@
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
 #include "qkscope/log.h"
+#include "results/analyze_statistics.h"
 #include "results/few_rows.h"
 #include "results/head_filter.h"
 #include "results/mean_errors.h"
@@ -394,6 +395,10 @@ std::string default_label(const CaptureSource& source, const Metadata& capture) 
 AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
+    if (is_statistics_folder(given.data_root)) return analyze_statistics(given);
+    if (!given.keys.empty() || given.pre_rope)
+      bad_input("{}: not a folder of statistics; --keys and --stage are for those",
+                given.data_root);
     const CaptureSource source(given.data_root, {.quiet = given.quiet, .stop = given.stop});
     const CaptureIndex& index = source.index();
     std::optional<ModelFacts> model;

@@ -118,7 +118,11 @@ std::vector<Measure> rotation_measures() {
           {.name = "content_var_b", .of = field(&R::content_var_b)},
           {.name = "omega_r_squared", .of = field(&R::omega_r_squared), .error = false},
           {.name = "active_planes",
-           .of = number([](const R& r) { return static_cast<double>(r.active_planes()); }),
+           .of = number([](const R& r) {
+             const bool searched =
+                 r.complement.empty() || !std::isnan(r.complement.front().angle_r);
+             return searched ? static_cast<double>(r.active_planes()) : kNan;
+           }),
            .error = false},
           {.name = "active_variance", .of = field(&R::active_variance)},
           {.name = "active_variance_total", .of = field(&R::active_variance_total)},

@@ -22,24 +22,25 @@ constexpr HeadClass kClasses[] = {HeadClass::position_dominated, HeadClass::q_po
                                   HeadClass::mixed};
 
 void add_qk(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("qk", head_columns({{"pc", Type::integer},
-                                      {"explained_variance", Type::real},
-                                      {"r_q", Type::real},
-                                      {"p_q", Type::real},
-                                      {"r_k", Type::real},
-                                      {"p_k", Type::real},
-                                      {"log10_p_q", Type::real},
-                                      {"log10_p_k", Type::real},
-                                      {"mu_q", Type::real},
-                                      {"mu_k", Type::real},
-                                      {"slope_q", Type::real},
-                                      {"slope_k", Type::real},
-                                      {"fisher", Type::real},
-                                      {"positional_variance_q", Type::real},
-                                      {"positional_variance_k", Type::real},
-                                      {"qk_accuracy", Type::real},
-                                      {"r_q_null", Type::real},
-                                      {"r_k_null", Type::real}}));
+  RowBuilder rows(run, "qk",
+                  head_columns({{"pc", Type::integer},
+                                {"explained_variance", Type::real},
+                                {"r_q", Type::real},
+                                {"p_q", Type::real},
+                                {"r_k", Type::real},
+                                {"p_k", Type::real},
+                                {"log10_p_q", Type::real},
+                                {"log10_p_k", Type::real},
+                                {"mu_q", Type::real},
+                                {"mu_k", Type::real},
+                                {"slope_q", Type::real},
+                                {"slope_k", Type::real},
+                                {"fisher", Type::real},
+                                {"positional_variance_q", Type::real},
+                                {"positional_variance_k", Type::real},
+                                {"qk_accuracy", Type::real, RowBuilder::kNeedsRows},
+                                {"r_q_null", Type::real},
+                                {"r_k_null", Type::real}}));
   for (const auto& head : run.heads) {
     if (!head.pca) continue;
     const PcaResult& pca = *head.pca;
@@ -60,10 +61,11 @@ void add_qk(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
-  RowBuilder heads("taxonomy", head_columns({{"r_q", Type::real},
-                                             {"r_k", Type::real},
-                                             {"class", Type::text},
-                                             {"few_rows", Type::boolean}}));
+  RowBuilder heads(run, "taxonomy",
+                   head_columns({{"r_q", Type::real},
+                                 {"r_k", Type::real},
+                                 {"class", Type::text},
+                                 {"few_rows", Type::boolean}}));
   struct Count {
     std::map<std::string, std::int64_t> of;
     std::int64_t total = 0;
@@ -83,11 +85,12 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
     }
   }
   heads.finish(results);
-  RowBuilder rows("taxonomy_counts", {{"model", Type::text},
-                                      {"layers", Type::text},
-                                      {"class", Type::text},
-                                      {"heads", Type::integer},
-                                      {"fraction", Type::real}});
+  RowBuilder rows(run, "taxonomy_counts",
+                  {{"model", Type::text},
+                   {"layers", Type::text},
+                   {"class", Type::text},
+                   {"heads", Type::integer},
+                   {"fraction", Type::real}});
   for (auto& [group, count] : counts)
     for (const auto head_class : kClasses) {
       const auto n = count.of[to_string(head_class)];
@@ -100,15 +103,16 @@ void add_taxonomy(const AnalysisRun& run, const AnalyzeOptions& options, ResultT
 
 // PCA of queries and of keys alone, as qk-pca-analysis gives it.
 void add_correlations(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("correlations", {{"model", Type::text},
-                                   {"layer", Type::integer},
-                                   {"head", Type::integer},
-                                   {"kind", Type::text},
-                                   {"pca_dim", Type::integer},
-                                   {"correlation", Type::real},
-                                   {"p_value", Type::real},
-                                   {"explained_variance_ratio", Type::real},
-                                   {"rows", Type::integer}});
+  RowBuilder rows(run, "correlations",
+                  {{"model", Type::text},
+                   {"layer", Type::integer},
+                   {"head", Type::integer},
+                   {"kind", Type::text},
+                   {"pca_dim", Type::integer},
+                   {"correlation", Type::real},
+                   {"p_value", Type::real},
+                   {"explained_variance_ratio", Type::real},
+                   {"rows", Type::integer}});
   const auto add = [&](const HeadReport& head, int number, const char* kind, std::int64_t count,
                        const std::vector<SideComponent>& components) {
     for (std::size_t i = 0; i < components.size(); ++i)
@@ -126,33 +130,39 @@ void add_correlations(const AnalysisRun& run, ResultTables& results) {
 
 // ---- Rotation and complement.
 
+// Whether turning planes were looked for, which takes rows.
+bool searched(const RotationResult& rotation) {
+  return rotation.complement.empty() || !std::isnan(rotation.complement.front().angle_r);
+}
+
 void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTables& results) {
-  RowBuilder rows("rotated", head_columns({{"position_r", Type::real},
-                                           {"r_q_a", Type::real},
-                                           {"r_k_a", Type::real},
-                                           {"alpha_q", Type::real},
-                                           {"alpha_k", Type::real},
-                                           {"mu_q_a", Type::real},
-                                           {"mu_k_a", Type::real},
-                                           {"mu_q_b", Type::real},
-                                           {"mu_k_b", Type::real},
-                                           {"bias_strength", Type::real},
-                                           {"separation_strength", Type::real},
-                                           {"var_frac_a", Type::real},
-                                           {"var_frac_b", Type::real},
-                                           {"plane_var_fraction", Type::real},
-                                           {"residual_pos_r", Type::real},
-                                           {"content_var_b", Type::real},
-                                           {"omega", Type::real},
-                                           {"omega_r_squared", Type::real},
-                                           {"active_planes", Type::integer},
-                                           {"position_r_null", Type::real},
-                                           {"r_q_a_null", Type::real},
-                                           {"r_k_a_null", Type::real},
-                                           {"position_r_p", Type::real},
-                                           {"r_q_a_p", Type::real},
-                                           {"r_k_a_p", Type::real},
-                                           {"few_rows", Type::boolean}}));
+  RowBuilder rows(run, "rotated",
+                  head_columns({{"position_r", Type::real},
+                                {"r_q_a", Type::real},
+                                {"r_k_a", Type::real},
+                                {"alpha_q", Type::real},
+                                {"alpha_k", Type::real},
+                                {"mu_q_a", Type::real},
+                                {"mu_k_a", Type::real},
+                                {"mu_q_b", Type::real},
+                                {"mu_k_b", Type::real},
+                                {"bias_strength", Type::real},
+                                {"separation_strength", Type::real},
+                                {"var_frac_a", Type::real},
+                                {"var_frac_b", Type::real},
+                                {"plane_var_fraction", Type::real},
+                                {"residual_pos_r", Type::real},
+                                {"content_var_b", Type::real},
+                                {"omega", Type::real, RowBuilder::kNeedsRows},
+                                {"omega_r_squared", Type::real, RowBuilder::kNeedsRows},
+                                {"active_planes", Type::integer, RowBuilder::kNeedsRows},
+                                {"position_r_null", Type::real, RowBuilder::kNeedsRows},
+                                {"r_q_a_null", Type::real, RowBuilder::kNeedsRows},
+                                {"r_k_a_null", Type::real, RowBuilder::kNeedsRows},
+                                {"position_r_p", Type::real, RowBuilder::kNeedsRows},
+                                {"r_q_a_p", Type::real, RowBuilder::kNeedsRows},
+                                {"r_k_a_p", Type::real, RowBuilder::kNeedsRows},
+                                {"few_rows", Type::boolean}}));
   for (const auto& head : run.heads) {
     if (!head.rotation) continue;
     const RotationResult& r = *head.rotation;
@@ -175,7 +185,7 @@ void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTa
                          r.content_var_b,
                          r.omega,
                          r.omega_r_squared,
-                         std::int64_t{r.active_planes()},
+                         searched(r) ? Table::Cell(std::int64_t{r.active_planes()}) : kNan,
                          r.null.position_r,
                          r.null.r_q_a,
                          r.null.r_k_a,
@@ -191,23 +201,25 @@ void add_rotated(const AnalysisRun& run, const AnalyzeOptions& options, ResultTa
 }
 
 void add_complement(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("complement", head_columns({{"pair", Type::integer},
-                                              {"variance_share", Type::real},
-                                              {"variance_share_total", Type::real},
-                                              {"angle_r", Type::real},
-                                              {"omega", Type::real},
-                                              {"nearest_inv_freq", Type::real},
-                                              {"separability", Type::real},
-                                              {"active", Type::boolean}}));
+  RowBuilder rows(run, "complement",
+                  head_columns({{"pair", Type::integer},
+                                {"variance_share", Type::real},
+                                {"variance_share_total", Type::real},
+                                {"angle_r", Type::real, RowBuilder::kNeedsRows},
+                                {"omega", Type::real, RowBuilder::kNeedsRows},
+                                {"nearest_inv_freq", Type::real, RowBuilder::kNeedsRows},
+                                {"separability", Type::real, RowBuilder::kNeedsRows},
+                                {"active", Type::boolean, RowBuilder::kNeedsRows}}));
   for (const auto& head : run.heads) {
     if (!head.rotation) continue;
     for (std::size_t i = 0; i < head.rotation->complement.size(); ++i) {
       const auto& pair = head.rotation->complement[i];
       rows.add(
-          head_cells(run, head,
-                     {static_cast<std::int64_t>(i), pair.variance_share, pair.variance_share_total,
-                      pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
-                      std::int64_t{pair.active ? 1 : 0}}),
+          head_cells(
+              run, head,
+              {static_cast<std::int64_t>(i), pair.variance_share, pair.variance_share_total,
+               pair.angle_r, pair.omega, pair.nearest_inv_freq, pair.separability,
+               std::isnan(pair.angle_r) ? Table::Cell(kNan) : std::int64_t{pair.active ? 1 : 0}}),
           std::isnan(pair.nearest_inv_freq) ? "rope_frequencies_unknown" : undefined_reason(head));
     }
   }
@@ -217,33 +229,34 @@ void add_complement(const AnalysisRun& run, ResultTables& results) {
 // ---- Plasticity.
 
 void add_metrics(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_metrics", {{"layer", Type::integer},
-                                   {"q_head", Type::integer},
-                                   {"k_head", Type::integer},
-                                   {"n_q_tokens", Type::integer},
-                                   {"n_k_tokens", Type::integer},
-                                   {"d_model", Type::integer},
-                                   {"q_R2_pos", Type::real},
-                                   {"q_beta_norm", Type::real},
-                                   {"q_R2_scalar", Type::real},
-                                   {"q_mae_baseline", Type::real},
-                                   {"q_mae_proj", Type::real},
-                                   {"q_mae_ratio", Type::real},
-                                   {"q_resid0_skew", Type::real},
-                                   {"q_resid0_kurt", Type::real},
-                                   {"q_resid0_ks_p", Type::real},
-                                   {"q_noise_med_abs_skew", Type::real},
-                                   {"q_noise_med_abs_kurt", Type::real},
-                                   {"q_noise_med_ks_p", Type::real},
-                                   {"q_noise_frac_ks_p_lt_alpha", Type::real},
-                                   {"ap_overall", Type::real},
-                                   {"model", Type::text},
-                                   {"rope", Type::text},
-                                   {"ap_profile_overall", Type::real},
-                                   {"ap_first20", Type::real},
-                                   {"ap_last20", Type::real},
-                                   {"ap_drop", Type::real},
-                                   {"head", Type::integer}});
+  RowBuilder rows(run, "head_metrics",
+                  {{"layer", Type::integer},
+                   {"q_head", Type::integer},
+                   {"k_head", Type::integer},
+                   {"n_q_tokens", Type::integer},
+                   {"n_k_tokens", Type::integer},
+                   {"d_model", Type::integer},
+                   {"q_R2_pos", Type::real},
+                   {"q_beta_norm", Type::real},
+                   {"q_R2_scalar", Type::real},
+                   {"q_mae_baseline", Type::real},
+                   {"q_mae_proj", Type::real, RowBuilder::kNeedsRows},
+                   {"q_mae_ratio", Type::real, RowBuilder::kNeedsRows},
+                   {"q_resid0_skew", Type::real, RowBuilder::kNeedsRows},
+                   {"q_resid0_kurt", Type::real, RowBuilder::kNeedsRows},
+                   {"q_resid0_ks_p", Type::real, RowBuilder::kNeedsRows},
+                   {"q_noise_med_abs_skew", Type::real, RowBuilder::kNeedsRows},
+                   {"q_noise_med_abs_kurt", Type::real, RowBuilder::kNeedsRows},
+                   {"q_noise_med_ks_p", Type::real, RowBuilder::kNeedsRows},
+                   {"q_noise_frac_ks_p_lt_alpha", Type::real, RowBuilder::kNeedsRows},
+                   {"ap_overall", Type::real, RowBuilder::kNeedsKeys},
+                   {"model", Type::text},
+                   {"rope", Type::text},
+                   {"ap_profile_overall", Type::real, RowBuilder::kNeedsKeys},
+                   {"ap_first20", Type::real, RowBuilder::kNeedsKeys},
+                   {"ap_last20", Type::real, RowBuilder::kNeedsKeys},
+                   {"ap_drop", Type::real, RowBuilder::kNeedsKeys},
+                   {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     const PlasticityResult& p = *head.plasticity;
@@ -281,18 +294,19 @@ void add_metrics(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_bucket_plasticity", {{"layer", Type::integer},
-                                             {"q_head", Type::integer},
-                                             {"k_head", Type::integer},
-                                             {"q_bucket", Type::integer},
-                                             {"k_bucket", Type::integer},
-                                             {"ap_bucket", Type::real},
-                                             {"n_pairs", Type::integer},
-                                             {"model", Type::text},
-                                             {"rope", Type::text},
-                                             {"n_eligible", Type::integer},
-                                             {"stderr", Type::real},
-                                             {"head", Type::integer}});
+  RowBuilder rows(run, "head_bucket_plasticity",
+                  {{"layer", Type::integer},
+                   {"q_head", Type::integer},
+                   {"k_head", Type::integer},
+                   {"q_bucket", Type::integer},
+                   {"k_bucket", Type::integer},
+                   {"ap_bucket", Type::real, RowBuilder::kNeedsKeys},
+                   {"n_pairs", Type::integer},
+                   {"model", Type::text},
+                   {"rope", Type::text},
+                   {"n_eligible", Type::integer},
+                   {"stderr", Type::real},
+                   {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->table)
@@ -306,15 +320,16 @@ void add_bucket_table(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_profile(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_profile", head_columns({{"bin", Type::integer},
-                                                {"bin_low", Type::real},
-                                                {"bin_high", Type::real},
-                                                {"position", Type::real},
-                                                {"queries", Type::integer},
-                                                {"ap", Type::real},
-                                                {"n_pairs", Type::integer},
-                                                {"stderr", Type::real},
-                                                {"n_eligible", Type::integer}}));
+  RowBuilder rows(run, "head_profile",
+                  head_columns({{"bin", Type::integer},
+                                {"bin_low", Type::real},
+                                {"bin_high", Type::real},
+                                {"position", Type::real},
+                                {"queries", Type::integer},
+                                {"ap", Type::real, RowBuilder::kNeedsKeys},
+                                {"n_pairs", Type::integer},
+                                {"stderr", Type::real},
+                                {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& point : head.plasticity->profile)
@@ -330,12 +345,13 @@ void add_profile(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("profile_bins", head_columns({{"kind", Type::text},
-                                                {"bin", Type::integer},
-                                                {"bin_low", Type::real},
-                                                {"bin_high", Type::real},
-                                                {"ap", Type::real},
-                                                {"bins", Type::integer}}));
+  RowBuilder rows(run, "profile_bins",
+                  head_columns({{"kind", Type::text},
+                                {"bin", Type::integer},
+                                {"bin_low", Type::real},
+                                {"bin_high", Type::real},
+                                {"ap", Type::real, RowBuilder::kNeedsKeys},
+                                {"bins", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& mean : head.plasticity->profile_bin_means)
@@ -348,13 +364,14 @@ void add_profile_bins(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_heatmap(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("pair_heatmap", head_columns({{"key_distance_low", Type::real},
-                                                {"key_distance_high", Type::real},
-                                                {"query_distance_low", Type::real},
-                                                {"query_distance_high", Type::real},
-                                                {"ap", Type::real},
-                                                {"n_pairs", Type::integer},
-                                                {"n_eligible", Type::integer}}));
+  RowBuilder rows(run, "pair_heatmap",
+                  head_columns({{"key_distance_low", Type::real},
+                                {"key_distance_high", Type::real},
+                                {"query_distance_low", Type::real},
+                                {"query_distance_high", Type::real},
+                                {"ap", Type::real, RowBuilder::kNeedsKeys},
+                                {"n_pairs", Type::integer},
+                                {"n_eligible", Type::integer}}));
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (const auto& cell : head.plasticity->heatmap)
@@ -367,15 +384,16 @@ void add_heatmap(const AnalysisRun& run, ResultTables& results) {
 }
 
 void add_weights(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("head_component_weights", {{"layer", Type::integer},
-                                             {"q_head", Type::integer},
-                                             {"k_head", Type::integer},
-                                             {"component", Type::integer},
-                                             {"component_r2", Type::real},
-                                             {"component_weight", Type::real},
-                                             {"model", Type::text},
-                                             {"rope", Type::text},
-                                             {"head", Type::integer}});
+  RowBuilder rows(run, "head_component_weights",
+                  {{"layer", Type::integer},
+                   {"q_head", Type::integer},
+                   {"k_head", Type::integer},
+                   {"component", Type::integer},
+                   {"component_r2", Type::real},
+                   {"component_weight", Type::real},
+                   {"model", Type::text},
+                   {"rope", Type::text},
+                   {"head", Type::integer}});
   for (const auto& head : run.heads) {
     if (!head.plasticity) continue;
     for (std::size_t i = 0; i < head.plasticity->component_r2.size(); ++i)
@@ -391,15 +409,16 @@ void add_weights(const AnalysisRun& run, ResultTables& results) {
 // ---- Errors of the means over heads.
 
 void add_errors(const AnalysisRun& run, ResultTables& results) {
-  RowBuilder rows("errors", {{"model", Type::text},
-                             {"quantity", Type::text},
-                             {"heads", Type::text},
-                             {"mean", Type::real},
-                             {"se", Type::real},
-                             {"low", Type::real},
-                             {"high", Type::real},
-                             {"texts", Type::integer},
-                             {"n_heads", Type::integer}});
+  RowBuilder rows(run, "errors",
+                  {{"model", Type::text},
+                   {"quantity", Type::text},
+                   {"heads", Type::text},
+                   {"mean", Type::real},
+                   {"se", Type::real},
+                   {"low", Type::real},
+                   {"high", Type::real},
+                   {"texts", Type::integer},
+                   {"n_heads", Type::integer}});
   for (const auto& error : run.errors)
     rows.add({run.label, error.quantity, error.heads, error.mean, error.se, error.low, error.high,
               error.texts, error.n_heads},
@@ -479,10 +498,11 @@ ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options
       add_heatmap(run, results);
       add_weights(run, results);
     }
-    if (options.errors) add_errors(run, results);
-    if (options.scatter > 0 && (options.pca || options.rotation))
+    if (options.errors && !run.from_sums) add_errors(run, results);
+    if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
       add_scatter_table(run, options, results);
     if (!options.planes_of.empty()) add_planes_table(run, results);
+    results.tables.insert(results.tables.end(), run.more.begin(), run.more.end());
     return results;
   });
 }

@@ -6,19 +6,34 @@
 
 namespace qkscope {
 
-RowBuilder::RowBuilder(std::string name, const std::vector<ColumnSpec>& columns)
-    : name_(std::move(name)) {
-  for (const auto& column : columns) table_.column(column.name, column.type);
+namespace {
+
+constexpr char kNeedsRowsReason[] = "needs_rows";
+
+}  // namespace
+
+RowBuilder::RowBuilder(const AnalysisRun& run, std::string name,
+                       const std::vector<ColumnSpec>& columns)
+    : run_(run), name_(std::move(name)) {
+  for (const auto& column : columns) {
+    table_.column(column.name, column.type);
+    lacks_rows_.push_back((column.needs == kNeedsRows && run.from_sums) ||
+                          (column.needs == kNeedsKeys && !run.compares_keys));
+  }
 }
 
 void RowBuilder::add(std::vector<Table::Cell> cells, const std::string& reason) {
   for (std::size_t i = 0; i < cells.size(); ++i)
     if (const auto* number = std::get_if<double>(&cells[i]); number && std::isnan(*number))
-      ++undefined_[table_.columns()[i].name][reason];
+      ++undefined_[table_.columns()[i].name][lacks_rows_[i] ? kNeedsRowsReason : reason];
   table_.add(std::move(cells));
 }
 
 void RowBuilder::finish(ResultTables& results) {
+  // A table that only rows could fill: every head lacks it.
+  for (std::size_t i = 0; i < lacks_rows_.size(); ++i)
+    if (lacks_rows_[i] && table_.rows() == 0)
+      undefined_[table_.columns()[i].name][kNeedsRowsReason] = static_cast<int>(run_.heads.size());
   if (!undefined_.empty()) results.undefined[name_ + ".csv"] = std::move(undefined_);
   results.tables.push_back({std::move(name_), std::move(table_)});
 }

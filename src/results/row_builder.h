@@ -14,9 +14,13 @@ class RowBuilder {
   struct ColumnSpec {
     const char* name;
     Table::Type type;
+    // What a number takes that sums over every token do not have.
+    enum class Needs { nothing, rows, pairs_of_keys } needs = Needs::nothing;
   };
+  static constexpr auto kNeedsRows = ColumnSpec::Needs::rows;
+  static constexpr auto kNeedsKeys = ColumnSpec::Needs::pairs_of_keys;
 
-  RowBuilder(std::string name, const std::vector<ColumnSpec>& columns);
+  RowBuilder(const AnalysisRun& run, std::string name, const std::vector<ColumnSpec>& columns);
 
   // `reason` says why numbers of this row may not exist.
   void add(std::vector<Table::Cell> cells, const std::string& reason);
@@ -24,7 +28,9 @@ class RowBuilder {
   void finish(ResultTables& results);
 
  private:
+  const AnalysisRun& run_;
   std::string name_;
+  std::vector<bool> lacks_rows_;  // (columns): the run does not have what the column takes
   Table table_;
   std::map<std::string, std::map<std::string, int>> undefined_;
 };

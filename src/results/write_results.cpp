@@ -234,6 +234,8 @@ Json options_json(const AnalyzeOptions& options) {
                {"seed", options.seed}};
   if (options.head_counts)
     json["head_counts"] = {options.head_counts->query_heads, options.head_counts->key_heads};
+  if (options.pre_rope) json["stage"] = "pre";
+  if (!options.keys.empty()) json["keys"] = short_name(options.keys);
   if (!options.model.empty()) json["model"] = short_name(options.model);
   if (!options.nope_layers.empty()) json["nope_layers"] = options.nope_layers;
   return json;

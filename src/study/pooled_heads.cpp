@@ -22,9 +22,7 @@ class TableRow {
 
   double number(const std::string& column) const {
     const auto* found = table_.find(column);
-    if (found == nullptr || found->type == Table::Type::text) return kNan;
-    return found->type == Table::Type::real ? found->reals[row_]
-                                            : static_cast<double>(found->integers[row_]);
+    return found == nullptr || found->type == Table::Type::text ? kNan : found->number(row_);
   }
   std::string text(const std::string& column) const {
     const auto* found = table_.find(column);
@@ -82,6 +80,7 @@ void take_rotated(const TableRow& row, PooledHead& head) {
 }
 
 void take_complement(const TableRow& row, PooledHead& head) {
+  if (std::isnan(row.number("active"))) return;
   const double before = head.value("active_variance");
   head.values["active_variance"] = (std::isnan(before) ? 0 : before) +
                                    (row.number("active") == 1 ? row.number("variance_share") : 0);
@@ -105,7 +104,7 @@ constexpr Source kSources[] = {{"qk", take_qk},
 
 void read_table(const std::string& file, const Source& source,
                 std::map<std::pair<std::int64_t, std::int64_t>, PooledHead>& heads) {
-  const Table table = read_parquet_table(file);
+  const Table table = read_parquet_table_with_gaps(file);
   for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i) {
     const TableRow row(table, i);
     const auto layer = static_cast<std::int64_t>(row.number("layer"));

@@ -29,11 +29,7 @@ class ManyRows {
   std::pair<std::int64_t, std::int64_t> head(std::size_t row) const {
     return {layer_->integers[row], head_->integers[row]};
   }
-  double number(std::size_t row, std::size_t column) const {
-    const auto& found = *columns_[column];
-    return found.type == Table::Type::real ? found.reals[row]
-                                           : static_cast<double>(found.integers[row]);
-  }
+  double number(std::size_t row, std::size_t column) const { return columns_[column]->number(row); }
 
  private:
   std::size_t rows_;

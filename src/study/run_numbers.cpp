@@ -29,18 +29,12 @@ const Table::Column* head_column(const Table& table) {
   return head != nullptr ? head : table.find("q_head");
 }
 
-// Where a column holds numbers, as such.
-double number_at(const Table::Column& column, std::size_t row) {
-  return column.type == Table::Type::real ? column.reals[row]
-                                          : static_cast<double>(column.integers[row]);
-}
-
 double head_number(const Table& table, const HeadColumn& wanted, std::size_t row) {
   const auto& column = *table.find(wanted.column);
   if (!wanted.is.empty())
     return column.texts[row].empty() ? kNan : column.texts[row] == wanted.is ? 1.0 : 0.0;
-  double value = number_at(column, row);
-  if (!wanted.over.empty()) value /= number_at(*table.find(wanted.over), row);
+  double value = column.number(row);
+  if (!wanted.over.empty()) value /= table.find(wanted.over)->number(row);
   if (std::isinf(value)) return kNan;
   return wanted.absolute ? std::fabs(value) : value;
 }
@@ -80,7 +74,7 @@ ProfileMap profiles_in(const Table& table) {
     if (std::isnan(ap->reals[row])) continue;
     auto& profile = profiles[{layer->integers[row], head->integers[row]}];
     profile.layer = layer->integers[row];
-    profile.values.push_back({number_at(*low, row), number_at(*high, row), ap->reals[row]});
+    profile.values.push_back({low->number(row), high->number(row), ap->reals[row]});
   }
   return profiles;
 }
@@ -119,7 +113,7 @@ const std::vector<Table>* RunNumbers::tables(const std::string& name) {
     std::vector<Table> all;
     for (const auto& run : runs_) {
       const auto file = run.folder + "/" + name + ".parquet";
-      if (path_exists(file)) all.push_back(read_parquet_table(file));
+      if (path_exists(file)) all.push_back(read_parquet_table_with_gaps(file));
     }
     if (all.size() == runs_.size()) found->second = std::move(all);
   }

@@ -30,7 +30,7 @@ PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const 
     }
     planned.captured = folder.captured(run);
     if (!run.data.empty() && !parse_hub_capture(run.data)) index_capture(run.data);  // or complain
-    planned.analysed = planned.captured && folder.analysed(folder.analysis(config, run));
+    planned.analysed = planned.captured && folder.measured(run) && folder.analysed(config, run);
     if (planned.captured) return planned;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
     const auto dry = dry_run(make_plan(run.capture, config.compute), {});

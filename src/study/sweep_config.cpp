@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/hub_cache.h"
+#include "collect/stats_config.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -190,7 +191,7 @@ PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
 void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
   std::map<std::pair<std::string, std::string>, std::string> taken;
   for (auto& run : config.runs) {
-    if (!run.data.empty()) continue;  // nothing is captured that could be published
+    if (!run.data.empty() || !run.captures) continue;  // nothing is captured to be published
     run.publish = target_of(publish, run, config.name, file);
     const auto [found, anew] =
         taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
@@ -258,6 +259,12 @@ class SweepReader {
       data_folder_ = beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
     config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    captures_of_all_ = root.boolean("capture").value_or(true);
+    stats_ = root.node("stats");
+    if (!stats_.IsNull() && !stats_.IsMap()) root.expected("stats", "a map, as in a configuration");
+    statistics_of_all_ = root.boolean("statistics").value_or(!stats_.IsNull());
+    if (!captures_of_all_ && !statistics_of_all_)
+      root.expected("capture", "true, or statistics: true: a run has one of them");
     std::optional<PublishSection> publish;
     if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
@@ -287,13 +294,17 @@ class SweepReader {
       read_data(section, run);
       return run;
     }
+    const bool statistics = section.boolean("statistics").value_or(statistics_of_all_);
+    run.captures = captures_of_all_;
+    if (!run.captures && !statistics)
+      section.expected("statistics", "true: the sweep has capture: false");
     const auto own = section.text("config");
     const auto overrides = section.node("overrides");
     if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
     section.finish();
     captures_ = true;
     try {
-      run.capture = read_capture(own, overrides);
+      read_configuration(own, overrides, statistics, run);
     } catch (const Error& error) {
       throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
     }
@@ -324,18 +335,22 @@ class SweepReader {
     section.finish();
   }
 
-  CaptureConfig read_capture(const std::optional<std::string>& own, const YAML::Node& overrides) {
+  void read_configuration(const std::optional<std::string>& own, const YAML::Node& overrides,
+                          bool statistics, SweepRun& run) {
     auto document = base_document(own);
+    if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
     apply_overrides(document, overrides, "", source_.file);
     override_values(document, source_.overrides);
     for (const auto& [key, origin] : document.overridden)
       if (key == "output.data_root")
         bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
-    auto capture = read_capture_config(document);
-    move_into(data_folder_, capture.dataset.path);
-    move_into(data_folder_, capture.model.name);
-    move_into(data_folder_, capture.tokenizer.name);
-    return capture;
+    run.capture = read_capture_config(document);
+    if (statistics) run.statistics = read_stats_config(document).stats;
+    move_into(data_folder_, run.capture.dataset.path);
+    move_into(data_folder_, run.capture.model.name);
+    move_into(data_folder_, run.capture.tokenizer.name);
+    if (run.statistics && !run.statistics->retrieval.empty())
+      move_into(data_folder_, run.statistics->retrieval);
   }
 
   // Read anew for each run: overrides change it.
@@ -353,9 +368,20 @@ class SweepReader {
   std::string data_folder_;
   std::set<std::string> labels_;
   bool captures_ = false;  // whether any run does
+  bool captures_of_all_ = true;
+  bool statistics_of_all_ = false;
+  YAML::Node stats_;  // the sweep's own settings, over those of the configurations
 };
 
 }  // namespace
+
+StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
+  StatsConfig config{run.capture, *run.statistics};
+  config.run.capture = {};  // what a capture keeps decides nothing here
+  config.run.output = {};
+  config.run.output.data_root = data_root;
+  return config;
+}
 
 SweepConfig read_sweep(const SweepSource& source) {
   return SweepReader(source).read();

@@ -9,6 +9,7 @@
 #include "capture/capture_config.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
+#include "qkscope/statistics.h"
 #include "qkscope/study.h"
 
 namespace qkscope {
@@ -26,7 +27,9 @@ struct SweepRun {
   std::string family = "";  // of models, for figures; "": from the model's name
   std::int64_t order = 0;
   std::optional<PublishTarget> publish;
-  CaptureConfig capture;  // output.data_root is chosen by the sweep's folder
+  CaptureConfig capture;                         // output.data_root is chosen by the sweep's folder
+  bool captures = true;                          // false: statistics stand in for a capture
+  std::optional<StatisticsSettings> statistics;  // over every token of the same texts
   // A capture that is there already, a folder or REPO@BRANCH, and what it does not say of itself:
   // nothing is captured. "" for a run that captures.
   std::string data;
@@ -34,6 +37,9 @@ struct SweepRun {
   std::optional<HeadCounts> head_counts;
   std::vector<int> nope_layers;
 };
+
+// Of a run with statistics, into this folder.
+StatsConfig stats_config(const SweepRun& run, const std::string& data_root);
 
 struct SweepConfig {
   std::string name;

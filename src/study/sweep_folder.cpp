@@ -5,6 +5,8 @@
 #include "captures/capture_source.h"
 #include "captures/data_root.h"
 #include "captures/metadata.h"
+#include "collect/stats_folder.h"
+#include "collect/stats_plan.h"
 #include "core/error.h"
 #include "hub/settings.h"
 #include "io/folder.h"
@@ -102,19 +104,44 @@ FileLock SweepFolder::lock_tables() const {
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
   AnalyzeOptions options = config.analysis;
   options.label = run.label;
-  options.data_root = run.data.empty() ? capture(run.label) : run.data;
+  options.data_root = !run.data.empty() ? run.data
+                      : run.captures    ? capture(run.label)
+                                        : statistics(run.label);
   options.model = run.model;
   options.head_counts = run.head_counts;
   options.nope_layers = run.nope_layers;
   return options;
 }
 
-bool SweepFolder::captured(const SweepRun& run) const {
-  return !run.data.empty() || DataRoot(capture(run.label)).holds(effective_config(run.capture));
+std::optional<AnalyzeOptions> SweepFolder::exact_analysis(const SweepConfig& config,
+                                                          const SweepRun& run) const {
+  if (!run.captures || !run.statistics) return {};
+  AnalyzeOptions options = config.analysis;
+  options.label = run.label;
+  options.data_root = statistics(run.label);
+  options.max_tokens = 0;  // there are no rows to draw from
+  return options;
 }
 
-bool SweepFolder::analysed(const AnalyzeOptions& options) const {
-  const Json summary = load_or_null(results(options.label) + "/summary.json");
+bool SweepFolder::captured(const SweepRun& run) const {
+  return !run.data.empty() || !run.captures ||
+         DataRoot(capture(run.label)).holds(effective_config(run.capture));
+}
+
+bool SweepFolder::measured(const SweepRun& run) const {
+  const auto folder = statistics(run.label);
+  return !run.statistics ||
+         StatsFolder(folder).holds(effective_stats_config(stats_config(run, folder)));
+}
+
+bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {
+  const auto exact = exact_analysis(config, run);
+  return analysed(analysis(config, run), results(run.label)) &&
+         (!exact || analysed(*exact, exact_results(run.label)));
+}
+
+bool SweepFolder::analysed(const AnalyzeOptions& options, const std::string& folder) const {
+  const Json summary = load_or_null(folder + "/summary.json");
   const Json wanted = {{"model", options.label},
                        {"capture_hash", capture_hash(options.data_root)},
                        {"options", options_json(options)},
@@ -130,7 +157,7 @@ bool SweepFolder::analysed(const AnalyzeOptions& options) const {
 
 bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const {
   try {
-    return captured(run) && analysed(analysis(config, run));
+    return captured(run) && measured(run) && analysed(config, run);
   } catch (const Error&) {
     return false;
   }
@@ -183,14 +210,16 @@ void SweepFolder::write_runs(const SweepConfig& config) const {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& entry = all[i];
     const auto& source = config.runs[i];
-    Json run = {
-        {"label", entry.label},
-        {"phase", entry.phase},
-        {"order", entry.order},
-        {"state", to_string(entry.state)},
-        {"results", "runs/" + entry.label},
-        {"capture", source.data.empty() ? "captures/" + entry.label : short_name(source.data)}};
+    Json run = {{"label", entry.label},
+                {"phase", entry.phase},
+                {"order", entry.order},
+                {"state", to_string(entry.state)},
+                {"results", "runs/" + entry.label},
+                {"capture", !source.data.empty() ? short_name(source.data)
+                            : source.captures    ? "captures/" + entry.label
+                                                 : "statistics/" + entry.label}};
     if (source.data.empty()) run["config"] = shown_config(source.capture);
+    if (source.statistics) run["statistics"] = "statistics/" + entry.label;
     if (!source.family.empty()) run["family"] = source.family;
     if (!entry.error.empty()) run["error"] = entry.error;
     if (const auto& target = config.runs[i].publish; target && published(config.runs[i]))

@@ -2,13 +2,16 @@
 // which share a sweep need nothing else to agree.
 //
 //   RESULTS/NAME/captures/LABEL/...        one capture each
+//   RESULTS/NAME/statistics/LABEL/...      its statistics over every token, where asked for
 //   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
+//   RESULTS/NAME/runs/LABEL/exact/...      the analysis of its statistics beside that of a capture
 //   RESULTS/NAME/published/LABEL.json      where its capture was published
 //   RESULTS/NAME/runs.json                 the list of runs
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
 //   RESULTS/NAME/.locks/...
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +29,9 @@ class SweepFolder {
 
   const std::string& path() const { return path_; }
   std::string capture(const std::string& label) const { return path_ + "/captures/" + label; }
+  std::string statistics(const std::string& label) const { return path_ + "/statistics/" + label; }
   std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
+  std::string exact_results(const std::string& label) const { return results(label) + "/exact"; }
   std::string runs_file() const { return path_ + "/runs.json"; }
 
   void make() const;
@@ -37,10 +42,17 @@ class SweepFolder {
 
   // The options of a run's analysis.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
-  // A run with data always is. A damaged state file is bad input.
+  // The same of its statistics, where they stand beside a capture.
+  std::optional<AnalyzeOptions> exact_analysis(const SweepConfig& config,
+                                               const SweepRun& run) const;
+  // A run with data always is, and one without a capture. A damaged state file is bad input.
   bool captured(const SweepRun& run) const;
-  // With these options, this program, and of the capture that is there now.
-  bool analysed(const AnalyzeOptions& options) const;
+  // Statistics of this configuration are there, or not asked for.
+  bool measured(const SweepRun& run) const;
+  // With these options, this program, and of the capture that is there now: into these results.
+  bool analysed(const AnalyzeOptions& options, const std::string& results) const;
+  // Both analyses, where there are two.
+  bool analysed(const SweepConfig& config, const SweepRun& run) const;
   // Both; what is damaged is not finished.
   bool finished(const SweepConfig& config, const SweepRun& run) const;
 

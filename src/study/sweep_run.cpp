@@ -12,13 +12,16 @@
 
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
+#include "collect/stats_folder.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "io/folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/capture.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
+#include "qkscope/statistics.h"
 #include "results/write_results.h"
 #include "study/sweep_tables.h"
 
@@ -166,17 +169,42 @@ class SweepRunner {
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     if (!captured && !capture(i)) return Outcome::interrupted;
+    const bool measured = folder_.measured(run);
+    if (!measured && !measure(i)) return Outcome::interrupted;
     inputs_.release(i);
-    if (captured && folder_.analysed(analysis)) return Outcome::already_done;
-    if (stopped()) return Outcome::interrupted;
-    const auto results = folder_.results(run.label);
+    if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
+    if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
+      return Outcome::interrupted;
+    auto exact = folder_.exact_analysis(config_, run);
+    if (!exact) return Outcome::done;
+    exact->quiet = inner_quiet();
+    return analyse_into(*exact, folder_.exact_results(run.label)) ? Outcome::done
+                                                                  : Outcome::interrupted;
+  }
+
+  // False when it was stopped.
+  bool analyse_into(const AnalyzeOptions& analysis, const std::string& results) const {
     const auto analysed = analyze(analysis);
-    if (!analysed) return Outcome::interrupted;
+    if (!analysed) return false;
     remove_summary(results);
     std::filesystem::remove_all(results);  // with tables that other options gave
     write_results(results, *analysed, analysis);
     report_failed_heads(*analysed, results);
-    return Outcome::done;
+    return true;
+  }
+
+  // Statistics over every token of the texts. False when it was stopped.
+  bool measure(std::size_t i) {
+    const auto& run = *runs_[i];
+    inputs_.fetch(i);
+    const auto root = folder_.statistics(run.label);
+    make_folders(parent_folder(root));
+    const auto plan = make_stats_plan(stats_config(run, root), config_.compute);
+    // Finished ones are of another configuration here.
+    const bool anew = options_.overwrite && StatsFolder(root).finished();
+    const auto result = run_stats(
+        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+    return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.

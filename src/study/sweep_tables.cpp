@@ -11,6 +11,7 @@
 #include "io/folder.h"
 #include "io/json.h"
 #include "qkscope/tables.h"
+#include "study/sampling_error.h"
 
 namespace qkscope {
 namespace {
@@ -67,7 +68,24 @@ std::int64_t heads_of(const Json& summary, const std::string& layers) {
   return counts.at(layers == "all" ? "analysed" : layers).get<std::int64_t>();
 }
 
-OverviewRow read_row(const Json& summary, const RunEntry& run, const std::string& layers) {
+// The column of the same mean over every token.
+std::string exact_of(const std::string& measure) {
+  return measure + "_exact";
+}
+
+// The number that a summary has of a measure; null where it has none.
+Json number_in(const Json& summary, const Measure& measure, const std::string& layers,
+               const char* field) {
+  const Json empty = Json::object();
+  return summary.value(measure.section, empty)
+      .value(layers, empty)
+      .value(measure.key, empty)
+      .value(field, Json());
+}
+
+// `exact`: the summary of the run's statistics; null where it has none.
+OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
+                     const std::string& layers) {
   OverviewRow row{.label = run.label,
                   .phase = run.phase,
                   .order = run.order,
@@ -75,12 +93,13 @@ OverviewRow read_row(const Json& summary, const RunEntry& run, const std::string
                   .heads = heads_of(summary, layers),
                   .values = {}};
   for (const auto& measure : kMeasures) {
-    const Json empty = Json::object();
-    const Json group = summary.value(measure.section, empty).value(layers, empty);
-    const Json number = group.value(measure.key, empty).value(measure.field, Json());
-    if (number.is_number()) row.values[measure.name] = number.get<double>();
-    const Json error = group.value(measure.key, empty).value("se", Json());
-    if (error.is_number()) row.values[error_of(measure.name)] = error.get<double>();
+    const auto put = [&](const std::string& name, const Json& number) {
+      if (number.is_number()) row.values[name] = number.get<double>();
+    };
+    put(measure.name, number_in(summary, measure, layers, measure.field));
+    put(error_of(measure.name), number_in(summary, measure, layers, "se"));
+    if (exact.is_object())
+      put(exact_of(measure.name), number_in(exact, measure, layers, measure.field));
   }
   return row;
 }
@@ -93,13 +112,22 @@ Table overview_table(const std::vector<OverviewRow>& rows) {
       .column("order", Table::Type::integer)
       .column("layers", Table::Type::text)
       .column("heads", Table::Type::integer);
-  for (const auto& measure : kMeasures)
+  const auto measured = [&](const std::string& name) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const OverviewRow& row) { return row.values.contains(name); });
+  };
+  // Exact values stand beside the sampled ones where some run has them.
+  for (const auto& measure : kMeasures) {
     table.column(measure.name, Table::Type::real).column(error_of(measure.name), Table::Type::real);
+    if (measured(exact_of(measure.name))) table.column(exact_of(measure.name), Table::Type::real);
+  }
   for (const auto& row : rows) {
     std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
     for (const auto& measure : kMeasures) {
       cells.push_back(row.value(measure.name));
       cells.push_back(row.value(error_of(measure.name)));
+      if (table.find(exact_of(measure.name)) != nullptr)
+        cells.push_back(row.value(exact_of(measure.name)));
     }
     table.add(std::move(cells));
   }
@@ -110,13 +138,28 @@ constexpr char kTableEnding[] = ".parquet";
 
 using Column = Table::Column;
 
+// Tables that only statistics have, wherever they were analysed.
+constexpr const char* kStatisticsTables[] = {"attention", "distance", "key_channels"};
+
+// Without its ending.
+std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
+  const auto own = folder.results(run.label) + "/" + name;
+  const bool of_statistics = std::any_of(std::begin(kStatisticsTables), std::end(kStatisticsTables),
+                                         [&](const char* table) { return name == table; });
+  if (!of_statistics || path_exists(own + kTableEnding)) return own;
+  return folder.exact_results(run.label) + "/" + name;
+}
+
 // Names of the tables that any of the runs has.
 std::set<std::string> table_names(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
   std::set<std::string> names;
-  for (const auto& run : runs)
+  for (const auto& run : runs) {
     for (const auto& file : names_in(folder.results(run.label)))
       if (file.ends_with(kTableEnding))
         names.insert(file.substr(0, file.size() - sizeof kTableEnding + 1));
+    for (const char* name : kStatisticsTables)
+      if (path_exists(table_path(folder, run, name) + kTableEnding)) names.insert(name);
+  }
   return names;
 }
 
@@ -157,9 +200,10 @@ void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
   std::vector<Column> columns;
   bool csv = false;
   for (const auto& run : runs) {
-    const auto path = folder.results(run.label) + "/" + name;
+    const auto path = table_path(folder, run, name);
     if (!path_exists(path + kTableEnding)) continue;
-    append(with_run(read_parquet_table(path + kTableEnding), run), path + kTableEnding, columns);
+    append(with_run(read_parquet_table_with_gaps(path + kTableEnding), run), path + kTableEnding,
+           columns);
     csv = csv || path_exists(path + ".csv");
   }
   const Table table(std::move(columns));
@@ -199,7 +243,7 @@ OverviewRow overview_of_results(const std::string& folder, const std::string& la
   RunEntry run;
   run.label = label;
   try {
-    return read_row(summary, run, "all");
+    return read_row(summary, Json(), run, "all");
   } catch (const Json::exception& error) {
     bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
   }
@@ -212,11 +256,13 @@ std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vecto
     const auto file = folder.results(run.label) + "/summary.json";
     const Json summary = load_json(file);
     try {
-      rows.push_back(read_row(summary, run, "all"));
+      const auto exact_file = folder.exact_results(run.label) + "/summary.json";
+      const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
+      rows.push_back(read_row(summary, exact, run, "all"));
       const auto all = rows.back().heads;
       for (const auto* layers : {"rope", "nope", "unknown"})
         if (const auto heads = heads_of(summary, layers); heads > 0 && heads < all)
-          rows.push_back(read_row(summary, run, layers));
+          rows.push_back(read_row(summary, exact, run, layers));
     } catch (const Json::exception& error) {
       bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
     }
@@ -246,6 +292,12 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
     overview.write_csv(folder.path() + "/overview.csv");
     overview.write_parquet(folder.path() + "/overview.parquet");
     names.insert("overview");
+    const auto sampling = sampling_table(folder, done);
+    if (sampling.rows() > 0) {
+      sampling.write_csv(folder.path() + "/sampling.csv");
+      sampling.write_parquet(folder.path() + "/sampling.parquet");
+      names.insert("sampling");
+    }
   }
   remove_others(folder, names);
 }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <memory>
 
 #include <arrow/api.h>
@@ -18,6 +17,7 @@
 #include "io/arrow_error.h"
 #include "io/folder.h"
 #include "io/output_file.h"
+#include "tables/arrow_columns.h"
 
 namespace qkscope {
 namespace {
@@ -41,7 +41,8 @@ void check_cells(const std::vector<Table::Column>& columns, const std::vector<Ta
               columns.size());
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const bool text = std::holds_alternative<std::string>(cells[i]);
-    const bool real = std::holds_alternative<double>(cells[i]);
+    const auto* number = std::get_if<double>(&cells[i]);
+    const bool real = number != nullptr && !std::isnan(*number);
     const auto type = columns[i].type;
     const bool fits = type == Table::Type::text   ? text
                       : type == Table::Type::real ? !text
@@ -73,10 +74,12 @@ void append_quoted(std::string& out, const std::string& text) {
 void append_field(std::string& out, const Table::Column& column, std::size_t row) {
   switch (column.type) {
     case Table::Type::integer:
-      fmt::format_to(std::back_inserter(out), "{}", column.integers[row]);
+      if (column.integers[row] != Table::kNoInteger)
+        fmt::format_to(std::back_inserter(out), "{}", column.integers[row]);
       break;
     case Table::Type::boolean:
-      out += column.integers[row] != 0 ? "true" : "false";
+      if (column.integers[row] != Table::kNoInteger)
+        out += column.integers[row] != 0 ? "true" : "false";
       break;
     case Table::Type::real:
       if (!std::isnan(column.reals[row]))
@@ -88,53 +91,9 @@ void append_field(std::string& out, const Table::Column& column, std::size_t row
   }
 }
 
-// NaN becomes null, as it becomes empty in the CSV.
-std::shared_ptr<arrow::Array> to_arrow(const Table::Column& column,
-                                       std::shared_ptr<arrow::Field>& field) {
-  const std::string doing = "building a result table";
-  const auto ok = [&](const arrow::Status& status) {
-    check_arrow(status, doing, ErrorKind::failure);
-  };
-  const auto finish = [&](auto& builder) {
-    return take_arrow(builder.Finish(), doing, ErrorKind::failure);
-  };
-  switch (column.type) {
-    case Table::Type::integer: {
-      arrow::Int64Builder builder;
-      ok(builder.AppendValues(column.integers));
-      field = arrow::field(column.name, arrow::int64());
-      return finish(builder);
-    }
-    case Table::Type::boolean: {
-      arrow::BooleanBuilder builder;
-      for (const auto value : column.integers) ok(builder.Append(value != 0));
-      field = arrow::field(column.name, arrow::boolean());
-      return finish(builder);
-    }
-    case Table::Type::real: {
-      arrow::DoubleBuilder builder;
-      for (const double value : column.reals)
-        ok(std::isnan(value) ? builder.AppendNull() : builder.Append(value));
-      field = arrow::field(column.name, arrow::float64());
-      return finish(builder);
-    }
-    case Table::Type::text:
-      break;
-  }
-  arrow::StringBuilder builder;
-  ok(builder.AppendValues(column.texts));
-  field = arrow::field(column.name, arrow::utf8());
-  return finish(builder);
-}
-
 // The table as the bytes of a Parquet file.
 std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
-  const auto& columns = from.columns();
-  arrow::FieldVector fields(columns.size());
-  arrow::ArrayVector arrays;
-  for (std::size_t i = 0; i < columns.size(); ++i)
-    arrays.push_back(to_arrow(columns[i], fields[i]));
-  const auto table = arrow::Table::Make(arrow::schema(fields), arrays, from.rows());
+  const auto table = to_arrow(from);
   const auto properties =
       parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
   const auto stream =
@@ -146,67 +105,6 @@ std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& 
 }
 
 // ---- Reading.
-
-void append_integers(const arrow::Int64Array& from, const std::string& where, Table::Column& to) {
-  if (from.null_count() > 0) bad_input("{}: empty fields in a column of integers", where);
-  to.integers.insert(to.integers.end(), from.raw_values(), from.raw_values() + from.length());
-}
-
-void append_booleans(const arrow::BooleanArray& from, const std::string& where, Table::Column& to) {
-  if (from.null_count() > 0) bad_input("{}: empty fields in a column of booleans", where);
-  for (std::int64_t i = 0; i < from.length(); ++i) to.integers.push_back(from.Value(i) ? 1 : 0);
-}
-
-void append_reals(const arrow::DoubleArray& from, Table::Column& to) {
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    to.reals.push_back(from.IsNull(i) ? std::numeric_limits<double>::quiet_NaN() : from.Value(i));
-}
-
-template <typename Texts>  // arrow::StringArray or arrow::LargeStringArray
-void append_texts(const Texts& from, Table::Column& to) {
-  for (std::int64_t i = 0; i < from.length(); ++i)
-    to.texts.push_back(from.IsNull(i) ? std::string() : from.GetString(i));
-}
-
-Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& column,
-                         const std::string& where) {
-  Table::Column result{name, Table::Type::text, {}, {}, {}};
-  const auto each = [&](Table::Type type, const auto& append) {
-    result.type = type;
-    for (const auto& chunk : column.chunks()) append(*chunk);
-  };
-  switch (column.type()->id()) {
-    case arrow::Type::INT64:
-      each(Table::Type::integer, [&](const arrow::Array& chunk) {
-        append_integers(static_cast<const arrow::Int64Array&>(chunk), where, result);
-      });
-      break;
-    case arrow::Type::BOOL:
-      each(Table::Type::boolean, [&](const arrow::Array& chunk) {
-        append_booleans(static_cast<const arrow::BooleanArray&>(chunk), where, result);
-      });
-      break;
-    case arrow::Type::DOUBLE:
-      each(Table::Type::real, [&](const arrow::Array& chunk) {
-        append_reals(static_cast<const arrow::DoubleArray&>(chunk), result);
-      });
-      break;
-    case arrow::Type::STRING:
-      each(Table::Type::text, [&](const arrow::Array& chunk) {
-        append_texts(static_cast<const arrow::StringArray&>(chunk), result);
-      });
-      break;
-    case arrow::Type::LARGE_STRING:
-      each(Table::Type::text, [&](const arrow::Array& chunk) {
-        append_texts(static_cast<const arrow::LargeStringArray&>(chunk), result);
-      });
-      break;
-    default:
-      bad_input("{}: type {}; expected int64, double, bool or string", where,
-                column.type()->ToString());
-  }
-  return result;
-}
 
 // Their places in the file.
 std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
@@ -222,7 +120,7 @@ std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::
   return indices;
 }
 
-Table read_columns(const std::string& path, const std::vector<std::string>& columns) {
+Table read_columns(const std::string& path, const std::vector<std::string>& columns, Gaps gaps) {
   check_regular_file(path);
   const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
   std::unique_ptr<parquet::arrow::FileReader> reader;
@@ -238,9 +136,22 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
     std::shared_ptr<arrow::ChunkedArray> column;
     check_arrow(reader->ReadColumn(index, &column), doing, ErrorKind::bad_input);
     const auto& name = schema->field(index)->name();
-    result.push_back(from_arrow(name, *column, path + ": column '" + name + "'"));
+    result.push_back(from_arrow(name, *column, gaps, path + ": column '" + name + "'"));
   }
   return Table(std::move(result));
+}
+
+Table read_table(const std::string& path, const std::vector<std::string>& columns, Gaps gaps,
+                 Version headers) {
+  return at_edge([&] {
+    check_version(headers);
+    if (!path_exists(path)) bad_input("{}: there is no such file", path);
+    try {
+      return read_columns(path, columns, gaps);
+    } catch (const parquet::ParquetException& error) {
+      bad_input("{}: not a readable Parquet file: {}", path, error.what());
+    }
+  });
 }
 
 }  // namespace
@@ -279,7 +190,9 @@ void Table::add(std::vector<Cell> cells) {
       switch (column.type) {
         case Type::integer:
         case Type::boolean:
-          column.integers.push_back(std::get<std::int64_t>(cells[i]));
+          column.integers.push_back(std::holds_alternative<double>(cells[i])
+                                        ? kNoInteger
+                                        : std::get<std::int64_t>(cells[i]));
           break;
         case Type::real:
           column.reals.push_back(std::holds_alternative<double>(cells[i])
@@ -328,15 +241,12 @@ void Table::write_parquet(const std::string& path) const {
 
 Table read_parquet_table(const std::string& path, const std::vector<std::string>& columns,
                          Version headers) {
-  return at_edge([&] {
-    check_version(headers);
-    if (!path_exists(path)) bad_input("{}: there is no such file", path);
-    try {
-      return read_columns(path, columns);
-    } catch (const parquet::ParquetException& error) {
-      bad_input("{}: not a readable Parquet file: {}", path, error.what());
-    }
-  });
+  return read_table(path, columns, Gaps::refuse, headers);
+}
+
+Table read_parquet_table_with_gaps(const std::string& path, const std::vector<std::string>& columns,
+                                   Version headers) {
+  return read_table(path, columns, Gaps::keep, headers);
 }
 
 }  // namespace qkscope

@@ -52,6 +52,20 @@ inline void write_documents(const std::string& path, int count, int words) {
   }
 }
 
+// Sets bytes of a tensor of the checkpoint to ones: NaN in every float format.
+inline void break_weight(const std::string& model, const std::string& tensor) {
+  const auto path = model + "/model.safetensors";
+  std::uint64_t header_size = 0;
+  std::fstream weights(path, std::ios::in | std::ios::out | std::ios::binary);
+  weights.read(reinterpret_cast<char*>(&header_size), sizeof header_size);
+  std::string header(header_size, '\0');
+  weights.read(header.data(), static_cast<std::streamsize>(header_size));
+  const auto begin =
+      parse_json(header, path).at(tensor).at("data_offsets").at(0).get<std::uint64_t>();
+  weights.seekp(static_cast<std::streamoff>(8 + header_size + begin));
+  weights << std::string(4, '\xff');
+}
+
 class CaptureFixture : public testing::Test {
  protected:
   void SetUp() override {

@@ -39,20 +39,6 @@ class CaptureIntegrity : public CaptureFixture {
     EXPECT_EQ(outcome.status, 2) << outcome.out;
     EXPECT_THAT(outcome.err, HasSubstr(message));
   }
-
-  // Sets bytes of a tensor of file("model") to ones: NaN in every float format.
-  void break_weight(const std::string& tensor) const {
-    const auto path = file("model/model.safetensors");
-    std::uint64_t header_size = 0;
-    std::fstream weights(path, std::ios::in | std::ios::out | std::ios::binary);
-    weights.read(reinterpret_cast<char*>(&header_size), sizeof header_size);
-    std::string header(header_size, '\0');
-    weights.read(header.data(), static_cast<std::streamsize>(header_size));
-    const auto begin =
-        parse_json(header, path).at(tensor).at("data_offsets").at(0).get<std::uint64_t>();
-    weights.seekp(static_cast<std::streamoff>(8 + header_size + begin));
-    weights << std::string(4, '\xff');
-  }
 };
 
 TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
@@ -168,7 +154,7 @@ TEST_F(CaptureIntegrity, IdsThatAgreeInTheir32LowBitsStayApart) {
 }
 
 TEST_F(CaptureIntegrity, NumbersThatAreNoneEndTheRunAndAreNamed) {
-  break_weight("model.layers.1.self_attn.k_proj.weight");
+  break_weight(file("model"), "model.layers.1.self_attn.k_proj.weight");
   const auto options = "--set capture.head_sampling=null --set capture.sampler.type=all ";
   const auto outcome = run("out", options);
   expect_refused(outcome,

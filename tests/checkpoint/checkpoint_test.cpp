@@ -156,10 +156,16 @@ TEST_F(CheckpointTest, NoWeightsListsTheFolder) {
   EXPECT_THAT(refusal(), HasSubstr(" and 11 more"));
 }
 
-TEST_F(CheckpointTest, PickleIsRefusedWithTheWayOut) {
-  write("pytorch_model-00001-of-00002.bin", "");
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("pickle checkpoint (pytorch_model-00001-of-00002.bin)"),
-                               HasSubstr("save_pretrained(NEW_FOLDER, safe_serialization=True)")));
+TEST_F(CheckpointTest, AnOldPickleIsRefusedWithTheWayOut) {
+  write("pytorch_model.bin", "\x80\x02\x8a\x0al\xfc");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("pytorch_model.bin: not a zip file"),
+                               HasSubstr("convert it to safetensors where it is trusted")));
+}
+
+TEST_F(CheckpointTest, SafetensorsComeBeforeTorchFiles) {
+  write("pytorch_model.bin", "anything");
+  write_weights("model.safetensors", {{"a", 3}});
+  EXPECT_EQ(Checkpoint::open(folder_.path()).info("a").file, "model.safetensors");
 }
 
 TEST_F(CheckpointTest, FoldersAndConfigurations) {

@@ -30,7 +30,8 @@ std::vector<Sequence> sequences_of(const Mask& mask) {
 
 struct Result {
   std::vector<std::byte> z;
-  std::vector<float> lse;  // (rows, heads), base 2
+  std::vector<float> lse;      // (rows, heads), base 2
+  std::vector<float> largest;  // (rows, heads), not scaled
 };
 
 class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
@@ -46,23 +47,26 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
   DType dtype() const { return std::get<0>(GetParam()); }
   std::int64_t d_head() const { return std::get<1>(GetParam()); }
 
-  Result attend(const FusedRows& rows, const Mask& mask) const {
+  Result attend(const FusedRows& rows, const Mask& mask, bool row_sums = true) const {
     const auto model = model_of(rows);
     cuda::HopperAttention attention(model, dtype(), 0, nullptr);
     const auto count = ranges_of(mask).rows.size();
     const auto heads = static_cast<std::size_t>(rows.heads.n_heads);
     DeviceBuffer z(count * heads * static_cast<std::size_t>(d_head()) * dtype_size(dtype()));
     DeviceBuffer lse(count * heads * sizeof(float));
+    DeviceBuffer largest(count * heads * sizeof(float));
     z.poison();
     lse.poison();
+    largest.poison();
     attention.begin(sequences_of(mask));
-    attention.attend({.q = rows.device.get(),
-                      .k = rows.on_device(rows.k(0, 0)),
-                      .v = rows.on_device(rows.v(0, 0)),
-                      .z = z.get(),
-                      .window = mask.window},
-                     lse.get<float>());
-    return {z.download<std::byte>(), lse.download<float>()};
+    attention.attend(
+        {.q = rows.device.get(),
+         .k = rows.on_device(rows.k(0, 0)),
+         .v = rows.on_device(rows.v(0, 0)),
+         .z = z.get(),
+         .window = mask.window},
+        row_sums ? cuda::RowSums{lse.get<float>(), largest.get<float>()} : cuda::RowSums{});
+    return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
   }
 };
 
@@ -81,7 +85,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
         const auto ranges = ranges_of(mask);
         const auto result = attend(rows, mask);
         const auto z = decoded(result.z, dtype());
-        double worst = 0, worst_lse = 0;
+        double worst = 0, worst_lse = 0, worst_largest = 0;
         for (std::size_t i = 0; i < ranges.rows.size(); i += 3) {
           const auto head = static_cast<std::int64_t>(i + i / 16) % heads.n_heads;
           const auto at = static_cast<std::int64_t>(i) * heads.n_heads + head;
@@ -92,10 +96,15 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
           for (const double score : scores) sum += std::exp(score);
           const double lse = result.lse[static_cast<std::size_t>(at)] * std::log(2.0);
           worst_lse = std::max(worst_lse, std::abs(lse - std::log(sum)));
+          const double largest =
+              static_cast<double>(result.largest[static_cast<std::size_t>(at)]) * rows.scale();
+          worst_largest = std::max(
+              worst_largest, std::abs(largest - *std::max_element(scores.begin(), scores.end())));
         }
         EXPECT_LE(worst, 1.0);
         // Scores reach 10: float32 sums of up to 256 products, and up to 1,000 exponentials.
         EXPECT_LE(worst_lse, 2e-5);
+        EXPECT_LE(worst_largest, 2e-5);
       }
 }
 
@@ -115,6 +124,7 @@ TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
     EXPECT_TRUE(std::equal(z.begin() + 7 * row_bytes, z.begin() + 157 * row_bytes,
                            z.begin() + 201 * row_bytes));
     EXPECT_EQ(z, attend(rows, mask).z) << "a second run";
+    EXPECT_EQ(z, attend(rows, mask, false).z) << "without row sums";
   }
 }
 

@@ -25,5 +25,46 @@ TEST(MemoryPlan, OnTheCpuWhatIsPackedIsCounted) {
             4 * (kRows * (buffers + packed) + 2 * 512 * 14336) + (64 << 20));
 }
 
+// Beside that: the residual as it enters a layer, one wide buffer of the MLP instead of two, and
+// among the weights that stay when layers stream the table of positions.
+TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.vocab_size = model.embedding_rows = 100;
+  model.n_layers = 3;
+  model.layers.resize(3);
+  const auto plain = activation_bytes(model, 100);
+  model.parallel_residual = true;
+  EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * 64);
+  model.parallel_residual = false;
+  model.names.gate = "";
+  EXPECT_EQ(activation_bytes(model, 100), plain - 4 * 100 * 256);
+
+  const auto streamed = streamed_weight_bytes(model, DType::f32);
+  model.max_positions = 1000;
+  model.names.positions = "wpe";
+  EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
+}
+
+// The shape of a 3B model at its longest: the row sums alone on the CPU, less than 0.6 GiB of
+// everything on a GPU.
+TEST(MemoryPlan, StatisticsAreCounted) {
+  ModelConfig model;
+  model.n_heads = 16;
+  model.n_kv_heads = 4;
+  model.d_head = 128;
+  constexpr std::int64_t kRows = 131072;
+  const StatisticsMemory all{.attention = true, .all_keys = true};
+  BackendOptions gpu;
+  gpu.device.kind = Device::Kind::cuda;
+  EXPECT_EQ(statistics_bytes(model, kRows, {}), 0);
+  EXPECT_EQ(statistics_bytes(model, kRows, all), kRows * 16 * 8);
+  EXPECT_GT(statistics_bytes(model, kRows, all, gpu), statistics_bytes(model, kRows, {}, gpu));
+  EXPECT_LT(statistics_bytes(model, kRows, all, gpu), std::int64_t{600} << 20);
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -119,7 +119,8 @@ TEST_P(Edit, AConstantOnTheScoresOnlyRounds) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Edit,
                          testing::Values("llama_gqa", "mistral_window", "qwen3", "smollm3_list",
-                                         "gemma3_text", "glm4", "mllama_text", "ministral3"),
+                                         "gemma3_text", "glm4", "mllama_text", "ministral3",
+                                         "gpt_neox", "gpt2_scaled_by_layer", "olmo2", "gemma2"),
                          [](const auto& family) { return std::string(family.param); });
 
 // A query that looks at one key alone has that key's value as its z, to the bit; the keys it could

@@ -23,7 +23,8 @@ TEST_P(FoldNorms, TheModelComputesTheSame) {
   };
   const auto before = logits();
   fold_norms(model);
-  for (const auto weight : model.weights.final_norm) EXPECT_EQ(weight, 1.0f);
+  for (const auto weight : model.weights.final_norm.weight) EXPECT_EQ(weight, 1.0f);
+  for (const auto bias : model.weights.final_norm.bias) EXPECT_EQ(bias, 0.0f);
   const auto after = logits();
   // One rounding more in every weight; the bound of docs/numerics.md.
   for (std::int64_t i = 0; i < before.size(); ++i)
@@ -32,7 +33,8 @@ TEST_P(FoldNorms, TheModelComputesTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Families, FoldNorms,
                          testing::Values("llama_bias", "smollm3_list", "qwen3", "gemma3_text",
-                                         "glm4", "mllama_text", "mistral3_fp8"),
+                                         "glm4", "mllama_text", "mistral3_fp8", "gpt_neox", "gpt2",
+                                         "olmo", "olmo2", "granite", "starcoder2"),
                          [](const auto& family) { return std::string(family.param); });
 
 }  // namespace

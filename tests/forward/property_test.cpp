@@ -14,10 +14,27 @@
 namespace qkscope {
 namespace {
 
-const char* const kFamilies[] = {"llama_gqa",    "llama_long",    "mistral_window_long",
-                                 "ministral3",   "qwen2_windows", "qwen3",
-                                 "smollm3_list", "mllama_text",   "gemma3_text",
-                                 "glm4",         "rope_yarn",     "mistral3_fp8"};
+const char* const kFamilies[] = {"llama_gqa",
+                                 "llama_long",
+                                 "mistral_window_long",
+                                 "ministral3",
+                                 "qwen2_windows",
+                                 "qwen3",
+                                 "smollm3_list",
+                                 "mllama_text",
+                                 "gemma3_text",
+                                 "glm4",
+                                 "rope_yarn",
+                                 "mistral3_fp8",
+                                 "gpt_neox",
+                                 "gpt2_scaled_by_layer",
+                                 "olmo",
+                                 "olmo3",
+                                 "phi3",
+                                 "granite_bias",
+                                 "starcoder2",
+                                 "gemma2",
+                                 "apertus"};
 
 LoadedCheckpoint load(const std::string& name) {
   return load_model(source_path("tests/golden/") + name);
@@ -215,6 +232,13 @@ TEST(Forward, BadTokensAreNamed) {
   EXPECT_NE(complaint({}).find("no tokens"), std::string::npos);
 }
 
+TEST(Forward, ATextLongerThanTheLearnedPositionsIsRefused) {
+  const auto model = load("gpt2");
+  const auto message = bad_input_message([&] { run(model, {random_ids(65, 96, 1)}); });
+  EXPECT_NE(message.find("65 tokens is longer than the 64 positions"), std::string::npos)
+      << message;
+}
+
 TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
   const auto model = load("llama_gqa");
   const auto& config = model.config;
@@ -248,6 +272,25 @@ TEST(Collector, RowsThatAreNotThereAreNamed) {
       const auto message = bad_input_message([&] { forward(model, batch, collector); });
       EXPECT_NE(message.find("row " + std::to_string(row)), std::string::npos) << message;
     }
+}
+
+// What a family does not compute has no hook point.
+TEST(Hooks, ThereAreThoseThatTheFamilyHas) {
+  const auto has = [](const std::string& name, const std::string& hook) {
+    const auto points = hook_points(load(name).config);
+    return std::any_of(points.begin(), points.end(),
+                       [&](HookPoint point) { return hook_name(point) == hook; });
+  };
+  EXPECT_TRUE(has("gpt2", "hook_pos_embed"));
+  EXPECT_FALSE(has("llama_gqa", "hook_pos_embed"));
+  EXPECT_TRUE(has("gpt_neox_one_after_another", "blocks.0.hook_resid_mid"));
+  EXPECT_FALSE(has("gpt_neox", "blocks.0.hook_resid_mid"));
+  EXPECT_TRUE(has("olmo", "blocks.0.ln1.hook_normalized"));
+  EXPECT_FALSE(has("olmo2", "blocks.0.ln1.hook_normalized"));
+  EXPECT_FALSE(has("olmo2", "blocks.0.ln2.hook_normalized"));
+  EXPECT_TRUE(has("olmo2", "blocks.0.attn.hook_q_normed"));
+  EXPECT_FALSE(has("apertus", "blocks.0.mlp.hook_pre_linear"));
+  EXPECT_TRUE(has("apertus", "blocks.0.mlp.hook_post"));
 }
 
 TEST(Hooks, PatternsMatchAndTyposAreAnswered) {

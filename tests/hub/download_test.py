@@ -315,8 +315,12 @@ class Refusals(HubTestCase):
     def test_repositories_without_a_checkpoint(self):
         self.hub.model("org/tiny").put({"README.md": b"see the branches"})
         self.assertIn("expected a config.json; it holds README.md", self.download("org/tiny", status=2))
-        self.hub.model("org/old").put({"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+        self.hub.model("org/old").put({"config.json": b"{}", "consolidated.00.pth": b"pickle"})
         self.assertIn("expected model.safetensors", self.download("org/old", status=2))
+
+    def test_torch_files_where_there_is_nothing_else(self):
+        self.hub.model("org/torch").put({"config.json": b"{}", "pytorch_model.bin": b"PK"})
+        self.assertIn("pytorch_model.bin", self.download("org/torch"))
 
     def test_names_that_would_leave_the_folder(self):
         for name in ("../evil", "/etc/evil", "a/../../evil", "a//b", "..\\evil", "a/./b", "tab\there"):

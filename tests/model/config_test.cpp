@@ -1,4 +1,9 @@
 // What config.json may say, family by family, and what it may not.
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
@@ -6,6 +11,7 @@
 #include "io/json.h"
 #include "model/family.h"
 #include "model/model_config.h"
+#include "paths.h"
 
 namespace qkscope {
 namespace {
@@ -169,6 +175,142 @@ TEST(Config, MllamaCrossLayersAreChecked) {
   EXPECT_TRUE(model.layers[1].cross_attention);
   expect_complaint(with(mllama, R"({"cross_attention_layers": [2]})"),
                    "names layer 2, the model has layers 0 to 1");
+}
+
+TEST(Config, SmolLm3SlidesWhereItHasNoRope) {
+  const auto smollm3 = with(llama(), R"({"model_type": "smollm3", "no_rope_layer_interval": 2,
+                                         "use_sliding_window": true, "sliding_window": 9})");
+  const auto model = parse_model_config(smollm3, "c");
+  EXPECT_EQ(model.layers[0].window, 0);
+  EXPECT_EQ(model.layers[1].window, 9);
+  const auto unused = parse_model_config(with(smollm3, R"({"use_sliding_window": false})"), "c");
+  EXPECT_EQ(unused.layers[1].window, 0);
+}
+
+TEST(Config, GptNeoxInItsOldSpelling) {
+  const auto neox = with(llama(), R"({"model_type": "gpt_neox", "num_key_value_heads": null,
+    "rope_theta": null, "rotary_pct": 0.5, "rotary_emb_base": 5000, "layer_norm_eps": 1e-3,
+    "hidden_act": "gelu_fast"})");
+  const auto model = parse_model_config(neox, "c");
+  EXPECT_EQ(model.norm, NormKind::layer);
+  EXPECT_DOUBLE_EQ(model.norm_eps, 1e-3);
+  EXPECT_EQ(model.ropes[0].dim, 2);
+  EXPECT_DOUBLE_EQ(model.ropes[0].theta, 5000.0);
+  EXPECT_EQ(model.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(model.parallel_residual && model.qkv_bias && model.output_bias && model.mlp_bias);
+  EXPECT_FALSE(model.gated_mlp());
+  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_FALSE(
+      parse_model_config(with(neox, R"({"use_parallel_residual": false})"), "c").parallel_residual);
+}
+
+TEST(Config, Gpt2HasNamesOfItsOwnAndDefaultsForAll) {
+  const auto model = parse_model_config(Json::parse(R"({"model_type": "gpt2", "n_embd": 48,
+    "n_head": 4, "n_layer": 3, "n_positions": 64, "scale_attn_by_inverse_layer_idx": true})"),
+                                        "c");
+  EXPECT_EQ(model.d_model, 48);
+  EXPECT_EQ(model.d_mlp, 192);
+  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_EQ(model.vocab_size, 50257);
+  EXPECT_EQ(model.max_positions, 64);
+  EXPECT_TRUE(model.learned_positions() && model.tied && model.ropes.empty());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(model.rope(i), nullptr);
+    EXPECT_DOUBLE_EQ(model.score_scale(i), 1.0 / std::sqrt(12.0) / static_cast<double>(i + 1));
+  }
+  EXPECT_EQ(parse_model_config(Json::parse(R"({"model_type": "gpt2"})"), "c").n_layers, 12);
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_embd": 50, "n_head": 4})"),
+                   "n_embd 50 is not a multiple of 4 heads");
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_layer": 100000})"), "at most 4096");
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "add_cross_attention": true})"),
+                   "add_cross_attention is not supported");
+}
+
+TEST(Config, OlmoGenerations) {
+  const auto olmo =
+      parse_model_config(with(llama(), R"({"model_type": "olmo", "clip_qkv": 8.0})"), "c");
+  EXPECT_EQ(olmo.norm, NormKind::layer);
+  EXPECT_FALSE(olmo.norm_weight);
+  EXPECT_DOUBLE_EQ(olmo.norm_eps, 1e-5);
+  EXPECT_DOUBLE_EQ(olmo.qkv_clip, 8.0);
+  expect_complaint(with(llama(), R"({"model_type": "olmo", "clip_qkv": -8.0})"),
+                   "'clip_qkv' is -8");
+  EXPECT_EQ(parse_model_config(with(llama(), R"({"model_type": "olmo"})"), "c").qkv_clip, 0.0);
+
+  const auto olmo2 = parse_model_config(with(llama(), R"({"model_type": "olmo2"})"), "c");
+  EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_whole && olmo2.names.input_norm.empty());
+
+  const auto olmo3 =
+      with(llama(), R"({"model_type": "olmo3", "num_hidden_layers": 8, "sliding_window": 5,
+    "rope_theta": 7e5, "rope_scaling": {"rope_type": "yarn", "factor": 8.0,
+    "original_max_position_embeddings": 16}})");
+  const auto model = parse_model_config(olmo3, "c");
+  for (std::int64_t i = 0; i < 8; ++i) {
+    const bool full = i % 4 == 3;
+    EXPECT_EQ(model.layers[static_cast<std::size_t>(i)].window, full ? 0 : 5);
+    EXPECT_EQ(model.rope(i)->type, full ? RopeType::yarn : RopeType::standard);
+    EXPECT_DOUBLE_EQ(model.rope(i)->theta, 7e5);
+  }
+}
+
+TEST(Config, Gemma2CapsAreOffWhereTheyAreNull) {
+  const auto gemma = Json::parse(R"({"model_type": "gemma2", "num_hidden_layers": 3})");
+  const auto model = parse_model_config(gemma, "c");
+  EXPECT_DOUBLE_EQ(model.attention_softcap, 50.0);
+  EXPECT_DOUBLE_EQ(model.logit_softcap, 30.0);
+  EXPECT_EQ(model.layers[0].window, 4096);
+  EXPECT_EQ(model.layers[1].window, 0);
+  EXPECT_EQ(model.layers[2].window, 4096);
+  auto off = gemma;
+  off["attn_logit_softcapping"] = off["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(parse_model_config(off, "c").attention_softcap, 0.0);
+  EXPECT_EQ(parse_model_config(off, "c").logit_softcap, 0.0);
+  expect_complaint(with(gemma, R"({"attn_logit_softcapping": 0})"),
+                   "'attn_logit_softcapping' is 0");
+}
+
+TEST(Config, GraniteFactors) {
+  const auto model = parse_model_config(
+      with(llama(),
+           R"({"model_type": "granite", "embedding_multiplier": 12, "attention_multiplier": 0.25,
+                        "residual_multiplier": 0.22, "logits_scaling": 8})"),
+      "c");
+  EXPECT_DOUBLE_EQ(model.embedding_scale, 12.0);
+  EXPECT_DOUBLE_EQ(model.attention_scale, 0.25);
+  EXPECT_DOUBLE_EQ(model.residual_scale, 0.22);
+  EXPECT_DOUBLE_EQ(model.logit_scale, 0.125);
+}
+
+TEST(Config, PhiCallsItsLongRopeByThreeNames) {
+  for (const auto* name : {"longrope", "su", "yarn"}) {
+    auto phi = with(llama(), R"({"model_type": "phi3", "original_max_position_embeddings": 32,
+                                 "rope_scaling": {"short_factor": [1, 1], "long_factor": [2, 3]}})");
+    phi["rope_scaling"]["type"] = name;
+    const auto model = parse_model_config(phi, "c");
+    EXPECT_EQ(model.ropes[0].type, RopeType::longrope) << name;
+    EXPECT_EQ(model.ropes[0].original_max, 32);
+  }
+}
+
+TEST(Config, XieluNeedsAnMlpWithoutAGate) {
+  const auto apertus = with(llama(), R"({"model_type": "apertus", "hidden_act": "xielu",
+                                         "rope_scaling": {"rope_type": "linear", "factor": 2}})");
+  EXPECT_EQ(parse_model_config(apertus, "c").activation, Activation::xielu);
+  expect_complaint(with(llama(), R"({"hidden_act": "xielu"})"), "a llama model has one");
+  expect_complaint(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
+}
+
+// The error lists what the table has, and so does the README.
+TEST(Config, EveryFamilyIsNamedWhereUsersLook) {
+  const auto error = complaint(with(llama(), R"({"model_type": "mamba"})"));
+  std::ifstream file(source_path("README.md"));
+  const std::string readme(std::istreambuf_iterator<char>(file), {});
+  for (const auto& family : model_families()) {
+    EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;
+    EXPECT_NE(readme.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),
+              std::string::npos)
+        << family.model_type;
+  }
 }
 
 }  // namespace

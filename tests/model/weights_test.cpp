@@ -95,5 +95,22 @@ TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
     EXPECT_EQ(load_with(shapes, kConfig, dtype), "");
 }
 
+// Masks that early versions of transformers stored are no weights, and only those are passed by.
+TEST(Weights, StoredMasksArePassedBy) {
+  const std::string config = R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1,
+                                 "n_positions": 16, "vocab_size": 12})";
+  const auto model = parse_model_config(Json::parse(config), "config.json");
+  for (const std::string prefix : {"", "transformer."}) {
+    Shapes shapes;
+    for (const auto& spec : tensor_table(model)) shapes[prefix + spec.name] = spec.shape;
+    EXPECT_EQ(load_with(shapes, config), "");
+    shapes[prefix + "h.0.attn.bias"] = {1, 1, 16, 16};
+    shapes[prefix + "h.0.attn.masked_bias"] = {1};
+    EXPECT_EQ(load_with(shapes, config), "");
+    shapes[prefix + "h.0.attn.q_attn.weight"] = {8, 8};
+    expect_part(load_with(shapes, config), "unexpected tensor");
+  }
+}
+
 }  // namespace
 }  // namespace qkscope

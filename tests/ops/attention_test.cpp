@@ -46,7 +46,9 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
     double score = 0.0;
     for (std::int64_t i = 0; i < d; ++i)
       score += static_cast<double>(at(input.q, position, head)[i]) * at(input.k, key, kv_head)[i];
-    total += weights[static_cast<std::size_t>(key)] = std::exp(score * input.scale);
+    score *= input.scale;
+    if (input.softcap > 0.0f) score = input.softcap * std::tanh(score / input.softcap);
+    total += weights[static_cast<std::size_t>(key)] = std::exp(score);
   }
   std::vector<double> z(static_cast<std::size_t>(d), 0.0);
   for (std::int64_t key = 0; key <= position; ++key) {
@@ -105,6 +107,19 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
                              .window = shape.window};
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
+TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  const AttentionInput input{.q = qkv.q,
+                             .k = qkv.k,
+                             .v = qkv.v,
+                             .sequences = kSequences,
+                             .scale = 1.0f,
+                             .window = shape.window,
+                             .softcap = 2.5f};
+  for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+}
+
 // Neither the queries beside it nor the sequences before it change a bit of a row.
 TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
   const auto& shape = GetParam();

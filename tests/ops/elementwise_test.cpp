@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,89 @@ TEST_P(Elementwise, NormMatchesTheFormulaAlsoInPlace) {
   }
   rms_norm(x, w, 1e-5, x);
   EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
+}
+
+// Values far from 0: their squares would drown what LayerNorm looks at.
+TEST_P(Elementwise, LayerNormMatchesTheFormulaAlsoInPlace) {
+  auto x = random_tensor({33, 70}, 1, 3.0f);
+  for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] += 100.0f;
+  const auto weight = random_tensor({70}, 2);
+  const auto bias = random_tensor({70}, 3);
+  const NormWeights norm{{weight.data<float>(), weight.data<float>() + 70},
+                         {bias.data<float>(), bias.data<float>() + 70}};
+  Tensor y(x.shape());
+  Tensor without_bias(x.shape());
+  layer_norm(x, norm, 1e-5, y);
+  layer_norm(x, {norm.weight, {}}, 1e-5, without_bias);
+  for (std::int64_t row = 0; row < 33; ++row) {
+    const float* in = x.data<float>() + row * 70;
+    double mean = 0.0;
+    for (int i = 0; i < 70; ++i) mean += in[i] / 70.0;
+    double squares = 0.0;
+    for (int i = 0; i < 70; ++i) squares += (in[i] - mean) * (in[i] - mean);
+    for (std::size_t i = 0; i < 70; ++i) {
+      const auto at = row * 70 + static_cast<std::int64_t>(i);
+      const double expected = (in[i] - mean) / std::sqrt(squares / 70 + 1e-5) * norm.weight[i];
+      // The mean of values near 100 is off by some 1e-5.
+      EXPECT_NEAR(y.data<float>()[at], expected + norm.bias[i], 3e-5);
+      EXPECT_NEAR(without_bias.data<float>()[at], expected, 3e-5);
+    }
+  }
+  layer_norm(x, norm, 1e-5, x);
+  EXPECT_EQ(std::memcmp(x.view().bytes(), y.view().bytes(), y.view().size_bytes()), 0);
+}
+
+TEST_P(Elementwise, ActivationsWithoutAGateMatchTheFormulas) {
+  const XieluWeights weights{.alpha_p = 0.8f, .alpha_n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
+  const auto check = [&](Activation activation, auto formula) {
+    const auto x = random_tensor({40, 51}, 3, 4.0f);
+    auto y = rounded(x, DType::f32);  // a copy
+    apply_activation(activation, weights, y);
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(y.data<float>()[i], formula(static_cast<double>(x.data<float>()[i])),
+                  2e-7 * (1.0 + x.data<float>()[i] * x.data<float>()[i]))
+          << x.data<float>()[i];
+  };
+  check(Activation::silu, [](double x) { return x / (1.0 + std::exp(-x)); });
+  check(Activation::gelu, [](double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); });
+  check(Activation::gelu_tanh, [](double x) {
+    return 0.5 * x * (1.0 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+  });
+  check(Activation::xielu, [](double x) {
+    return x > 0.0 ? 0.8 * x * x + 0.5 * x : 1.3 * (std::expm1(std::min(x, -1e-6)) - x) + 0.5 * x;
+  });
+}
+
+TEST_P(Elementwise, XieluHoldsAtItsEnds) {
+  const XieluWeights weights{.alpha_p = 0.8f, .alpha_n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
+  Tensor x({5});
+  const float values[] = {0.0f, -1e-7f, -1e4f, 1e4f, -std::numeric_limits<float>::quiet_NaN()};
+  std::copy(std::begin(values), std::end(values), x.data<float>());
+  apply_activation(Activation::xielu, weights, x);
+  EXPECT_NEAR(x.data<float>()[0], 1.3 * std::expm1(-1e-6), 1e-12);
+  EXPECT_NEAR(x.data<float>()[1], 1.3 * (std::expm1(-1e-6) + 1e-7) - 0.5e-7, 1e-12);
+  EXPECT_FLOAT_EQ(x.data<float>()[2], 1.3f * (1e4f - 1.0f) - 0.5e4f);
+  EXPECT_FLOAT_EQ(x.data<float>()[3], 0.8e8f + 0.5e4f);
+  EXPECT_TRUE(std::isnan(x.data<float>()[4]));
+}
+
+TEST_P(Elementwise, ClipKeepsWhatIsWithinTheLimit) {
+  const auto x = random_tensor({5, 7}, 8, 3.0f);
+  auto clipped = rounded(x, DType::f32);  // a copy
+  clip(clipped, 2.0);
+  for (std::int64_t i = 0; i < x.size(); ++i)
+    EXPECT_EQ(clipped.data<float>()[i], std::min(std::max(x.data<float>()[i], -2.0f), 2.0f));
+}
+
+TEST_P(Elementwise, PositionsCountFromTheBeginOfEachSequence) {
+  const auto table = random_tensor({4, 3}, 9);
+  const std::vector<Sequence> sequences = {{0, 2}, {2, 4}};
+  Tensor y({6, 3});
+  embed_positions(sequences, {table, 1.0f}, y);
+  const std::int64_t positions[] = {0, 1, 0, 1, 2, 3};
+  for (std::int64_t row = 0; row < 6; ++row)
+    for (std::int64_t i = 0; i < 3; ++i)
+      EXPECT_EQ(y.data<float>()[row * 3 + i], table.data<float>()[positions[row] * 3 + i]);
 }
 
 TEST_P(Elementwise, GatesMatchTheFormulas) {

@@ -45,6 +45,48 @@ TEST_P(LinearLayer, MatchesThePlainProductForEveryType) {
   }
 }
 
+// Stored with other rows between blocks of its own, or as (in, out) with other columns beside them:
+// the bits of the same matrix stored plainly.
+TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
+  constexpr std::int64_t kIn = 70, kOut = 300, kBlocks = 5, kRows = kOut / kBlocks;
+  const auto x = random_tensor({11, kIn}, 6);
+  for (const auto dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const auto plain = rounded(random_tensor({kOut, kIn}, 7), dtype);
+    const auto size = static_cast<std::int64_t>(dtype_size(dtype));
+    Tensor in_blocks({kBlocks, 3, kRows, kIn}, dtype);
+    Tensor transposed({kIn, 2 * kOut}, dtype);
+    std::memset(in_blocks.view().bytes(), 1, in_blocks.view().size_bytes());
+    std::memset(transposed.view().bytes(), 1, transposed.view().size_bytes());
+    for (std::int64_t row = 0; row < kOut; ++row)
+      for (std::int64_t i = 0; i < kIn; ++i) {
+        const auto* from = plain.view().bytes() + (row * kIn + i) * size;
+        const auto block = (row / kRows * 3 + 1) * kRows + row % kRows;
+        std::memcpy(in_blocks.view().bytes() + (block * kIn + i) * size, from,
+                    static_cast<std::size_t>(size));
+        std::memcpy(transposed.view().bytes() + (i * 2 * kOut + kOut + row) * size, from,
+                    static_cast<std::size_t>(size));
+      }
+    const WeightMatrix middle_blocks{{in_blocks.view().bytes() + kRows * kIn * size,
+                                      dtype,
+                                      {kBlocks, kRows, kIn},
+                                      {3 * kRows * kIn, kIn, 1},
+                                      {}},
+                                     0.5f};
+    const WeightMatrix right_half{
+        {transposed.view().bytes() + kOut * size, dtype, {kOut, kIn}, {1, 2 * kOut}, {}}, 0.5f};
+    Tensor expected({11, kOut});
+    linear(x, WeightMatrix{plain, 0.5f}, expected);
+    for (const auto& matrix : {middle_blocks, right_half}) {
+      ASSERT_EQ(matrix.out(), kOut);
+      ASSERT_EQ(matrix.in(), kIn);
+      Tensor y({11, kOut});
+      linear(x, matrix, y);
+      EXPECT_EQ(std::memcmp(y.view().bytes(), expected.view().bytes(), y.view().size_bytes()), 0)
+          << dtype_name(dtype) << (matrix.transposed() ? " transposed" : " in blocks");
+    }
+  }
+}
+
 TEST_P(LinearLayer, ARowDoesNotDependOnTheRowsBesideIt) {
   const auto x = random_tensor({513, 96}, 4);
   const auto weight = random_tensor({700, 96}, 5);

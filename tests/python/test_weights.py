@@ -51,6 +51,30 @@ def test_output_projection_and_ends():
     np.testing.assert_allclose(cache["logits"], cache["ln_final.hook_normalized"] @ model.W_U, atol=TOLERANCE)
 
 
+def test_weights_of_families_with_other_layouts():
+    """One matrix for q, k and v, matrices stored (in, out), LayerNorm with bias, learned positions, no gate."""
+    for name in ("gpt2", "gpt_neox", "phi3"):
+        model = qkscope.load(GOLDEN / name, device="cpu")
+        ids = some_ids(model, 7)
+        cache = model.run_with_cache(ids)
+        attn, mlp = model.blocks[1].attn, model.blocks[1].mlp
+        x = cache["blocks.1.ln1.hook_normalized"]
+        q = plus(np.einsum("pm,hmd->phd", x, attn.W_Q), attn.b_Q)
+        np.testing.assert_allclose(cache["blocks.1.attn.hook_q"], q, atol=TOLERANCE)
+        v = plus(np.einsum("pm,hmd->phd", x, attn.W_V), attn.b_V)
+        np.testing.assert_allclose(cache["blocks.1.attn.hook_v"], v, atol=TOLERANCE)
+        out = plus(cache["blocks.1.mlp.hook_post"] @ mlp.W_out, mlp.b_out)
+        np.testing.assert_allclose(cache["blocks.1.hook_mlp_out"], out, atol=TOLERANCE)
+        assert (mlp.W_gate is None) == (name != "phi3") == (not model.cfg.gated_mlp)
+        assert (model.blocks[1].ln1.b is None) == (name == "phi3")
+        if name == "gpt2":
+            np.testing.assert_array_equal(cache["hook_pos_embed"], model.W_pos[: len(ids)])
+            total = cache["hook_embed"] + cache["hook_pos_embed"]
+            np.testing.assert_array_equal(cache["blocks.0.hook_resid_pre"], total)
+        else:
+            assert model.W_pos is None
+
+
 def test_norms_are_there(tiny):
     cfg, block = tiny.cfg, tiny.blocks[runs_on_text(tiny)[0]]
     assert block.ln1.w.shape == block.ln2.w.shape == tiny.ln_final.w.shape == (cfg.d_model,)

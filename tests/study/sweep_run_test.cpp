@@ -1,10 +1,12 @@
 // Sweeps as a user runs them: what is skipped, what fails, what is chosen, what comes out.
+#include <cmath>
 #include <csignal>
 #include <thread>
 
 #include <gmock/gmock.h>
 
 #include "python.h"
+#include "qkscope/tables.h"
 #include "sweep_fixture.h"
 
 namespace qkscope {
@@ -62,6 +64,43 @@ TEST_F(SweepRuns, OtherAnalysisOptionsRedoTheAnalysisOnly) {
   write_sweep();
   ASSERT_EQ(sweep("out").status, 0);
   expect_same("out", before);
+}
+
+TEST_F(SweepRuns, StatisticsStandBesideTheCapture) {
+  write_sweep("stats: {groups: [A, B]}\n");
+  ASSERT_EQ(sweep("out").status, 0);
+  const Table overview = read_parquet_table(file("out/small/overview.parquet"));
+  ASSERT_NE(overview.find("r_q_exact"), nullptr);
+  EXPECT_EQ(overview.find("ap_drop_exact"), nullptr);  // needs rows
+  const Table sampling = read_parquet_table(file("out/small/sampling.parquet"));
+  // Three runs, ten numbers and the classes.
+  EXPECT_EQ(sampling.rows(), 33);
+  EXPECT_EQ(sampling.find("quantity")->texts[0], "r_q");
+  EXPECT_DOUBLE_EQ(sampling.find("exact")->reals[0], overview.find("r_q_exact")->reals[0]);
+  EXPECT_GT(sampling.find("rms_of_heads")->reals[0], 0);
+  EXPECT_TRUE(path_exists(file("out/small/attention.parquet")));
+  EXPECT_EQ(runs_of("out")[1]["statistics"], "statistics/second");
+  const auto before = contents("out");
+  std::filesystem::rename(tiny_checkpoint(), tiny_checkpoint() + ".away");
+  const auto again = sweep("out", "");
+  std::filesystem::rename(tiny_checkpoint() + ".away", tiny_checkpoint());
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("0 done, 3 were done before"));
+  expect_same("out", before);
+}
+
+TEST_F(SweepRuns, StatisticsStandInForACapture) {
+  write_sweep("capture: false\nstatistics: true\n");
+  const auto outcome = sweep("out", "");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(path_exists(file("out/small/captures/first")));
+  EXPECT_FALSE(path_exists(file("out/small/sampling.csv")));
+  EXPECT_EQ(runs_of("out")[0]["capture"], "statistics/first");
+  const Table overview = read_parquet_table(file("out/small/overview.parquet"));
+  EXPECT_FALSE(std::isnan(overview.find("r_q")->reals[0]));
+  EXPECT_TRUE(std::isnan(overview.find("ap_drop")->reals[0]));
+  write_sweep("capture: false\n");
+  EXPECT_THAT(sweep("out").err, HasSubstr("statistics: true"));
 }
 
 TEST_F(SweepRuns, AnotherCaptureConfigurationIsRefusedUnlessToldTo) {

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "io/output_file.h"
+#include "tables/parquet_stream.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
@@ -63,6 +64,40 @@ TEST(TableReader, SaysWhatIsWrong) {
   EXPECT_THAT(complaint(path, {"y"}), HasSubstr("there is no column 'y'"));
   write_file(path, "PAR1 and no more");
   EXPECT_THAT(complaint(path, {}), HasSubstr("t.parquet: not a readable Parquet file"));
+}
+
+TEST(TableReader, KeepsIntegersThatAreNotThereWhereAskedTo) {
+  const TemporaryFolder folder;
+  Table table;
+  table.column("n", Table::Type::integer).column("b", Table::Type::boolean);
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  table.add({std::int64_t{3}, kNothing});
+  table.add({kNothing, std::int64_t{1}});
+  EXPECT_EQ(table.to_csv(), "n,b\n3,\n,true\n");
+  const auto path = folder.file("t.parquet");
+  table.write_parquet(path);
+  const Table read = read_parquet_table_with_gaps(path);
+  EXPECT_THAT(read.find("n")->integers, ElementsAre(3, Table::kNoInteger));
+  EXPECT_THAT(read.find("b")->integers, ElementsAre(Table::kNoInteger, 1));
+  EXPECT_TRUE(std::isnan(read.find("n")->number(1)));
+  EXPECT_EQ(read.find("b")->number(1), 1);
+  EXPECT_THAT(complaint(path, {"n"}), HasSubstr("empty fields in a column of integers"));
+  EXPECT_THAT(complaint(path, {"b"}), HasSubstr("empty fields in a column of booleans"));
+}
+
+TEST(ParquetStream, GivesRowGroupsBack) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("t.parquet");
+  {
+    ParquetTableWriter file(path);
+    file.append(sample());
+    file.append(sample());
+    file.finish();
+  }
+  const ParquetTableReader file(path);
+  ASSERT_EQ(file.groups(), 2);
+  EXPECT_EQ(file.read(1).to_csv(), sample().to_csv());
+  EXPECT_EQ(read_parquet_table(path).rows(), 4);
 }
 
 TEST(Table, RefusesRowsThatDoNotFit) {

@@ -4,6 +4,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+import torch
+
 from . import checkpoint
 from . import spelling as sp
 
@@ -64,6 +66,9 @@ LLAMA = [
     Case("llama_tied_alias", "llama", SMALL | {"tie_word_embeddings": True}, tokens=5, finish=checkpoint.alias_head),
     Case("llama_one_token", "llama", SMALL, tokens=1),
     Case("llama_sharded", "llama", SMALL | {"num_hidden_layers": 3}, tokens=9, shard_size="20KB"),
+    Case("llama_torch", "llama", SMALL, tokens=9, rows=4, finish=checkpoint.as_torch_files(1)),
+    Case("llama_torch_shards", "llama", SMALL, tokens=9, rows=4, dtype="float16",
+         finish=checkpoint.as_torch_files(2)),
     Case("llama_long", "llama", SMALL | {"intermediate_size": 32}, tokens=700, rows=8, pattern_rows=3),
 ]
 
@@ -180,6 +185,12 @@ SMOLLM3 = [
          | default_rope(5000000.0), rows=6, published=sp.chain(sp.old_rope(), sp.without("tie_word_embeddings"))),
     Case("smollm3_interval", "smollm3", SMALL | {"num_hidden_layers": 4, "no_rope_layer_interval": 2}
          | default_rope(2000000.0), rows=6, published=sp.with_values(no_rope_layers=None)),
+    Case("smollm3_windows", "smollm3", SMALL | {"num_hidden_layers": 4, "no_rope_layer_interval": 2,
+         "use_sliding_window": True, "sliding_window": 16} | default_rope(2000000.0), tokens=50, rows=6,
+         published=sp.without("layer_types"), spellings={"interval": sp.without("layer_types", "no_rope_layers")}),
+    Case("smollm3_window_unused", "smollm3", SMALL | {"num_hidden_layers": 2, "no_rope_layer_interval": 2,
+         "use_sliding_window": False, "sliding_window": 8} | default_rope(2000000.0), rows=5,
+         published=sp.without("layer_types")),
 ]
 
 # ---- Llama 3.2 Vision: text layers 0, 2 and 4 run, cross-attention layers 1 and 3 do not
@@ -258,4 +269,86 @@ GLM = [
          tokens=129, pattern_rows=3),
 ]
 
-CASES = LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM
+# ---- GPT-NeoX and GPT-2
+
+
+def neox_buffers(tensors):
+    """What the published Pythia files hold beside their weights."""
+    layers = {name.split(".attention.")[0] for name in tensors if ".attention." in name}
+    masks = {f"{layer}.attention.bias": torch.ones(1, 1, 4, 4).tril().bool() for layer in layers}
+    fills = {f"{layer}.attention.masked_bias": torch.tensor(-1e9) for layer in layers}
+    return masks | fills | {f"{layer}.attention.rotary_emb.inv_freq": torch.ones(1) for layer in layers}
+
+
+def gpt2_as_published(folder):
+    """Names without a prefix, and the causal mask of every layer."""
+    checkpoint.rename_tensors(lambda name: name.removeprefix("transformer."))(folder)
+    layers = range(checkpoint.read_config(folder)["n_layer"])
+    checkpoint.add_buffers(lambda _: {f"h.{i}.attn.bias": torch.ones(1, 1, 4, 4).tril() for i in layers})(folder)
+
+
+NEOX = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
+GPT2 = {"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 1,
+        "eos_token_id": 2}
+
+GPT = [
+    Case("gpt_neox", "gpt_neox", NEOX | glm_rope(0.25), rows=8, dtype="float16", spellings={"old": sp.old_neox},
+         finish=checkpoint.add_buffers(neox_buffers)),
+    Case("gpt_neox_one_after_another", "gpt_neox",
+         NEOX | {"use_parallel_residual": False, "hidden_act": "gelu_fast", "attention_bias": False} | glm_rope(1.0),
+         tokens=129, rows=6, pattern_rows=3, published=sp.old_neox),
+    Case("gpt2", "gpt2", GPT2, rows=8, dtype="float32", finish=gpt2_as_published),
+    Case("gpt2_scaled_by_layer", "gpt2", GPT2 | {"n_inner": 48, "n_positions": 384, "scale_attn_by_inverse_layer_idx": True,
+         "tie_word_embeddings": False, "activation_function": "gelu"}, tokens=64, rows=6, pattern_rows=3),
+]
+
+# ---- OLMo
+
+OLMO_SLIDES = ROPE | UNTIED | {
+    "num_hidden_layers": 4, "sliding_window": 12,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        "full_attention": YARN | {"rope_theta": 500000.0, "attention_factor": 1.2},
+    },
+}
+
+OLMO = [
+    Case("olmo", "olmo", SMALL | {"clip_qkv": 1.1} | default_rope(10000.0), rows=8, spellings=OLD),
+    Case("olmo_tied", "olmo", ROPE | {"attention_bias": True}, rows=6, dtype="float16"),
+    Case("olmo2", "olmo2", SMALL | default_rope(500000.0), rows=8, spellings=OLD),
+    Case("olmo3", "olmo3", OLMO_SLIDES, tokens=90, rows=6, pattern_rows=3, published=sp.old_olmo3,
+         spellings={"no_layer_types": sp.without("layer_types")}),
+]
+
+# ---- Phi-3, Granite, StarCoder2, Gemma 2, Apertus
+
+PHI_LONG = ROPE | {
+    "num_attention_heads": 2, "original_max_position_embeddings": 64, "max_position_embeddings": 256,
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": LONGROPE["short_factor"][:6], "long_factor": LONGROPE["long_factor"][:6],
+    },
+}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+GRANITE = {"embedding_multiplier": 6.0, "attention_multiplier": 0.5, "residual_multiplier": 0.22, "logits_scaling": 3.0}
+GEMMA2 = ROPE | {"pad_token_id": 0, "num_hidden_layers": 3, "head_dim": 16, "query_pre_attn_scalar": 24,
+                 "sliding_window": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}
+
+OTHERS = [
+    Case("phi3", "phi3", SMALL | {"sliding_window": 20} | default_rope(10000.0), rows=8, spellings=OLD),
+    Case("phi3_longrope_short", "phi3", PHI_LONG, tokens=41, rows=6, pattern_rows=3, spellings=OLD),
+    Case("phi3_longrope_long", "phi3", PHI_LONG, tokens=90, rows=6, pattern_rows=3,
+         published=sp.old_rope("type"), spellings={"su": sp.renamed_rope("su"), "yarn": sp.renamed_rope("yarn")}),
+    Case("granite", "granite", SMALL | GRANITE | default_rope(10000.0), rows=8, spellings=OLD),
+    Case("granite_bias", "granite", ROPE | GRANITE | {"attention_bias": True, "mlp_bias": True}, rows=6,
+         dtype="float16"),
+    Case("starcoder2", "starcoder2", SMALL | {"sliding_window": 16} | default_rope(999999.4), rows=8, spellings=OLD),
+    Case("starcoder2_no_bias", "starcoder2", ROPE | {"use_bias": False}, rows=6, dtype="float16"),
+    Case("gemma2", "gemma2", GEMMA2, tokens=43, rows=8, published=sp.without("layer_types")),
+    Case("gemma2_no_caps", "gemma2", GEMMA2 | {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+         tokens=300, rows=5, pattern_rows=3),
+    Case("apertus", "apertus", SMALL | UNTIED | {"rope_parameters": LLAMA3}, rows=8, spellings=OLD),
+]
+
+CASES = LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO + OTHERS

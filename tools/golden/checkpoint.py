@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 SURPLUS_FILES = ["generation_config.json"]
+ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
+CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 
 
 def model_class(model_type):
@@ -36,21 +39,28 @@ def make_model(model_type, values, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
-            parameter.copy_(random_values(name, parameter, "gemma3" in model_type, generator))
+            parameter.copy_(random_values(name, parameter, "gemma" in model_type, generator))
     return model.eval()
 
 
 def random_values(name, parameter, norms_add_one, generator):
     noise = torch.randn(parameter.shape, generator=generator)
-    if "norm" in name and name.endswith("weight"):
+    if is_norm(name) and name.endswith("weight"):
         gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
     if parameter.dim() < 2:
         return 0.3 * noise
-    if "embed" in name:
+    if "lm_head" in name or "embed_out" in name:
+        return 3.0 * noise / parameter.shape[-1] ** 0.5
+    if "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
         return 0.5 * noise
-    gain = 3.0 if "lm_head" in name else 1.3 if "q_proj" in name or "k_proj" in name else 1.0
-    return gain * noise / parameter.shape[-1] ** 0.5
+    gain = 1.3 if any(part in name for part in ATTENTION_INPUTS) else 1.0
+    inputs = parameter.shape[0 if name.startswith(CONV1D) else -1]
+    return gain * noise / inputs**0.5
+
+
+def is_norm(name):
+    return "norm" in name or ".ln_" in name
 
 
 def save(model, folder, dtype, shard_size=None):
@@ -110,6 +120,33 @@ def alias_head(folder):
         return tensors
 
     edit_tensors(folder, edit)
+
+
+def as_torch_files(shards):
+    """The weights as torch.save writes them: pytorch_model.bin, or so many shards with an index."""
+
+    def convert(folder):
+        folder = Path(folder)
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        if shards == 1:
+            torch.save(tensors, folder / "pytorch_model.bin")
+            return
+        names = sorted(tensors)
+        index = {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": {}}
+        for number in range(shards):
+            file = f"pytorch_model-{number + 1:05}-of-{shards:05}.bin"
+            part = names[number::shards]
+            torch.save(OrderedDict((name, torch.nn.Parameter(tensors[name])) for name in part), folder / file)
+            index["weight_map"].update({name: file for name in part})
+        write_config(folder / "pytorch_model.bin.index.json", index)
+
+    return convert
+
+
+def add_buffers(make):
+    """Tensors that early versions of transformers stored beside the weights; make(tensors) gives them by name."""
+    return lambda folder: edit_tensors(folder, lambda tensors, _: tensors | make(tensors))
 
 
 # ---- FP8 with one scale per tensor

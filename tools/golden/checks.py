@@ -25,6 +25,8 @@ def attention_scores(recorder, layer):
     key = recorder.tensors[prefix + "hook_rot_k"]
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = torch.einsum("qhd,khd->hqk", query, key) * recorder.scaling[layer]
+    if cap := recorder.softcap[layer]:
+        scores = cap * torch.tanh(scores / cap)
     visible = visible_keys(scores.shape[-1], window_of(recorder.config, layer))
     return scores.masked_fill(~visible, float("-inf"))
 
@@ -38,12 +40,17 @@ def same(what, found, expected, tolerance=2e-5):
 def check(recorder, layers):
     """Recomputes residuals, patterns, weighted values and MLP outputs of the layers from the recorded parts."""
     t = recorder.tensors
-    previous = t["hook_embed"]
+    previous = t["hook_embed"] + t.get("hook_pos_embed", 0)
     for layer in layers:
         p = f"blocks.{layer}."
         same(p + "hook_resid_pre", t[p + "hook_resid_pre"], previous, 0)
-        same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + t[p + "hook_attn_out"], t[p + "hook_resid_mid"], 0)
-        same(p + "hook_resid_post", t[p + "hook_resid_mid"] + t[p + "hook_mlp_out"], t[p + "hook_resid_post"], 0)
+        if recorder.anatomy.parallel:
+            added = t[p + "hook_mlp_out"] + t[p + "hook_attn_out"]
+            same(p + "hook_resid_post", added + t[p + "hook_resid_pre"], t[p + "hook_resid_post"], 0)
+        else:
+            middle = t[p + "hook_resid_mid"]
+            same(p + "hook_resid_mid", t[p + "hook_resid_pre"] + t[p + "hook_attn_out"], middle, 0)
+            same(p + "hook_resid_post", middle + t[p + "hook_mlp_out"], t[p + "hook_resid_post"], 0)
         scores = attention_scores(recorder, layer)
         t[p + "attn.hook_attn_scores"] = scores
         same(p + "attn.hook_pattern", scores.softmax(-1), t[p + "attn.hook_pattern"])

@@ -4,6 +4,8 @@ import sys
 
 import torch
 
+from .anatomy import anatomy_of
+
 ATTENTION_FUNCTION = "eager_attention_forward"
 
 
@@ -12,16 +14,17 @@ class Recorder:
 
     def __init__(self, model):
         self.model = model
-        self.text = next(m for m in model.modules() if hasattr(m, "embed_tokens") and hasattr(m, "layers"))
         self.config = model.config.get_text_config()
+        self.anatomy = anatomy_of(model)
         self.tensors = {}
         self.scaling = {}  # layer -> factor on the dot product
+        self.softcap = {}  # layer -> cap on scores, or None
         self.handles = []
 
     def run(self, token_ids):
         """Runs the model on token_ids [pos] and returns the recorded tensors by hook name."""
         self._attach()
-        module = sys.modules[type(self.text).__module__]
+        module = sys.modules[type(self.anatomy.text).__module__]
         original = getattr(module, ATTENTION_FUNCTION)
         setattr(module, ATTENTION_FUNCTION, self._attention(original))
         try:
@@ -45,6 +48,7 @@ class Recorder:
             self.tensors[prefix + "hook_pattern"] = weights[0].clone()
             self.tensors[prefix + "hook_z"] = output[0].clone()
             self.scaling[module.layer_idx] = kwargs["scaling"]
+            self.softcap[module.layer_idx] = kwargs.get("softcap")
             return output, weights
 
         return recorded
@@ -52,60 +56,65 @@ class Recorder:
     # ---- hooks on modules
 
     def _attach(self):
-        self._keep(self.text.embed_tokens, "hook_embed")
-        self._keep(self.text.norm, "ln_final.hook_normalized")
-        for index, layer in enumerate(self.text.layers):
-            if hasattr(layer, "self_attn"):  # a cross-attention layer without an image does not run
+        model = self.anatomy
+        self._keep(model.embedding, "hook_embed", lambda x: x * model.embedding_scale)
+        if model.positions is not None:
+            self._keep(model.positions, "hook_pos_embed")
+        self._keep(model.final_norm, "ln_final.hook_normalized")
+        for index, layer in enumerate(model.layers):
+            if layer is not None:  # a cross-attention layer without an image does not run
                 self._attach_layer(f"blocks.{index}.", layer)
 
     def _attach_layer(self, prefix, layer):
-        self._keep_input(layer, prefix + "hook_resid_pre")
-        self._keep(layer, prefix + "hook_resid_post")
-        self._keep(layer.input_layernorm, prefix + "ln1.hook_normalized")
+        self._keep_input(layer.module, prefix + "hook_resid_pre")
+        self._keep(layer.module, prefix + "hook_resid_post")
+        if layer.norm_before_attention is not None:
+            self._keep(layer.norm_before_attention, prefix + "ln1.hook_normalized")
+        if not self.anatomy.parallel:
+            self._keep_input(layer.norm_before_mlp or layer.mlp, prefix + "hook_resid_mid")
+        if layer.norm_before_mlp is not None:
+            self._keep(layer.norm_before_mlp, prefix + "ln2.hook_normalized")
 
-        before_mlp = getattr(layer, "pre_feedforward_layernorm", layer.post_attention_layernorm)
-        self._keep_input(before_mlp, prefix + "hook_resid_mid")
-        self._keep(before_mlp, prefix + "ln2.hook_normalized")
+        def added(x):
+            return x * self.anatomy.residual_scale
 
-        attention_norm, mlp_norm = norms_after(layer)
-        self._keep(attention_norm or layer.self_attn, prefix + "hook_attn_out")
-        self._keep(mlp_norm or layer.mlp, prefix + "hook_mlp_out")
-        self._attach_projections(prefix + "attn.", layer.self_attn)
-        self._attach_mlp(prefix + "mlp.", layer.mlp)
+        self._keep(layer.norm_after_attention or layer.attention, prefix + "hook_attn_out", added)
+        self._keep(layer.norm_after_mlp or layer.mlp, prefix + "hook_mlp_out", added)
+        self._attach_projections(prefix + "attn.", layer)
+        self._attach_mlp(prefix + "mlp.", layer)
 
-    def _attach_projections(self, prefix, attention):
-        def split_heads(x):
-            return x.unflatten(-1, (-1, attention.head_dim))
+    def _attach_projections(self, prefix, layer):
+        clip = self.anatomy.clip
+        for name, (module, part) in layer.projections.items():
+            def split(x, part=part):
+                heads = part(x)
+                return heads if clip is None else heads.clamp(-clip, clip)
 
-        for name in "qkv":
-            self._keep(getattr(attention, f"{name}_proj"), f"{prefix}hook_{name}", split_heads)
-        for name in "qk":
-            norm = getattr(attention, f"{name}_norm", None)
-            if norm is not None:
-                self._keep(norm, f"{prefix}hook_{name}_normed", self._position_first(f"{prefix}hook_{name}"))
+            self._keep(module, f"{prefix}hook_{name}", split)
+        for name, norm in layer.head_norms.items():
+            self._keep(norm, f"{prefix}hook_{name}_normed", self._like(f"{prefix}hook_{name}"))
 
-    def _position_first(self, projection):
-        """Norms run on [pos, head, d] or [head, pos, d]: the shape of the projection decides."""
+    def _like(self, projection):
+        """Norms run on [pos, head, d], [head, pos, d] or [pos, head * d]: the shape of the projection decides."""
 
         def reorder(x):
             expected = self.tensors[projection].shape
+            if x.dim() == 2:
+                return x.reshape(expected)
             return x if x.shape == expected else x.transpose(0, 1)
 
         return reorder
 
-    def _attach_mlp(self, prefix, mlp):
-        if hasattr(mlp, "gate_up_proj"):
-            self._keep(mlp.gate_up_proj, prefix + "hook_pre", lambda x: x.chunk(2, dim=-1)[0])
-            self._keep(mlp.gate_up_proj, prefix + "hook_pre_linear", lambda x: x.chunk(2, dim=-1)[1])
-        else:
-            self._keep(mlp.gate_proj, prefix + "hook_pre")
-            self._keep(mlp.up_proj, prefix + "hook_pre_linear")
-        self._keep_input(mlp.down_proj, prefix + "hook_post")
+    def _attach_mlp(self, prefix, layer):
+        for name, (module, part) in layer.mlp_inputs.items():
+            self._keep(module, f"{prefix}hook_{name}", part)
+        self._keep_input(layer.down, prefix + "hook_post")
 
     def _keep(self, module, name, shape=lambda x: x):
         def hook(_module, _args, _kwargs, output):
             output = output[0] if isinstance(output, tuple) else output
-            self.tensors[name] = shape(output[0]).clone()
+            output = output[0] if output.dim() > 2 else output  # embeddings of positions have no batch axis
+            self.tensors[name] = shape(output).clone()
 
         self.handles.append(module.register_forward_hook(hook, with_kwargs=True))
 
@@ -115,10 +124,3 @@ class Recorder:
             self.tensors[name] = value[0].clone()
 
         self.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-
-
-def norms_after(layer):
-    """The norms between attention or MLP and the residual stream, or None where the family has none."""
-    if hasattr(layer, "pre_feedforward_layernorm"):
-        return layer.post_attention_layernorm, layer.post_feedforward_layernorm
-    return getattr(layer, "post_self_attn_layernorm", None), getattr(layer, "post_mlp_layernorm", None)

@@ -31,6 +31,11 @@ def old_rope(type_key="rope_type"):
     return edit_text(edit)
 
 
+def renamed_rope(name):
+    """The type of RoPE under a name that it had before."""
+    return edit_text(lambda config: config["rope_parameters"].update(rope_type=name))
+
+
 def old_gemma(pattern_key="sliding_window_pattern", pattern=3):
     """Gemma 3 as first published: two thetas, scaling for full layers only, the pattern as one number."""
 
@@ -45,6 +50,24 @@ def old_gemma(pattern_key="sliding_window_pattern", pattern=3):
         config[pattern_key] = pattern
 
     return edit_text(edit)
+
+
+def old_neox(config):
+    """GPT-NeoX as Pythia is published: rotary_pct and rotary_emb_base."""
+    config = copy.deepcopy(config)
+    rope = config.pop("rope_parameters")
+    config["rotary_pct"] = rope["partial_rotary_factor"]
+    config["rotary_emb_base"] = rope["rope_theta"]
+    return config
+
+
+def old_olmo3(config):
+    """OLMo 3 as published: one theta, and scaling that is meant for full layers only."""
+    config = copy.deepcopy(config)
+    full = config.pop("rope_parameters")["full_attention"]
+    config["rope_theta"] = full.pop("rope_theta")
+    config["rope_scaling"] = full
+    return config
 
 
 def sparse_gemma(keys):

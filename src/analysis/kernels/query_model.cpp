@@ -6,11 +6,11 @@
 
 #include "analysis/kernels/vector_loops.h"
 #include "core/nan.h"
+#include "numerics/products.h"
 
 namespace qkscope {
 namespace {
 
-// The sign of the mean over buckets of the keys' mean in each bucket; 0 counts as +.
 std::vector<double> key_signs(const CentredRows& keys) {
   const auto dim = static_cast<std::size_t>(keys.dim());
   struct Sum {
@@ -25,15 +25,15 @@ std::vector<double> key_signs(const CentredRows& keys) {
     sum.count += 1;
     add_rows(x, 1, sum.total);
   }
-  std::vector<double> mean(dim);
-  for (const auto& [bucket, sum] : sums)
-    for (std::size_t j = 0; j < dim; ++j)
-      mean[j] += sum.total[j] / sum.count / static_cast<double>(sums.size());
-  for (double& value : mean) value = value < 0 ? -1 : 1;
-  return mean;
+  Matrix means(0, keys.dim());
+  for (const auto& [bucket, sum] : sums) {
+    ++means.rows;
+    for (const double total : sum.total) means.data.push_back(total / sum.count);
+  }
+  return signs_of(means);
 }
 
-void regress_dimensions(const CentredRows& queries, QueryModel& model,
+void regress_dimensions(const Moments& queries, QueryModel& model,
                         std::vector<double>& oriented_beta) {
   const double tt = queries.position_scatter;
   for (std::size_t j = 0; j < model.sign.size(); ++j) {
@@ -72,12 +72,67 @@ void predict_position(const CentredRows& queries, std::span<const double> drift,
 }
 
 // The line through each rotated coordinate, from the moments.
-void refit(const CentredRows& queries, QueryModel& model) {
+void refit(const Moments& queries, QueryModel& model) {
   const auto mean = rotate(queries.mean, model);
   model.beta = rotate(queries.cross_scatter, model);
   for (double& x : model.beta) x = queries.position_scatter > 0 ? x / queries.position_scatter : 0;
   for (std::size_t j = 0; j < mean.size(); ++j)
     model.alpha.push_back(mean[j] - model.beta[j] * queries.position_mean);
+}
+
+// Everything that follows from the moments and the keys' signs.
+QueryModel fit_drift(const Moments& queries, std::vector<double> signs) {
+  QueryModel model;
+  model.sign = std::move(signs);
+  std::vector<double> direction;
+  regress_dimensions(queries, model, direction);
+  if (model.beta_norm > 0) {
+    for (double& x : direction) x /= model.beta_norm;
+    std::vector<double> first_axis(direction.size());
+    first_axis.front() = 1;
+    model.reflection = householder_between(first_axis, direction);
+  }
+  refit(queries, model);
+  return model;
+}
+
+// The diagonal of a scatter matrix in rotated coordinates: with B = S C S and H = I - 2 w w^T, of
+// H B H.
+std::vector<double> rotated_diagonal(const Matrix& scatter, const QueryModel& model) {
+  const auto dim = model.sign.size();
+  std::vector<double> diagonal;
+  for (std::size_t j = 0; j < dim; ++j) diagonal.push_back(scatter.data[j * dim + j]);
+  if (model.reflection.empty()) return diagonal;
+  std::vector<double> signed_w(model.reflection);
+  for (std::size_t j = 0; j < dim; ++j) signed_w[j] *= model.sign[j];
+  auto along = multiply(scatter, signed_w);
+  for (std::size_t j = 0; j < dim; ++j) along[j] *= model.sign[j];
+  const double both = dot(along, model.reflection);
+  for (std::size_t j = 0; j < dim; ++j) {
+    const double w = model.reflection[j];
+    diagonal[j] = std::max(0.0, diagonal[j] - 4 * w * along[j] + 4 * w * w * both);
+  }
+  return diagonal;
+}
+
+// As predict_position() with rows, as far as sums go; `drift_scatter`: of the first rotated
+// coordinate.
+void predict_position(const LogPositions& u, double drift_scatter, QueryModel& model) {
+  model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
+  if (!(u.scatter > 0)) return;
+  model.mae_baseline = u.mean_deviation;
+  if (!(model.beta_norm > 0) || !(drift_scatter > 0)) return;
+  const double along = rotate(u.cross_scatter, model).front();
+  model.scalar_r_squared = along * along / (drift_scatter * u.scatter);
+}
+
+QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& model) {
+  QueryBucket bucket{from.bucket, from.count, from.position, rotate(from.mean, model), {}};
+  if (from.count < 2 || from.scatter.data.empty()) return bucket;
+  bucket.variance = rotated_diagonal(from.scatter, model);
+  for (double& x : bucket.variance)
+    x = std::max(kVarianceFloor, x / static_cast<double>(from.count - 1));
+  return bucket;
 }
 
 // Rows [begin, end) of the lines belong to one bucket.
@@ -213,19 +268,32 @@ std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
   return rotated;
 }
 
+std::vector<double> signs_of(const Matrix& means) {
+  std::vector<double> signs(static_cast<std::size_t>(means.cols));
+  for (std::int64_t i = 0; i < means.rows; ++i)
+    for (std::size_t j = 0; j < signs.size(); ++j)
+      signs[j] += means.row(i)[j] / static_cast<double>(means.rows);
+  for (double& value : signs) value = value < 0 ? -1 : 1;
+  return signs;
+}
+
 QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
-  QueryModel model;
-  model.sign = key_signs(keys);
-  std::vector<double> direction;
-  regress_dimensions(queries, model, direction);
-  if (model.beta_norm > 0) {
-    for (double& x : direction) x /= model.beta_norm;
-    std::vector<double> first_axis(direction.size());
-    first_axis.front() = 1;
-    model.reflection = householder_between(first_axis, direction);
-  }
-  refit(queries, model);
+  QueryModel model = fit_drift(queries, key_signs(keys));
   describe_coordinates(queries, model);
+  return model;
+}
+
+QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
+                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets) {
+  QueryModel model = fit_drift(queries, std::move(signs));
+  const auto variance = rotated_diagonal(queries.scatter, model);
+  const auto n = static_cast<double>(queries.size());
+  for (std::size_t j = 0; j < variance.size(); ++j) {
+    const double drift = model.beta[j] * model.beta[j] * queries.position_scatter;
+    model.residual_variance.push_back(std::max(kVarianceFloor, (variance[j] - drift) / (n - 1)));
+  }
+  predict_position(log_positions, variance.front(), model);
+  for (const auto& bucket : buckets) model.buckets.push_back(rotated_bucket(bucket, model));
   return model;
 }
 

@@ -37,13 +37,38 @@ struct QueryModel {
   std::vector<double> alpha;              // (dim): mean query at position 0
   std::vector<double> beta;               // (dim): per token
   std::vector<double> residual_variance;  // (dim)
-  std::vector<Normality> normality;       // (dim): of the residuals
+  std::vector<Normality> normality;       // (dim): of the residuals; empty without rows
   std::vector<QueryBucket> buckets;       // ascending
 };
 
 inline constexpr double kVarianceFloor = 1e-12;
 
 QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys);
+
+// What else the model takes where there are no rows: u = log2(position + 1) of every query.
+struct LogPositions {
+  double scatter = 0;                 // sum of (u - mean)^2
+  double mean_deviation = 0;          // mean of |u - mean|
+  std::vector<double> cross_scatter;  // (dim): sum of centred * (u - mean)
+};
+
+// The queries of one bucket in their own coordinates.
+struct QueryBucketMoments {
+  std::int32_t bucket = 0;
+  std::int64_t count = 0;
+  double position = 0;       // mean
+  std::vector<double> mean;  // (dim)
+  Matrix scatter;            // (dim, dim); empty where only means were kept
+};
+
+// The same model without rows: `signs` (dim) are those of the keys. mae_projection is NaN, and
+// there is no normality.
+QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions,
+                       std::vector<double> signs, std::span<const QueryBucketMoments> buckets);
+
+// +1 or -1 per dimension: the sign of the mean over buckets of the keys' mean in each; 0 counts as
+// +. `means`: (buckets that hold keys, dim).
+std::vector<double> signs_of(const Matrix& means);
 
 // Row i, centred, with the model's signs and reflection applied: (dim).
 void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out);

@@ -8,9 +8,11 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "device/memory_plan.h"
+#include "ops/attention_statistics.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/linear.h"
+#include "ops/moments.h"
 #include "ops/score_rows.h"
 #include "qkscope/cpu.h"
 
@@ -19,6 +21,10 @@ namespace {
 
 TensorView as_matrix(Tensor& heads) {
   return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
+}
+
+void copy_rows(TensorView to, ConstTensorView from) {
+  std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
 }
 
 // tensor = tensor[rows]
@@ -38,6 +44,7 @@ void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
 void CpuBackend::begin(const Batch& batch) {
   batch_ = &batch;
   kept_.clear();
+  layer_input_ = {};
   tables_.clear();
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
 }
@@ -47,6 +54,10 @@ void CpuBackend::embed() {
   qkscope::embed(batch_->ids, model().weights.embedding,
                  static_cast<float>(config().embedding_scale), residual_);
   allocate();
+}
+
+void CpuBackend::embed_positions() {
+  qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
 }
 
 void CpuBackend::allocate() {
@@ -66,11 +77,26 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
 }
 
+void CpuBackend::keep_layer_input() {
+  layer_input_ = Tensor(residual_.shape());
+  copy_rows(layer_input_, residual_);
+}
+
 void CpuBackend::normalize(Norm norm) {
-  const auto& weight = norm == Norm::before_attention ? weights_->input_norm
-                       : norm == Norm::before_mlp     ? weights_->mlp_norm
-                                                      : model().weights.final_norm;
-  rms_norm(residual_, weight, config().norm_eps, normalized_);
+  const auto& weights = norm == Norm::before_attention ? weights_->input_norm
+                        : norm == Norm::before_mlp     ? weights_->mlp_norm
+                                                       : model().weights.final_norm;
+  const bool beside = config().parallel_residual && norm == Norm::before_mlp;
+  normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
+}
+
+void CpuBackend::normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
+  if (norm.empty())
+    copy_rows(y, x);
+  else if (config().norm == NormKind::layer)
+    layer_norm(x, norm, config().norm_eps, y);
+  else
+    rms_norm(x, norm.weight, config().norm_eps, y);
 }
 
 void CpuBackend::project_qkv(bool values) {
@@ -79,11 +105,20 @@ void CpuBackend::project_qkv(bool values) {
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
   else
     linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
+  if (config().qkv_clip > 0.0) {
+    clip(q_, config().qkv_clip);
+    clip(k_, config().qkv_clip);
+    if (values) clip(v_, config().qkv_clip);
+  }
 }
 
 void CpuBackend::normalize_heads() {
-  rms_norm(q_, weights_->q_norm, config().norm_eps, q_);
-  rms_norm(k_, weights_->k_norm, config().norm_eps, k_);
+  const auto normalize = [&](Tensor& heads, const NormWeights& norm) {
+    const auto rows = config().qk_norm_whole ? as_matrix(heads) : heads.view();
+    rms_norm(rows, norm.weight, config().norm_eps, rows);
+  };
+  normalize(q_, weights_->q_norm);
+  normalize(k_, weights_->k_norm);
 }
 
 void CpuBackend::rotate() {
@@ -102,12 +137,14 @@ AttentionInput CpuBackend::attention_input() const {
           .v = v_,
           .sequences = batch_->sequences,
           .queries = kept_,
-          .scale = static_cast<float>(config().attention_scale),
-          .window = config().layers[static_cast<std::size_t>(layer_)].window};
+          .scale = static_cast<float>(config().score_scale(layer_)),
+          .window = config().layers[static_cast<std::size_t>(layer_)].window,
+          .softcap = static_cast<float>(config().attention_softcap)};
 }
 
 void CpuBackend::attend() {
-  attention(attention_input(), z_);
+  row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
+  attention(attention_input(), z_, row_sums_);
 }
 
 void CpuBackend::project_output(Addition addition) {
@@ -126,17 +163,23 @@ std::int64_t CpuBackend::mlp_rows() const {
 void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   if (gate_.empty() || gate_.dim(0) < count) {
     gate_ = Tensor({count, config().d_mlp});
-    up_ = Tensor({count, config().d_mlp});
+    if (config().gated_mlp()) up_ = Tensor({count, config().d_mlp});
   }
   chunk_rows_ = count;
   const auto x = normalized_.view().rows(begin, begin + count);
-  linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
+  if (config().gated_mlp())
+    linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
+  else
+    linear(x, weights_->up, tensor(Buffer::gate));
 }
 
 void CpuBackend::gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
-  gated_activation(config().activation, tensor(Buffer::gate), tensor(Buffer::up),
-                   tensor(Buffer::gate));
+  const auto gate = tensor(Buffer::gate);
+  if (config().gated_mlp())
+    gated_activation(config().activation, gate, tensor(Buffer::up), gate);
+  else
+    apply_activation(config().activation, weights_->xielu, gate);
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
@@ -144,16 +187,18 @@ void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition a
   add_rows(begin, count, weights_->post_mlp_norm, addition);
 }
 
-void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
+void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                           Addition addition) {
   const auto update = update_.view().rows(begin, begin + count);
-  if (!post_norm.empty()) rms_norm(update, post_norm, config().norm_eps, update);
+  if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
+  if (!post_norm.empty()) normalize_rows(update, post_norm, update);
   if (addition != Addition::deferred) add_to(residual_.view().rows(begin, begin + count), update);
 }
 
 void CpuBackend::project_logits() {
   logits_ = Tensor({running_rows(), config().vocab_size});
   linear(normalized_, model().weights.head, logits_);
+  if (config().logit_scale != 1.0) scale_by(logits_, config().logit_scale);
   if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
 }
 
@@ -161,6 +206,7 @@ void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
   QKSCOPE_ASSERT(kept_.empty());
   kept_.assign(rows.begin(), rows.end());
   take_rows(residual_, rows);
+  if (!layer_input_.empty()) take_rows(layer_input_, rows);
   take_rows(q_, rows);
   for (auto& table : tables_) {
     take_rows(table.cos, rows);
@@ -232,7 +278,7 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
   auto copy = std::make_shared<Tensor>();
   read(buffer, selection, [&](ConstTensorView values) {
     *copy = Tensor(values.shape());
-    std::memcpy(copy->view().bytes(), values.bytes(), values.size_bytes());
+    copy_rows(*copy, values);
   });
   return {copy, copy->view()};
 }
@@ -240,7 +286,7 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
 void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
   const auto whole = tensor(buffer);
   QKSCOPE_ASSERT(values.view.shape() == whole.shape());
-  std::memcpy(whole.bytes(), values.view.bytes(), whole.size_bytes());
+  copy_rows(whole, values.view);
 }
 
 std::string CpuBackend::hardware() const {
@@ -267,6 +313,20 @@ void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
 
 void CpuBackend::attend_edited_rows(const RowScores& edited) {
   qkscope::attend_edited_rows(attention_input(), edited.rows, edited.scores, edited.pattern, z_);
+}
+
+void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {
+  const auto x = tensor(buffer);
+  for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
+    const auto document = document_moments(x, batch_->sequences[i], request);
+    if (document.bad_head) sink.refuse({*document.bad_head, static_cast<std::int64_t>(i)});
+    sink.add(document.moments);
+  }
+}
+
+void CpuBackend::add_attention(const AttentionRequest& request, AttentionSink& sink) {
+  QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
+  sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
 }
 
 }  // namespace qkscope

@@ -15,7 +15,9 @@ class CpuBackend : public Backend {
 
   void begin(const Batch& batch) override;
   void embed() override;
+  void embed_positions() override;
   void begin_layer(std::int64_t layer) override;
+  void keep_layer_input() override;
   void normalize(Norm norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
@@ -37,6 +39,9 @@ class CpuBackend : public Backend {
   void score_rows(const RowScores& out) override;
   void pattern_of_edited_scores(const RowScores& edited) override;
   void attend_edited_rows(const RowScores& edited) override;
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
   void finish() override {}
   std::string hardware() const override;
   void wait() override {}
@@ -46,7 +51,8 @@ class CpuBackend : public Backend {
  private:
   void allocate();
   AttentionInput attention_input() const;
-  void add_rows(std::int64_t begin, std::int64_t count, std::span<const float> post_norm,
+  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
+  void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
@@ -56,18 +62,21 @@ class CpuBackend : public Backend {
   const LayerWeights* weights_ = nullptr;
   std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
 
-  Tensor residual_;                  // (rows, d_model)
-  Tensor normalized_;                // (rows, d_model)
-  Tensor update_;                    // (rows, d_model)
-  Tensor q_;                         // (rows, n_heads, d_head)
-  Tensor k_;                         // (rows, n_kv_heads, d_head)
-  Tensor v_;                         // (rows, n_kv_heads, d_head)
-  Tensor z_;                         // (rows, n_heads, d_head)
-  Tensor gate_;                      // (MLP rows, d_mlp)
-  Tensor up_;                        // (MLP rows, d_mlp)
-  Tensor logits_;                    // (rows, vocab_size)
-  std::int64_t chunk_rows_ = 0;      // of gate_ and up_ that the current chunk of the MLP fills
-  std::vector<RotaryTable> tables_;  // one per rope of the model, for the rows that run
+  Tensor residual_;              // (rows, d_model)
+  Tensor layer_input_;           // (rows, d_model) in models with parallel residuals
+  Tensor normalized_;            // (rows, d_model)
+  Tensor update_;                // (rows, d_model)
+  Tensor q_;                     // (rows, n_heads, d_head)
+  Tensor k_;                     // (rows, n_kv_heads, d_head)
+  Tensor v_;                     // (rows, n_kv_heads, d_head)
+  Tensor z_;                     // (rows, n_heads, d_head)
+  Tensor gate_;                  // (MLP rows, d_mlp)
+  Tensor up_;                    // (MLP rows, d_mlp)
+  Tensor logits_;                // (rows, vocab_size)
+  std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
+  bool keeps_row_sums_ = false;
+  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
+  std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
 };
 
 }  // namespace qkscope

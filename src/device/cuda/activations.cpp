@@ -15,7 +15,7 @@ void Activations::begin(std::int64_t rows) {
   residual_.reserve(rows * model_.d_model * element_, "the residual stream");
   hidden_.reserve(rows * std::max(model_.d_model, q_width_) * element_, "activations");
   qkv_.reserve(rows * qkv_width() * element_, "queries, keys and values");
-  residual_kept_ = queries_kept_ = false;
+  residual_kept_ = queries_kept_ = has_layer_input_ = false;
 }
 
 void Activations::begin_kept(std::int64_t rows) {
@@ -32,6 +32,22 @@ void* Activations::normalized(std::int64_t row) const {
   return at(hidden_, row * model_.d_model);
 }
 
+void* Activations::layer_input() const {
+  if (!has_layer_input_) return nullptr;
+  return layer_input_kept_ ? kept_layer_input_.data() : layer_input_.data();
+}
+
+void* Activations::begin_kept_layer_input(std::int64_t rows) {
+  layer_input_kept_ = true;
+  return kept_layer_input_.reserve(rows * model_.d_model * element_, "kept rows");
+}
+
+void* Activations::begin_layer_input(std::int64_t rows) {
+  has_layer_input_ = true;
+  layer_input_kept_ = false;
+  return layer_input_.reserve(rows * model_.d_model * element_, "the layer's input");
+}
+
 void* Activations::queries() const {
   return queries_kept_ ? kept_queries_.data() : qkv_.data();
 }
@@ -44,10 +60,13 @@ void Activations::reserve_update(std::int64_t rows) {
   update_.reserve(rows * model_.d_model * element_, "updates");
 }
 
-void* Activations::begin_mlp(std::int64_t rows) {
+void Activations::begin_mlp(std::int64_t rows) {
   mlp_rows_ = rows;
   is_gated_ = false;
-  return gate_up_.reserve(rows * 2 * model_.d_mlp * element_, "the MLP");
+}
+
+void* Activations::reserve_gate_up() {
+  return gate_up_.reserve(mlp_rows_ * mlp_width() * element_, "the MLP");
 }
 
 void* Activations::begin_gate() {
@@ -84,9 +103,9 @@ DeviceView Activations::view(Buffer buffer, std::int64_t rows) const {
       return plain(update(), m.d_model, m.d_model, rows);
     case Buffer::gate:
       if (is_gated_) return plain(gated(), m.d_mlp, m.d_mlp, mlp_rows_);
-      return plain(gate_up(), m.d_mlp, 2 * m.d_mlp, mlp_rows_);
+      return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
     case Buffer::up:
-      return plain(at(gate_up_, m.d_mlp), m.d_mlp, 2 * m.d_mlp, mlp_rows_);
+      return plain(at(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
     case Buffer::logits:
       break;
   }

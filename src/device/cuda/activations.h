@@ -26,9 +26,14 @@ class Activations {
   // The queries lie in qkv again.
   void begin_projection() { queries_kept_ = false; }
 
+  // Room for the residual as it enters a layer, where the MLP reads that; and for kept rows of it.
+  void* begin_layer_input(std::int64_t rows);
+  void* begin_kept_layer_input(std::int64_t rows);
+
   // Each from the given row on.
   void* residual(std::int64_t row = 0) const;    // (rows, d_model)
   void* normalized(std::int64_t row = 0) const;  // (rows, d_model), until z takes its place
+  void* layer_input() const;                     // (rows, d_model), null until begin_layer_input
   void* z() const { return hidden_.data(); }     // (rows, n_heads * d_head)
   void* qkv() const { return qkv_.data(); }      // (rows, qkv_width)
   void* k() const { return at(qkv_, q_width_); }
@@ -39,8 +44,11 @@ class Activations {
   void reserve_update(std::int64_t rows);
 
   // A chunk of the MLP, and what the gate makes of it.
-  void* begin_mlp(std::int64_t rows);  // (rows, 2 d_mlp)
-  void* begin_gate();                  // (rows, d_mlp)
+  void begin_mlp(std::int64_t rows);
+  void* reserve_gate_up();  // (rows, mlp_width)
+  void* begin_gate();       // (rows, d_mlp)
+  std::int64_t mlp_rows() const { return mlp_rows_; }
+  std::int64_t mlp_width() const { return (model_.gated_mlp() ? 2 : 1) * model_.d_mlp; }
   void* gate_up() const { return gate_up_.data(); }
   void* gated() const { return gated_.data(); }
 
@@ -61,6 +69,7 @@ class Activations {
   std::int64_t kv_width_;
 
   DeviceBlock residual_;
+  DeviceBlock layer_input_;
   DeviceBlock hidden_;  // normalised rows, then z
   DeviceBlock qkv_;
   DeviceBlock gate_up_;
@@ -69,8 +78,11 @@ class Activations {
   DeviceBlock logits_;
   DeviceBlock kept_residual_;
   DeviceBlock kept_queries_;
+  DeviceBlock kept_layer_input_;
   bool residual_kept_ = false;
   bool queries_kept_ = false;
+  bool layer_input_kept_ = false;
+  bool has_layer_input_ = false;
   std::int64_t mlp_rows_ = 0;
   bool is_gated_ = false;
 };

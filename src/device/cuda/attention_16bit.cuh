@@ -66,6 +66,23 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
   }
 }
 
+// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards. With tanh(u) = 1 -
+// 2 / (exp(2u) + 1) a score is off by some 1e-7 of the cap.
+template <int kBands, int kKeys>
+__device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
+  constexpr float kTwoLog2E = 2.88539008177792681472f;
+  const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float power = exp2_fast(scores[band][n][i] * inner);
+        scores[band][n][i] = outer * (1.0f - __fdividef(2.0f, fminf(power, 1e30f) + 1.0f));
+      }
+}
+
 // -infinity where a query does not see a key; `row` is the warp's first in `ranges`.
 template <int kBands, int kKeys, int kRows>
 __device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
@@ -158,6 +175,29 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
       }
     }
   }
+}
+
+// Of the warp's rows, of which `queries` from `query` on exist.
+template <int kBands>
+__device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
+                                               const RunningSoftmax<kBands>& softmax,
+                                               std::int64_t head, std::int64_t query, int queries,
+                                               float scale) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = softmax.sum[band][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const int row = band * 16 + half * 8 + lane / 4;
+      if (lane % 4 != 0 || row >= queries) continue;
+      const auto at = (query + row) * a.n_heads + head;
+      const float largest = softmax.maximum[band][half];
+      a.row_sums.lse[at] = fmaf(largest, scale, log2f(sum));
+      a.row_sums.largest[at] = largest;
+    }
 }
 
 // values / sum, rounded to T, into the warp's rows of a tile.
@@ -275,6 +315,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     __syncthreads();  // v is there, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
     if (visible != Visible::none) {
+      if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
       if (visible == Visible::some) mask<kBands, kKeys>(scores, ranges, row, tile);
       update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
       add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
@@ -282,6 +323,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     tile = next;
   }
 
+  if (a.row_sums.lse != nullptr)
+    store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
   __syncwarp();  // the warp's rows of q, which it alone read, now carry its z
   write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
   __syncwarp();

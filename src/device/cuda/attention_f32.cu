@@ -105,6 +105,14 @@ struct RunningQuery {
   }
 };
 
+// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards.
+template <typename Shape>
+__device__ void cap(float (&scores)[Shape::kLaneKeys], float scale, float softcap) {
+#pragma unroll
+  for (int j = 0; j < Shape::kLaneKeys; ++j)
+    scores[j] = softcap / scale * tanhf(scores[j] * scale / softcap);
+}
+
 // Scales and masks the scores of one query.
 template <typename Shape>
 __device__ void mask(float (&scores)[Shape::kLaneKeys], const KeyRanges<Shape::kRows>& ranges,
@@ -183,6 +191,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
 #pragma unroll
     for (int i = 0; i < Shape::kQueries; ++i) {
       const int query = group + i * Shape::kGroups;
+      if (a.softcap > 0.0f) cap<Shape>(scores[i], a.scale, a.softcap);
       mask<Shape>(scores[i], ranges, query, lane, tile, scale);
       running[i].update(scores[i], values[i]);
 #pragma unroll
@@ -202,6 +211,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
     if (query >= block.queries) continue;
     auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_head;
     store_row<Shape>(z, values[i], sum, lane, d_head);
+    if (a.row_sums.lse == nullptr || lane != 0) continue;
+    const auto at = (block.query + query) * a.n_heads + block.head;
+    a.row_sums.lse[at] = running[i].maximum + log2f(sum);
+    a.row_sums.largest[at] = running[i].maximum / scale;
   }
 }
 

@@ -8,6 +8,7 @@ void attention(const AttentionArguments& arguments, cudaStream_t stream) {
   const auto& a = arguments;
   QKSCOPE_ASSERT(a.n_heads > 0 && a.n_kv_heads > 0 && a.n_heads % a.n_kv_heads == 0);
   QKSCOPE_ASSERT(a.scale > 0.0f);
+  QKSCOPE_ASSERT((a.row_sums.lse == nullptr) == (a.row_sums.largest == nullptr));
   if (a.d_head < 1 || a.d_head > 256)
     bad_input(
         "attention on CUDA: heads of {} dimensions; expected 1 to 256. The CPU backend takes any "

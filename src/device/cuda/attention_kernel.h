@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "device/cuda/row_sums.h"
 
 namespace qkscope::cuda {
 
@@ -29,12 +30,15 @@ struct AttentionArguments {
   std::int64_t queries = 0;
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   float scale = 1.0f;         // multiplies q.k, > 0
+  float softcap = 0.0f;       // scores become cap tanh(score / cap) before they are masked; 0: not
   DType dtype = DType::bf16;  // of q, k, v and z: bf16, f16 or f32
+  RowSums row_sums = {};      // (queries, n_heads) or null
 };
 
-// z = softmax(scale q kᵀ, masked) v, flash style: keys tile by tile with a running softmax. Scores
-// and sums are float32; with 16-bit types the weights are rounded to the type for the product with
-// v. The queries should ascend: a block of consecutive ones reads every tile that one of them sees.
+// z = softmax(scale q kᵀ, capped and masked) v, flash style: keys tile by tile with a running
+// softmax. Scores and sums are float32; with 16-bit types the weights are rounded to the type for
+// the product with v. The queries should ascend: a block of consecutive ones reads every tile that
+// one of them sees.
 //
 // The same arguments give the same bits. The sums of a query run over tiles of keys, so its bits
 // depend on where the tiles begin. With sequence_begin that is the begin of its sequence: then the

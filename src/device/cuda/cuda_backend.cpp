@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
@@ -11,8 +12,10 @@
 #include "device/cuda/device_weights.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
+#include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
 #include "device/cuda/product_rate.h"
@@ -20,6 +23,8 @@
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
 #include "device/cuda/score_rows.h"
+#include "device/cuda/score_statistics.h"
+#include "device/cuda/statistics_results.h"
 
 namespace qkscope::cuda {
 namespace {
@@ -42,18 +47,27 @@ class CudaBackend : public Backend {
         fused_attention_(hopper_attention_.serves() ? nullptr
                                                     : std::make_unique<FusedAttention>(
                                                           model.config, dtype_, device_, stream_)),
-        weights_(model, dtype_, device_, budget_.streams()),
+        has_gated_product_(has_gated_product(model.config, dtype_, device_)),
+        weights_(model, {.dtype = dtype_,
+                         .device = device_,
+                         .streamed = budget_.streams(),
+                         .interleaves_gate_up = has_gated_product_}),
         rows_(model.config, dtype_, stream_),
         copies_(stream_),
         a_(model.config, dtype_),
-        updates_(model.config, dtype_, products_, a_, stream_) {}
+        updates_(model.config, dtype_, products_, a_, stream_),
+        results_(stream_),
+        moments_(results_, stream_),
+        scores_(results_, stream_) {}
 
   void begin(const Batch& batch) override {
     use_device(device_);
     copies_.drop_all();
+    results_.drop_all();
     pending_ = {};
     updates_.begin();
     batch_ = &batch;
+    keeps_row_sums_ = false;
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
     if (hopper_attention_.serves())
@@ -61,6 +75,8 @@ class CudaBackend : public Backend {
     else
       fused_attention_->begin(batch.sequences);
     a_.begin(batch.rows());
+    moments_.begin(batch);
+    scores_.begin(batch);
   }
 
   void embed() override {
@@ -74,16 +90,38 @@ class CudaBackend : public Backend {
                 stream_);
   }
 
+  void embed_positions() override {
+    a_.reserve_update(batch_->rows());
+    cuda::embed({.table = weights_.positions(),
+                 .ids = rows_.positions(),
+                 .y = a_.update(),
+                 .count = batch_->rows(),
+                 .n = config().d_model,
+                 .dtype = dtype_},
+                stream_);
+  }
+
   void begin_layer(std::int64_t layer) override {
     layer_ = &weights_.layer(layer, stream_);
+    layer_number_ = layer;
     layer_config_ = config().layers[static_cast<std::size_t>(layer)];
   }
 
+  void keep_layer_input() override {
+    const auto bytes =
+        static_cast<std::size_t>(running_rows() * config().d_model) * dtype_size(dtype_);
+    check(cudaMemcpyAsync(a_.begin_layer_input(running_rows()), a_.residual(), bytes,
+                          cudaMemcpyDeviceToDevice, stream_),
+          "keep the layer's input");
+  }
+
   void normalize(Norm which) override {
-    norm({.x = a_.residual(),
-          .weight = which == Norm::before_attention ? layer_->input_norm
-                    : which == Norm::before_mlp     ? layer_->mlp_norm
-                                                    : weights_.final_norm(),
+    const bool beside = config().parallel_residual && which == Norm::before_mlp;
+    norm({.x = beside ? a_.layer_input() : a_.residual(),
+          .norm = which == Norm::before_attention ? layer_->input_norm
+                  : which == Norm::before_mlp     ? layer_->mlp_norm
+                                                  : weights_.final_norm(),
+          .kind = config().norm,
           .y = a_.normalized(),
           .rows = running_rows(),
           .n = config().d_model,
@@ -103,26 +141,41 @@ class CudaBackend : public Backend {
                         .rows = running_rows(),
                         .in = config().d_model,
                         .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
+    if (config().qkv_clip > 0.0)
+      clip(a_.qkv(), running_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
+           stream_);
   }
 
   // Norm and rotation wait until q and k are shown or attention needs them: then they are one
-  // kernel.
-  void normalize_heads() override { pending_.norm = true; }
+  // kernel. A norm over all heads together is a kernel of its own.
+  void normalize_heads() override {
+    if (!config().qk_norm_whole) {
+      pending_.norm = true;
+      return;
+    }
+    normalize_whole(a_.qkv(), layer_->q_norm, a_.q_width());
+    normalize_whole(a_.k(), layer_->k_norm, a_.kv_width());
+  }
   void rotate() override { pending_.rotation = true; }
 
   void attend() override {
     finish_pending();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
-    if (rows_.narrowed()) {
-      attend_with_own_kernel();
+    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
+    // The libraries' kernels know neither caps nor a scale for each layer.
+    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
+    if (rows_.narrowed() || !plain) {
+      attend_with_own_kernel(row_sums);
     } else if (hopper_attention_.serves()) {
-      hopper_attention_.attend(arguments);
+      hopper_attention_.attend(arguments, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
     } else if (fused_attention_->attend(arguments)) {
       attention_kernel_ = "cuDNN";
+      // cuDNN could give row sums, with other bits of z
+      if (keeps_row_sums_) scores_.find_row_sums(score_source());
     } else {
-      attend_with_own_kernel();
+      attend_with_own_kernel(row_sums);
     }
   }
 
@@ -143,20 +196,30 @@ class CudaBackend : public Backend {
 
   std::int64_t mlp_rows() const override { return kCudaMlpRows; }
 
+  // Where the product can gate, it waits until the gate is asked for.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    a_.begin_mlp(count);
+    if (has_gated_product_) {
+      pending_.gate_up = a_.normalized(begin);
+      return;
+    }
     products_.multiply({.x = a_.normalized(begin),
                         .x_stride = config().d_model,
                         .weight = layer_->gate_up.weight,
                         .bias = layer_->gate_up.bias,
-                        .y = a_.begin_mlp(count),
-                        .y_stride = 2 * config().d_mlp,
+                        .y = a_.reserve_gate_up(),
+                        .y_stride = a_.mlp_width(),
                         .rows = count,
                         .in = config().d_model,
-                        .out = 2 * config().d_mlp});
+                        .out = a_.mlp_width()});
   }
 
   void gate(std::int64_t count) override {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
     cuda::gate({.activation = config().activation,
+                .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
+                .gated = config().gated_mlp(),
                 .gate_up = a_.gate_up(),
                 .y = a_.begin_gate(),
                 .rows = count,
@@ -182,14 +245,17 @@ class CudaBackend : public Backend {
   void project_logits() override {
     const auto rows = running_rows();
     void* logits = a_.begin_logits(rows);
+    const auto head = weights_.head();
     products_.multiply({.x = a_.normalized(),
                         .x_stride = config().d_model,
-                        .weight = weights_.head(),
+                        .weight = head.weight,
+                        .bias = head.bias,
                         .y = logits,
                         .y_stride = config().vocab_size,
                         .rows = rows,
                         .in = config().d_model,
-                        .out = config().vocab_size});
+                        .out = config().vocab_size,
+                        .factor = static_cast<float>(config().logit_scale)});
     if (config().logit_softcap > 0.0)
       soft_cap(logits, rows * config().vocab_size, static_cast<float>(config().logit_softcap),
                dtype_, stream_);
@@ -199,24 +265,23 @@ class CudaBackend : public Backend {
     finish_pending();
     rows_.keep(rows);
     const auto count = running_rows();
+    const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
+      take_rows({.x = from,
+                 .row_stride = stride,
+                 .rows = rows_.kept(),
+                 .y = to,
+                 .count = count,
+                 .n = n,
+                 .dtype = dtype_},
+                stream_);
+    };
+    const auto width = config().d_model;
     const void* residual = a_.residual();
     a_.begin_kept(count);
-    take_rows({.x = residual,
-               .row_stride = config().d_model,
-               .rows = rows_.kept(),
-               .y = a_.residual(),
-               .count = count,
-               .n = config().d_model,
-               .dtype = dtype_},
-              stream_);
-    take_rows({.x = a_.qkv(),
-               .row_stride = a_.qkv_width(),
-               .rows = rows_.kept(),
-               .y = a_.queries(),
-               .count = count,
-               .n = a_.q_width(),
-               .dtype = dtype_},
-              stream_);
+    take(residual, width, a_.residual(), width);
+    take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
+    if (const void* input = a_.layer_input(); input != nullptr)
+      take(input, width, a_.begin_kept_layer_input(count), width);
   }
 
   std::int64_t running_rows() const override { return rows_.count(); }
@@ -252,6 +317,7 @@ class CudaBackend : public Backend {
   }
 
   void put(Buffer buffer, const ActivationCopy& values) override {
+    finish_pending_of(buffer);
     const bool changed = copies_.put(values.view.data<float>(), view(buffer));
     if (changed && buffer == Buffer::update) updates_.mark_edited();
   }
@@ -276,8 +342,28 @@ class CudaBackend : public Backend {
     host_attention_.reset();
   }
 
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+    QKSCOPE_ASSERT(!rows_.narrowed());
+    finish_pending_of(buffer);
+    moments_.add(view(buffer), request, sink);
+  }
+
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    if (request.replacements.empty() && request.kept.empty())
+      return scores_.add(score_source(), request, sink);
+    // Other keys, and sets of them, are looked at on the host.
+    finish_pending();
+    results_.take_all();
+    sink.add(
+        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
+  }
+
   void finish() override {
     copies_.show_all();
+    results_.take_all();
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
@@ -296,7 +382,8 @@ class CudaBackend : public Backend {
   }
 
  private:
-  float scale() const { return static_cast<float>(config().attention_scale); }
+  float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
+  float softcap() const { return static_cast<float>(config().attention_softcap); }
   DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
 
   struct Numbers {
@@ -321,8 +408,8 @@ class CudaBackend : public Backend {
                     .n_heads = config().n_heads,
                     .n_kv_heads = config().n_kv_heads,
                     .d_head = config().d_head,
-                    .q_norm = pending_.norm ? layer_->q_norm : nullptr,
-                    .k_norm = pending_.norm ? layer_->k_norm : nullptr,
+                    .q_norm = pending_.norm ? layer_->q_norm.weight : nullptr,
+                    .k_norm = pending_.norm ? layer_->k_norm.weight : nullptr,
                     .eps = static_cast<float>(config().norm_eps),
                     .rotary = rows_.rotary(layer_config_.rope),
                     .rotate = rotates,
@@ -330,14 +417,34 @@ class CudaBackend : public Backend {
                     .query_scale = scales ? rows_.query_scale() : nullptr,
                     .dtype = dtype_},
                    stream_);
-    pending_ = {};
+    pending_.norm = pending_.rotation = false;
   }
 
   void finish_pending_of(Buffer buffer) {
     if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
   }
 
-  void attend_with_own_kernel() {
+  // Gate and up apart, with the bits that they have inside the gated product.
+  void show_gate_up() {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
+  }
+
+  void multiply_gated(const void* x, void* y, std::int64_t rows, bool apart) {
+    cuda::multiply_gated({.x = x,
+                          .weight = layer_->gate_up.weight,
+                          .y = y,
+                          .rows = rows,
+                          .in = config().d_model,
+                          .n = config().d_mlp,
+                          .apart = apart,
+                          .dtype = dtype_,
+                          .device = device_},
+                         stream_);
+  }
+
+  void attend_with_own_kernel(const RowSums& row_sums) {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
@@ -356,8 +463,23 @@ class CudaBackend : public Backend {
                .n_kv_heads = config().n_kv_heads,
                .d_head = config().d_head,
                .scale = scale(),
-               .dtype = dtype_},
+               .softcap = softcap(),
+               .dtype = dtype_,
+               .row_sums = row_sums},
               stream_);
+  }
+
+  // Each row of x (running rows, width) as one vector, in place.
+  void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
+    norm({.x = x,
+          .norm = weights,
+          .y = x,
+          .rows = running_rows(),
+          .n = width,
+          .row_stride = a_.qkv_width(),
+          .eps = static_cast<float>(config().norm_eps),
+          .dtype = dtype_},
+         stream_);
   }
 
   ScoreSource score_source() const {
@@ -368,6 +490,7 @@ class CudaBackend : public Backend {
             .n_kv_heads = config().n_kv_heads,
             .d_head = config().d_head,
             .scale = scale(),
+            .softcap = softcap(),
             .window = layer_config_.window,
             .dtype = dtype_};
   }
@@ -378,12 +501,14 @@ class CudaBackend : public Backend {
             .v = copies_.fetch(view(Buffer::v)),
             .sequences = batch_->sequences,
             .scale = scale(),
+            .softcap = softcap(),
             .window = layer_config_.window};
   }
 
   struct Pending {
     bool norm = false;
     bool rotation = false;
+    const void* gate_up = nullptr;  // the rows that are multiplied
   };
 
   DType dtype_;
@@ -393,14 +518,20 @@ class CudaBackend : public Backend {
   Products products_;
   HopperAttention hopper_attention_;
   std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
+  bool has_gated_product_;
   DeviceWeights weights_;
   PassRows rows_;
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  StatisticsResults results_;
+  MomentStatistics moments_;
+  ScoreStatistics scores_;
+  bool keeps_row_sums_ = false;
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;
+  std::int64_t layer_number_ = 0;
   LayerConfig layer_config_;
   Pending pending_;
   const char* attention_kernel_ = "none";

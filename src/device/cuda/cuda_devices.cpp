@@ -9,6 +9,12 @@
 namespace qkscope::cuda {
 namespace {
 
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "ask the GPU");
+  return value;
+}
+
 void wait_for(Device device) {
   if (device.kind == Device::Kind::cpu) return;
   check(cudaSetDevice(device.index), "use the GPU");
@@ -23,16 +29,20 @@ std::string why_unusable(int device) {
     return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
   }
   if (has_code_for_gpu()) return "";
-  int major = 0;
-  int minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "ask for the GPU's generation");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-        "ask for the GPU's generation");
   return fmt::format(
       "the GPU has compute capability {}.{}, and this build has code for " QKSCOPE_CUDA_CODE
       " (CMAKE_CUDA_ARCHITECTURES); build it where the GPU is, or with -DQKSCOPE_CUDA_ALL=ON",
-      major, minor);
+      attribute(cudaDevAttrComputeCapabilityMajor, device),
+      attribute(cudaDevAttrComputeCapabilityMinor, device));
+}
+
+bool is_hopper(int device) {
+  return attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
+         attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
+}
+
+int multiprocessors(int device) {
+  return attribute(cudaDevAttrMultiProcessorCount, device);
 }
 
 std::int64_t free_memory(int device) {

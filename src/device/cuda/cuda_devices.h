@@ -11,6 +11,9 @@ namespace qkscope::cuda {
 // Why this build cannot use the GPU: it has no code for its generation. "" where it can.
 std::string why_unusable(int device);
 
+bool is_hopper(int device);
+int multiprocessors(int device);
+
 std::int64_t free_memory(int device);  // bytes, whoever uses the others
 
 // Copies where at least one of the two is on a GPU: contiguous, of one type and size. Waits for

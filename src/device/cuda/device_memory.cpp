@@ -51,6 +51,15 @@ void Block<FreePinned>::allocate(std::int64_t bytes, const char* what) {
   bytes_ = bytes;
 }
 
+std::size_t shared_memory_limit() {
+  int device = 0;
+  int bytes = 0;
+  check(cudaGetDevice(&device), "ask the GPU");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "ask the GPU");
+  return static_cast<std::size_t>(bytes);
+}
+
 Stream::Stream() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
 }

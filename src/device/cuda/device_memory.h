@@ -53,6 +53,9 @@ class Block {
 using DeviceBlock = Block<FreeDevice>;
 using PinnedBlock = Block<FreePinned>;  // host memory that the GPU reads and writes
 
+// The most shared memory that a block of a kernel can ask for, in bytes.
+std::size_t shared_memory_limit();
+
 class Stream {
  public:
   Stream();

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/gated_product.h"
 #include "device/cuda/row_kernels.h"
 
 namespace qkscope::cuda {
@@ -38,16 +39,19 @@ class Parts {
     const auto kv = model.n_kv_heads * model.d_head;
     layer_.qkv = linear(q + 2 * kv, model.d_model, model.qkv_bias);
     layer_.o = linear(model.d_model, q, model.output_bias);
-    layer_.gate_up = linear(2 * model.d_mlp, model.d_model, model.mlp_bias);
+    const auto wide = (model.gated_mlp() ? 2 : 1) * model.d_mlp;
+    layer_.gate_up = linear(wide, model.d_model, model.mlp_bias);
     layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
-    layer_.input_norm = norm(model.d_model);
-    layer_.mlp_norm = norm(model.d_model);
-    if (model.qk_norm) {
-      layer_.q_norm = norm(model.d_head);
-      layer_.k_norm = norm(model.d_head);
-    }
-    if (!model.names.post_attention_norm.empty()) layer_.post_attention_norm = norm(model.d_model);
-    if (!model.names.post_mlp_norm.empty()) layer_.post_mlp_norm = norm(model.d_model);
+    const auto optional_norm = [&](const std::string& name) {
+      return name.empty() ? DeviceNorm{} : norm(model.d_model, model.norm_bias);
+    };
+    layer_.input_norm = optional_norm(model.names.input_norm);
+    layer_.mlp_norm = optional_norm(model.names.mlp_norm);
+    layer_.post_attention_norm = optional_norm(model.names.post_attention_norm);
+    layer_.post_mlp_norm = optional_norm(model.names.post_mlp_norm);
+    if (!model.qk_norm) return;
+    layer_.q_norm = norm(model.qk_norm_whole ? q : model.d_head, false);
+    layer_.k_norm = norm(model.qk_norm_whole ? kv : model.d_head, false);
   }
 
   const DeviceLayer& layer() const { return layer_; }
@@ -65,8 +69,14 @@ class Parts {
     if (bias) parts.bias = take(out * element_);
     return parts;
   }
-  const float* norm(std::int64_t n) {
-    return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
+  DeviceNorm norm(std::int64_t n, bool bias) {
+    const auto floats = [&] {
+      return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
+    };
+    DeviceNorm parts;
+    parts.weight = floats();
+    if (bias) parts.bias = floats();
+    return parts;
   }
 
   std::int64_t element_;
@@ -75,28 +85,60 @@ class Parts {
   DeviceLayer layer_;
 };
 
-// Matrices with the same rows under each other, and their biases.
+std::vector<float> scaled(std::vector<float> values, float factor) {
+  for (auto& value : values) value *= factor;
+  return values;
+}
+
+// Matrices with the same rows under each other, and their biases times `bias_factor`.
 void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> parts,
-                    const DeviceLinear& to, DType dtype) {
+                    const DeviceLinear& to, DType dtype, float bias_factor = 1.0f) {
   const auto element = static_cast<std::int64_t>(dtype_size(dtype));
   auto* weight = static_cast<std::byte*>(const_cast<void*>(to.weight));
   auto* bias = static_cast<std::byte*>(const_cast<void*>(to.bias));
   for (const auto* part : parts) {
+    if (part->weight.values.empty()) continue;  // an MLP without a gate
     uploader.matrix(part->weight, weight);
     weight += part->weight.values.size() * element;
     if (part->bias.empty()) continue;
-    uploader.vector(part->bias, bias);
+    uploader.vector(scaled(part->bias, bias_factor), bias);
     bias += static_cast<std::int64_t>(part->bias.size()) * element;
   }
 }
 
-void upload_norm(Uploader& uploader, const std::vector<float>& from, const float* to) {
-  if (to != nullptr) uploader.floats(from, const_cast<float*>(to));
+void upload_norm(Uploader& uploader, const NormWeights& from, const DeviceNorm& to) {
+  if (to.weight != nullptr) uploader.floats(from.weight, const_cast<float*>(to.weight));
+  if (to.bias != nullptr) uploader.floats(from.bias, const_cast<float*>(to.bias));
+}
+
+// The rows of one block of a matrix in blocks.
+ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
+  const auto& values = matrix.values;
+  const auto bytes =
+      block * values.stride(0) * static_cast<std::int64_t>(dtype_size(values.dtype()));
+  return {values.bytes() + bytes, values.dtype(), {values.dim(1), values.dim(2)}};
 }
 
 }  // namespace
 
 Uploader::Uploader(DType dtype, cudaStream_t stream) : dtype_(dtype), stream_(stream) {}
+
+void Uploader::send(const Piece& piece, const std::function<void(std::byte*)>& fill,
+                    const std::function<void(const void*)>& land) {
+  const auto bytes = static_cast<std::size_t>(piece.count) * dtype_size(piece.from);
+  auto& buffer = buffers_[next_];
+  next_ = 1 - next_;
+  buffer.done.wait();
+  auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
+  fill(host);
+  void* landing = piece.target != nullptr
+                      ? piece.target
+                      : buffer.device.reserve(kChunk, "weights that are converted");
+  check(cudaMemcpyAsync(landing, host, bytes, cudaMemcpyHostToDevice, stream_),
+        "copy weights to the GPU");
+  land(landing);
+  buffer.done.record(stream_);
+}
 
 void Uploader::copy(ConstTensorView source, void* destination, DType to, float scale) {
   QKSCOPE_ASSERT(source.is_contiguous());
@@ -106,24 +148,63 @@ void Uploader::copy(ConstTensorView source, void* destination, DType to, float s
   const auto chunk = kChunk / from_size;
   for (std::int64_t begin = 0; begin < source.size(); begin += chunk) {
     const auto count = std::min(chunk, source.size() - begin);
-    const auto bytes = count * from_size;
-    auto& buffer = buffers_[next_];
-    next_ = 1 - next_;
-    buffer.done.wait();
-    auto* host = static_cast<std::byte*>(buffer.host.reserve(kChunk, "weights on their way"));
-    copy_in_parallel(host, source.bytes() + begin * from_size, bytes);
     void* target = static_cast<std::byte*>(destination) + begin * to_size;
-    void* landing = as_it_is ? target : buffer.device.reserve(kChunk, "weights that are converted");
-    check(cudaMemcpyAsync(landing, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
-                          stream_),
-          "copy weights to the GPU");
-    if (!as_it_is) convert(landing, source.dtype(), target, to, count, scale, stream_);
-    buffer.done.record(stream_);
+    send(
+        {source.dtype(), count, as_it_is ? target : nullptr},
+        [&](std::byte* host) {
+          copy_in_parallel(host, source.bytes() + begin * from_size, count * from_size);
+        },
+        [&](const void* arrived) {
+          if (!as_it_is) convert(arrived, source.dtype(), target, to, count, scale, stream_);
+        });
+  }
+}
+
+// The stored rows, (in, out) of perhaps more columns, some at a time.
+void Uploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
+  const auto& values = matrix.values;
+  const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
+  const auto row_bytes = matrix.out() * size;
+  if (row_bytes > kChunk)
+    bad_input("a matrix of {} outputs is too wide to be transposed on its way to the GPU; use cpu",
+              matrix.out());
+  const auto chunk = kChunk / row_bytes;
+  for (std::int64_t begin = 0; begin < matrix.in(); begin += chunk) {
+    const auto count = std::min(chunk, matrix.in() - begin);
+    send(
+        {values.dtype(), count * matrix.out()},
+        [&](std::byte* host) {
+          parallel_ranges(count, 1, [&](std::int64_t first, std::int64_t end) {
+            for (auto row = first; row < end; ++row)
+              std::memcpy(host + row * row_bytes,
+                          values.bytes() + (begin + row) * values.stride(1) * size,
+                          static_cast<std::size_t>(row_bytes));
+          });
+        },
+        [&](const void* arrived) {
+          convert_transposed({.source = arrived,
+                              .from = values.dtype(),
+                              .rows = count,
+                              .columns = matrix.out(),
+                              .destination = destination,
+                              .to = dtype_,
+                              .begin = begin,
+                              .stride = matrix.in(),
+                              .scale = matrix.scale},
+                             stream_);
+        });
   }
 }
 
 void Uploader::matrix(const WeightMatrix& matrix, void* destination) {
-  copy(matrix.values, destination, dtype_, matrix.scale);
+  if (matrix.transposed()) return copy_transposed(matrix, destination);
+  if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
+  auto* to = static_cast<std::byte*>(destination);
+  for (std::int64_t i = 0; i < matrix.values.dim(0); ++i) {
+    const auto block = block_of(matrix, i);
+    copy(block, to, dtype_, matrix.scale);
+    to += block.size() * static_cast<std::int64_t>(dtype_size(dtype_));
+  }
 }
 
 void Uploader::vector(std::span<const float> values, void* destination) {
@@ -138,29 +219,35 @@ void Uploader::wait() {
   for (const auto& buffer : buffers_) buffer.done.wait();
 }
 
-DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, DType dtype, int device, bool streamed)
+DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options)
     : model_(model),
-      dtype_(dtype),
-      device_(device),
-      streamed_(streamed),
-      uploader_(dtype, copies_),
-      slots_(streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
-  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+      options_(options),
+      uploader_(options.dtype, copies_),
+      slots_(options.streamed ? kStreamedSlots : static_cast<std::size_t>(model.config.n_layers)) {
+  const auto element = static_cast<std::int64_t>(dtype_size(options.dtype));
   const auto& weights = model.weights;
   uploader_.matrix(weights.embedding,
                    embedding_.reserve(weights.embedding.values.size() * element, "embeddings"));
-  uploader_.floats(weights.final_norm,
-                   static_cast<float*>(final_norm_.reserve(
-                       model.config.d_model * static_cast<std::int64_t>(sizeof(float)), "norms")));
-  const auto bytes = Parts(model.config, dtype, nullptr).bytes();
+  if (model.config.learned_positions())
+    uploader_.matrix(weights.positions,
+                     positions_.reserve(weights.positions.values.size() * element, "positions"));
+  const auto d_model = model.config.d_model;
+  const auto* norms = static_cast<const float*>(
+      final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
+  final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
+  upload_norm(uploader_, weights.final_norm, final_norm_);
+  const auto bytes = Parts(model.config, options.dtype, nullptr).bytes();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!streamed && model.config.layers[i].cross_attention) continue;
+    if (!streamed() && model.config.layers[i].cross_attention) continue;
     auto& slot = slots_[i];
-    slot.layer = Parts(model.config, dtype, slot.memory.reserve(bytes, "weights")).layer();
-    if (!streamed) upload(static_cast<std::int64_t>(i), slot);
+    slot.layer = Parts(model.config, options.dtype, slot.memory.reserve(bytes, "weights")).layer();
+    if (!streamed()) upload(static_cast<std::int64_t>(i), slot);
   }
   uploader_.wait();
-  if (!streamed) return;
+  if (!streamed()) {
+    plain_gate_up_ = {};
+    return;
+  }
   next_ = after(-1);
   thread_ = std::thread([this] { stream_layers(); });
 }
@@ -178,10 +265,12 @@ DeviceWeights::~DeviceWeights() {
 void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   const auto& from = model_.weights.layers[static_cast<std::size_t>(layer)];
   const auto& to = slot.layer;
-  upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, dtype_);
-  upload_stacked(uploader_, {&from.o}, to.o, dtype_);
-  upload_stacked(uploader_, {&from.gate, &from.up}, to.gate_up, dtype_);
-  upload_stacked(uploader_, {&from.down}, to.down, dtype_);
+  upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
+  // What a layer adds is scaled by the products; their biases come scaled.
+  const auto factor = static_cast<float>(model_.config.residual_scale);
+  upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
+  upload_gate_up(from, to.gate_up);
+  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype, factor);
   upload_norm(uploader_, from.input_norm, to.input_norm);
   upload_norm(uploader_, from.q_norm, to.q_norm);
   upload_norm(uploader_, from.k_norm, to.k_norm);
@@ -191,18 +280,35 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   slot.arrived.record(copies_);
 }
 
-const void* DeviceWeights::head() {
-  const auto& weights = model_.weights;
-  if (weights.head.values.bytes() == weights.embedding.values.bytes()) return embedding();
+void DeviceWeights::upload_gate_up(const LayerWeights& from, const DeviceLinear& to) {
+  if (!options_.interleaves_gate_up)
+    return upload_stacked(uploader_, {&from.gate, &from.up}, to, options_.dtype);
+  const auto& model = model_.config;
+  const auto bytes =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(options_.dtype));
+  const DeviceLinear plain{.weight = plain_gate_up_.reserve(bytes, "weights of the MLP")};
+  upload_stacked(uploader_, {&from.gate, &from.up}, plain, options_.dtype);
+  interleave_gate_up(plain.weight, const_cast<void*>(to.weight), model.d_mlp, model.d_model,
+                     copies_);
+}
+
+DeviceLinear DeviceWeights::head() {
+  const auto& from = model_.weights.head;
+  if (from.weight.values.bytes() == model_.weights.embedding.values.bytes())
+    return {embedding(), nullptr};
   if (head_.data() == nullptr) {
-    const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+    const auto element = static_cast<std::int64_t>(dtype_size(options_.dtype));
     // Streaming has the uploader to itself.
-    Uploader uploader(dtype_, copies_);
-    uploader.matrix(weights.head,
-                    head_.reserve(weights.head.values.size() * element, "the output embedding"));
+    Uploader uploader(options_.dtype, copies_);
+    uploader.matrix(from.weight,
+                    head_.reserve(from.weight.values.size() * element, "the output embedding"));
+    if (!from.bias.empty())
+      uploader.vector(scaled(from.bias, static_cast<float>(model_.config.logit_scale)),
+                      head_bias_.reserve(static_cast<std::int64_t>(from.bias.size()) * element,
+                                         "the output embedding"));
     uploader.wait();
   }
-  return head_.data();
+  return {head_.data(), head_bias_.data()};
 }
 
 std::int64_t DeviceWeights::after(std::int64_t layer) const {
@@ -213,7 +319,7 @@ std::int64_t DeviceWeights::after(std::int64_t layer) const {
 }
 
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
-  if (!streamed_) return slots_[static_cast<std::size_t>(layer)].layer;
+  if (!streamed()) return slots_[static_cast<std::size_t>(layer)].layer;
   std::unique_lock lock(mutex_);
   const auto holder = [&]() -> Slot* {
     for (auto& slot : slots_)
@@ -242,7 +348,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
 // Fills one slot after another. A layer counts as there once its copies are on the stream.
 void DeviceWeights::stream_layers() {
   try {
-    check(cudaSetDevice(device_), "use the GPU");
+    check(cudaSetDevice(options_.device), "use the GPU");
     std::unique_lock lock(mutex_);
     while (true) {
       Slot* free = nullptr;

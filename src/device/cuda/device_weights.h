@@ -5,12 +5,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "device/cuda/device_memory.h"
+#include "device/cuda/norm.h"
 #include "model/loaded_checkpoint.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -36,7 +38,17 @@ class Uploader {
     Event done;
   };
 
+  // A piece on its way: fills the pinned buffer with fill(host), `count` values of `from`, and
+  // calls land(device) where they have arrived, `target` itself where that is given.
+  struct Piece {
+    DType from;
+    std::int64_t count;
+    void* target = nullptr;
+  };
+  void send(const Piece& piece, const std::function<void(std::byte*)>& fill,
+            const std::function<void(const void*)>& land);
   void copy(ConstTensorView source, void* destination, DType to, float scale);
+  void copy_transposed(const WeightMatrix& matrix, void* destination);
 
   DType dtype_;
   cudaStream_t stream_;
@@ -51,34 +63,42 @@ struct DeviceLinear {
 
 // q, k and v are one matrix, and so are gate and up.
 struct DeviceLayer {
-  DeviceLinear qkv;                            // ((n_heads + 2 n_kv_heads) d_head, d_model)
-  DeviceLinear o;                              // (d_model, n_heads d_head)
-  DeviceLinear gate_up;                        // (2 d_mlp, d_model)
-  DeviceLinear down;                           // (d_model, d_mlp)
-  const float* input_norm = nullptr;           // (d_model)
-  const float* q_norm = nullptr;               // (d_head) or null
-  const float* k_norm = nullptr;               // (d_head) or null
-  const float* post_attention_norm = nullptr;  // (d_model) or null
-  const float* mlp_norm = nullptr;             // (d_model)
-  const float* post_mlp_norm = nullptr;        // (d_model) or null
+  DeviceLinear qkv;                // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  DeviceLinear o;                  // (d_model, n_heads d_head)
+  DeviceLinear gate_up;            // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
+  DeviceLinear down;               // (d_model, d_mlp)
+  DeviceNorm input_norm;           // (d_model) or none
+  DeviceNorm q_norm;               // (d_head), (n_heads d_head) or none
+  DeviceNorm k_norm;               // (d_head), (n_kv_heads d_head) or none
+  DeviceNorm post_attention_norm;  // (d_model) or none
+  DeviceNorm mlp_norm;             // (d_model) or none
+  DeviceNorm post_mlp_norm;        // (d_model) or none
+};
+
+struct WeightOptions {
+  DType dtype = DType::bf16;
+  int device = 0;
+  bool streamed = false;
+  bool interleaves_gate_up = false;  // see gated_product.h
 };
 
 class DeviceWeights {
  public:
-  DeviceWeights(const LoadedCheckpoint& model, DType dtype, int device, bool streamed);
+  DeviceWeights(const LoadedCheckpoint& model, const WeightOptions& options);
   ~DeviceWeights();
   DeviceWeights(const DeviceWeights&) = delete;
   DeviceWeights& operator=(const DeviceWeights&) = delete;
 
-  bool streamed() const { return streamed_; }
+  bool streamed() const { return options_.streamed; }
 
   // For work on `stream` from now on; what used the layer asked for before must have been given to
   // the same stream.
   const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
 
   const void* embedding() const { return embedding_.data(); }
-  const float* final_norm() const { return final_norm_.as<float>(); }
-  const void* head();  // uploaded when it is asked for the first time
+  const void* positions() const { return positions_.data(); }
+  DeviceNorm final_norm() const { return final_norm_; }
+  DeviceLinear head();  // uploaded when it is asked for the first time
 
  private:
   struct Slot {
@@ -91,18 +111,21 @@ class DeviceWeights {
   };
 
   void upload(std::int64_t layer, Slot& slot);
+  void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
   std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
   void stream_layers();
 
   const LoadedCheckpoint& model_;
-  DType dtype_;
-  int device_;
-  bool streamed_;
+  WeightOptions options_;
   Stream copies_;
   Uploader uploader_;
+  DeviceBlock plain_gate_up_;  // on their way to be interleaved
   DeviceBlock embedding_;
+  DeviceBlock positions_;
   DeviceBlock head_;
-  DeviceBlock final_norm_;
+  DeviceBlock head_bias_;
+  DeviceBlock final_norm_values_;
+  DeviceNorm final_norm_;
   std::vector<Slot> slots_;
 
   // Streaming: the thread fills free slots with the layers that come next.

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/elements.cuh"
 #include "device/cuda/gate.h"
+#include "device/cuda/silu.cuh"
 
 namespace qkscope::cuda {
 namespace {
@@ -9,25 +10,28 @@ constexpr int kThreads = 256;
 constexpr int kSteps = 2;
 
 template <typename T, Activation activation>
-__device__ float activate(float x) {
+__device__ float activate(float x, const XieluWeights& xielu) {
   if constexpr (activation == Activation::silu) {
-    // The fast exponential is off by some 1e-7 of the result, far below what 16 bits hold.
-    const float e = sizeof(T) == 4 ? expf(-x) : __expf(-x);
-    return x / (1.0f + e);
+    if constexpr (sizeof(T) == 2) return quick_silu(x);
+    return x / (1.0f + expf(-x));
   } else if constexpr (activation == Activation::gelu_tanh) {
     const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));
+  } else if constexpr (activation == Activation::xielu) {
+    // arXiv 2411.13010, as in XieluWeights.
+    if (x > 0.0f) return xielu.alpha_p * x * x + xielu.beta * x;
+    return (expm1f(fminf(x, xielu.eps)) - x) * xielu.alpha_n + xielu.beta * x;
   } else {
     return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
   }
 }
 
 // A block takes a part of one row, a thread kSteps packs of it.
-template <typename T, int V, Activation activation>
-__global__ void gate_kernel(const T* gate_up, T* y, int packs) {
+template <typename T, int V, Activation activation, bool kGated>
+__global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xielu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
-  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * 2 * packs;
+  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * (kGated ? 2 : 1) * packs;
   auto* to = reinterpret_cast<Values*>(y) + row * packs;
   const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
   Values g[kSteps];
@@ -37,18 +41,26 @@ __global__ void gate_kernel(const T* gate_up, T* y, int packs) {
     const int at = first + j * kThreads;
     if (at >= packs) continue;
     g[j] = from[at];
-    u[j] = from[packs + at];
+    if constexpr (kGated) u[j] = from[packs + at];
   }
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
     const int at = first + j * kThreads;
     if (at >= packs) continue;
 #pragma unroll
-    for (int i = 0; i < V; ++i)
-      g[j].values[i] = from_float<T>(activate<T, activation>(to_float(g[j].values[i])) *
-                                     to_float(u[j].values[i]));
+    for (int i = 0; i < V; ++i) {
+      float value = activate<T, activation>(to_float(g[j].values[i]), xielu);
+      if constexpr (kGated) value *= to_float(u[j].values[i]);
+      g[j].values[i] = from_float<T>(value);
+    }
     to[at] = g[j];
   }
+}
+
+template <typename T>
+__global__ void clip_kernel(T* x, std::int64_t count, float limit) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) x[i] = from_float<T>(fminf(fmaxf(to_float(x[i]), -limit), limit));
 }
 
 template <typename T>
@@ -57,20 +69,34 @@ __global__ void soft_cap_kernel(T* x, std::int64_t count, float cap) {
   if (i < count) x[i] = from_float<T>(cap * tanhf(to_float(x[i]) / cap));
 }
 
-template <typename T, Activation activation>
+template <typename T, Activation activation, bool kGated>
 void launch(const GateArguments& a, cudaStream_t stream) {
   const auto run = [&]<int V>() {
     const auto packs = static_cast<int>(a.n / V);
     constexpr int kPerBlock = kThreads * kSteps;
     const dim3 blocks(static_cast<unsigned>(a.rows),
                       static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
-    gate_kernel<T, V, activation><<<blocks, kThreads, 0, stream>>>(static_cast<const T*>(a.gate_up),
-                                                                   static_cast<T*>(a.y), packs);
+    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(
+        static_cast<const T*>(a.gate_up), static_cast<T*>(a.y), packs, a.xielu);
   };
   if (a.n % kPack<T> == 0)
     run.template operator()<kPack<T>>();
   else
     run.template operator()<1>();
+}
+
+template <typename T, bool kGated>
+void launch(const GateArguments& a, cudaStream_t stream) {
+  switch (a.activation) {
+    case Activation::silu:
+      return launch<T, Activation::silu, kGated>(a, stream);
+    case Activation::gelu_tanh:
+      return launch<T, Activation::gelu_tanh, kGated>(a, stream);
+    case Activation::gelu:
+      return launch<T, Activation::gelu, kGated>(a, stream);
+    case Activation::xielu:
+      return launch<T, Activation::xielu, kGated>(a, stream);
+  }
 }
 
 }  // namespace
@@ -79,14 +105,22 @@ void gate(const GateArguments& a, cudaStream_t stream) {
   if (a.rows == 0) return;
   with_type(a.dtype, [&](auto type) {
     using T = decltype(type);
-    if (a.activation == Activation::silu)
-      launch<T, Activation::silu>(a, stream);
-    else if (a.activation == Activation::gelu_tanh)
-      launch<T, Activation::gelu_tanh>(a, stream);
+    if (a.gated)
+      launch<T, true>(a, stream);
     else
-      launch<T, Activation::gelu>(a, stream);
+      launch<T, false>(a, stream);
   });
-  check_launch("apply the MLP's gate");
+  check_launch("apply the MLP's activation");
+}
+
+void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    clip_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, limit);
+  });
+  check_launch("clip q, k and v");
 }
 
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream) {

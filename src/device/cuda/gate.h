@@ -1,4 +1,4 @@
-// The gate of the MLP and the cap on logits.
+// The activation of the MLP with its gate, and what is done to single values: caps and clips.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,11 @@
 namespace qkscope::cuda {
 
 // y (rows, n) = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then
-// n of up.
+// n of up; or without a gate activation(gate_up), (rows, n).
 struct GateArguments {
   Activation activation = Activation::silu;
+  XieluWeights xielu = {};  // where that is the activation
+  bool gated = true;
   const void* gate_up = nullptr;
   void* y = nullptr;
   std::int64_t rows = 0;
@@ -21,6 +23,9 @@ struct GateArguments {
   DType dtype = DType::bf16;
 };
 void gate(const GateArguments& arguments, cudaStream_t stream);
+
+// x = min(max(x, -limit), limit), of `count` values
+void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream);
 
 // x = cap * tanh(x / cap), of `count` values
 void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream);

@@ -3,31 +3,15 @@
 #include <algorithm>
 
 #include "device/cuda/attention_tiles.h"
+#include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/hopper_kernel.h"
 
 namespace qkscope::cuda {
-namespace {
-
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, device), "ask the GPU");
-  return value;
-}
-
-bool is_hopper(int device) {
-  return attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
-         attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
-}
-
-}  // namespace
 
 HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int device,
                                  cudaStream_t stream)
-    : model_(model),
-      dtype_(dtype),
-      stream_(stream),
-      multiprocessors_(attribute(cudaDevAttrMultiProcessorCount, device)) {
+    : model_(model), dtype_(dtype), stream_(stream), multiprocessors_(multiprocessors(device)) {
   if ((dtype == DType::bf16 || dtype == DType::f16) && is_hopper(device))
     tile_rows_ = hopper_tile_rows(model.d_head);
 }
@@ -51,15 +35,17 @@ void HopperAttention::begin(std::span<const Sequence> sequences) {
         "copy the order of attention's tiles");
 }
 
-void HopperAttention::attend(const FusedAttentionArguments& a, float* lse) {
+void HopperAttention::attend(const FusedAttentionArguments& a, const RowSums& row_sums) {
   const auto width = (model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head;
   check(hopper_attention({.q = a.q,
                           .k = a.k,
                           .v = a.v,
                           .z = a.z,
-                          .lse = lse,
+                          .lse = row_sums.lse,
+                          .largest = row_sums.largest,
                           .rows = rows_,
-                          .row_stride = width,
+                          .q_stride = width,
+                          .kv_stride = width,
                           .z_stride = model_.n_heads * model_.d_head,
                           .n_heads = static_cast<int>(model_.n_heads),
                           .n_kv_heads = static_cast<int>(model_.n_kv_heads),

@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "device/cuda/device_memory.h"
 #include "device/cuda/fused_attention.h"
+#include "device/cuda/row_sums.h"
 #include "qkscope/model.h"
 
 namespace qkscope::cuda {
@@ -23,8 +24,7 @@ class HopperAttention {
   // The sequences of the pass; they lie one after another in the rows.
   void begin(std::span<const Sequence> sequences);
 
-  // `lse` (rows, n_heads): log2 of the sum of exponentials of each row of scores; may be null.
-  void attend(const FusedAttentionArguments& arguments, float* lse = nullptr);
+  void attend(const FusedAttentionArguments& arguments, const RowSums& row_sums = {});
 
  private:
   const ModelConfig& model_;

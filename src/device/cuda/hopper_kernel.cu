@@ -16,6 +16,54 @@ struct Scores {
   float sm_scale;
 };
 
+// FlashInfer's softmax, which hands out the largest score of each row beside the log-sum-exp.
+template <int kRows>
+struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
+  using Base = flashinfer::OnlineSoftmax<kRows, true>;
+  CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
+  struct RowSums {
+    typename Base::TensorT lse, largest;
+  };
+  CUTLASS_DEVICE RowSums get_lse() const { return {this->row_sum, this->row_max}; }
+};
+
+struct Attention : flashinfer::StandardAttention {
+  template <typename Mainloop, typename Coordinates>
+  CUTLASS_DEVICE Attention(const Mainloop& mainloop, const Coordinates& at)
+      : flashinfer::StandardAttention(mainloop, at) {}
+  template <int kRows>
+  CUTLASS_DEVICE auto GetAttentionUpdater() {
+    return Softmax<kRows>(sm_scale_log2);
+  }
+};
+
+// FlashInfer's way of storing z and the log-sum-exp, and the largest scores where they are wanted.
+template <typename Traits>
+struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
+  using Base = flashinfer::CollectiveEpilogue<Traits>;
+  struct Params : Base::Params {
+    float* largest;  // (rows, n_heads) or null
+    int n_heads;
+  };
+
+  template <typename Z, typename RowSums, typename Storage, typename Mma, typename Coordinates>
+  CUTLASS_DEVICE void store(const Params& params, const Z& z, const RowSums& sums, Storage& storage,
+                            Mma mma, int thread, const Coordinates& at) {
+    Base::store(params, z, sums.lse, storage, mma, thread, at);
+    if (params.largest == nullptr || thread % 4 != 0) return;
+    const auto [tile, head, kv_head, begin, key_begin, length, key_length, batch] = at;
+    // A warp group has 64 rows, a warp 16: lane / 4, and 8 further.
+    const int first = tile * kTileRows + thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first + 8 * i;
+      if (row < length)
+        params.largest[static_cast<std::int64_t>(begin + row) * params.n_heads + head] =
+            sums.largest(i);
+    }
+  }
+};
+
 // Tiles in their order: a block takes the next one while it computes, whichever block is first.
 // FlashInfer calls the functions below by name, some from the warp that loads and some from those
 // that compute.
@@ -88,24 +136,26 @@ template <typename Traits, bool kWindow>
 cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
   using Mainloop = flashinfer::CollectiveMainloop<Scores, Traits, /*CAUSAL=*/true>;
-  using Epilogue = flashinfer::CollectiveEpilogue<Traits>;
+  using Store = Epilogue<Traits>;
   using Queue = TileQueue<Traits>;
   const auto layout = [&](int heads, std::int64_t stride) {
     return flashinfer::get_gmem_layout(static_cast<int>(a.rows), heads, a.d_head, stride,
                                        static_cast<std::int64_t>(a.d_head));
   };
   const auto mainloop = Mainloop::to_underlying_arguments(
-      {static_cast<const Element*>(a.q), layout(a.n_heads, a.row_stride),
-       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.row_stride),
-       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.row_stride), a.window - 1,
+      {static_cast<const Element*>(a.q), layout(a.n_heads, a.q_stride),
+       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.kv_stride),
+       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.kv_stride), a.window - 1,
        Scores{a.scale}});
-  const auto epilogue = Epilogue::to_underlying_arguments(
-      {static_cast<Element*>(a.z), layout(a.n_heads, a.z_stride), a.lse,
-       flashinfer::get_lse_gmem_layout(static_cast<int>(a.rows), a.n_heads)});
+  const typename Store::Params epilogue{
+      Store::to_underlying_arguments(
+          {static_cast<Element*>(a.z), layout(a.n_heads, a.z_stride), a.lse,
+           flashinfer::get_lse_gmem_layout(static_cast<int>(a.rows), a.n_heads)}),
+      a.largest, a.n_heads};
   const typename Queue::Params queue{reinterpret_cast<const int4*>(a.tiles), a.tile_count,
                                      a.counter, cutlass::FastDivmod(a.n_heads / a.n_kv_heads)};
   const auto kernel =
-      flashinfer::PrefillWithKVCacheKernel<Mainloop, Epilogue, Traits, kWindow, true, Queue>;
+      flashinfer::PrefillWithKVCacheKernel<Mainloop, Store, Traits, kWindow, true, Queue>;
   auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      Queue::kSharedBytes);
   if (status != cudaSuccess) return status;
@@ -118,10 +168,9 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
 
 template <typename Element, int d_head, int tile_keys>
 cudaError_t launch_shape(const HopperArguments& a, cudaStream_t stream) {
-  using Traits =
-      flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, d_head, d_head, kTileRows,
-                                        tile_keys, /*NUM_STAGES=*/2, Element, Element, Element,
-                                        std::int32_t, flashinfer::StandardAttention>;
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, d_head, d_head,
+                                                   kTileRows, tile_keys, /*NUM_STAGES=*/2, Element,
+                                                   Element, Element, std::int32_t, Attention>;
   return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
 }
 

@@ -11,13 +11,15 @@ namespace qkscope::cuda {
 struct AttentionTile;
 
 struct HopperArguments {
-  const void* q = nullptr;  // (rows, n_heads, d_head)
-  const void* k = nullptr;  // (rows, n_kv_heads, d_head)
-  const void* v = nullptr;  // (rows, n_kv_heads, d_head)
-  void* z = nullptr;        // (rows, n_heads, d_head)
-  float* lse = nullptr;     // (rows, n_heads): log2 of the sum of exponentials; null: not wanted
+  const void* q = nullptr;   // (rows, n_heads, d_head)
+  const void* k = nullptr;   // (rows, n_kv_heads, d_head)
+  const void* v = nullptr;   // (rows, n_kv_heads, d_head)
+  void* z = nullptr;         // (rows, n_heads, d_head)
+  float* lse = nullptr;      // (rows, n_heads): log2 of the sum of exponentials; null: not wanted
+  float* largest = nullptr;  // (rows, n_heads): the largest q.k of each row; null: not wanted
   std::int64_t rows = 0;
-  std::int64_t row_stride = 0;  // elements from a row of q, k and v to the next
+  std::int64_t q_stride = 0;   // elements from a row of q to the next
+  std::int64_t kv_stride = 0;  // of k, and of v
   std::int64_t z_stride = 0;
   int n_heads = 0;
   int n_kv_heads = 0;

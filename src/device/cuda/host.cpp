@@ -53,4 +53,8 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
   host->attend_edited_rows(input, rows, scores, pattern, z);
 }
 
+LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+  return host->attention_statistics(attended, request);
+}
+
 }  // namespace qkscope

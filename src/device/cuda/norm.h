@@ -1,4 +1,4 @@
-// RMSNorm and the addition to the residual.
+// RMSNorm, LayerNorm and the addition to the residual.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,27 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "qkscope/model.h"
 
 namespace qkscope::cuda {
 
-// y = x / sqrt(mean(x²) + eps) * weight, or x without a weight; then residual += y. Sums are
-// float32; y is rounded to the type before it is added.
+struct DeviceNorm {
+  const float* weight = nullptr;  // (n); null: there is no such norm
+  const float* bias = nullptr;    // (n) or null
+};
+
+// y = x / sqrt(mean(x²) + eps) * weight + bias, with x - mean(x) in place of x in a LayerNorm, or
+// x without a norm; then residual += y. Sums are float32; y is rounded to the type before it is
+// added.
 struct NormArguments {
-  const void* x = nullptr;        // (rows, n)
-  const float* weight = nullptr;  // (n) or null
-  void* y = nullptr;              // (rows, n) or null; may be x
-  void* residual = nullptr;       // (rows, n) or null
+  const void* x = nullptr;  // (rows, n)
+  DeviceNorm norm;
+  NormKind kind = NormKind::rms;
+  void* y = nullptr;         // (rows, n) or null; may be x
+  void* residual = nullptr;  // (rows, n) or null
   std::int64_t rows = 0;
   std::int64_t n = 0;
+  std::int64_t row_stride = 0;  // elements from one row of x and y to the next; 0: n
   float eps = 0.0f;
   DType dtype = DType::bf16;
 };

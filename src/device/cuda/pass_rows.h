@@ -33,6 +33,7 @@ class PassRows {
   bool narrowed() const { return !kept_.empty(); }
   const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }           // of the batch
   const std::int32_t* kept() const { return device_kept_.as<std::int32_t>(); }  // rows of the batch
+  const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
   std::int32_t number_of(std::int64_t row) const;  // among the running ones
   const float* query_scale() const;                // (count) or null
   RotaryView rotary(int rope) const;

@@ -198,12 +198,11 @@ bool Products::runs(const Call& call, const Algorithm& algorithm) const {
 }
 
 void Products::run(const Call& call, const Product& product) {
-  const float one = 1.0f;
   const float beta = product.accumulate ? 1.0f : 0.0f;
-  check(cublasLtMatmul(library_->handle, call.description, &one, product.weight, call.weight.layout,
-                       product.x, call.x.layout, &beta, product.y, call.y.layout, product.y,
-                       call.y.layout, &call.algorithm.algo, workspace_.data(),
-                       static_cast<std::size_t>(kWorkspace), stream_),
+  check(cublasLtMatmul(library_->handle, call.description, &product.factor, product.weight,
+                       call.weight.layout, product.x, call.x.layout, &beta, product.y,
+                       call.y.layout, product.y, call.y.layout, &call.algorithm.algo,
+                       workspace_.data(), static_cast<std::size_t>(kWorkspace), stream_),
         "multiply matrices");
 }
 

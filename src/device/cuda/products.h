@@ -14,7 +14,7 @@
 
 namespace qkscope::cuda {
 
-// y = x Wᵀ + bias, or y += x Wᵀ + bias; the sum is rounded once.
+// y = factor x Wᵀ + bias, or y += factor x Wᵀ + bias; the sum is rounded once.
 struct Product {
   const void* x = nullptr;  // (rows, in)
   std::int64_t x_stride = 0;
@@ -25,6 +25,7 @@ struct Product {
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t out = 0;
+  float factor = 1.0f;
   bool accumulate = false;
 };
 

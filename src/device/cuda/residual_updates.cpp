@@ -1,13 +1,12 @@
 #include "device/cuda/residual_updates.h"
 
-#include "device/cuda/norm.h"
-
 namespace qkscope::cuda {
 
 void ResidualUpdates::add_product(Product product, const UpdateTarget& target) {
-  const bool normalized = target.post_norm != nullptr;
+  const bool normalized = target.post_norm.weight != nullptr;
   const bool deferred = target.addition == Addition::deferred;
   product.y_stride = model_.d_model;
+  product.factor = static_cast<float>(model_.residual_scale);
   if (normalized || target.addition != Addition::at_once) {
     activations_.reserve_update(target.running);
     product.y = activations_.update(target.begin);
@@ -28,7 +27,7 @@ void ResidualUpdates::add_deferred(std::int64_t running) {
   if (deferred_ && !deferred_->edited && !deferred_->normalized)
     add_directly(deferred_->product, 0);
   else
-    finish_rows(0, running, nullptr, true);
+    finish_rows(0, running, {}, true);
   deferred_.reset();
 }
 
@@ -39,12 +38,13 @@ void ResidualUpdates::add_directly(Product product, std::int64_t begin) {
 }
 
 // Normalises rows of the update in place where there is a norm, then adds them where `add` says so.
-void ResidualUpdates::finish_rows(std::int64_t begin, std::int64_t count, const float* post_norm,
-                                  bool add) {
+void ResidualUpdates::finish_rows(std::int64_t begin, std::int64_t count,
+                                  const DeviceNorm& post_norm, bool add) {
   void* update = activations_.update(begin);
   norm({.x = update,
-        .weight = post_norm,
-        .y = post_norm != nullptr ? update : nullptr,
+        .norm = post_norm,
+        .kind = model_.norm,
+        .y = post_norm.weight != nullptr ? update : nullptr,
         .residual = add ? activations_.residual(begin) : nullptr,
         .rows = count,
         .n = model_.d_model,

@@ -10,6 +10,7 @@
 
 #include "device/backend.h"
 #include "device/cuda/activations.h"
+#include "device/cuda/norm.h"
 #include "device/cuda/products.h"
 #include "qkscope/model.h"
 
@@ -17,9 +18,9 @@ namespace qkscope::cuda {
 
 // Where an update goes.
 struct UpdateTarget {
-  std::int64_t begin = 0;            // its first row among those that run
-  std::int64_t running = 0;          // rows that run
-  const float* post_norm = nullptr;  // (d_model) or null: not normalised before it is added
+  std::int64_t begin = 0;    // its first row among those that run
+  std::int64_t running = 0;  // rows that run
+  DeviceNorm post_norm;      // (d_model) or none: not normalised before it is added
   Addition addition = Addition::at_once;
 };
 
@@ -52,7 +53,7 @@ class ResidualUpdates {
   };
 
   void add_directly(Product product, std::int64_t begin);
-  void finish_rows(std::int64_t begin, std::int64_t count, const float* post_norm, bool add);
+  void finish_rows(std::int64_t begin, std::int64_t count, const DeviceNorm& post_norm, bool add);
 
   const ModelConfig& model_;
   DType dtype_;

@@ -57,17 +57,22 @@ __global__ void convert_kernel(const From* source, T* destination, std::int64_t 
     destination[i] = from_float<T>(to_float(source[i]) * scale);
 }
 
-template <typename From>
-void convert_from(const void* source, void* destination, DType to, std::int64_t count, float scale,
-                  cudaStream_t stream) {
-  constexpr std::int64_t kMostBlocks = 8192;
-  const auto blocks =
-      static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
-  with_type(to, [&](auto type) {
-    using T = decltype(type);
-    convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
-        static_cast<const From*>(source), static_cast<T*>(destination), count, scale);
-  });
+template <typename From, typename T>
+__global__ void transpose_kernel(TransposeArguments a) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= a.rows * a.columns) return;
+  const std::int64_t row = i / a.columns, column = i % a.columns;
+  static_cast<T*>(a.destination)[column * a.stride + a.begin + row] =
+      from_float<T>(to_float(static_cast<const From*>(a.source)[i]) * a.scale);
+}
+
+// Calls run(T{}) with the type that weights may be stored in.
+template <typename Run>
+void with_stored_type(DType dtype, Run run) {
+  if (dtype == DType::f8_e4m3)
+    run(__nv_fp8_e4m3{});
+  else
+    with_type(dtype, run);
 }
 
 }  // namespace
@@ -110,20 +115,29 @@ void take_rows(const TakeRowsArguments& a, cudaStream_t stream) {
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
              float scale, cudaStream_t stream) {
   if (count == 0) return;
-  switch (from) {
-    case DType::bf16:
-      convert_from<__nv_bfloat16>(source, destination, to, count, scale, stream);
-      break;
-    case DType::f16:
-      convert_from<__half>(source, destination, to, count, scale, stream);
-      break;
-    case DType::f8_e4m3:
-      convert_from<__nv_fp8_e4m3>(source, destination, to, count, scale, stream);
-      break;
-    default:
-      convert_from<float>(source, destination, to, count, scale, stream);
-  }
+  constexpr std::int64_t kMostBlocks = 8192;
+  const auto blocks =
+      static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
+  with_stored_type(from, [&](auto stored) {
+    with_type(to, [&](auto type) {
+      using From = decltype(stored);
+      using T = decltype(type);
+      convert_kernel<From, T><<<blocks, kThreads, 0, stream>>>(
+          static_cast<const From*>(source), static_cast<T*>(destination), count, scale);
+    });
+  });
   check_launch("convert weights");
+}
+
+void convert_transposed(const TransposeArguments& a, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((a.rows * a.columns + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  with_stored_type(a.from, [&](auto stored) {
+    with_type(a.to, [&](auto type) {
+      transpose_kernel<decltype(stored), decltype(type)><<<blocks, kThreads, 0, stream>>>(a);
+    });
+  });
+  check_launch("transpose weights");
 }
 
 }  // namespace qkscope::cuda

@@ -55,4 +55,19 @@ void take_rows(const TakeRowsArguments& arguments, cudaStream_t stream);
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
              float scale, cudaStream_t stream);
 
+// destination (columns, stride) of `to`, from column `begin` on, = the transpose of source (rows,
+// columns) of `from`, times scale.
+struct TransposeArguments {
+  const void* source = nullptr;
+  DType from = DType::f32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  void* destination = nullptr;
+  DType to = DType::bf16;
+  std::int64_t begin = 0;
+  std::int64_t stride = 0;
+  float scale = 1.0f;
+};
+void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
+
 }  // namespace qkscope::cuda

@@ -9,6 +9,7 @@
 #include "device/cuda/device_memory.h"
 #include "device/cuda/pass_rows.h"
 #include "ops/attention.h"
+#include "ops/attention_statistics.h"
 #include "ops/score_rows.h"
 
 namespace qkscope::cuda {
@@ -76,6 +77,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
                 .n_kv_heads = source.n_kv_heads,
                 .d_head = source.d_head,
                 .scale = source.scale,
+                .softcap = source.softcap,
                 .dtype = source.dtype,
                 .scores = static_cast<float*>(scores.reserve(bytes, "scores")),
                 .pattern = device_pattern},
@@ -87,7 +89,13 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
 }
 
 AttentionInput HostAttention::input() const {
-  return {.q = q, .k = k, .v = v, .sequences = sequences, .scale = scale, .window = window};
+  return {.q = q,
+          .k = k,
+          .v = v,
+          .sequences = sequences,
+          .scale = scale,
+          .window = window,
+          .softcap = softcap};
 }
 
 void HostAttention::score_rows(const RowScores& out) const {
@@ -100,6 +108,12 @@ void HostAttention::pattern_of_edited_scores(const RowScores& edited) const {
 
 void HostAttention::attend_edited_rows(const RowScores& edited, TensorView z) const {
   qkscope::attend_edited_rows(input(), edited.rows, edited.scores, edited.pattern, z);
+}
+
+LayerAttention HostAttention::statistics(std::span<const rows::RunningSoftmax> row_sums,
+                                         std::span<const std::int32_t> ids,
+                                         const AttentionRequest& request) const {
+  return attention_statistics({input(), row_sums, ids}, request);
 }
 
 }  // namespace qkscope::cuda

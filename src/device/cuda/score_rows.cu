@@ -85,10 +85,12 @@ __global__ void __launch_bounds__(kKeys)
   if (column + thread >= a.keys) return;
   const bool seen = thread >= first && thread <= last;
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h)
-    if (h < heads)
-      a.scores[((head + h) * a.count + row) * a.keys + column + thread] =
-          seen ? scores[h] * a.scale : -INFINITY;
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= heads) continue;
+    float score = scores[h] * a.scale;
+    if (a.softcap > 0.0f) score = a.softcap * tanhf(score / a.softcap);
+    a.scores[((head + h) * a.count + row) * a.keys + column + thread] = seen ? score : -INFINITY;
+  }
 }
 
 // `combine` over the values of all threads, in a fixed order; every thread gets the result.

@@ -14,7 +14,12 @@
 namespace qkscope {
 
 struct AttentionInput;
+struct AttentionRequest;
+struct LayerAttention;
 struct RowScores;
+namespace rows {
+struct RunningSoftmax;
+}
 
 namespace cuda {
 
@@ -33,6 +38,7 @@ struct ScoreRowsArguments {
   std::int64_t keys = 0;  // columns; last_key - sequence_begin < keys
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
   float scale = 1.0f;         // multiplies q.k
+  float softcap = 0.0f;       // scores become cap tanh(score / cap); 0: not
   DType dtype = DType::bf16;  // of q and k: bf16, f16 or f32
   float* scores = nullptr;    // (n_heads, count, keys) scale q.k, -infinity where not seen
   float* pattern = nullptr;   // (n_heads, count, keys) their softmax, 0 where not seen; or null
@@ -55,6 +61,7 @@ struct ScoreSource {
   std::int64_t n_kv_heads = 0;
   std::int64_t d_head = 0;
   float scale = 1.0f;
+  float softcap = 0.0f;
   std::int64_t window = 0;
   DType dtype = DType::bf16;
 };
@@ -72,11 +79,16 @@ struct HostAttention {
   Tensor v;  // (rows, n_kv_heads, d_head)
   std::span<const Sequence> sequences;
   float scale = 1.0f;
+  float softcap = 0.0f;
   std::int64_t window = 0;
 
   void score_rows(const RowScores& out) const;
   void pattern_of_edited_scores(const RowScores& edited) const;
   void attend_edited_rows(const RowScores& edited, TensorView z) const;
+  // Groups B and C with these sums of every row and head, and the tokens of the rows.
+  LayerAttention statistics(std::span<const rows::RunningSoftmax> row_sums,
+                            std::span<const std::int32_t> ids,
+                            const AttentionRequest& request) const;
 
  private:
   AttentionInput input() const;

@@ -68,6 +68,15 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// Copies in groups: those since the last call are one; and a wait for all but the newest kGroups.
+__device__ __forceinline__ void end_copy_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kGroups>
+__device__ __forceinline__ void wait_for_copies_before() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
 // Two values rounded to T, the first in the low half.
 template <typename T>
 __device__ __forceinline__ std::uint32_t packed(float low, float high);

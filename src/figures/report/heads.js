@@ -14,7 +14,7 @@ const headTable = (() => {
     { title: "position", width: 64, text: true, value: (head) => heads.rope[head], show: ropeOf, only: new Set(heads.rope).size > 1 },
     { title: "class", width: 156, text: true, value: (head) => heads.kind[head], show: (head) => classOf(head).title },
     ...["r_q", "r_k", "explained_variance", "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop", "bias_strength",
-      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a"].map(measure),
+      "separation_strength", "plane_var_fraction", "r_q_a", "r_k_a", "sink_0", "previous_token_head", "induction_head", "entropy", "distance_mean"].map(measure),
   ].filter((column) => column.only !== false && (!column.hint || heads.measures.has(column.hint)));
 
   const scroll = document.getElementById("head-scroll");

@@ -12,7 +12,7 @@ void read_glm(ModelConfig& model, const ConfigReader& config) {
                    .max_positions = 131072});
   model.qkv_bias = config.flag("attention_bias", true);
   model.rope_interleaved = true;
-  model.names.fused_gate_up = true;
+  model.names.gate_up = "mlp.gate_up_proj";
 }
 
 }  // namespace qkscope

@@ -9,8 +9,7 @@ void read_ministral3(ModelConfig& model, const ConfigReader& config) {
     bad_input("{}: 'rope_parameters' is missing; a ministral3 model needs its YaRN parameters",
               config.where());
   read_llama_base(model, config, {.norm_eps = 1e-5, .d_head = 128, .max_positions = 262144});
-  if (config.has("sliding_window"))
-    for (auto& layer : model.layers) layer.window = config.count("sliding_window");
+  read_window_of_all(model, config);
   const auto rope = config.section(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   if (rope.has("llama_4_scaling_beta"))
     model.query_scaling =

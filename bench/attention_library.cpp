@@ -1,0 +1,70 @@
+// Our attention for Hopper as a function that Python can call with tensors of PyTorch, so that
+// transformers runs beside us with the same kernel (transformers_peer.py).
+#include <map>
+#include <tuple>
+
+#include "device/cuda/attention_tiles.h"
+#include "device/cuda/cuda_devices.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/device_memory.h"
+#include "device/cuda/hopper_kernel.h"
+
+namespace qkscope::cuda {
+namespace {
+
+struct Tiles {
+  DeviceBlock memory;
+  DeviceBlock counter;
+  int count = 0;
+};
+
+// The order of tiles of a batch; kept, because all layers have the same.
+const Tiles* tiles_of(std::int64_t documents, std::int64_t length, const TileShape& shape) {
+  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, Tiles> kept;
+  auto& tiles = kept[{documents, length, shape.n_heads, shape.n_kv_heads}];
+  if (tiles.count > 0) return &tiles;
+  std::vector<Sequence> sequences;
+  for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
+  const auto order = attention_tiles(sequences, shape);
+  const auto bytes = order.size() * sizeof(AttentionTile);
+  check(cudaMemcpy(tiles.memory.reserve(static_cast<std::int64_t>(bytes), "tiles"), order.data(),
+                   bytes, cudaMemcpyHostToDevice),
+        "copy tiles");
+  tiles.counter.reserve(sizeof(int), "a counter");
+  tiles.count = static_cast<int>(order.size());
+  return &tiles;
+}
+
+}  // namespace
+}  // namespace qkscope::cuda
+
+// q and z (documents, length, n_heads, 128), k and v (documents, length, n_kv_heads, 128), bfloat16
+// and dense, causal. What it returns is cudaError_t.
+extern "C" __attribute__((visibility("default"))) int qkscope_attention(
+    const void* q, const void* k, const void* v, void* z, int documents, int length, int n_heads,
+    int n_kv_heads, float scale, cudaStream_t stream) {
+  using namespace qkscope::cuda;
+  constexpr int kHead = 128;
+  const auto* tiles = tiles_of(documents, length,
+                               {.n_heads = n_heads,
+                                .n_kv_heads = n_kv_heads,
+                                .d_head = kHead,
+                                .rows = hopper_tile_rows(kHead)});
+  return hopper_attention({.q = q,
+                           .k = k,
+                           .v = v,
+                           .z = z,
+                           .rows = std::int64_t{documents} * length,
+                           .q_stride = std::int64_t{n_heads} * kHead,
+                           .kv_stride = std::int64_t{n_kv_heads} * kHead,
+                           .z_stride = std::int64_t{n_heads} * kHead,
+                           .n_heads = n_heads,
+                           .n_kv_heads = n_kv_heads,
+                           .d_head = kHead,
+                           .scale = scale,
+                           .tiles = tiles->memory.as<AttentionTile>(),
+                           .tile_count = tiles->count,
+                           .counter = tiles->counter.as<int>(),
+                           .multiprocessors = multiprocessors(0)},
+                          stream);
+}

@@ -1,0 +1,105 @@
+#include "summed_layers.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kBuckets = 16;
+constexpr std::int64_t kResidualRows = 64;
+constexpr std::size_t kKinds = 5;  // q, k and v before rotation, q and k after it
+
+}  // namespace
+
+ResidualRows::ResidualRows(const ModelConfig& model, const Batch& batch)
+    : point_{Stage::resid_post, std::max<std::int64_t>(0, model.n_layers - 2)} {
+  const auto step = std::max<std::int64_t>(1, batch.rows() / kResidualRows);
+  for (std::int64_t row = 0; row < batch.rows(); row += step) rows_.push_back(row);
+}
+
+void ResidualRows::see(HookPoint, ConstTensorView activation) {
+  values_.assign(activation.data<float>(), activation.data<float>() + activation.shape().count());
+}
+
+class SummedLayers::Moments : public MomentSink {
+ public:
+  explicit Moments(const MomentRequest& request)
+      : request_(request), sums_(empty_layer(request.shape)) {
+    request_.shift = &shift_;
+  }
+  const MomentRequest& request() const { return request_; }
+  void add(const LayerMoments& part) override { merge(sums_, part); }
+  void refuse(const NonFinite& found) override {
+    failure("head {} of document {} holds a number that is not finite", found.head, found.sequence);
+  }
+
+ private:
+  MomentRequest request_;
+  std::vector<float> shift_;
+  LayerMoments sums_;
+};
+
+class SummedLayers::Attention : public AttentionSink {
+ public:
+  Attention(std::int64_t bucket_size, bool all_keys) {
+    request_.layout.all_keys = all_keys;
+    request_.bucket_size = bucket_size;
+    request_.buckets = kBuckets;
+  }
+  const AttentionRequest& request() const { return request_; }
+  void add(LayerAttention attention) override { last_ = std::move(attention); }
+
+ private:
+  AttentionRequest request_;
+  LayerAttention last_;
+};
+
+SummedLayers::SummedLayers(const ModelConfig& model, const Batch& batch, std::string groups)
+    : model_(&model),
+      groups_(std::move(groups)),
+      bucket_size_((batch.longest() + kBuckets - 1) / kBuckets),
+      attention_(std::make_unique<Attention>(bucket_size_, groups_ == "ABC")) {
+  for (const auto& layer : model.layers)
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      const bool query = kind == 0 || kind == 3, pairs = kind < 2 && layer.rope >= 0;
+      MomentRequest request;
+      request.shape.heads = query ? model.n_heads : model.n_kv_heads;
+      request.shape.dim = model.d_head;
+      request.shape.pairs = pairs ? model.ropes[static_cast<std::size_t>(layer.rope)].dim / 2 : 0;
+      request.shape.buckets = kBuckets;
+      request.first = 4;
+      request.bucket_size = bucket_size_;
+      request.interleaved = model.rope_interleaved;
+      moments_.push_back(std::make_unique<Moments>(request));
+    }
+}
+
+SummedLayers::~SummedLayers() = default;
+SummedLayers::SummedLayers(SummedLayers&&) noexcept = default;
+
+void SummedLayers::add(Backend& backend, Buffer buffer, std::int64_t layer, bool rotated) {
+  const auto kind = (rotated ? std::size_t{3} : std::size_t{0}) + static_cast<std::size_t>(buffer) -
+                    static_cast<std::size_t>(Buffer::q);
+  auto& moments = *moments_[static_cast<std::size_t>(layer) * kKinds + kind];
+  backend.add_moments(buffer, moments.request(), moments);
+}
+
+void SummedLayers::before_rotation(Backend& backend, std::int64_t layer) {
+  if (groups_.empty()) return;
+  for (const auto buffer : {Buffer::q, Buffer::k, Buffer::v}) add(backend, buffer, layer, false);
+}
+
+void SummedLayers::after_rotation(Backend& backend, std::int64_t layer) {
+  // Without rotation they are the same as before.
+  if (groups_.empty() || model_->layers[static_cast<std::size_t>(layer)].rope < 0) return;
+  for (const auto buffer : {Buffer::q, Buffer::k}) add(backend, buffer, layer, true);
+}
+
+void SummedLayers::after_attention(Backend& backend, std::int64_t) {
+  if (groups_.size() > 1) backend.add_attention(attention_->request(), *attention_);
+}
+
+}  // namespace qkscope

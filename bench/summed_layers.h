@@ -1,0 +1,59 @@
+// Statistics over every token as `qkscope stats` asks for them, without files: for timing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "forward/forward.h"
+
+namespace qkscope {
+
+class NoObserver : public Observer {
+ public:
+  bool wants(HookPoint) const override { return false; }
+  void see(HookPoint, ConstTensorView) override {}
+};
+
+// Some rows of the residual near the end of the network.
+class ResidualRows : public Observer {
+ public:
+  ResidualRows(const ModelConfig& model, const Batch& batch);
+  bool wants(HookPoint point) const override { return point == point_; }
+  Selection selection(HookPoint) const override { return {rows_, {}}; }
+  void see(HookPoint, ConstTensorView activation) override;
+  bool operator==(const ResidualRows& other) const { return values_ == other.values_; }
+
+ private:
+  HookPoint point_;
+  std::vector<std::int64_t> rows_;
+  std::vector<float> values_;
+};
+
+class SummedLayers : public LayerStatistics {
+ public:
+  // `groups`: "", "A", "AB" or "ABC". The pass is the same with all of them.
+  SummedLayers(const ModelConfig& model, const Batch& batch, std::string groups);
+  ~SummedLayers() override;
+  SummedLayers(SummedLayers&&) noexcept;
+
+  const std::string& groups() const { return groups_; }
+  bool wants_attention() const override { return true; }
+  void before_rotation(Backend& backend, std::int64_t layer) override;
+  void after_rotation(Backend& backend, std::int64_t layer) override;
+  void after_attention(Backend& backend, std::int64_t layer) override;
+
+ private:
+  class Moments;
+  class Attention;
+
+  void add(Backend& backend, Buffer buffer, std::int64_t layer, bool rotated);
+
+  const ModelConfig* model_;
+  std::string groups_;
+  std::int64_t bucket_size_;
+  std::vector<std::unique_ptr<Moments>> moments_;  // five to a layer
+  std::unique_ptr<Attention> attention_;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,156 @@
+#include "collect/stats_part.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "captures/layout.h"
+#include "captures/segment.h"
+#include "io/folder.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSegmentExamples = 64;
+constexpr auto kSegmentTime = std::chrono::seconds(60);
+constexpr std::size_t kKeptStates = 2;
+constexpr char kStateSuffix[] = ".state";
+constexpr char kDocumentsSuffix[] = ".docs";
+
+// 00000007.seg -> 00000007.state
+std::string beside(const Journal& journal, const std::string& segment, const char* suffix) {
+  return journal.segment_path(fs::path(segment).stem().string() + suffix);
+}
+
+// The documents of one part.
+class DocumentCursor {
+ public:
+  explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
+
+  bool done() const { return at_ == documents_.size(); }
+  std::int64_t row() const { return documents_[at_].row; }
+  DocumentAttention take() {
+    auto document = std::move(documents_[at_].attention);
+    if (++at_ == documents_.size()) open_next();
+    return document;
+  }
+
+ private:
+  void open_next() {
+    documents_.clear();
+    at_ = 0;
+    const auto& entries = journal_->entries();
+    while (documents_.empty() && next_ < entries.size()) {
+      const auto path = beside(*journal_, entries[next_++].segment, kDocumentsSuffix);
+      if (path_exists(path)) documents_ = load_documents(path);
+    }
+  }
+
+  const Journal* journal_;
+  std::size_t next_ = 0;
+  std::vector<DocumentRecord> documents_;
+  std::size_t at_ = 0;
+};
+
+class PartDocuments : public DocumentSource {
+ public:
+  explicit PartDocuments(const std::vector<Journal>& parts) {
+    for (const auto& part : parts) cursors_.emplace_back(part);
+  }
+
+  bool next(DocumentAttention& document) override {
+    DocumentCursor* first = nullptr;
+    for (auto& cursor : cursors_)
+      if (!cursor.done() && (first == nullptr || cursor.row() < first->row())) first = &cursor;
+    if (first == nullptr) return false;
+    document = first->take();
+    return true;
+  }
+
+ private:
+  std::vector<DocumentCursor> cursors_;
+};
+
+}  // namespace
+
+StatsPart::StatsPart(Journal& journal, RunState fresh)
+    : journal_(journal), state_(begins() ? std::move(fresh) : last_state(journal)) {
+  done_.examples = journal.examples();
+  done_.tokens = journal.tokens();
+}
+
+void StatsPart::add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents) {
+  for (const auto& example : prepared.examples) examples_.push_back(example.record);
+  std::move(documents.begin(), documents.end(), std::back_inserter(documents_));
+  done_.examples += std::ssize(prepared.examples);
+  done_.tokens += prepared.tokens();
+  if (due()) flush();
+}
+
+bool StatsPart::due() const {
+  return examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime;
+}
+
+void StatsPart::flush() {
+  if (examples_.empty()) return;
+  JournalEntry entry;
+  entry.segment = segment_name(journal_.entries().size());
+  save_state(beside(journal_, entry.segment, kStateSuffix), state_);
+  if (!documents_.empty())
+    save_documents(beside(journal_, entry.segment, kDocumentsSuffix), documents_);
+  SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
+  for (const auto& example : examples_) {
+    segment.add_example(example);
+    entry.tokens += example.tokens;
+  }
+  entry.examples = std::ssize(examples_);
+  entry.checksum = segment.commit();
+  journal_.add(entry);
+  remove_old_states();
+  examples_.clear();
+  documents_.clear();
+  saved_ = Clock::now();
+}
+
+void StatsPart::remove_old_states() const {
+  const auto& entries = journal_.entries();
+  if (entries.size() <= kKeptStates) return;
+  fs::remove(beside(journal_, entries[entries.size() - kKeptStates - 1].segment, kStateSuffix));
+}
+
+RunState last_state(const Journal& journal) {
+  return load_state(beside(journal, journal.entries().back().segment, kStateSuffix));
+}
+
+void remove_stray_states(const Journal& journal) {
+  std::set<std::string> named;
+  for (const auto& entry : journal.entries()) named.insert(fs::path(entry.segment).stem().string());
+  for (const auto& name : names_in(journal.folder())) {
+    const fs::path path = name;
+    if ((path.extension() == kStateSuffix || path.extension() == kDocumentsSuffix) &&
+        !named.contains(path.stem().string()))
+      fs::remove(journal.segment_path(name));
+  }
+}
+
+std::vector<ExampleRecord> examples_of(const std::vector<Journal>& parts) {
+  std::vector<ExampleRecord> examples;
+  for (const auto& part : parts)
+    for (const auto& entry : part.entries()) {
+      const SegmentReader segment(part.segment_path(entry.segment), part.manifest().groups.size());
+      segment.check_index();
+      auto table = segment.example_table();
+      std::move(table.begin(), table.end(), std::back_inserter(examples));
+    }
+  std::sort(examples.begin(), examples.end(),
+            [](const auto& a, const auto& b) { return a.row < b.row; });
+  return examples;
+}
+
+std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts) {
+  return std::make_unique<PartDocuments>(parts);
+}
+
+}  // namespace qkscope

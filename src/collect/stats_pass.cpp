@@ -1,0 +1,273 @@
+#include "collect/stats_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/index.h"
+#include "core/text.h"
+#include "core/thread_pool.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, of key sums
+
+Buffer buffer_of(VectorKind kind) {
+  return kind == VectorKind::query ? Buffer::q : kind == VectorKind::key ? Buffer::k : Buffer::v;
+}
+
+std::string_view word(VectorKind kind) {
+  constexpr std::string_view kWords[] = {"query", "key", "value"};
+  return kWords[static_cast<std::size_t>(kind)];
+}
+
+// Nobody looks at the pass itself.
+class NoObserver : public Observer {
+ public:
+  bool wants(HookPoint) const override { return false; }
+  void see(HookPoint, ConstTensorView) override {}
+};
+
+}  // namespace
+
+class StatsPass::Moments : public MomentSink {
+ public:
+  Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
+      : pass_(pass), kind_(kind), stage_(stage), layer_(layer) {
+    const auto& layers = pass.plan_.statistics.moment_layers;
+    const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+    sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
+    auto& shifts = pass.state_.shifts[{kind, stage}];
+    shifts.resize(layers.size());
+    request_ = pass.plan_.moment_request(kind, stage);
+    request_.shift = &shifts[as_index(place)];
+  }
+
+  bool is(VectorStage stage, std::int64_t layer) const {
+    return stage_ == stage && layer_ == layer;
+  }
+  void run() { pass_.backend_.add_moments(buffer_of(kind_), request_, *this); }
+
+  void add(const LayerMoments& part) override { merge(*sums_, part); }
+
+  void refuse(const NonFinite& found) override {
+    const auto& prepared = *pass_.prepared_;
+    const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
+    bad_input(
+        "layer {}, {} head {}, {} RoPE, text {} (row {} of the dataset): a vector holds NaN or "
+        "infinity; the weights or settings of the model are broken, or numbers left the range of "
+        "{} (try --dtype float32)",
+        layer_, word(kind_), found.head, stage_ == VectorStage::pre ? "before" : "after",
+        in_quotes(record.source_id), record.row, dtype_name(pass_.plan_.run.backend.dtype));
+  }
+
+ private:
+  StatsPass& pass_;
+  VectorKind kind_;
+  VectorStage stage_;
+  std::int64_t layer_;
+  LayerMoments* sums_;
+  MomentRequest request_;
+};
+
+class StatsPass::Attention : public AttentionSink {
+ public:
+  Attention(StatsPass& pass, std::int64_t place) : pass_(pass), place_(place) {}
+
+  void run() { pass_.backend_.add_attention(pass_.attention_request_, *this); }
+
+  void add(LayerAttention part) override {
+    const auto& sequences = pass_.prepared_->batch.sequences;
+    QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
+    for (std::int64_t d = 0; d < part.documents; ++d)
+      parallel_for(part.heads, [&](std::int64_t head) { add_head(part, d, head); });
+  }
+
+ private:
+  // One document and head: sums over rows, its share of the sums over documents, its own values.
+  void add_head(const LayerAttention& part, std::int64_t document, std::int64_t head) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto columns = part.columns;
+    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
+    const auto from = (document * part.heads + head) * part.buckets;
+    const auto to = (place_ * a.heads + head) * a.buckets;
+    std::vector<double> whole(as_index(columns));
+    for (std::int64_t b = 0; b < part.buckets; ++b) {
+      const double* sum = part.sum.data() + (from + b) * columns;
+      const double* square = part.square.data() + (from + b) * columns;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        a.sum[as_index((to + b) * columns + c)] += sum[c];
+        a.square[as_index((to + b) * columns + c)] += square[c];
+        whole[as_index(c)] += sum[c];
+      }
+      auto& largest = a.max_logit[as_index(to + b)];
+      largest = std::max(largest, part.max_logit[as_index(from + b)]);
+      add_document(head, b, bucket_rows(sequence.length, b), {sum, as_index(columns)});
+    }
+    add_document(head, a.buckets, sequence.length, whole);
+    finish_document(part, document, head, whole);
+  }
+
+  void add_document(std::int64_t head, std::int64_t bucket, std::int64_t rows,
+                    std::span<const double> sums) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto at = as_index(((place_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      a.document_square[at + c] += sums[c] * sums[c];
+      a.document_cross[at + c] += sums[c] * static_cast<double>(rows);
+    }
+  }
+
+  std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const {
+    const auto& request = pass_.attention_request_;
+    const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
+    return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
+  }
+
+  void finish_document(const LayerAttention& part, std::int64_t document, std::int64_t head,
+                       std::span<const double> whole) const {
+    auto& a = pass_.state_.statistics.attention;
+    auto& record = pass_.documents_[as_index(document)].attention;
+    const auto cell = place_ * a.heads + head;
+    const auto rows = static_cast<double>(record.tokens);
+    for (std::size_t c = 0; c < whole.size(); ++c)
+      record.mean[as_index(cell) * whole.size() + c] = whole[c] / rows;
+    const auto keys = key_sums(part, document, head);
+    const auto count = a.document_columns.size();
+    const std::span values(record.values.data() + as_index(cell) * count, count);
+    document_values(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole, keys,
+                    values);
+    for (std::size_t c = 0; c < count; ++c) {
+      if (std::isnan(values[c])) continue;
+      a.document_sum[as_index(cell) * count + c] += values[c];
+      a.document_sum_square[as_index(cell) * count + c] += values[c] * values[c];
+    }
+    if (!keys.empty()) add_keys(cell, document, head, keys);
+  }
+
+  static std::vector<double> scaled(const std::int64_t* sums, std::int64_t count,
+                                    std::int64_t stride) {
+    std::vector<double> values(as_index(count));
+    for (std::int64_t j = 0; j < count; ++j)
+      values[as_index(j)] = static_cast<double>(sums[j * stride]) * kKeyUnit;
+    return values;
+  }
+
+  std::vector<double> key_sums(const LayerAttention& part, std::int64_t document,
+                               std::int64_t head) const {
+    if (part.key_sums.empty()) return {};
+    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
+    return scaled(part.key_sums.data() + sequence.begin * part.heads + head, sequence.length,
+                  part.heads);
+  }
+
+  void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,
+                std::span<const double> keys) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto& request = pass_.attention_request_;
+    const auto length = std::ssize(keys);
+    for (std::int64_t j = 0; j < length; ++j) {
+      const auto bucket = std::min(j / request.bucket_size, request.buckets - 1);
+      const auto at = as_index(cell * a.buckets + bucket);
+      a.key_mass[at] += keys[as_index(j)];
+      a.key_observed[at] += keys[as_index(j)] / static_cast<double>(length - j);
+    }
+    const auto& statistics = pass_.state_.statistics;
+    const auto& chosen = statistics.settings.columns;
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      if (chosen[i] == LayerHead{statistics.layers[as_index(place_)], head})
+        pass_.documents_[as_index(document)].attention.key_sums[i].assign(keys.begin(), keys.end());
+  }
+
+  StatsPass& pass_;
+  std::int64_t place_;  // of the layer among those that run
+};
+
+StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state)
+    : plan_(plan), backend_(backend), state_(state) {
+  for (const auto layer : plan.statistics.moment_layers)
+    for (const auto stage : {VectorStage::pre, VectorStage::post})
+      for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
+        if (plan.adds(kind, stage, layer))
+          moments_.push_back(std::make_unique<Moments>(*this, kind, stage, layer));
+  const auto& settings = plan.config.stats;
+  attention_request_ = {.layout = column_layout(settings),
+                        .bucket_size = settings.bucket_size,
+                        .buckets = settings.buckets,
+                        .replacements = settings.kl,
+                        .kept = settings.keep};
+  for (std::int64_t place = 0; place < std::ssize(plan.statistics.layers); ++place)
+    attention_.push_back(std::make_unique<Attention>(*this, place));
+}
+
+StatsPass::~StatsPass() = default;
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared) {
+  if (prepared.sequence.empty()) return {};
+  prepared_ = &prepared;
+  documents_.clear();
+  if (wants_attention()) begin_documents();
+  NoObserver nobody;
+  forward(backend_, prepared.batch, nobody, *this);
+  if (wants_attention()) count_rows();
+  return std::move(documents_);
+}
+
+void StatsPass::begin_documents() {
+  const auto& a = state_.statistics.attention;
+  const auto cells = as_index(a.layers * a.heads);
+  pairs_.clear();
+  for (std::size_t d = 0; d < prepared_->sequence.size(); ++d) {
+    const auto& example = prepared_->examples[prepared_->sequence[d]];
+    DocumentRecord record;
+    record.row = example.record.row;
+    record.attention.example_key = example.record.key;
+    record.attention.tokens = example.record.tokens;
+    record.attention.mean.resize(cells * a.columns.size());
+    record.attention.values.resize(cells * a.document_columns.size());
+    record.attention.key_sums.resize(state_.statistics.settings.columns.size());
+    documents_.push_back(std::move(record));
+    pairs_.push_back(count_pairs(example.ids));
+  }
+}
+
+// What is the same for all heads.
+void StatsPass::count_rows() {
+  auto& a = state_.statistics.attention;
+  const auto& request = attention_request_;
+  for (const auto& document : documents_) {
+    const auto length = document.attention.tokens;
+    ++a.documents;
+    for (std::int64_t b = 0; b < a.buckets; ++b) {
+      const auto end = b + 1 == a.buckets ? length : (b + 1) * request.bucket_size;
+      const auto rows = std::max<std::int64_t>(0, std::min(length, end) - b * request.bucket_size);
+      a.rows[as_index(b)] += rows;
+      a.row_square[as_index(b)] += static_cast<double>(rows) * static_cast<double>(rows);
+    }
+    a.row_square[as_index(a.buckets)] += static_cast<double>(length) * static_cast<double>(length);
+    for (std::size_t c = 0; c < a.document_columns.size(); ++c)
+      if (!std::isnan(document.attention.values[c])) ++a.document_counts[c];
+  }
+}
+
+void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
+  for (const auto& moments : moments_)
+    if (moments->is(stage, layer)) moments->run();
+}
+
+void StatsPass::before_rotation(Backend&, std::int64_t layer) {
+  add_moments(VectorStage::pre, layer);
+}
+
+void StatsPass::after_rotation(Backend&, std::int64_t layer) {
+  add_moments(VectorStage::post, layer);
+}
+
+void StatsPass::after_attention(Backend&, std::int64_t layer) {
+  const auto& layers = plan_.statistics.layers;
+  const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+  attention_[as_index(place)]->run();
+}
+
+}  // namespace qkscope

@@ -1,0 +1,325 @@
+#include "collect/stats_run.h"
+
+#include <future>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "capture/batch_reader.h"
+#include "capture/capture_config.h"
+#include "capture/run_inputs.h"
+#include "captures/layout.h"
+#include "collect/retrieval.h"
+#include "collect/stats_folder.h"
+#include "collect/stats_part.h"
+#include "collect/stats_pass.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "io/checksum.h"
+#include "io/folder.h"
+#include "model/loaded_checkpoint.h"
+#include "qkscope/log.h"
+#include "qkscope/tables.h"
+#include "statistics/statistics.h"
+#include "statistics/stats_tables.h"
+
+namespace qkscope {
+namespace {
+
+using Outcome = CaptureResult::Outcome;
+
+Manifest manifest_of(const StatsRunPlan& plan) {
+  auto manifest = manifest_with_inputs(plan.run);
+  const auto& trials = plan.config.stats.retrieval;
+  if (!trials.empty())
+    manifest.identity[kInputs]["retrieval"] = {{trials, file_fingerprint(trials)}};
+  return manifest;
+}
+
+// Sums of the parts, in their order, with what follows from the list of examples.
+Statistics join(const std::vector<Journal>& parts, const std::vector<ExampleRecord>& examples) {
+  auto statistics = last_state(parts.front()).statistics;
+  for (std::size_t i = 1; i < parts.size(); ++i)
+    if (!parts[i].entries().empty())
+      merge_statistics(statistics, last_state(parts[i]).statistics, parts.front().folder(),
+                       parts[i].folder());
+  statistics.configuration = parts.front().manifest().identity.dump();
+  statistics.lengths.clear();
+  for (const auto& example : examples)
+    if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
+  set_positions(statistics);
+  copy_unrotated(statistics);
+  return statistics;
+}
+
+void publish_parts(const StatsFolder& folder, const std::vector<Journal>& parts) {
+  const auto examples = examples_of(parts);
+  const auto documents = documents_of(parts);
+  folder.publish(join(parts, examples), *documents, examples);
+}
+
+class Run {
+ public:
+  Run(const StatsRunPlan& plan, const StatsOptions& options)
+      : plan_(plan),
+        options_(options),
+        manifest_(manifest_of(plan)),
+        folder_(plan.config.run.output.data_root) {}
+
+  StatsResult run() {
+    folder_.refuse_capture();
+    if (folder_.finished() && !options_.overwrite) {
+      const auto result = already_finished();
+      if (path_exists(root().parts())) {
+        const auto lock = root().lock_whole();
+        root().remove_parts();
+      }
+      return result;
+    }
+    const auto lock = root().lock(options_.shard);
+    StatsResult result;
+    try {
+      result = run_locked();
+    } catch (...) {
+      remove_unused_part(lock);
+      throw;
+    }
+    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished)
+      remove_unused_part(lock);
+    return result;
+  }
+
+ private:
+  const DataRoot& root() const { return folder_.root(); }
+
+  StatsResult run_locked() {
+    StatsResult result;
+    if (options_.overwrite) {
+      ExampleSource(plan_.run, options_.shard);  // what cannot be read takes the place of nothing
+      folder_.remove_statistics(manifest_, options_.shard);
+    }
+    if (folder_.finished()) return already_finished();  // by another, just now
+    auto journal = root().open_part(manifest_, options_.shard);
+    journal.remove_strays();
+    remove_stray_states(journal);
+    if (!journal.complete()) add_up(journal, result);
+    result.examples = journal.examples();
+    result.tokens = journal.tokens();
+    if (!journal.complete()) {
+      result.outcome = Outcome::interrupted;
+    } else if (options_.shard.count > 1) {
+      result.outcome = Outcome::part_finished;
+    } else {
+      publish_parts(folder_, {journal});
+      result.outcome = Outcome::finished;
+    }
+    return result;
+  }
+
+  // A run that stored nothing leaves nothing. What goes wrong here is less than what went wrong
+  // before.
+  void remove_unused_part(const DataRootLock& lock) const {
+    try {
+      root().remove_unused_part(options_.shard, lock);
+    } catch (const Error& error) {
+      log::warn("{}", error.what());
+    }
+  }
+
+  StatsResult already_finished() const {
+    folder_.check_finished(manifest_.identity);
+    StatsResult result;
+    result.outcome = Outcome::already_finished;
+    return result;
+  }
+
+  void add_up(Journal& journal, StatsResult& result) {
+    const auto start = Clock::now();
+    ExampleSource source(plan_.run, options_.shard);
+    StatsPart part(journal, {plan_.statistics, {}});
+    auto counting = count_documents(source, part.begins() && source.has_foreign_ids());
+    if (!part.begins()) {
+      log::info("continuing after {} documents",
+                format_count(static_cast<std::uint64_t>(journal.examples())));
+      source.skip(examples_of({journal}));
+    }
+    BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
+    const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
+    const auto backend = make_backend(model, plan_.run.backend);
+    total_ = counting.get();
+    result.load_seconds = seconds_since(start);
+    if (part.begins() && options_.shard.index == 0)
+      part.state().statistics.retrieval = run_trials(plan_, *backend);
+    add_batches(reader, *backend, part, result);
+    part.flush();
+    if (reader.at_end()) journal.mark_complete();
+  }
+
+  // Goes on while the model is loaded. A run that continues has checked its ids before.
+  std::future<std::int64_t> count_documents(const ExampleSource& source, bool check_ids) const {
+    const bool watched = !options_.quiet || options_.on_batch;
+    return std::async(std::launch::async, [&source, check_ids, watched] {
+      if (check_ids) return source.check_ids();
+      return watched ? source.count_documents() : 0;
+    });
+  }
+
+  void add_batches(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
+    StatsPass pass(plan_, backend, part.state());
+    Progress progress({.what = "stats",
+                       .unit = "documents",
+                       .total = total_,
+                       .before = part.examples(),
+                       .quiet = options_.quiet});
+    const auto start = Clock::now();
+    const auto tokens_before = part.tokens();
+    while (!stopped()) {
+      const auto batch = reader.next();
+      if (!batch) return;
+      const auto batch_start = Clock::now();
+      auto documents = pass.add(*batch);
+      result.forward_seconds += seconds_since(batch_start);
+      part.add(*batch, std::move(documents));
+      const auto rate = static_cast<double>(part.tokens() - tokens_before) / seconds_since(start);
+      progress.update(part.examples(),
+                      fmt::format("{} tokens/s", format_count(static_cast<std::uint64_t>(rate))));
+      if (options_.on_batch) options_.on_batch({part.examples(), total_, part.tokens()});
+    }
+  }
+
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+
+  const StatsRunPlan& plan_;
+  const StatsOptions& options_;
+  Manifest manifest_;
+  StatsFolder folder_;
+  std::int64_t total_ = 0;  // documents; 0: not known
+};
+
+// All shards of a folder; those that are not complete are bad input.
+std::vector<Journal> complete_parts(const DataRoot& root) {
+  const auto shards = root.shards();
+  if (shards.empty())
+    bad_input("{}: there are no parts of statistics; run 'qkscope stats --shard i/n' first",
+              root.path());
+  std::vector<Journal> parts;
+  std::vector<std::string> missing;
+  for (std::int64_t index = 0; index < shards.front().count; ++index) {
+    const Shard shard{index, shards.front().count};
+    if (!Journal::exists(root.part(shard))) {
+      missing.push_back(fmt::format("{}/{} (not started)", index, shard.count));
+      continue;
+    }
+    parts.emplace_back(root.part(shard));
+    if (!parts.back().complete())
+      missing.push_back(fmt::format("{}/{} (unfinished, {} documents)", index, shard.count,
+                                    parts.back().examples()));
+  }
+  if (!missing.empty())
+    bad_input("{}: shards are missing: {}; run them with --shard first", root.path(),
+              fmt::join(missing, ", "));
+  for (const auto& part : parts) {
+    const auto difference = manifest_difference(parts.front().manifest(), part.manifest());
+    if (!difference.empty())
+      bad_input("{}: {} and {} are not parts of one run: {}", root.path(), parts.front().folder(),
+                part.folder(), difference);
+  }
+  return parts;
+}
+
+// The documents of several folders, one folder after another.
+class FolderDocuments : public DocumentSource {
+ public:
+  FolderDocuments(const std::vector<std::string>& folders, const Statistics& statistics)
+      : folders_(folders), statistics_(statistics) {}
+
+  bool next(DocumentAttention& document) override {
+    while (true) {
+      if (source_ && source_->next(document)) return true;
+      if (at_ == folders_.size()) return false;
+      source_ = open_documents(folders_[at_++], statistics_);
+    }
+  }
+
+ private:
+  const std::vector<std::string>& folders_;
+  const Statistics& statistics_;
+  std::size_t at_ = 0;
+  std::unique_ptr<DocumentSource> source_;
+};
+
+std::vector<ExampleRecord> read_examples(const std::string& folder) {
+  const auto table = read_parquet_table(folder + "/" + layout::kExamplesFile,
+                                        {"example_key", "source_id", "tokens", "truncated"});
+  std::vector<ExampleRecord> examples;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i)
+    examples.push_back({.row = static_cast<std::int64_t>(i),
+                        .key = table.columns()[0].integers[i],
+                        .source_id = table.columns()[1].texts[i],
+                        .tokens = static_cast<std::int32_t>(table.columns()[2].integers[i]),
+                        .truncated = table.columns()[3].integers[i] != 0});
+  return examples;
+}
+
+StatsResult result_of(const Statistics& statistics) {
+  StatsResult result;
+  result.examples = std::ssize(statistics.lengths);
+  for (const auto length : statistics.lengths) result.tokens += length;
+  return result;
+}
+
+}  // namespace
+
+StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
+  const auto start = Clock::now();
+  auto result = Run(plan, options).run();
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+StatsResult merge_shards(const std::string& path) {
+  const auto start = Clock::now();
+  const StatsFolder folder(path);
+  StatsResult result;
+  if (folder.finished() && folder.root().shards().empty()) {
+    result.outcome = Outcome::already_finished;
+    return result;
+  }
+  const auto lock = folder.root().lock_whole();
+  const auto parts = complete_parts(folder.root());
+  for (const auto& part : parts) {
+    result.examples += part.examples();
+    result.tokens += part.tokens();
+  }
+  publish_parts(folder, parts);
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
+  const auto start = Clock::now();
+  const StatsFolder folder(out);
+  folder.refuse_capture();
+  if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
+  auto statistics = read_statistics(folders.front());
+  Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
+  auto examples = read_examples(folders.front());
+  for (std::size_t i = 1; i < folders.size(); ++i) {
+    const auto part = read_statistics(folders[i]);
+    merge_statistics(statistics, part, folders.front(), folders[i]);
+    configurations.push_back(parse_json(part.configuration, folders[i]));
+    const auto more = read_examples(folders[i]);
+    examples.insert(examples.end(), more.begin(), more.end());
+  }
+  statistics.configuration = Json{{"merged", configurations}}.dump();
+  const auto lock = folder.root().lock({});
+  FolderDocuments documents(folders, statistics);
+  folder.publish(statistics, documents, examples);
+  auto result = result_of(statistics);
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace qkscope

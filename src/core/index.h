@@ -1,0 +1,13 @@
+// Signed numbers as places in a std::vector.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qkscope {
+
+constexpr std::size_t as_index(std::int64_t number) {
+  return static_cast<std::size_t>(number);
+}
+
+}  // namespace qkscope

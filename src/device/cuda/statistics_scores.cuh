@@ -1,0 +1,246 @@
+// How the passes over scores share out their work: a block takes a tile of rows of one head through
+// tiles of keys and hands the scores of each, in the registers of the warps, to the pass.
+//
+// A warp holds kBands bands of 16 rows; of a band's 16 x 8 fragments a lane holds rows g and g + 8
+// (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "device/cuda/attention_16bit.cuh"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/device_memory.h"
+#include "device/cuda/elements.cuh"
+#include "device/cuda/statistics_scores.h"
+#include "device/cuda/tensor_core.cuh"
+
+namespace qkscope::cuda {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+
+// Tiles of T in shared memory. kWidth is d_head, padded.
+template <typename T, int kHeadWidth>
+struct ScoreShape {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = kWidth <= 128 ? 2 : 1;
+  static constexpr int kWarpRows = kBands * 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
+  static constexpr int kRowBytes = kPitch<kWidth>;
+};
+// Without the matrix units.
+template <int kHeadWidth>
+struct ScoreShape<float, kHeadWidth> {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = 1;
+  static constexpr int kWarpRows = 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = 32;
+  static constexpr int kRowBytes = (kWidth + 4) * 4;
+};
+
+// Rows of one head into shared memory; row r of the tile is source row at(r), zeros from `count`
+// on.
+template <typename T, typename Shape, int kRows, bool kVectors, typename At>
+__device__ void load_tile(char* tile, const T* source, std::int64_t stride, int d_head, int count,
+                          At at) {
+  constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
+  for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
+    const int row = item / kChunks, column = item % kChunks * kElements;
+    const bool valid = row < count && column < d_head;
+    const T* from = valid ? source + at(row) * stride + column : source;
+    char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
+    if constexpr (kVectors) {
+      copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i)
+        reinterpret_cast<T*>(to)[i] = valid && column + i < d_head ? from[i] : from_float<T>(0.0f);
+    }
+  }
+}
+
+template <typename Shape>
+using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
+
+// q.k of the warp's rows with the keys of a tile.
+template <typename T, typename Shape>
+__device__ __forceinline__ void multiply_tile(ScoreFragments<Shape>& scores, const char* q,
+                                              const char* k) {
+  if constexpr (sizeof(T) == 2) {
+    const auto address = [](const char* tile, int offset) {
+      return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + offset;
+    };
+    multiply_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
+        scores, address(q, lane_offset<Shape::kWidth>()),
+        address(k, lane_offset_of_keys<Shape::kWidth>()));
+  } else {
+    const int lane = threadIdx.x % 32;
+    const auto at = [](const char* tile, int row) {
+      return reinterpret_cast<const float*>(tile + row * Shape::kRowBytes);
+    };
+#pragma unroll 1
+    for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* one = at(q, lane / 4 + i / 2 * 8);
+        const float* other = at(k, n * 8 + lane % 4 * 2 + i % 2);
+        float sum = 0;
+#pragma unroll 4
+        for (int c = 0; c < Shape::kWidth; ++c) sum = fmaf(one[c], other[c], sum);
+        scores[0][n][i] = sum;
+      }
+  }
+}
+
+// A block's rows, in positions of their document.
+struct ScoreBlock {
+  RowTile tile;
+  int head;
+  int row;     // of the warp's first row
+  int end;     // one past the last row of the block
+  int window;  // keys a query sees; more than any document has where all are seen
+
+  __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
+};
+
+// Calls use(band, half, position) for each of a lane's rows; some lie beyond the document.
+template <typename Shape, typename Use>
+__device__ __forceinline__ void each_row(const ScoreBlock& block, Use use) {
+#pragma unroll
+  for (int band = 0; band < Shape::kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      use(band, half, block.row + band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
+}
+
+// The column of element (n, i) of a lane's row in a tile of keys.
+__device__ __forceinline__ int key_column(int n, int i) {
+  return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// The log-sum-exp of a row beyond its document: its weights are 0, and their logarithms finite.
+constexpr float kBeyond = 1e4f;
+
+// log2 of the sum of exponentials of each of a lane's rows, and what follows from the scores.
+template <typename Shape>
+struct RowWeights {
+  float lse[Shape::kBands][2];
+  float scale;
+
+  __device__ RowWeights(const ScoreArguments& a, const ScoreBlock& block)
+      : scale(a.scale * kLog2E) {
+    each_row<Shape>(block, [&](int band, int half, int position) {
+      lse[band][half] = position < block.tile.length
+                            ? a.row_sums.lse[block.batch_row(position) * a.n_heads + block.head]
+                            : kBeyond;
+    });
+  }
+  // log2 p
+  __device__ float log2_weight(float score, int band, int half) const {
+    return fmaf(score, scale, -lse[band][half]);
+  }
+};
+
+template <typename T, typename Shape, bool kVectors, typename Pass>
+__global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
+    score_kernel(const ScoreArguments a, const typename Pass::Options options) {
+  extern __shared__ __align__(16) char shared[];
+  constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
+  char* const q_tile = shared;
+  char* const k_tiles = q_tile + Shape::kRows * Shape::kRowBytes;
+  auto& memory = *reinterpret_cast<typename Pass::Memory*>(k_tiles + 2 * kKeyBytes);
+
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
+  const auto heads = static_cast<int>(a.heads);
+  const auto tile = a.tiles[blockIdx.x / heads];
+  const ScoreBlock block{
+      .tile = tile,
+      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+      .row = tile.first + warp_row,
+      .end = min(tile.first + Shape::kRows, tile.length),
+      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+  const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
+  const auto d_head = static_cast<int>(a.d_head);
+  const T* q = static_cast<const T*>(a.q) + block.head * d_head;
+  const T* k = static_cast<const T*>(a.k) + kv_head * d_head;
+  const auto load_keys = [&](int stage, int key) {
+    load_tile<T, Shape, Shape::kKeys, kVectors>(
+        k_tiles + stage * kKeyBytes, k, a.row_stride, d_head, block.end - key,
+        [&](int row) { return block.batch_row(key + row); });
+  };
+  load_tile<T, Shape, Shape::kRows, kVectors>(
+      q_tile, q, a.row_stride, d_head, block.end - tile.first,
+      [&](int row) { return block.batch_row(tile.first + row); });
+
+  Pass pass(a, options, block, memory);
+  int key = pass.first_key();
+  int stage = 0;
+  load_keys(stage, key);
+  while (key < block.end) {
+    const int next = pass.next_key(key);
+    wait_for_copies();
+    __syncthreads();  // the keys are there, and every warp is done with those before
+    if (next < block.end) load_keys(1 - stage, next);
+    pass.begin_tile();
+    if (key < block.row + Shape::kWarpRows) {  // else the warp sees none of them
+      ScoreFragments<Shape> scores;
+      multiply_tile<T, Shape>(scores, q_tile + warp_row * Shape::kRowBytes,
+                              k_tiles + stage * kKeyBytes);
+      pass.add(scores, key);
+    } else {
+      pass.skip(key);
+    }
+    key = next;
+    stage = 1 - stage;
+  }
+  pass.finish();
+}
+
+// Launches Pass over `a`, whose tiles have Shape::kRows rows.
+template <typename T, typename Shape, typename Pass>
+void launch_scores(const ScoreArguments& a, const typename Pass::Options& options,
+                   cudaStream_t stream) {
+  constexpr auto kBytes = static_cast<int>((Shape::kRows + 2 * Shape::kKeys) * Shape::kRowBytes +
+                                           sizeof(typename Pass::Memory));
+  constexpr int kElements = 16 / sizeof(T);
+  const bool vectors = reinterpret_cast<std::uintptr_t>(a.q) % 16 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(a.k) % 16 == 0 &&
+                       a.row_stride % kElements == 0 && a.d_head % kElements == 0;
+  const auto kernel =
+      vectors ? score_kernel<T, Shape, true, Pass> : score_kernel<T, Shape, false, Pass>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "statistics of scores: shared memory");
+  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
+      a, options);
+  check_launch("statistics of scores");
+}
+
+// Heads are padded to 64, 128 or 256.
+template <template <typename, int> typename Shape, template <typename, typename> typename Pass,
+          typename Options>
+void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
+  if (a.tile_count == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.d_head <= 64)
+      launch_scores<T, Shape<T, 64>, Pass<T, Shape<T, 64>>>(a, options, stream);
+    else if (a.d_head <= 128)
+      launch_scores<T, Shape<T, 128>, Pass<T, Shape<T, 128>>>(a, options, stream);
+    else
+      launch_scores<T, Shape<T, 256>, Pass<T, Shape<T, 256>>>(a, options, stream);
+  });
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,35 @@
+// A PyTorch file: refused with an Error, or every tensor inside it.
+#include <cstdint>
+#include <span>
+
+#include "checkpoint/tensor_pickle.h"
+#include "checkpoint/torch_zip.h"
+#include "core/error.h"
+#include "expect.h"
+
+namespace {
+
+template <typename Read>
+void refused_or(Read read) {
+  try {
+    read();
+  } catch (const qkscope::Error& error) {
+    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto file = std::as_bytes(std::span(data, size));
+  refused_or([&] {
+    for (const auto& [name, entry] : qkscope::parse_torch_zip(file, "fuzz").tensors)
+      FUZZ_EXPECT(entry.begin <= entry.end && entry.end <= size);
+  });
+  // Mutations of the pickle alone need no directory that fits.
+  refused_or([&] {
+    for (const auto& [name, tensor] : qkscope::read_tensor_pickle(file, "fuzz"))
+      FUZZ_EXPECT(tensor.shape.size() == tensor.strides.size() && tensor.offset >= 0);
+  });
+  return 0;
+}

@@ -1,0 +1,139 @@
+"""Where the parts of a transformers model are: every family has its own names for them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Layer:
+    module: Any
+    attention: Any
+    mlp: Any
+    down: Any
+    norm_before_attention: Any = None
+    norm_before_mlp: Any = None
+    norm_after_attention: Any = None
+    norm_after_mlp: Any = None
+    projections: dict = field(default_factory=dict)  # q, k, v -> (module, its output [pos, out] to [pos, head, d])
+    head_norms: dict = field(default_factory=dict)  # q, k -> norm
+    mlp_inputs: dict = field(default_factory=dict)  # pre, pre_linear -> (module, part of its output)
+
+
+@dataclass
+class Anatomy:
+    text: Any
+    embedding: Any
+    layers: list  # None where a layer does not run on text
+    final_norm: Any
+    positions: Any = None
+    parallel: bool = False
+    embedding_scale: float = 1.0  # applied outside the embedding module
+    residual_scale: float = 1.0
+    clip: float | None = None
+
+
+def whole(x):
+    return x
+
+
+def heads(d_head, part=whole):
+    return lambda x: part(x).unflatten(-1, (-1, d_head))
+
+
+def third(number):
+    return lambda x: x.chunk(3, dim=-1)[number]
+
+
+def anatomy_of(model):
+    config = model.config.get_text_config()
+    if config.model_type == "gpt2":
+        return gpt2(model.transformer)
+    if config.model_type == "gpt_neox":
+        return gpt_neox(model.gpt_neox, config)
+    text = next(m for m in model.modules() if hasattr(m, "embed_tokens") and hasattr(m, "layers"))
+    return Anatomy(
+        text=text, embedding=text.embed_tokens, final_norm=text.norm,
+        layers=[llama_layer(layer, config) if hasattr(layer, "self_attn") else None for layer in text.layers],
+        embedding_scale=getattr(config, "embedding_multiplier", 1.0),
+        residual_scale=getattr(config, "residual_multiplier", 1.0),
+        clip=getattr(config, "clip_qkv", None))
+
+
+# ---- layers with self_attn and mlp
+
+
+def llama_layer(module, config):
+    attention, mlp = module.self_attn, module.mlp
+    layer = Layer(module=module, attention=attention, mlp=mlp, down=first(mlp, "down_proj", "c_proj"))
+    place_norms(layer, module)
+    layer.projections = projections(attention, config)
+    if hasattr(attention, "q_norm"):
+        layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
+    if hasattr(mlp, "gate_up_proj"):
+        layer.mlp_inputs = {"pre": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[0]),
+                            "pre_linear": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[1])}
+    elif hasattr(mlp, "gate_proj"):
+        layer.mlp_inputs = {"pre": (mlp.gate_proj, whole), "pre_linear": (mlp.up_proj, whole)}
+    else:
+        layer.mlp_inputs = {"pre": (first(mlp, "up_proj", "c_fc"), whole)}
+    return layer
+
+
+def first(module, *names):
+    return next(getattr(module, name) for name in names if hasattr(module, name))
+
+
+def place_norms(layer, module):
+    def norm(name):
+        return getattr(module, name, None)
+
+    if norm("attention_layernorm") is not None:  # Apertus
+        layer.norm_before_attention, layer.norm_before_mlp = module.attention_layernorm, module.feedforward_layernorm
+        return
+    layer.norm_before_attention = norm("input_layernorm")
+    if norm("post_feedforward_layernorm") is not None:  # Gemma, OLMo 2
+        layer.norm_before_mlp = norm("pre_feedforward_layernorm")
+        layer.norm_after_attention = module.post_attention_layernorm
+        layer.norm_after_mlp = module.post_feedforward_layernorm
+        return
+    layer.norm_before_mlp = module.post_attention_layernorm
+    layer.norm_after_attention = norm("post_self_attn_layernorm")  # GLM-4-0414
+    layer.norm_after_mlp = norm("post_mlp_layernorm")
+
+
+def projections(attention, config):
+    d = attention.head_dim
+    if not hasattr(attention, "qkv_proj"):
+        return {name: (getattr(attention, f"{name}_proj"), heads(d)) for name in "qkv"}
+    q, kv = config.num_attention_heads * d, config.num_key_value_heads * d
+    bounds = {"q": (0, q), "k": (q, q + kv), "v": (q + kv, q + 2 * kv)}
+    return {name: (attention.qkv_proj, heads(d, lambda x, b=b, e=e: x[..., b:e])) for name, (b, e) in bounds.items()}
+
+
+# ---- families with names of their own
+
+
+def gpt_neox(text, config):
+    def layer_of(module):
+        attention, mlp = module.attention, module.mlp
+        d = attention.head_size
+        # Rows are (head, q or k or v, d).
+        parts = {name: (attention.query_key_value, lambda x, i=i: third(i)(x.unflatten(-1, (-1, 3 * d))))
+                 for i, name in enumerate("qkv")}
+        return Layer(module=module, attention=attention, mlp=mlp, down=mlp.dense_4h_to_h,
+                     norm_before_attention=module.input_layernorm, norm_before_mlp=module.post_attention_layernorm,
+                     projections=parts, mlp_inputs={"pre": (mlp.dense_h_to_4h, whole)})
+
+    return Anatomy(text=text, embedding=text.embed_in, final_norm=text.final_layer_norm,
+                   layers=[layer_of(layer) for layer in text.layers], parallel=config.use_parallel_residual)
+
+
+def gpt2(text):
+    def layer_of(module):
+        attention, mlp = module.attn, module.mlp
+        parts = {name: (attention.c_attn, heads(attention.head_dim, third(i))) for i, name in enumerate("qkv")}
+        return Layer(module=module, attention=attention, mlp=mlp, down=mlp.c_proj, norm_before_attention=module.ln_1,
+                     norm_before_mlp=module.ln_2, projections=parts, mlp_inputs={"pre": (mlp.c_fc, whole)})
+
+    return Anatomy(text=text, embedding=text.wte, positions=text.wpe, final_norm=text.ln_f,
+                   layers=[layer_of(layer) for layer in text.h])
