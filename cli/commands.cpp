@@ -4,6 +4,7 @@ namespace qkscope::cli {
 
 void add_commands(CLI::App& app) {
   add_analyze(app);
+  add_bench(app);
   add_branches(app);
   add_cache(app);
   add_capture(app);

@@ -9,6 +9,7 @@ namespace qkscope::cli {
 void add_commands(CLI::App& app);
 
 void add_analyze(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_branches(CLI::App& app);
 void add_cache(CLI::App& app);
 void add_capture(CLI::App& app);

@@ -45,7 +45,7 @@ std::string ModelArguments::fetch(bool quiet) const {
   return fetch_checkpoint(name, revision, {.quiet = quiet});
 }
 
-Model ModelArguments::load(const std::string& folder, std::int64_t longest_batch) const {
+ModelOptions ModelArguments::options(std::int64_t longest_batch) const {
   ModelOptions options;
   options.device = device;
   options.dtype = dtype;
@@ -54,7 +54,11 @@ Model ModelArguments::load(const std::string& folder, std::int64_t longest_batch
   Json merged = Json::object();
   for (const auto& text : overrides) add_override(merged, text);
   options.config_overrides = merged.dump();
-  return Model::load(folder, options);
+  return options;
+}
+
+Model ModelArguments::load(const std::string& folder, std::int64_t longest_batch) const {
+  return Model::load(folder, options(longest_batch));
 }
 
 }  // namespace qkscope::cli

@@ -21,6 +21,8 @@ struct ModelArguments {
   void add_to(CLI::App& command);
   // The folder on disk; what is missing of a model id is downloaded.
   std::string fetch(bool quiet) const;
+  // For batches of at most so many tokens; 0: not known.
+  ModelOptions options(std::int64_t longest_batch) const;
   // The model of that folder, for batches of at most so many tokens.
   Model load(const std::string& folder, std::int64_t longest_batch) const;
 };

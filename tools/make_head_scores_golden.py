@@ -3,18 +3,18 @@
 
     python tools/make_head_scores_golden.py
 
-Needs torch, transformers and transformer-lens 4.3.0 (tools/requirements-python.txt). Per checkpoint: token_ids, and scores by
-name of the pattern, error measure and what is left out ("", "_nobos", "_nocur", "_nobos_nocur"), each [layer][head].
+Needs torch, transformers and transformer-lens 4.3.0 (tools/requirements-python.txt). The attention patterns are those of
+transformers, in float32. Per checkpoint: token_ids, and scores by name of the pattern, error measure and what is left out ("",
+"_nobos", "_nocur", "_nobos_nocur"), each [layer][head].
 """
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformer_lens.head_detector import detect_head
-from transformer_lens.model_bridge import TransformerBridge
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests/golden"
 CASES = ("llama_gqa", "qwen3")
@@ -22,23 +22,24 @@ PATTERNS = ("previous_token_head", "duplicate_token_head", "induction_head")
 LENGTH = 100
 
 
-def number_tokenizer(size):
-    """Words are ids."""
-    words = Tokenizer(models.WordLevel({str(i): i for i in range(size)}, unk_token="0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="0", bos_token="1", eos_token="2", pad_token="2")
+class Patterns(dict):
+    """The part of TransformerLens' cache that detect_head reads: cache["pattern", layer, "attn"]."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key[1])
 
 
-def load(folder):
+def run(folder, ids):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    tokenizer = number_tokenizer(model.get_input_embeddings().num_embeddings)
-    bridge = TransformerBridge.boot_transformers(
-        str(folder), hf_model=model, tokenizer=tokenizer, device="cpu", dtype=torch.float32)
-    bridge.cfg.default_prepend_bos = False
-    return bridge
+    with torch.no_grad():
+        attentions = model(torch.tensor([ids]), output_attentions=True).attentions
+    config = SimpleNamespace(device="cpu", dtype=torch.float32, n_ctx=1024, n_layers=len(attentions),
+                             n_heads=attentions[0].shape[1])
+    named = SimpleNamespace(cfg=config, to_tokens=lambda text: torch.tensor([ids]))
+    return named, Patterns({layer: pattern[0] for layer, pattern in enumerate(attentions)})
 
 
-def scores(model, text, pattern):
+def scores(model, cache, pattern):
     found = {}
     for measure in ("mul", "abs"):
         found[measure] = {}
@@ -46,19 +47,17 @@ def scores(model, text, pattern):
             for current in (False, True):
                 suffix = ("_nobos" if bos else "") + ("_nocur" if current else "")
                 found[measure][suffix] = detect_head(
-                    model, text, pattern, exclude_bos=bos, exclude_current_token=current,
+                    model, "text", pattern, cache=cache, exclude_bos=bos, exclude_current_token=current,
                     error_measure=measure).double().tolist()
     return found
 
 
 def main():
     cases = {}
+    ids = torch.randint(3, 33, (LENGTH,), generator=torch.Generator().manual_seed(0)).tolist()  # many come twice
     for case in CASES:
-        model = load(GOLDEN / case)
-        ids = torch.randint(3, 33, (LENGTH,), generator=torch.Generator().manual_seed(0)).tolist()  # many come twice
-        text = " ".join(str(i) for i in ids)
-        assert model.to_tokens(text)[0].tolist() == ids
-        cases[case] = {"token_ids": ids, "scores": {pattern: scores(model, text, pattern) for pattern in PATTERNS}}
+        model, cache = run(GOLDEN / case, ids)
+        cases[case] = {"token_ids": ids, "scores": {name: scores(model, cache, name) for name in PATTERNS}}
     (GOLDEN / "head_scores.json").write_text(json.dumps(cases) + "\n")
 
 

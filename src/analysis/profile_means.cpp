@@ -87,6 +87,7 @@ ProfileMeans means_of(const PlasticityResult& result, std::span<const double> va
 template <typename Of>
 double error_of(const PlasticityResult& result, const Of& of) {
   std::vector<double> numbers;
+  numbers.reserve(static_cast<std::size_t>(result.profile_without.groups));
   for (int group = 0; group < result.profile_without.groups; ++group)
     numbers.push_back(of(values_without(result, group)));
   return jackknife_error(numbers);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -26,6 +27,8 @@ int cores_available() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
+
+constexpr std::chrono::microseconds kLookingTime{50};
 
 class Pool {
  public:
@@ -56,46 +59,69 @@ class Pool {
 
   void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
     const std::lock_guard one_at_a_time(run_mutex_);
+    const Job job{&body, count};
     {
       const std::lock_guard lock(mutex_);
-      body_ = &body;
-      count_ = count;
+      job_ = &job;
       next_.store(0);
       failed_ = nullptr;
-      busy_ = static_cast<int>(workers_.size());
       ++generation_;
     }
     wake_.notify_all();
-    take_indices();
+    take_indices(job);
+    look_for([this] { return busy_ == 0; });
     std::unique_lock lock(mutex_);
+    job_ = nullptr;  // who wakes now comes too late: nobody waits for it
     idle_.wait(lock, [this] { return busy_ == 0; });
     if (failed_) std::rethrow_exception(failed_);
   }
 
  private:
+  struct Job {
+    const std::function<void(std::int64_t)>* body;
+    std::int64_t count;
+  };
+
   void work() {
     std::uint64_t seen = 0;
-    while (true) {
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-        if (stopping_) return;
-        seen = generation_;
-      }
-      take_indices();
+    while (const Job* job = next_job(seen)) {
+      take_indices(*job);
       const std::lock_guard lock(mutex_);
       if (--busy_ == 0) idle_.notify_one();
     }
   }
 
-  void take_indices() {
+  // Null when the pool ends.
+  const Job* next_job(std::uint64_t& seen) {
+    const auto called = [&] { return stopping_ || generation_ != seen; };
+    while (true) {
+      look_for(called);
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, called);
+      if (stopping_) return nullptr;
+      seen = generation_;
+      if (job_ == nullptr) continue;
+      ++busy_;
+      return job_;
+    }
+  }
+
+  // Steps of a forward pass follow each other within microseconds, and a thread that sleeps takes
+  // tens of them to wake: it looks for a while first. A sleep comes after it in any case.
+  template <typename Condition>
+  static void look_for(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kLookingTime;
+    while (!condition() && std::chrono::steady_clock::now() < until) continue;
+  }
+
+  void take_indices(const Job& job) {
     inside_parallel_for = true;
     try {
-      for (std::int64_t i = next_++; i < count_; i = next_++) (*body_)(i);
+      for (std::int64_t i = next_++; i < job.count; i = next_++) (*job.body)(i);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failed_) failed_ = std::current_exception();
-      next_.store(count_);
+      next_.store(job.count);
     }
     inside_parallel_for = false;
   }
@@ -105,13 +131,13 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
-  const std::function<void(std::int64_t)>* body_ = nullptr;
-  std::int64_t count_ = 0;
+  const Job* job_ = nullptr;
   std::atomic<std::int64_t> next_{0};
   std::exception_ptr failed_;
-  int busy_ = 0;
-  std::uint64_t generation_ = 0;
-  bool stopping_ = false;
+  // Written under mutex_, and looked at without it.
+  std::atomic<int> busy_ = 0;  // workers that took the job
+  std::atomic<std::uint64_t> generation_ = 0;
+  std::atomic<bool> stopping_ = false;
 };
 
 // The pool and who may replace it. A child process has no worker threads: after fork it leaves what

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/error.h"
 #include "model/loaded_checkpoint.h"
@@ -139,6 +140,13 @@ class Backend {
   virtual void add_attention(const AttentionRequest& request, AttentionSink& sink) = 0;
 
   virtual void finish() = 0;
+
+  // For measuring.
+  virtual std::string hardware() const = 0;  // "neon, 2 threads", "NVIDIA H200"
+  virtual void wait() = 0;                   // until the device has done what it was asked to
+  virtual std::string attention_kernel() const = 0;  // that the last attend() took
+  // FLOP/s that the device reaches in matrix products of the activations' type, for about so long.
+  virtual double product_rate(double seconds) = 0;
 
  private:
   const LoadedCheckpoint& model_;

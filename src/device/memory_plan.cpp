@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "device/device.h"
 #include "model/tensor_table.h"
+#include "ops/linear.h"
 
 namespace qkscope {
 namespace {
@@ -33,11 +34,14 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
   const auto mlp_rows = std::min(rows, kCpuMlpRows);
-  // The input of the widest product, packed for the kernel.
-  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp);
+  // The input of the widest product, keys and values, and weights, packed for the kernel.
+  const auto mlp_products = model.gated_mlp() ? 2 : 1;
+  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
+                      2 * rows * model.n_kv_heads * model.d_head +
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      (model.gated_mlp() ? 2 : 1) * mlp_rows * model.d_mlp + packed;
+                      mlp_products * mlp_rows * model.d_mlp + packed;
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -1,7 +1,6 @@
 #include "ops/attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -9,6 +8,8 @@
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
 #include "ops/row_kernels.h"
+#include "ops/score_panel.h"
+#include "ops/workspace.h"
 
 namespace qkscope {
 namespace {
@@ -17,41 +18,122 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // Key blocks begin at multiples of this within a sequence, so that a row's sums run in the same
 // order in every sequence that shares its prefix.
 constexpr std::int64_t kKeyBlock = 256;
-constexpr std::int64_t kRowsPerBlock = 192;
+constexpr std::int64_t kMostTaskColumns = 192;
 
-// One block of queries with all query heads that share a key head: row r holds query
-// first + r / group of head r % group.
+// A block of keys with their values. Every key head has its own, one after another.
+struct KeyBlock {
+  std::int64_t row;       // of k and v, where the block begins
+  std::int64_t first;     // the same as a position in its sequence
+  std::int64_t keys;      // how many
+  std::int64_t k_offset;  // in the packed keys
+  std::int64_t v_offset;  // in the packed values
+};
+
+// Keys and values as left sides of products: scores are k qᵀ and z is vᵀ weights, with queries side
+// by side, so that the softmax runs over whole vectors and weights need no packing. Packed once for
+// all queries.
+class PackedKeys {
+ public:
+  explicit PackedKeys(const AttentionInput& input) : input_(input), d_(input.k.dim(2)) {
+    std::int64_t k_floats = 0;
+    std::int64_t v_floats = 0;
+    for (const auto& sequence : input.sequences) {
+      first_block_.push_back(blocks_.size());
+      for (std::int64_t first = 0; first < sequence.length; first += kKeyBlock) {
+        const auto keys = std::min(kKeyBlock, sequence.length - first);
+        blocks_.push_back({sequence.begin + first, first, keys, k_floats, v_floats});
+        k_floats += heads() * k_size(keys);
+        v_floats += heads() * v_size(keys);
+      }
+    }
+    thread_local Workspace k_memory;
+    thread_local Workspace v_memory;
+    keys_ = k_memory.floats(k_floats);
+    values_ = v_memory.floats(v_floats);
+    parallel_for(static_cast<std::int64_t>(blocks_.size()) * heads(),
+                 [&](std::int64_t i) { pack(blocks_[index(i / heads())], i % heads()); });
+  }
+
+  // The block of a sequence that holds the key at `position`.
+  const KeyBlock& block(std::size_t sequence, std::int64_t position) const {
+    return blocks_[first_block_[sequence] + index(position / kKeyBlock)];
+  }
+  const float* keys(const KeyBlock& block, std::int64_t head) const {  // (keys, d)
+    return keys_ + block.k_offset + head * k_size(block.keys);
+  }
+  const float* values(const KeyBlock& block, std::int64_t head) const {  // (d, keys)
+    return values_ + block.v_offset + head * v_size(block.keys);
+  }
+
+ private:
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  std::int64_t heads() const { return input_.k.dim(1); }
+  std::int64_t k_size(std::int64_t keys) const {
+    return gemm::round_up(keys, gemm::tile_shape().rows) * d_;
+  }
+  std::int64_t v_size(std::int64_t keys) const {
+    return gemm::round_up(d_, gemm::tile_shape().rows) * keys;
+  }
+
+  void pack(const KeyBlock& block, std::int64_t head) {
+    const auto stride = heads() * d_;
+    const auto offset = block.row * stride + head * d_;
+    gemm::pack(gemm::LeftRows{input_.k.data<float>() + offset, stride, block.keys, d_},
+               keys_ + block.k_offset + head * k_size(block.keys));
+    gemm::pack(gemm::LeftColumns{input_.v.data<float>() + offset, stride, d_, block.keys},
+               values_ + block.v_offset + head * v_size(block.keys));
+  }
+
+  const AttentionInput& input_;
+  std::int64_t d_;
+  std::vector<KeyBlock> blocks_;
+  std::vector<std::size_t> first_block_;  // (sequences)
+  float* keys_ = nullptr;
+  float* values_ = nullptr;
+};
+
+struct Task {
+  std::size_t sequence;
+  std::int64_t kv_head;
+  std::int64_t first;  // query
+  std::int64_t queries;
+};
+
+// Some queries with all query heads that share a key head: column c holds query first + c / group
+// of head c % group. Columns lie in panels as wide as the register tile.
 class QueryBlock {
  public:
-  QueryBlock(const AttentionInput& input, const Sequence& sequence, std::int64_t kv_head,
-             std::int64_t first, std::int64_t queries)
+  QueryBlock(const AttentionInput& input, const PackedKeys& packed, const Task& task)
       : input_(input),
-        sequence_(sequence),
-        kv_head_(kv_head),
-        first_(first),
-        queries_(queries),
+        packed_(packed),
+        task_(task),
+        sequence_(input.sequences[task.sequence]),
         group_(input.q.dim(1) / input.k.dim(1)),
         d_(input.q.dim(2)),
-        rows_(queries * group_) {}
+        z_rows_(gemm::round_up(d_, gemm::tile_shape().rows)),
+        columns_(task.queries * group_),
+        panel_(gemm::tile_shape().columns),
+        padded_columns_(gemm::round_up(columns_, panel_)) {}
 
   void run(TensorView z, std::span<rows::RunningSoftmax> row_sums) {
     load_queries();
-    const auto end = position(first_ + queries_ - 1) + 1;
-    const auto begin = first_visible_key(position(first_), input_.window) / kKeyBlock * kKeyBlock;
-    for (auto key = begin; key < end; key += kKeyBlock) attend(key, std::min(kKeyBlock, end - key));
+    const auto end = position(columns_ - 1) + 1;
+    const auto begin = first_visible_key(position(0), input_.window) / kKeyBlock * kKeyBlock;
+    for (auto key = begin; key < end; key += kKeyBlock)
+      for (std::int64_t panel = 0; panel < padded_columns_; panel += panel_)
+        attend(packed_.block(task_.sequence, key), panel);
     store(z);
     if (!row_sums.empty()) store(row_sums);
   }
 
  private:
+  // What a thread works on. Arrays with columns lie panel by panel, each (…, panel).
   struct Scratch {
-    std::vector<float> q;  // (rows, d)
-    std::vector<float> packed_q;
-    std::vector<float> packed_weights;
-    std::vector<float> packed_keys;             // keys, then values
-    std::vector<float> scores;                  // (rows, key block)
-    std::vector<float> z;                       // (rows, d), not yet divided by the softmax's sum
-    std::vector<rows::RunningSoftmax> softmax;  // (rows)
+    Workspace rows;     // (columns, d) queries, scaled
+    Workspace q;        // (d, columns)
+    Workspace scores;   // (key block, panel)
+    Workspace z;        // (z_rows, columns), not yet divided by the softmax's sum
+    Workspace softmax;  // (4, columns): highest, sum, and the first and end of the keys in sight
   };
 
   static Scratch& scratch() {
@@ -59,101 +141,130 @@ class QueryBlock {
     return buffers;
   }
 
-  std::int64_t position(std::int64_t query) const {
+  // Of a column; those that fill up the last panel see what the last one sees.
+  std::int64_t position(std::int64_t column) const {
+    const auto query = task_.first + std::min(column, columns_ - 1) / group_;
     return row_of_query(query, input_.queries) - sequence_.begin;
   }
 
-  std::int64_t offset_of(std::int64_t row) const {  // in q and z
-    return ((first_ + row / group_) * input_.q.dim(1) + kv_head_ * group_ + row % group_) * d_;
+  std::int64_t offset_of(std::int64_t column) const {  // in q and z
+    const auto head = task_.kv_head * group_ + column % group_;
+    return ((task_.first + column / group_) * input_.q.dim(1) + head) * d_;
   }
 
   void load_queries() {
     auto& s = scratch();
-    const auto size = static_cast<std::size_t>(rows_ * d_);
-    const auto tile = gemm::tile_shape();
-    const auto padded_rows = gemm::round_up(rows_, tile.rows);
-    s.q.resize(size);
-    s.z.assign(size, 0.0f);
-    s.scores.resize(static_cast<std::size_t>(rows_ * kKeyBlock));
-    s.packed_q.resize(static_cast<std::size_t>(padded_rows * d_));
-    s.packed_weights.resize(static_cast<std::size_t>(padded_rows * kKeyBlock));
-    s.packed_keys.resize(
-        static_cast<std::size_t>(std::max(gemm::round_up(kKeyBlock, tile.columns) * d_,
-                                          kKeyBlock * gemm::round_up(d_, tile.columns))));
-    s.softmax.assign(static_cast<std::size_t>(rows_), {kMinusInfinity, 0.0f});
-    for (std::int64_t row = 0; row < rows_; ++row)
-      std::memcpy(s.q.data() + row * d_, input_.q.data<float>() + offset_of(row),
-                  static_cast<std::size_t>(d_) * sizeof(float));
-    gemm::pack({s.q.data(), d_, rows_, d_}, input_.scale, s.packed_q.data());
+    float* rows = s.rows.floats(columns_ * d_);
+    for (std::int64_t column = 0; column < columns_; ++column)
+      std::copy_n(input_.q.data<float>() + offset_of(column), d_, rows + column * d_);
+    rows::scale(rows, columns_ * d_, input_.scale);
+    q_ = s.q.floats(padded_columns_ * d_);
+    gemm::pack(gemm::RightColumns{rows, d_, columns_, d_}, q_);
+    scores_ = s.scores.floats(gemm::round_up(kKeyBlock, gemm::tile_shape().rows) * panel_);
+    z_ = s.z.floats(z_rows_ * padded_columns_);
+    std::fill_n(z_, z_rows_ * padded_columns_, 0.0f);
+    highest_ = s.softmax.floats(4 * padded_columns_);
+    sum_ = highest_ + padded_columns_;
+    first_ = sum_ + padded_columns_;
+    end_ = first_ + padded_columns_;
+    std::fill_n(highest_, padded_columns_, kMinusInfinity);
+    std::fill_n(sum_, padded_columns_, 0.0f);
   }
 
   // The products run over d and over the keys of a block in ascending order; weights of keys that a
-  // row does not see are zero and add nothing.
-  void attend(std::int64_t first_key, std::int64_t keys) {
-    auto& s = scratch();
-    const auto stride = input_.k.dim(1) * d_;
-    const auto offset = (sequence_.begin + first_key) * stride + kv_head_ * d_;
-    gemm::pack(gemm::RightColumns{input_.k.data<float>() + offset, stride, keys, d_},
-               s.packed_keys.data());
-    gemm::multiply({s.packed_q.data(), s.packed_keys.data(), rows_, keys, d_}, false,
-                   s.scores.data(), kKeyBlock);
-    for (std::int64_t row = 0; input_.softcap > 0.0f && row < rows_; ++row)
-      rows::soft_cap(s.scores.data() + row * kKeyBlock, keys, input_.softcap);
-    for (std::int64_t row = 0; row < rows_; ++row) weigh(row, first_key, keys);
-    gemm::pack({s.scores.data(), kKeyBlock, rows_, keys}, 1.0f, s.packed_weights.data());
-    gemm::pack(gemm::RightRows{input_.v.data<float>() + offset, stride, keys, d_},
-               s.packed_keys.data());
-    gemm::multiply({s.packed_weights.data(), s.packed_keys.data(), rows_, d_, keys}, true,
-                   s.z.data(), d_);
+  // column does not see are zero and add nothing.
+  void attend(const KeyBlock& block, std::int64_t panel) {
+    const auto lowest = position(panel);
+    const auto highest = position(panel + panel_ - 1);
+    const auto keys = std::min(block.keys, highest + 1 - block.first);
+    if (first_visible_key(lowest, input_.window) >= block.first + keys) return;
+    gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
+                    gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_},
+                   false, scores_, panel_);
+    if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
+    const auto all_first = first_visible_key(highest, input_.window) - block.first;
+    const auto all_end = lowest + 1 - block.first;
+    if (all_first > 0 || all_end < keys) find_visible(block, panel);
+    weigh({.scores = scores_,
+           .keys = keys,
+           .columns = panel_,
+           .first = first_ + panel,
+           .end = end_ + panel,
+           .all_first = std::max<std::int64_t>(0, all_first),
+           .all_end = std::clamp<std::int64_t>(all_end, 0, keys),
+           .highest = highest_ + panel,
+           .sum = sum_ + panel,
+           .z = z_ + panel * z_rows_,
+           .z_rows = d_});
+    gemm::multiply(
+        {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.keys}, true,
+        z_ + panel * z_rows_, panel_);
   }
 
-  // Turns a row of scores into unnormalised weights, and what was summed before to the new maximum.
-  void weigh(std::int64_t row, std::int64_t first_key, std::int64_t keys) {
-    auto& s = scratch();
-    float* scores = s.scores.data() + row * kKeyBlock;
-    const auto here = position(first_ + row / group_);
-    const auto begin =
-        std::clamp<std::int64_t>(first_visible_key(here, input_.window) - first_key, 0, keys);
-    const auto end = std::clamp<std::int64_t>(here + 1 - first_key, begin, keys);
-    std::fill(scores, scores + begin, 0.0f);
-    std::fill(scores + end, scores + keys, 0.0f);
-    if (begin == end) return;
-    const float kept =
-        rows::weigh(scores + begin, end - begin, s.softmax[static_cast<std::size_t>(row)]);
-    if (kept != 1.0f) rows::scale(s.z.data() + row * d_, d_, kept);
+  void find_visible(const KeyBlock& block, std::int64_t panel) {
+    for (auto column = panel; column < panel + panel_; ++column) {
+      const auto here = position(column);
+      first_[column] = static_cast<float>(first_visible_key(here, input_.window) - block.first);
+      end_[column] = static_cast<float>(here + 1 - block.first);
+    }
   }
 
   void store(TensorView z) const {
-    const auto& s = scratch();
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      float* out = z.data<float>() + offset_of(row);
-      std::memcpy(out, s.z.data() + row * d_, static_cast<std::size_t>(d_) * sizeof(float));
-      rows::scale(out, d_, 1.0f / s.softmax[static_cast<std::size_t>(row)].sum);
+    for (std::int64_t column = 0; column < columns_; ++column) {
+      const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
+      float* out = z.data<float>() + offset_of(column);
+      const float factor = 1.0f / sum_[column];
+      for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
     }
   }
 
   void store(std::span<rows::RunningSoftmax> row_sums) const {
-    for (std::int64_t row = 0; row < rows_; ++row)
-      row_sums[static_cast<std::size_t>(offset_of(row) / d_)] =
-          scratch().softmax[static_cast<std::size_t>(row)];
+    for (std::int64_t column = 0; column < columns_; ++column)
+      row_sums[static_cast<std::size_t>(offset_of(column) / d_)] = {highest_[column], sum_[column]};
   }
 
   const AttentionInput& input_;
+  const PackedKeys& packed_;
+  const Task& task_;
   const Sequence& sequence_;
-  std::int64_t kv_head_;
-  std::int64_t first_;
-  std::int64_t queries_;
   std::int64_t group_;  // query heads that share this key head
   std::int64_t d_;
-  std::int64_t rows_;
+  std::int64_t z_rows_;  // d, filled up to whole tiles
+  std::int64_t columns_;
+  std::int64_t panel_;  // columns of one
+  std::int64_t padded_columns_;
+  float* q_ = nullptr;
+  float* scores_ = nullptr;
+  float* z_ = nullptr;
+  float* highest_ = nullptr;
+  float* sum_ = nullptr;
+  float* first_ = nullptr;
+  float* end_ = nullptr;
 };
 
-struct BlockTask {
-  const Sequence* sequence;
-  std::int64_t kv_head;
-  std::int64_t first;
-  std::int64_t queries;
-};
+// Queries per task: a few tasks for every thread, and whole panels where that leaves enough. Bits
+// do not depend on it.
+std::int64_t queries_per_task(const AttentionInput& input) {
+  const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
+  const auto panel = gemm::tile_shape().columns;
+  const auto group = input.q.dim(1) / input.k.dim(1);
+  const auto per_task = std::clamp(gemm::round_up(columns, panel), panel, kMostTaskColumns);
+  return std::max<std::int64_t>(1, per_task / group);
+}
+
+std::vector<Task> tasks_of(const AttentionInput& input) {
+  const auto per_task = queries_per_task(input);
+  std::vector<Task> tasks;
+  for (std::size_t sequence = 0; sequence < input.sequences.size(); ++sequence) {
+    const auto [begin, end] = queries_of(input.sequences[sequence], input.queries);
+    for (auto first = begin; first < end; first += per_task)
+      for (std::int64_t head = 0; head < input.k.dim(1); ++head)
+        tasks.push_back({sequence, head, first, std::min(per_task, end - first)});
+  }
+  // The last blocks see the most keys: they go first, so that no thread is left with a long one.
+  std::reverse(tasks.begin(), tasks.end());
+  return tasks;
+}
 
 }  // namespace
 
@@ -162,20 +273,11 @@ void attention(const AttentionInput& input, TensorView z,
   QKSCOPE_ASSERT(input.q.is_contiguous() && input.k.is_contiguous() && input.v.is_contiguous());
   QKSCOPE_ASSERT(z.is_contiguous() && z.shape() == input.q.shape() &&
                  input.k.shape() == input.v.shape());
-  const auto group = input.q.dim(1) / input.k.dim(1);
-  const auto per_block = std::max<std::int64_t>(16, kRowsPerBlock / group);
-  std::vector<BlockTask> tasks;
-  for (const auto& sequence : input.sequences) {
-    const auto [begin, end] = queries_of(sequence, input.queries);
-    for (auto first = begin; first < end; first += per_block)
-      for (std::int64_t head = 0; head < input.k.dim(1); ++head)
-        tasks.push_back({&sequence, head, first, std::min(per_block, end - first)});
-  }
-  // The last blocks see the most keys: they go first, so that no thread is left with a long one.
-  std::reverse(tasks.begin(), tasks.end());
+  const auto tasks = tasks_of(input);
+  if (tasks.empty()) return;
+  const PackedKeys packed(input);
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
-    const auto& task = tasks[static_cast<std::size_t>(index)];
-    QueryBlock(input, *task.sequence, task.kv_head, task.first, task.queries).run(z, row_sums);
+    QueryBlock(input, packed, tasks[static_cast<std::size_t>(index)]).run(z, row_sums);
   });
 }
 

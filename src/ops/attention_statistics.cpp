@@ -66,8 +66,10 @@ class ScoreTile {
     softcap_ = in.input->softcap;
     const auto tile = gemm::tile_shape();
     packed_queries_.resize(as_index(gemm::round_up(count, tile.rows) * d_));
-    gemm::pack({in.query(begin), in.query_stride(), count, d_}, in.input->scale,
+    gemm::pack(gemm::LeftRows{in.query(begin), in.query_stride(), count, d_},
                packed_queries_.data());
+    rows::scale(packed_queries_.data(), static_cast<std::int64_t>(packed_queries_.size()),
+                in.input->scale);
   }
 
   // keys: row j at keys + j * stride.

@@ -29,18 +29,27 @@ constexpr std::int64_t stretch(std::int64_t depth) {
   return count <= 1 ? depth : round_up((depth + count - 1) / count, 4);
 }
 
-// A block of the left side, (rows, depth), row r at a + r * stride, times `scale`; packed into
-// round_up(rows, tile_shape().rows) * depth floats, filled up with zeros.
-struct Left {
+// A block of the left side given by its rows, (rows, depth), row r at values + r * stride; packed
+// into round_up(rows, tile_shape().rows) * depth floats, filled up with zeros.
+struct LeftRows {
   const float* values;
   std::int64_t stride;
   std::int64_t rows;
   std::int64_t depth;
 };
-void pack(const Left& a, float scale, float* packed);
+void pack(const LeftRows& a, float* packed);
 
-// A block of the right side given by its columns, (columns, depth): weights, keys. Packed into
-// round_up(columns, tile_shape().columns) * depth floats.
+// The same given by its columns, (depth, rows), column k at values + k * stride.
+struct LeftColumns {
+  const float* values;
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t depth;
+};
+void pack(const LeftColumns& a, float* packed);
+
+// A block of the right side given by its columns, (columns, depth). Packed into
+// round_up(columns, tile_shape().columns) * depth floats, filled up with zeros.
 struct RightColumns {
   const float* values;
   std::int64_t stride;
@@ -49,23 +58,21 @@ struct RightColumns {
 };
 void pack(const RightColumns& b, float* packed);
 
-// A block of the right side given by its rows, (depth, columns): values.
-struct RightRows {
-  const float* values;
-  std::int64_t stride;
-  std::int64_t depth;
-  std::int64_t columns;
-};
-void pack(const RightRows& b, float* packed);
-
-// c (rows, columns) with row stride c_stride, = or += packed left times packed right.
+// c (rows, columns) with row stride c_stride, = or += packed left times packed right. With
+// `left_depth` the left side was packed for a depth beyond `depth`, and only its beginning is
+// taken.
 struct Product {
   const float* left;
   const float* right;
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
+  std::int64_t left_depth = depth;
 };
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride);
+
+// FLOP/s of the register tile on data in the first-level cache, on all threads: what products would
+// reach if nothing else took time. Measured for so many seconds.
+double tile_rate(double seconds);
 
 }  // namespace qkscope::gemm

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "core/error.h"
@@ -8,24 +9,47 @@
 #include "ops/gemm.h"
 #include "ops/row_kernels.h"
 #include "ops/weight_rows.h"
+#include "ops/workspace.h"
 
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kTaskColumns = 128;
+constexpr std::int64_t kBlockColumns = 96;  // a multiple of every target's tile
 constexpr std::int64_t kMostTaskRows = 3072;
-constexpr std::int64_t kLeastTaskRows = 96;
+constexpr std::int64_t kLeastTaskRows = 48;
 
-// Rows per task: packed weights serve all rows of a task, so as few parts as leave every thread the
-// same number of tasks, and a few of them. Bits do not depend on it.
-std::int64_t rows_per_task(std::int64_t rows, std::int64_t column_tasks) {
+struct Product {
+  const WeightMatrix& weight;
+  const float* bias;  // (out) or null
+  TensorView y;       // (rows, out)
+};
+
+// Columns of one product: what a thread computes for some rows at a time.
+struct Block {
+  const Product* product;
+  std::int64_t first;
+  std::int64_t columns;
+};
+
+std::vector<Block> blocks_of(std::span<const Product> products) {
+  std::vector<Block> blocks;
+  for (const auto& product : products) {
+    const auto out = product.weight.out();
+    for (std::int64_t first = 0; first < out; first += kBlockColumns)
+      blocks.push_back({&product, first, std::min(kBlockColumns, out - first)});
+  }
+  return blocks;
+}
+
+// Rows per task: as few parts as leave every thread the same number of tasks, and a few of them.
+// Bits do not depend on it.
+std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
   auto parts = (rows + kMostTaskRows - 1) / kMostTaskRows;
-  while (parts < most_parts && parts * column_tasks < 4 * threads) ++parts;
+  while (parts < most_parts && parts * blocks < 4 * threads) ++parts;
   const auto enough = parts;
-  while (parts < most_parts && parts < enough + threads && parts * column_tasks % threads != 0)
-    ++parts;
+  while (parts < most_parts && parts < enough + threads && parts * blocks % threads != 0) ++parts;
   return gemm::round_up((rows + parts - 1) / parts, gemm::tile_shape().rows);
 }
 
@@ -33,26 +57,26 @@ std::int64_t rows_per_task(std::int64_t rows, std::int64_t column_tasks) {
 class PackedInput {
  public:
   explicit PackedInput(ConstTensorView x)
-      : rows_(x.dim(0)),
-        depth_(x.dim(1)),
-        padded_rows_(gemm::round_up(rows_, gemm::tile_shape().rows)) {
-    buffer().resize(static_cast<std::size_t>(padded_rows_ * depth_));
-    float* packed = buffer().data();
-    const auto task_rows = 16 * gemm::tile_shape().rows;
-    parallel_for((rows_ + task_rows - 1) / task_rows, [&](std::int64_t task) {
-      const auto first = task * task_rows;
-      const auto rows = std::min(task_rows, rows_ - first);
-      for (std::int64_t k = 0; k < depth_; k += gemm::stretch(depth_)) {
-        const auto depth = std::min(gemm::stretch(depth_), depth_ - k);
-        gemm::pack({x.data<float>() + first * depth_ + k, depth_, rows, depth}, 1.0f,
-                   packed + padded_rows_ * k + first * depth);
-      }
-    });
-    packed_ = packed;
+      : x_(x), padded_rows_(gemm::round_up(x.dim(0), gemm::tile_shape().rows)) {
+    thread_local Workspace memory;
+    packed_ = memory.floats(padded_rows_ * depth());
   }
 
-  std::int64_t rows() const { return rows_; }
-  std::int64_t depth() const { return depth_; }
+  std::int64_t rows() const { return x_.dim(0); }
+  std::int64_t depth() const { return x_.dim(1); }
+
+  // Packing is done in so many tasks.
+  std::int64_t tasks() const { return (rows() + kTaskRows - 1) / kTaskRows; }
+  void pack(std::int64_t task) {
+    const auto first = task * kTaskRows;
+    const auto count = std::min(kTaskRows, rows() - first);
+    for (std::int64_t k = 0; k < depth(); k += gemm::stretch(depth())) {
+      const auto part = std::min(gemm::stretch(depth()), depth() - k);
+      gemm::pack(gemm::LeftRows{x_.data<float>() + first * depth() + k, depth(), count, part},
+                 packed_ + padded_rows_ * k + first * part);
+    }
+  }
+
   // Rows from `first` (a multiple of the tile's rows) on, over the stretch of `depth` that begins
   // at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
@@ -60,79 +84,132 @@ class PackedInput {
   }
 
  private:
-  // Kept between calls: a forward pass packs inputs of the same few sizes again and again.
-  static std::vector<float>& buffer() {
-    thread_local std::vector<float> memory;
-    return memory;
-  }
+  static constexpr std::int64_t kTaskRows = 48;  // a multiple of every target's tile
 
-  std::int64_t rows_;
-  std::int64_t depth_;
+  ConstTensorView x_;
   std::int64_t padded_rows_;
-  const float* packed_ = nullptr;
+  float* packed_ = nullptr;
 };
 
 // Rows of W as float32: from the file as they are, or widened.
-gemm::RightColumns weight_block(const WeightMatrix& weight, std::int64_t first,
-                                std::int64_t columns, std::int64_t k, std::int64_t depth) {
+gemm::RightColumns weight_columns(const WeightMatrix& weight, std::int64_t first,
+                                  std::int64_t columns, std::int64_t k, std::int64_t depth) {
   if (weight.values.dtype() == DType::f32 && weight.scale == 1.0f && weight.values.is_contiguous())
     return {weight.values.data<float>() + weight.row_offset(first) + k, weight.in(), columns,
             depth};
-  thread_local std::vector<float> widened;
-  widened.resize(static_cast<std::size_t>(columns * depth));
-  widen_rows(weight, {first, columns, k, depth}, widened.data());
-  return {widened.data(), depth, columns, depth};
+  thread_local Workspace memory;
+  float* widened = memory.floats(columns * depth);
+  widen_rows(weight, {first, columns, k, depth}, widened);
+  return {widened, depth, columns, depth};
 }
 
-struct Task {
-  std::int64_t first_row, rows, first_column, columns;
-};
+// Floats of a packed block: for each stretch of the depth, all columns.
+std::int64_t packed_floats(std::int64_t depth) {
+  return gemm::round_up(kBlockColumns, gemm::tile_shape().columns) * depth;
+}
 
-void run(const PackedInput& x, const WeightMatrix& weight, const float* bias, TensorView y,
-         const Task& task) {
-  thread_local std::vector<float> packed;
-  packed.resize(static_cast<std::size_t>(gemm::round_up(task.columns, gemm::tile_shape().columns) *
-                                         gemm::kMaxDepth));
-  const auto stride = y.stride(0);
-  float* out = y.data<float>() + task.first_row * stride + task.first_column;
+// Panel by panel, so that what was widened is still in the first-level cache when it is packed.
+void pack_weights(const Block& block, std::int64_t depth, float* packed) {
+  const auto panel = gemm::tile_shape().columns;
+  for (std::int64_t k = 0; k < depth; k += gemm::stretch(depth)) {
+    const auto part = std::min(gemm::stretch(depth), depth - k);
+    for (std::int64_t column = 0; column < block.columns; column += panel, packed += panel * part)
+      gemm::pack(weight_columns(block.product->weight, block.first + column,
+                                std::min(panel, block.columns - column), k, part),
+                 packed);
+  }
+}
+
+void multiply(const PackedInput& x, const Block& block, const float* packed, std::int64_t first_row,
+              std::int64_t rows) {
+  const auto& y = block.product->y;
+  const auto padded = gemm::round_up(block.columns, gemm::tile_shape().columns);
+  float* out = y.data<float>() + first_row * y.stride(0) + block.first;
   for (std::int64_t k = 0; k < x.depth(); k += gemm::stretch(x.depth())) {
     const auto depth = std::min(gemm::stretch(x.depth()), x.depth() - k);
-    gemm::pack(weight_block(weight, task.first_column, task.columns, k, depth), packed.data());
-    gemm::multiply(
-        {x.block(task.first_row, k, depth), packed.data(), task.rows, task.columns, depth}, k > 0,
-        out, stride);
+    gemm::multiply({x.block(first_row, k, depth), packed + padded * k, rows, block.columns, depth},
+                   k > 0, out, y.stride(0));
   }
-  if (bias == nullptr) return;
-  for (std::int64_t row = 0; row < task.rows; ++row)
-    rows::add(out + row * stride, bias + task.first_column, task.columns);
+  if (block.product->bias == nullptr) return;
+  for (std::int64_t row = 0; row < rows; ++row)
+    rows::add(out + row * y.stride(0), block.product->bias + block.first, block.columns);
 }
 
-void linear(ConstTensorView x, const WeightMatrix& weight, const float* bias, TensorView y) {
-  const auto rows = x.dim(0);
-  const auto out = weight.out();
-  QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
-  QKSCOPE_ASSERT(y.dim(0) == rows && y.dim(1) == out && y.stride(1) == 1);
-  const PackedInput packed(x);
-  const auto column_tasks = (out + kTaskColumns - 1) / kTaskColumns;
-  const auto task_rows = rows_per_task(rows, column_tasks);
-  const auto row_tasks = (rows + task_rows - 1) / task_rows;
-  parallel_for(row_tasks * column_tasks, [&](std::int64_t index) {
-    const auto first_row = index % row_tasks * task_rows;
-    const auto first_column = index / row_tasks * kTaskColumns;
-    run(packed, weight, bias, y,
-        {first_row, std::min(task_rows, rows - first_row), first_column,
-         std::min(kTaskColumns, out - first_column)});
+// Few blocks are packed once for all threads, which then share the rows among them.
+void multiply_shared(PackedInput& x, std::span<const Block> blocks) {
+  thread_local Workspace memory;
+  const auto block_floats = packed_floats(x.depth());
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  float* packed = memory.floats(count * block_floats);
+  const auto block_at = [&](std::int64_t i) -> const Block& {
+    return blocks[static_cast<std::size_t>(i)];
+  };
+  parallel_for(count + x.tasks(), [&](std::int64_t i) {
+    if (i < count)
+      pack_weights(block_at(i), x.depth(), packed + i * block_floats);
+    else
+      x.pack(i - count);
   });
+  const auto task_rows = rows_per_task(x.rows(), count);
+  const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
+  parallel_for(row_tasks * count, [&](std::int64_t i) {
+    const auto first = i % row_tasks * task_rows;
+    multiply(x, block_at(i / row_tasks), packed + i / row_tasks * block_floats, first,
+             std::min(task_rows, x.rows() - first));
+  });
+}
+
+// Many blocks, or very large ones: each task packs its own, and as few rows as leave every thread
+// enough tasks repeat that.
+void multiply_apart(PackedInput& x, std::span<const Block> blocks) {
+  parallel_for(x.tasks(), [&](std::int64_t i) { x.pack(i); });
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  const auto task_rows = rows_per_task(x.rows(), count);
+  const auto row_tasks = (x.rows() + task_rows - 1) / task_rows;
+  parallel_for(row_tasks * count, [&](std::int64_t i) {
+    thread_local Workspace memory;
+    float* packed = memory.floats(packed_floats(x.depth()));
+    const auto& block = blocks[static_cast<std::size_t>(i / row_tasks)];
+    const auto first = i % row_tasks * task_rows;
+    pack_weights(block, x.depth(), packed);
+    multiply(x, block, packed, first, std::min(task_rows, x.rows() - first));
+  });
+}
+
+void multiply(ConstTensorView x, std::span<const Product> products) {
+  for (const auto& [weight, bias, y] : products) {
+    QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
+    QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
+  }
+  const auto blocks = blocks_of(products);
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  PackedInput packed(x);
+  const bool few = count < 8 * std::int64_t{thread_count()};
+  if (few && count * packed_floats(x.dim(1)) <= kMostSharedWeights)
+    multiply_shared(packed, blocks);
+  else
+    multiply_apart(packed, blocks);
+}
+
+Product product_of(const Linear& layer, TensorView y) {
+  return {layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y};
 }
 
 }  // namespace
 
 void linear(ConstTensorView x, const Linear& layer, TensorView y) {
-  linear(x, layer.weight, layer.bias.empty() ? nullptr : layer.bias.data(), y);
+  linear(x, {{layer, y}});
 }
 
 void linear(ConstTensorView x, const WeightMatrix& weight, TensorView y) {
-  linear(x, weight, nullptr, y);
+  const Product product{weight, nullptr, y};
+  multiply(x, {&product, 1});
+}
+
+void linear(ConstTensorView x, std::initializer_list<Projection> projections) {
+  std::vector<Product> products;
+  for (const auto& [layer, y] : projections) products.push_back(product_of(layer, y));
+  multiply(x, products);
 }
 
 }  // namespace qkscope

@@ -71,19 +71,6 @@ HWY_INLINE float row_sum(const float* x, std::int64_t count) {
                              HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
 }
 
-float weigh_kernel(float* scores, std::int64_t count, RunningSoftmax& running) {
-  const float highest = lane_max(scores, count, running.highest);
-  exponentials_below(scores, count, highest, scores);
-  const float sum = row_sum(scores, count);
-  const hn::CappedTag<float, 1> one;
-  const auto before = hn::Set(one, running.sum);
-  const auto kept = running.sum == 0.0f ? hn::Zero(one)
-                                        : exp_approx(one, hn::Set(one, running.highest - highest));
-  running.sum = hn::GetLane(hn::MulAdd(before, kept, hn::Set(one, sum)));
-  running.highest = highest;
-  return hn::GetLane(kept);
-}
-
 void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
   exponentials_below(scores, count, lane_max(scores, count, scores[0]), pattern);
   scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
@@ -287,7 +274,6 @@ HWY_EXPORT(add_kernel);
 HWY_EXPORT(add_scaled_kernel);
 HWY_EXPORT(dots_kernel);
 HWY_EXPORT(exponential_kernel);
-HWY_EXPORT(weigh_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(rms_norm_kernel);
 HWY_EXPORT(layer_norm_kernel);
@@ -317,10 +303,6 @@ void dots(const DotRows& input, float factor, float* out) {
 
 void exponential(float* x, std::int64_t count) {
   QKSCOPE_DISPATCH(exponential_kernel)(x, count);
-}
-
-float weigh(float* scores, std::int64_t count, RunningSoftmax& running) {
-  return QKSCOPE_DISPATCH(weigh_kernel)(scores, count, running);
 }
 
 void softmax(const float* scores, std::int64_t count, float* pattern) {

@@ -35,10 +35,6 @@ struct RunningSoftmax {
   float sum;
 };
 
-// Turns the next piece of scores into exp(score - highest), takes them into `running`, and returns
-// the factor by which what was summed before is to be multiplied.
-float weigh(float* scores, std::int64_t count, RunningSoftmax& running);
-
 // pattern = softmax(scores)
 void softmax(const float* scores, std::int64_t count, float* pattern);
 

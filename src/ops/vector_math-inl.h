@@ -123,15 +123,12 @@ HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   return result;
 }
 
-// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
-// -infinity), very large or infinite above 88; NaN stays NaN.
+inline constexpr float kLowestExponent = -87.5f;  // exp is 0 below it
+
+// exp(x), where `within` is x brought between the ends of float32's exponents.
 template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE V exp_approx(D d, V x) {
-  const auto lowest = hn::Set(d, -87.5f);
-  const auto highest = hn::Set(d, 88.0f);
+HWY_INLINE V exp_within(D d, V x, V within) {
   const auto round = hn::Set(d, 0x1.8p23f);  // adding it rounds to an integer
-  const auto above = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
-  const auto within = hn::IfThenElse(hn::Lt(above, highest), above, highest);
   const auto shifted = hn::MulAdd(within, hn::Set(d, 1.44269504088896341f), round);
   const auto whole = hn::Sub(shifted, round);
   auto r = hn::NegMulAdd(whole, hn::Set(d, 0.693359375f), x);  // ln 2 in two parts
@@ -147,7 +144,24 @@ HWY_INLINE V exp_approx(D d, V x) {
   const hn::RebindToUnsigned<D> bits;
   const auto power =
       hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, 127u))));
-  return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::Mul(p, power));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLowestExponent)), hn::Mul(p, power));
+}
+
+// exp(x) within 2 units in the last place for x in [-87, 88]; exactly 0 below -87.5 (also for
+// -infinity), very large or infinite above 88; NaN stays NaN.
+template <typename D, typename V = hn::Vec<D>>
+HWY_INLINE V exp_approx(D d, V x) {
+  const auto lowest = hn::Set(d, kLowestExponent);
+  const auto highest = hn::Set(d, 88.0f);
+  const auto above = hn::IfThenElse(hn::Gt(x, lowest), x, lowest);
+  return exp_within(d, x, hn::IfThenElse(hn::Lt(above, highest), above, highest));
+}
+
+// The same for x <= 0 or NaN, with fewer instructions and the same bits.
+template <typename D, typename V = hn::Vec<D>>
+HWY_INLINE V exp_of_negative(D d, V x) {
+  const auto lowest = hn::Set(d, kLowestExponent);
+  return exp_within(d, x, hn::IfThenElse(hn::Gt(x, lowest), x, lowest));
 }
 
 // The functions below are computed in float64 and rounded once: within 0.51 units in the last place

@@ -51,7 +51,7 @@ std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
   return finish(builder);
 }
 
-template <typename Array>  // arrow::Int64Array or arrow::BooleanArray
+template <typename Array>  // arrow::Int64Array, arrow::Int32Array or arrow::BooleanArray
 void append_integers(const Array& from, Gaps gaps, const std::string& where, Table::Column& to) {
   if (gaps == Gaps::refuse && from.null_count() > 0)
     bad_input("{}: empty fields in a column of {}", where,
@@ -96,6 +96,11 @@ Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& col
         append_integers(static_cast<const arrow::Int64Array&>(chunk), gaps, where, result);
       });
       break;
+    case arrow::Type::INT32:
+      each(Table::Type::integer, [&](const arrow::Array& chunk) {
+        append_integers(static_cast<const arrow::Int32Array&>(chunk), gaps, where, result);
+      });
+      break;
     case arrow::Type::BOOL:
       each(Table::Type::boolean, [&](const arrow::Array& chunk) {
         append_integers(static_cast<const arrow::BooleanArray&>(chunk), gaps, where, result);
@@ -117,7 +122,7 @@ Table::Column from_arrow(const std::string& name, const arrow::ChunkedArray& col
       });
       break;
     default:
-      bad_input("{}: type {}; expected int64, double, bool or string", where,
+      bad_input("{}: type {}; expected int32, int64, double, bool or string", where,
                 column.type()->ToString());
   }
   return result;

@@ -79,7 +79,8 @@ std::string golden(const std::string& name) {
 
 // mul: both are sums of 100 float32 probabilities; abs is rounded to three decimals by both.
 TEST(HeadScores, AreThoseOfTransformerLens) {
-  for (const auto& [name, expected] : load_json(golden("head_scores.json")).items()) {
+  const auto models = load_json(golden("head_scores.json"));
+  for (const auto& [name, expected] : models.items()) {
     SCOPED_TRACE(name);
     Scores scores(expected["token_ids"].get<std::vector<std::int32_t>>());
     scores.run(golden(name));

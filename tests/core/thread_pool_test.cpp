@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -23,6 +24,19 @@ TEST(ThreadPool, EachIndexOnce) {
     for (int repeat = 0; repeat < 20; ++repeat)
       parallel_for(1000, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
     for (const auto& count : seen) EXPECT_EQ(count, 20);
+  }
+  set_thread_count(0);
+}
+
+// Workers look for the next call, sleep, or come too late for one: none is missed or taken twice.
+TEST(ThreadPool, ManyShortCalls) {
+  set_thread_count(4);
+  for (int call = 0; call < 3000; ++call) {
+    std::atomic<std::int64_t> sum = 0;
+    const std::int64_t count = call % 7 + 1;
+    parallel_for(count, [&](std::int64_t i) { sum += i + 1; });
+    ASSERT_EQ(sum, count * (count + 1) / 2);
+    if (call % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   set_thread_count(0);
 }

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -106,7 +107,6 @@ TEST_P(Attention, MatchesThePlainSoftmax) {
                              .window = shape.window};
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
 }
-
 TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);
@@ -118,6 +118,50 @@ TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
                              .window = shape.window,
                              .softcap = 2.5f};
   for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+}
+
+// Neither the queries beside it nor the sequences before it change a bit of a row.
+TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  AttentionInput input{.q = qkv.q,
+                       .k = qkv.k,
+                       .v = qkv.v,
+                       .sequences = kSequences,
+                       .scale = 0.3f,
+                       .window = shape.window};
+  const auto width = static_cast<std::size_t>(shape.n_heads * shape.d_head);
+  for_each_cpu_target([&](const std::string&) {
+    Tensor whole(input.q.shape());
+    attention(input, whole);
+    const auto row_is = [&](ConstTensorView z, std::int64_t at, std::int64_t row) {
+      return std::memcmp(z.rows(at, at + 1).bytes(), whole.view().rows(row, row + 1).bytes(),
+                         width * sizeof(float)) == 0;
+    };
+    const std::vector<std::int64_t> rows = {0, 7, 270, 300, 301, 316, 500, 573};
+    Tensor q({std::ssize(rows), shape.n_heads, shape.d_head});
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(q.data<float>() + i * width,
+                  qkv.q.data<float>() + static_cast<std::size_t>(rows[i]) * width,
+                  width * sizeof(float));
+    Tensor chosen(q.shape());
+    auto some = input;
+    some.q = q;
+    some.queries = rows;
+    attention(some, chosen);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      EXPECT_TRUE(row_is(chosen, static_cast<std::int64_t>(i), rows[i])) << rows[i];
+
+    const std::vector<Sequence> last = {{0, 257}};
+    auto alone = input;
+    alone.q = qkv.q.view().rows(317, kRows);
+    alone.k = qkv.k.view().rows(317, kRows);
+    alone.v = qkv.v.view().rows(317, kRows);
+    alone.sequences = last;
+    Tensor z(alone.q.shape());
+    attention(alone, z);
+    for (std::int64_t row = 0; row < 257; ++row) EXPECT_TRUE(row_is(z, row, 317 + row)) << row;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,

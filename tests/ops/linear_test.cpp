@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/thread_pool.h"
 #include "cpu_targets.h"
 #include "random_tensor.h"
 
@@ -99,6 +100,57 @@ TEST_P(LinearLayer, ARowDoesNotDependOnTheRowsBesideIt) {
               0)
         << begin << " to " << end;
   }
+}
+
+bool same_bits(ConstTensorView a, ConstTensorView b) {
+  return a.size_bytes() == b.size_bytes() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
+}
+
+// Few columns are packed for all threads together, many by each thread for itself.
+TEST_P(LinearLayer, AColumnDoesNotDependOnTheColumnsBesideIt) {
+  const std::int64_t rows = 61, in = 70, out = 100 * std::int64_t{thread_count()} * 8;
+  const auto x = random_tensor({rows, in}, 6);
+  const auto weight = rounded(random_tensor({out, in}, 7), DType::bf16);
+  Tensor whole({rows, out});
+  linear(x, WeightMatrix{weight, 1.0f}, whole);
+  for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {90, 200}}) {
+    Tensor part({rows, end - begin});
+    linear(x, WeightMatrix{weight.view().rows(begin, end), 1.0f}, part);
+    for (std::int64_t row = 0; row < rows; ++row)
+      EXPECT_EQ(std::memcmp(part.data<float>() + row * (end - begin),
+                            whole.data<float>() + row * out + begin,
+                            static_cast<std::size_t>(end - begin) * sizeof(float)),
+                0);
+  }
+}
+
+TEST_P(LinearLayer, SeveralLayersAtOnceGiveTheBitsOfEach) {
+  const auto x = random_tensor({200, 48}, 8);
+  const auto first_weight = random_tensor({130, 48}, 9);
+  const auto second_weight = rounded(random_tensor({20, 48}, 10), DType::f16);
+  const Linear first{{first_weight, 1.0f}, std::vector<float>(130, 0.25f)};
+  const Linear second{{second_weight, 1.0f}, {}};
+  Tensor alone_first({200, 130}), alone_second({200, 20}), y_first({200, 130}), y_second({200, 20});
+  linear(x, first, alone_first);
+  linear(x, second, alone_second);
+  linear(x, {{first, y_first}, {second, y_second}});
+  EXPECT_TRUE(same_bits(y_first, alone_first));
+  EXPECT_TRUE(same_bits(y_second, alone_second));
+}
+
+TEST_P(LinearLayer, TheNumberOfThreadsChangesNoBit) {
+  const auto x = random_tensor({300, 1300}, 11);
+  const auto weight = random_tensor({210, 1300}, 12);
+  Tensor expected({300, 210});
+  set_thread_count(1);
+  linear(x, WeightMatrix{weight, 1.0f}, expected);
+  for (const int threads : {2, 3, 16}) {
+    set_thread_count(threads);
+    Tensor y({300, 210});
+    linear(x, WeightMatrix{weight, 1.0f}, y);
+    EXPECT_TRUE(same_bits(y, expected)) << threads;
+  }
+  set_thread_count(0);
 }
 
 QKSCOPE_EACH_CPU_TARGET(LinearLayer);

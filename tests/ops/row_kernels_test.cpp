@@ -94,14 +94,6 @@ TEST_P(RowKernels, SumsAndSoftmaxTakeEveryElement) {
     std::vector<float> pattern(x.size());
     rows::softmax(ones.data(), count, pattern.data());
     for (const float weight : pattern) EXPECT_EQ(weight, 1.0f / static_cast<float>(count));
-    rows::RunningSoftmax running{-kInfinity, 0.0f};
-    auto scores = x;
-    EXPECT_EQ(rows::weigh(scores.data(), count, running), 0.0f);
-    EXPECT_EQ(running.highest, static_cast<float>(count - 1));
-    EXPECT_EQ(scores.back(), 1.0f);
-    scores = {running.highest + 1.0f};
-    EXPECT_FLOAT_EQ(rows::weigh(scores.data(), 1, running), std::exp(-1.0f));
-    EXPECT_EQ(running.highest, static_cast<float>(count));
   }
 }
 

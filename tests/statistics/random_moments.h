@@ -111,8 +111,9 @@ inline double difference(const HeadMoments& a, const HeadMoments& b) {
       take(a.mean[i], b.mean[i], sigma + std::abs(b.mean[i]));
       take(a.ct[i], b.ct[i], std::sqrt(m2(j) * b.positions.t_m2));
       take(a.cu[i], b.cu[i], std::sqrt(m2(j) * b.positions.u_m2));
-      take(a.m3[i], b.m3[i], n * sigma * sigma * sigma);
-      take(a.m4[i], b.m4[i], n * sigma * sigma * sigma * sigma);
+      // An outlier of 1,000 sigma makes the powers themselves far larger than n sigma^4.
+      take(a.m3[i], b.m3[i], std::max(n * std::pow(sigma, 3), std::abs(b.m3[i])));
+      take(a.m4[i], b.m4[i], std::max(n * std::pow(sigma, 4), b.m4[i]));
       take(a.min[i], b.min[i], 0);
       take(a.max[i], b.max[i], 0);
       for (std::int64_t k = j; k < a.dim; ++k) {

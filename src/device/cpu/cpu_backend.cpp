@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "device/memory_plan.h"
 #include "ops/attention_statistics.h"
 #include "ops/elementwise.h"
+#include "ops/gemm.h"
 #include "ops/linear.h"
 #include "ops/moments.h"
 #include "ops/score_rows.h"
+#include "qkscope/cpu.h"
 
 namespace qkscope {
 namespace {
@@ -95,9 +100,11 @@ void CpuBackend::normalize_rows(ConstTensorView x, const NormWeights& norm, Tens
 }
 
 void CpuBackend::project_qkv(bool values) {
-  linear(normalized_, weights_->q, as_matrix(q_));
-  linear(normalized_, weights_->k, as_matrix(k_));
-  if (values) linear(normalized_, weights_->v, as_matrix(v_));
+  const auto& w = *weights_;
+  if (values)
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
+  else
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
   if (config().qkv_clip > 0.0) {
     clip(q_, config().qkv_clip);
     clip(k_, config().qkv_clip);
@@ -160,12 +167,10 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   }
   chunk_rows_ = count;
   const auto x = normalized_.view().rows(begin, begin + count);
-  if (config().gated_mlp()) {
-    linear(x, weights_->gate, tensor(Buffer::gate));
-    linear(x, weights_->up, tensor(Buffer::up));
-  } else {
+  if (config().gated_mlp())
+    linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
+  else
     linear(x, weights_->up, tensor(Buffer::gate));
-  }
 }
 
 void CpuBackend::gate(std::int64_t count) {
@@ -282,6 +287,20 @@ void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
   const auto whole = tensor(buffer);
   QKSCOPE_ASSERT(values.view.shape() == whole.shape());
   copy_rows(whole, values.view);
+}
+
+std::string CpuBackend::hardware() const {
+  return fmt::format("{}, {} {}", cpu_target(), thread_count(),
+                     thread_count() == 1 ? "thread" : "threads");
+}
+
+std::string CpuBackend::attention_kernel() const {
+  const auto tile = gemm::tile_shape();
+  return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
+}
+
+double CpuBackend::product_rate(double seconds) {
+  return gemm::tile_rate(seconds);
 }
 
 void CpuBackend::score_rows(const RowScores& out) {

@@ -43,6 +43,10 @@ class CpuBackend : public Backend {
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
   void finish() override {}
+  std::string hardware() const override;
+  void wait() override {}
+  std::string attention_kernel() const override;
+  double product_rate(double seconds) override;
 
  private:
   void allocate();

@@ -18,6 +18,7 @@
 #include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
+#include "device/cuda/product_rate.h"
 #include "device/cuda/products.h"
 #include "device/cuda/residual_updates.h"
 #include "device/cuda/row_kernels.h"
@@ -164,14 +165,18 @@ class CudaBackend : public Backend {
     const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
     // The libraries' kernels know neither caps nor a scale for each layer.
     const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
-    if (rows_.narrowed() || !plain)
+    if (rows_.narrowed() || !plain) {
       attend_with_own_kernel(row_sums);
-    else if (hopper_attention_.serves())
+    } else if (hopper_attention_.serves()) {
       hopper_attention_.attend(arguments, row_sums);
-    else if (!fused_attention_->attend(arguments))
+      attention_kernel_ = "FlashInfer (Hopper)";
+    } else if (fused_attention_->attend(arguments)) {
+      attention_kernel_ = "cuDNN";
+      // cuDNN could give row sums, with other bits of z
+      if (keeps_row_sums_) scores_.find_row_sums(score_source());
+    } else {
       attend_with_own_kernel(row_sums);
-    else if (keeps_row_sums_)  // cuDNN could give them, with other bits of z
-      scores_.find_row_sums(score_source());
+    }
   }
 
   void project_output(Addition addition) override {
@@ -362,6 +367,20 @@ class CudaBackend : public Backend {
     check(cudaStreamSynchronize(stream_), "finish the forward pass");
   }
 
+  std::string hardware() const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device_), "ask for the GPU's name");
+    return properties.name;
+  }
+
+  void wait() override { check(cudaStreamSynchronize(stream_), "wait for the GPU"); }
+  std::string attention_kernel() const override { return attention_kernel_; }
+
+  double product_rate(double seconds) override {
+    use_device(device_);
+    return cuda::product_rate(products_, dtype_, seconds, stream_);
+  }
+
  private:
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
   float softcap() const { return static_cast<float>(config().attention_softcap); }
@@ -426,6 +445,7 @@ class CudaBackend : public Backend {
   }
 
   void attend_with_own_kernel(const RowSums& row_sums) {
+    attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
                .k = a_.k(),
@@ -514,6 +534,7 @@ class CudaBackend : public Backend {
   std::int64_t layer_number_ = 0;
   LayerConfig layer_config_;
   Pending pending_;
+  const char* attention_kernel_ = "none";
   std::optional<HostAttention> host_attention_;
 };
 
