@@ -94,7 +94,7 @@ def checkpoints(root):
     case = Case(root, "index-many-values", INSPECT, "more than 4000000 values")
     case.write_json("config.json", golden_config())
     case.write("model.safetensors.index.json", '{"weight_map":{},"x":[' + "0," * 5_000_000 + "0]}")
-    case = Case(root, "pickle", INSPECT, "can run code when it is read")
+    case = Case(root, "pickle", INSPECT, "a pickle that can run code")
     case.write_json("config.json", golden_config()).write("pytorch_model.bin", b"\x80\x02.")
     case = Case(root, "folder-as-weights", INSPECT, "a folder, expected a file")
     case.write_json("config.json", golden_config())

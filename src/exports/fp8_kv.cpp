@@ -156,6 +156,8 @@ void link_files(const std::string& from, const std::string& to) {
 }
 
 void check_checkpoint(const ExportInput& input, const std::string& folder, const Json& config) {
+  if (config.contains("quantization_config"))
+    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
   const ModelConfig model = read_model_config(folder);
   if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
       model.n_heads != input.heads() || model.d_head != input.dim())
@@ -164,8 +166,6 @@ void check_checkpoint(const ExportInput& input, const std::string& folder, const
         "and {}: give the --checkpoint they were made with",
         folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
         input.heads(), input.key_heads(), input.dim());
-  if (config.contains("quantization_config"))
-    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
   for (std::int64_t layer = 0; layer < input.layers(); ++layer)
     if (!input.runs_on_text(layer))
       input.refuse(

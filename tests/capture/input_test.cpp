@@ -28,8 +28,8 @@ TEST_F(CaptureInput, Checkpoints) {
   std::filesystem::copy(tiny_checkpoint(), file("broken"));
   std::filesystem::resize_file(file("broken/model.safetensors"), 1000);
   expect_refused("--set model.name=" + file("broken"), "broken/model.safetensors");
-  write_text(file("broken/config.json"), "{\"model_type\": \"gpt2\"}");
-  expect_refused("--set model.name=" + file("broken"), "gpt2");
+  write_text(file("broken/config.json"), "{\"model_type\": \"bert\"}");
+  expect_refused("--set model.name=" + file("broken"), "bert");
 }
 
 TEST_F(CaptureInput, Datasets) {

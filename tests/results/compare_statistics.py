@@ -30,6 +30,9 @@ NEEDS_ROWS = {
     "head_metrics": {"q_mae_proj", "q_mae_ratio", "q_resid0_skew", "q_resid0_kurt", "q_resid0_ks_p", "q_noise_med_abs_skew",
                      "q_noise_med_abs_kurt", "q_noise_med_ks_p", "q_noise_frac_ks_p_lt_alpha", "ap_overall",
                      "ap_profile_overall", "ap_first20", "ap_last20", "ap_drop"},
+    # Errors leave out the queries of texts, too, also where keys are there.
+    "head_profile": {"se"},
+    "profile_bins": {"se"},
 }
 COMPARED = ["qk", "taxonomy", "taxonomy_counts", "correlations", "rotated", "complement", "head_metrics",
             "head_component_weights"]

@@ -183,7 +183,12 @@ void CpuBackend::gate(std::int64_t count) {
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
-  linear(tensor(Buffer::gate), weights_->down, update_.view().rows(begin, begin + count));
+  // As many rows at a time as where nothing is shown: the packed input is as wide as the MLP.
+  for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
+    const auto end = std::min(row + kCpuMlpRows, count);
+    linear(tensor(Buffer::gate).rows(row, end), weights_->down,
+           update_.view().rows(begin + row, begin + end));
+  }
   add_rows(begin, count, weights_->post_mlp_norm, addition);
 }
 
