@@ -177,6 +177,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
                .record = layout.record,
                .interleaved = request.interleaved,
                .dtype = x.dtype,
+               .bucket_covariance = shape.bucket_covariance,
                .chunks = device_chunks,
                .segments = work.segments.as<MomentSegment>(),
                .segment_count = segments,

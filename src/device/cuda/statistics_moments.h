@@ -94,6 +94,7 @@ struct MomentArguments {
   MomentRecord record;
   bool interleaved = false;  // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   DType dtype = DType::bf16;
+  bool bucket_covariance = false;  // covariances within buckets are made from the records
   const MomentChunk* chunks = nullptr;
   const MomentSegment* segments = nullptr;
   std::int64_t segment_count = 0;
@@ -119,7 +120,8 @@ void find_moment_shift(const MomentShiftArguments& arguments, cudaStream_t strea
 // The records and the sums of every chunk. The same arguments give the same bits.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream);
 // The kernels of it: on the matrix units, for 16-bit types with heads of up to 128 and rows at
-// 16-byte addresses; and in float64 throughout, for everything.
+// 16-byte addresses; and in float64 throughout, for everything. float16 with covariances of buckets
+// takes the second: within a bucket they are small beside the products' rounding.
 bool moments_fit_matrix_units(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_plain(const MomentArguments& arguments, cudaStream_t stream);

@@ -527,8 +527,8 @@ void launch_type(const MomentArguments& a, cudaStream_t stream) {
 }  // namespace
 
 bool moments_fit_matrix_units(const MomentArguments& a) {
-  return (a.dtype == DType::bf16 || a.dtype == DType::f16) && a.record.dim <= 128 &&
-         a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
+  return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
+         a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
          sizeof(MomentMemory<MomentTile<128>>) <= shared_memory_limit();
 }
