@@ -8,43 +8,24 @@
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
-#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/numbers.h"
 #include "cli/publishing.h"
-#include "cli/shard.h"
+#include "cli/run_options.h"
 #include "cli/stop_signal.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
 #include "qkscope/tensor.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {
 
-struct CaptureArguments {
-  CommonOptions common;
-  std::string config;
-  std::vector<std::string> overrides;
-  std::string device;
-  std::string dtype;
-  std::string device_memory;
-  std::string shard;
-  std::string ids;
+struct CaptureArguments : RunArguments {
   std::string non_finite;
-  std::int64_t batch_tokens = 0;
-  std::int64_t limit = 0;
   bool resume = false;  // what happens anyway
-  bool overwrite = false;
-  bool dry_run = false;
   bool no_publish = false;
-  bool deterministic = false;
-  bool json = false;
-
-  // With --json the object is all that goes to standard output.
-  bool talks() const { return !common.quiet && !json; }
 };
 
 void print_memory(const CapturePlan& plan, const DryRun& dry) {
@@ -133,31 +114,15 @@ void capture(const CapturePlan& plan, const CaptureArguments& options, const Sha
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
-ComputeOptions compute_options(const CaptureArguments& options) {
-  ComputeOptions compute{.device = options.device,
-                         .dtype = {},
-                         .device_memory = 0,
-                         .batch_tokens = options.batch_tokens,
-                         .deterministic = options.deterministic};
-  if (!options.dtype.empty()) compute.dtype = parse_compute_dtype(options.dtype, "--dtype");
-  if (!options.device_memory.empty())
-    compute.device_memory = parse_bytes(options.device_memory, "--device-memory");
-  return compute;
-}
-
 void run(const CaptureArguments& options) {
   options.common.apply();
   if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
   auto config = read_capture_config(options.config, options.overrides);
-  if (options.limit > 0)
-    config.dataset.max_samples =
-        std::min(options.limit, config.dataset.max_samples.value_or(options.limit));
-  if (!options.ids.empty()) config.dataset.number_rows = options.ids == "row";
+  options.apply_to(config.dataset);
   if (!options.non_finite.empty()) config.capture.keep_non_finite = options.non_finite == "keep";
-  Shard shard;
-  if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
+  const auto shard = options.chosen_shard();
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
-  const auto plan = make_plan(config, compute_options(options));
+  const auto plan = make_plan(config, options.compute());
   if (!options.dry_run) return capture(plan, options, shard);
   const auto dry = dry_run(plan, shard);
   if (options.json)
@@ -170,47 +135,15 @@ void run(const CaptureArguments& options) {
 
 void set_up_capture(CLI::App& command) {
   auto options = std::make_shared<CaptureArguments>();
-  command.add_option("--config", options->config, "The run's configuration (YAML)")->required();
-  command
-      .add_option("--set", options->overrides,
-                  "Override a field: capture.min_bucket_size=256; repeatable")
-      ->allow_extra_args(false);
-  command.add_option("--device", options->device,
-                     "auto, cpu, cuda or cuda:N (default: the file's)");
-  command.add_option("--dtype", options->dtype,
-                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
-  command.add_option("--device-memory", options->device_memory,
-                     "The most to take of a GPU's memory, as in 8GiB (default: what is free); "
-                     "weights that do not fit stream");
-  command
-      .add_option("--batch-tokens", options->batch_tokens,
-                  "On CUDA: consecutive texts run together up to this many tokens, and at least "
-                  "inference.batch_size of them (default: 32768, 65536 where weights stream)")
-      ->check(CLI::PositiveNumber);
-  command.add_flag("--deterministic", options->deterministic,
-                   "On CUDA: every text runs alone, so that its vectors do not depend on what runs "
-                   "beside it; on the CPU they never do");
-  command.add_option("--limit", options->limit, "Capture only the first N examples")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--ids", options->ids,
-                  "What tells examples apart: column (dataset.id_column) or row (their number)")
-      ->check(CLI::IsMember({"column", "row"}));
+  options->add_to(command);
   command
       .add_option("--non-finite", options->non_finite,
                   "A vector with NaN or infinity: refuse (ends the run, the default) or keep (is "
                   "stored and counted)")
       ->check(CLI::IsMember({"refuse", "keep"}));
-  command.add_option(
-      "--shard", options->shard,
-      "i/n: capture every n-th example, from the i-th (0 to n-1); see qkscope merge");
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
-  command.add_flag("--overwrite", options->overwrite, "Start again, replacing what is there");
-  command.add_flag("--dry-run", options->dry_run, "Print the plan and write nothing");
   command.add_flag("--no-publish", options->no_publish,
                    "Do not publish, whatever output.hf_repo_id says");
-  command.add_flag("--json", options->json, "Print the plan or the result as one JSON object");
-  options->common.add_to(command);
   command.callback([options] { run(*options); });
 }
 

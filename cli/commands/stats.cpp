@@ -1,14 +1,12 @@
 // qkscope stats: statistics over every token of every head, added up during the forward pass.
-#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/numbers.h"
-#include "cli/shard.h"
+#include "cli/run_options.h"
 #include "cli/stop_signal.h"
 #include "qkscope/forward.h"
 #include "qkscope/statistics.h"
@@ -17,26 +15,9 @@
 namespace qkscope::cli {
 namespace {
 
-struct StatsArguments {
-  CommonOptions common;
-  std::string config;
-  std::vector<std::string> overrides;
+struct StatsArguments : RunArguments {
   std::string groups;
-  std::string device;
-  std::string dtype;
-  std::string device_memory;
-  std::string shard;
-  std::string ids;
-  std::int64_t batch_tokens = 0;
-  std::int64_t limit = 0;
   double min_match = 0;
-  bool overwrite = false;
-  bool dry_run = false;
-  bool deterministic = false;
-  bool json = false;
-
-  // With --json the object is all that goes to standard output.
-  bool talks() const { return !common.quiet && !json; }
 };
 
 void print_cost(const char* group, double flop, double forward) {
@@ -96,38 +77,22 @@ void collect(const StatsPlan& plan, const StatsArguments& options, const Shard& 
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
 }
 
-ComputeOptions compute_options(const StatsArguments& options) {
-  ComputeOptions compute{.device = options.device,
-                         .dtype = {},
-                         .device_memory = 0,
-                         .batch_tokens = options.batch_tokens,
-                         .deterministic = options.deterministic};
-  if (!options.dtype.empty()) compute.dtype = parse_compute_dtype(options.dtype, "--dtype");
-  if (!options.device_memory.empty())
-    compute.device_memory = parse_bytes(options.device_memory, "--device-memory");
-  return compute;
-}
-
 StatsConfig configuration(const StatsArguments& options) {
   auto overrides = options.overrides;
   if (!options.groups.empty()) overrides.push_back("stats.groups=[" + options.groups + "]");
   if (options.min_match > 0)
     overrides.push_back(fmt::format("stats.min_match={}", options.min_match));
   auto config = read_stats_config(options.config, overrides);
-  auto& dataset = config.run.dataset;
-  if (options.limit > 0)
-    dataset.max_samples = std::min(options.limit, dataset.max_samples.value_or(options.limit));
-  if (!options.ids.empty()) dataset.number_rows = options.ids == "row";
+  options.apply_to(config.run.dataset);
   return config;
 }
 
 void run(const StatsArguments& options) {
   options.common.apply();
   const auto config = configuration(options);
-  Shard shard;
-  if (!options.shard.empty()) std::tie(shard.index, shard.count) = parse_shard(options.shard);
+  const auto shard = options.chosen_shard();
   fetch_capture_inputs(config.run, {.weights = !options.dry_run, .quiet = options.common.quiet});
-  const auto plan = make_stats_plan(config, compute_options(options));
+  const auto plan = make_stats_plan(config, options.compute());
   if (!options.dry_run) return collect(plan, options, shard);
   const auto dry = dry_run_stats(plan, shard);
   if (options.json)
@@ -142,42 +107,14 @@ void add_stats(CLI::App& app) {
   auto options = std::make_shared<StatsArguments>();
   auto& command = *app.add_subcommand(
       "stats", "Add up statistics over every token of every head during the forward pass");
-  command.add_option("--config", options->config, "A capture's configuration (YAML)")->required();
-  command.add_option("--set", options->overrides, "Override a field: stats.first=8; repeatable")
-      ->allow_extra_args(false);
+  options->add_to(command);
   command.add_option("--groups", options->groups,
                      "A (moments of q, k and v), B (attention to a few keys), C (to all keys, with "
                      "B); as A,B (default: the file's, or A)");
-  command.add_option("--device", options->device,
-                     "auto, cpu, cuda or cuda:N (default: the file's)");
-  command.add_option("--dtype", options->dtype,
-                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
-  command.add_option("--device-memory", options->device_memory,
-                     "The most to take of a GPU's memory, as in 8GiB (default: what is free)");
-  command
-      .add_option("--batch-tokens", options->batch_tokens,
-                  "On CUDA: consecutive texts run together up to this many tokens (default: 32768)")
-      ->check(CLI::PositiveNumber);
-  command.add_flag("--deterministic", options->deterministic,
-                   "On CUDA: every text runs alone, so that its numbers do not depend on what runs "
-                   "beside it; on the CPU they never do");
-  command.add_option("--limit", options->limit, "Only the first N documents")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--ids", options->ids,
-                  "What tells documents apart: column (dataset.id_column) or row (their number)")
-      ->check(CLI::IsMember({"column", "row"}));
   command
       .add_option("--min-match", options->min_match,
                   "Retrieval: the share of greedy tokens from which a trial counts (default 0.5)")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--shard", options->shard,
-                     "i/n: every n-th document, from the i-th (0 to n-1); see qkscope merge");
-  command.add_flag("--overwrite", options->overwrite, "Start again, replacing what is there");
-  command.add_flag("--dry-run", options->dry_run,
-                   "Print memory and cost of each group and write nothing");
-  command.add_flag("--json", options->json, "Print the plan or the result as one JSON object");
-  options->common.add_to(command);
   command.callback([options] { run(*options); });
 }
 

@@ -1,7 +1,5 @@
 #include "capture/capture_run.h"
 
-#include <future>
-
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
@@ -64,7 +62,7 @@ class Run {
   CaptureResult run_locked() {
     CaptureResult result;
     if (options_.overwrite) {
-      ExampleSource(plan_, options_.shard);  // what cannot be read takes the place of nothing
+      const ExampleSource readable(plan_, options_.shard);  // or nothing is replaced
       root_.remove_capture(manifest_, options_.shard);
     }
     if (root_.finished()) return already_finished();  // by another, just now
@@ -109,7 +107,8 @@ class Run {
     const auto start = Clock::now();
     ExampleSource source(plan_, options_.shard);
     const bool begins = journal.entries().empty();
-    auto counting = count_documents(source, begins && source.has_foreign_ids());
+    // A run that continues has checked its ids before.
+    auto counting = source.count(begins && source.has_foreign_ids(), watched());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
     skip_done(journal, source);
@@ -125,16 +124,6 @@ class Run {
     if (reader.at_end()) journal.mark_complete();
     result.forward_seconds = writer.forward_seconds();
     result.input_seconds = reader.seconds_waited();
-  }
-
-  // Goes on while the model is loaded. A run that continues has checked its ids before. Nobody asks
-  // for the number in a quiet run.
-  std::future<std::int64_t> count_documents(const ExampleSource& source, bool check_ids) const {
-    const bool watched = !options_.quiet || options_.on_batch;
-    return std::async(std::launch::async, [&source, check_ids, watched] {
-      if (check_ids) return source.check_ids();
-      return watched ? source.count_documents() : 0;
-    });
   }
 
   void capture_batches(BatchReader& reader, PartWriter& writer) {
@@ -170,6 +159,7 @@ class Run {
               format_bytes(count(memory.available)));
   }
 
+  bool watched() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   static std::uint64_t count(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 

@@ -20,7 +20,9 @@ struct KeyOfRow {
   std::int64_t key;
   std::int64_t row;
 
-  auto operator<=>(const KeyOfRow&) const = default;
+  bool operator<(const KeyOfRow& other) const {
+    return key != other.key ? key < other.key : row < other.row;
+  }
 };
 
 // Reads as far as the second row again, for its id.
@@ -138,6 +140,13 @@ std::int64_t ExampleSource::check_ids() const {
                                        [](const auto& a, const auto& b) { return a.key == b.key; });
   if (pair != keys.end()) refuse_ids(whole, pair->row, (pair + 1)->row);
   return count;
+}
+
+std::future<std::int64_t> ExampleSource::count(bool checks_ids, bool wanted) const {
+  return std::async(std::launch::async, [this, checks_ids, wanted]() -> std::int64_t {
+    if (checks_ids) return check_ids();
+    return wanted ? count_documents() : 0;
+  });
 }
 
 }  // namespace qkscope

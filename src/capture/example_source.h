@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ class ExampleSource {
   // Reads all of the dataset: two rows with one id are bad input that names them. Returns how many
   // documents of this shard there are.
   std::int64_t check_ids() const;
+  // The number of documents, found while the caller goes on: their ids are checked on the way where
+  // that is asked for; 0 where it is not and nobody wants to know.
+  std::future<std::int64_t> count(bool checks_ids, bool wanted) const;
 
  private:
   // The tokens of document_; an error names its row.

@@ -1,7 +1,5 @@
 #include "collect/stats_run.h"
 
-#include <future>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -97,7 +95,7 @@ class Run {
   StatsResult run_locked() {
     StatsResult result;
     if (options_.overwrite) {
-      ExampleSource(plan_.run, options_.shard);  // what cannot be read takes the place of nothing
+      const ExampleSource readable(plan_.run, options_.shard);  // or nothing is replaced
       folder_.remove_statistics(manifest_, options_.shard);
     }
     if (folder_.finished()) return already_finished();  // by another, just now
@@ -139,7 +137,8 @@ class Run {
     const auto start = Clock::now();
     ExampleSource source(plan_.run, options_.shard);
     StatsPart part(journal, {plan_.statistics, {}});
-    auto counting = count_documents(source, part.begins() && source.has_foreign_ids());
+    // A run that continues has checked its ids before.
+    auto counting = source.count(part.begins() && source.has_foreign_ids(), watched());
     if (!part.begins()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
@@ -155,15 +154,6 @@ class Run {
     add_batches(reader, *backend, part, result);
     part.flush();
     if (reader.at_end()) journal.mark_complete();
-  }
-
-  // Goes on while the model is loaded. A run that continues has checked its ids before.
-  std::future<std::int64_t> count_documents(const ExampleSource& source, bool check_ids) const {
-    const bool watched = !options_.quiet || options_.on_batch;
-    return std::async(std::launch::async, [&source, check_ids, watched] {
-      if (check_ids) return source.check_ids();
-      return watched ? source.count_documents() : 0;
-    });
   }
 
   void add_batches(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
@@ -189,6 +179,7 @@ class Run {
     }
   }
 
+  bool watched() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
 
   const StatsRunPlan& plan_;

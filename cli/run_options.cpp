@@ -1,0 +1,67 @@
+#include "cli/run_options.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "cli/shard.h"
+#include "qkscope/forward.h"
+#include "qkscope/text.h"
+
+namespace qkscope::cli {
+
+void RunArguments::add_to(CLI::App& command) {
+  command.add_option("--config", config, "The run's configuration (YAML)")->required();
+  command
+      .add_option("--set", overrides,
+                  "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
+      ->allow_extra_args(false);
+  command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  command.add_option("--dtype", dtype,
+                     "On CUDA: float32, float16 or bfloat16 (default: the file's)");
+  command.add_option("--device-memory", device_memory,
+                     "The most to take of a GPU's memory, as in 8GiB (default: what is free); "
+                     "weights that do not fit stream");
+  command
+      .add_option("--batch-tokens", batch_tokens,
+                  "On CUDA: consecutive texts run together up to this many tokens, and at least "
+                  "inference.batch_size of them (default: 32768, 65536 where weights stream)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--deterministic", deterministic,
+                   "On CUDA: every text runs alone, so that its numbers do not depend on what runs "
+                   "beside it; on the CPU they never do");
+  command.add_option("--limit", limit, "Only the first N examples")->check(CLI::PositiveNumber);
+  command
+      .add_option("--ids", ids,
+                  "What tells examples apart: column (dataset.id_column) or row (their number)")
+      ->check(CLI::IsMember({"column", "row"}));
+  command.add_option("--shard", shard,
+                     "i/n: every n-th example, from the i-th (0 to n-1); see qkscope merge");
+  command.add_flag("--overwrite", overwrite, "Start again, replacing what is there");
+  command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
+  command.add_flag("--json", json, "Print the plan or the result as one JSON object");
+  common.add_to(command);
+}
+
+ComputeOptions RunArguments::compute() const {
+  ComputeOptions compute{.device = device,
+                         .dtype = {},
+                         .device_memory = 0,
+                         .batch_tokens = batch_tokens,
+                         .deterministic = deterministic};
+  if (!dtype.empty()) compute.dtype = parse_compute_dtype(dtype, "--dtype");
+  if (!device_memory.empty()) compute.device_memory = parse_bytes(device_memory, "--device-memory");
+  return compute;
+}
+
+Shard RunArguments::chosen_shard() const {
+  Shard chosen;
+  if (!shard.empty()) std::tie(chosen.index, chosen.count) = parse_shard(shard);
+  return chosen;
+}
+
+void RunArguments::apply_to(DatasetConfig& dataset) const {
+  if (limit > 0) dataset.max_samples = std::min(limit, dataset.max_samples.value_or(limit));
+  if (!ids.empty()) dataset.number_rows = ids == "row";
+}
+
+}  // namespace qkscope::cli
