@@ -23,14 +23,14 @@ struct LoadedModel {
   bool keeps_on_device;
 };
 
-// [sequence, position]
-using Tokens = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// Token ids of one sequence, of any length.
+using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Tokens = std::vector<Ids>;
 using Rows = std::vector<std::int64_t>;
 
 Batch batch_of(const Tokens& tokens) {
   Batch batch;
-  for (std::size_t i = 0; i < tokens.shape(0); ++i)
-    batch.add({tokens.data() + i * tokens.shape(1), tokens.shape(1)});
+  for (const auto& sequence : tokens) batch.add({sequence.data(), sequence.shape(0)});
   return batch;
 }
 
@@ -41,10 +41,11 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
+// `how` says where query positions are chosen.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
-               const Rows& rows) {
+               const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
-  check_score_size(model.config(), points, queries, batch.longest(), "positions=");
+  check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
 LoadedModel load(const std::string& folder, const std::string& overrides, bool fold,
@@ -67,7 +68,7 @@ Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::st
   const auto points = match_hooks(model.model.config(), names);
   Kind collector(points, rows);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, rows);
+  check_run(model.model, batch, points, rows, "positions=");
   model.model.run(batch, collector);
   return collector;
 }
@@ -93,12 +94,12 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
 }
 
 void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-         const Rows& score_rows, const nb::callable& call) {
+         const Rows& score_rows, const Rows& logit_rows, const nb::callable& call) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model.config(), names);
-  HookRunner runner(points, score_rows, call, model.keeps_on_device);
+  HookRunner runner({points, score_rows, logit_rows}, call, model.keeps_on_device);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, score_rows);
+  check_run(model.model, batch, points, score_rows, "queries=");
   model.model.run(batch, runner);
 }
 
@@ -130,10 +131,11 @@ void bind_model(nb::module_& module) {
           },
           nb::arg("patterns"))
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),
-           "Runs tokens [sequence, position] and keeps what the points show, by name.")
-      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"), nb::arg("call"),
-           "Runs tokens and calls call(number of the point, array) at each; what the array holds "
-           "then goes on.");
+           "Runs sequences of token ids and keeps what the points show, by name.")
+      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"),
+           nb::arg("logit_rows"), nb::arg("call"),
+           "Runs sequences of token ids and calls call(number of the point, array) at each; what "
+           "the array holds then goes on. Rows of scores and patterns, and of logits: empty: all.");
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
       nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
