@@ -138,8 +138,8 @@ class Model:
 
         fwd_hooks: pairs (name, pattern or function of the name; f). f(activation, hook) gets an array of its own: it
         may keep it, write into it, or return another of the same shape; hook.name and hook.layer() say where it is. A
-        function of the activation alone is fine too. Functions at one point run in the order given. positions: query
-        positions of scores and patterns; other activations come whole.
+        function of the activation alone is fine too. Functions at one point run in the order given. positions: those of
+        the logits, and query positions of scores and patterns; only they are computed. Other activations come whole.
         """
         ids, sequences = self._ids(tokens)
         functions = _hooks.collect(self._engine, fwd_hooks)

@@ -38,12 +38,13 @@ class DeviceCollector : public InterruptibleCollector {
 class HookRunner : public Observer {
  public:
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
-  // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for
-  // scores and patterns, otherwise a NumPy array.
-  HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
-             nanobind::callable call, bool on_device)
+  // when the call returns goes back into the pass. Scores, patterns and logits are those of `rows`
+  // of the batch (empty: all), other activations come whole. With `on_device` it is a DeviceArray
+  // but for scores and patterns, otherwise a NumPy array.
+  HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> rows, nanobind::callable call,
+             bool on_device)
       : points_(std::move(points)),
-        score_rows_(std::move(score_rows)),
+        rows_(std::move(rows)),
         call_(std::move(call)),
         on_device_(on_device) {}
 
@@ -55,13 +56,17 @@ class HookRunner : public Observer {
   void edit(HookPoint point, TensorView activation) override;
   bool keeps_on_device() const override { return on_device_; }
   bool keep(HookPoint point, const ActivationCopy& activation) override;
-  std::span<const std::int64_t> score_rows() const override { return score_rows_; }
+  std::span<const std::int64_t> score_rows() const override { return rows_; }
+  Selection selection(HookPoint point) const override {
+    if (point.stage != Stage::logits) return {};
+    return {.rows = rows_, .heads = {}};
+  }
 
  private:
   std::size_t number_of(HookPoint point) const;
 
   std::vector<HookPoint> points_;
-  std::vector<std::int64_t> score_rows_;
+  std::vector<std::int64_t> rows_;  // of scores, patterns and logits; empty: all
   nanobind::callable call_;
   bool on_device_;
 };
