@@ -77,9 +77,20 @@ struct QKSCOPE_API Batch {
   std::vector<Sequence> sequences;
 
   void add(std::span<const std::int32_t> sequence);  // token ids
+  // A sequence of so many positions without tokens, for a run that starts from residuals.
+  void add_positions(std::int64_t length);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
   std::int64_t longest() const;  // rows of the longest sequence
+};
+
+// Where a run starts, if not from the tokens of its batch.
+struct RunOptions {
+  // The residual stream before layer start_at_layer, (rows of the batch, d_model), float32 and
+  // contiguous, on the host or on the model's GPU. What comes before that layer does not run, and
+  // token ids are not looked at. Empty: the run starts from the tokens.
+  ConstTensorView residual = {};
+  std::int64_t start_at_layer = 0;  // up to n_layers, where only the final norm and logits are left
 };
 
 // Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.

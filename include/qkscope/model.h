@@ -275,8 +275,9 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;    // qkscope/forward.h
-class Observer;  // qkscope/forward.h
+struct Batch;       // qkscope/forward.h
+class Observer;     // qkscope/forward.h
+struct RunOptions;  // qkscope/forward.h
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -314,6 +315,7 @@ class QKSCOPE_API Model {
   // model at the same time; on CUDA one waits for the other. What the observer throws comes out as
   // it is.
   void run(const Batch& batch, Observer& observer) const;
+  void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
 
  private:
   struct State;

@@ -82,6 +82,8 @@ class Backend {
   virtual void begin(const Batch& batch) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // update; for models that learn them
+  // In place of the embedding: (rows, d_model) float32 on the host or on the device.
+  virtual void put_residual(ConstTensorView residual) = 0;
   // The steps up to the next call use the weights of this layer.
   virtual void begin_layer(std::int64_t layer) = 0;
   // In a model with parallel residuals the norm before the MLP is of the residual as it is now.

@@ -42,8 +42,8 @@ struct Model::State {
       backend = make_backend(checkpoint, backend_options);
   }
 
-  void run(const Batch& batch, Observer& observer) {
-    if (!backend) return forward(checkpoint, batch, observer);
+  void run(const Batch& batch, Observer& observer, const RunOptions& options) {
+    if (!backend) return forward(checkpoint, batch, observer, options);
     if (runner == std::this_thread::get_id())
       bad_input(
           "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
@@ -51,7 +51,7 @@ struct Model::State {
           device_name(backend_options.device));
     const std::lock_guard one_pass(pass);
     const Running running(runner);
-    forward(*backend, batch, observer);
+    forward(*backend, batch, observer, options);
   }
 
   std::string folder;
@@ -94,9 +94,13 @@ DType Model::dtype() const {
 }
 
 void Model::run(const Batch& batch, Observer& observer) const {
+  run(batch, observer, {});
+}
+
+void Model::run(const Batch& batch, Observer& observer, const RunOptions& options) const {
   WatchedObserver watched(observer);
   try {
-    state_->run(batch, watched);
+    state_->run(batch, watched, options);
   } catch (...) {
     watched.rethrow_if_thrown();
     rethrow_as_error();

@@ -20,6 +20,7 @@ class TimedBackend : public Backend {
   void begin(const Batch& batch) override;
   void embed() override;
   void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override;
   void normalize(Norm norm) override;

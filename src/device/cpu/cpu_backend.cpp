@@ -60,6 +60,12 @@ void CpuBackend::embed_positions() {
   qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
 }
 
+void CpuBackend::put_residual(ConstTensorView residual) {
+  residual_ = Tensor(residual.shape());
+  copy_rows(residual_, residual);
+  allocate();
+}
+
 void CpuBackend::allocate() {
   const auto rows = running_rows();
   const auto& c = config();

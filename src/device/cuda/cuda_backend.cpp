@@ -101,6 +101,17 @@ class CudaBackend : public Backend {
                 stream_);
   }
 
+  void put_residual(ConstTensorView residual) override {
+    const auto whole = view(Buffer::residual);
+    if (residual.device().kind == Device::Kind::cuda) {
+      copies_.put(residual.data<float>(), whole);
+      return;
+    }
+    Tensor values(residual.shape());
+    std::memcpy(values.view().bytes(), residual.bytes(), residual.size_bytes());
+    copies_.put(values, whole);
+  }
+
   void begin_layer(std::int64_t layer) override {
     layer_ = &weights_.layer(layer, stream_);
     layer_number_ = layer;
