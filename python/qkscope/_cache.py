@@ -8,7 +8,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ._arrays import Array, as_kind, is_torch, on_host, stack, torch_or_none
+from ._arrays import Array, as_kind, on_host, stack, torch_or_none
 from ._engine import InputError
 from ._residual import ResidualMethods
 
@@ -99,7 +99,10 @@ class ActivationCache(ResidualMethods, Mapping[str, Array]):
 
     def _why_missing(self, name: str) -> str:
         """It was not asked for, or is no hook point: then the engine's message says which name is near."""
-        self.model._engine.match_hooks([name])
+        try:
+            self.model._engine.match_hooks([name])
+        except InputError as error:
+            return str(error)
         return f"{name} is not in this cache: it was not asked for when the model ran"
 
     # As other arrays

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ._arrays import concatenate, filled, like, moved, on_host
+from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
 # None, a number (which takes the dimension away), (stop,), (start, stop), (start, stop, step), a slice or a list.
@@ -44,12 +44,13 @@ class Contributions:
                 f"{argument}: found {chosen!r}, expected numbers below {array.shape[axis]}: one, (start, stop), a slice "
                 "or a list") from None
 
-    def _upto(self, layer: int | None) -> int:
+    def _upto(self, layer: int | None, mlp_input: bool = False) -> int:
         n_layers = self.model.cfg.n_layers
-        if layer is None or layer == -1:
-            return n_layers
+        layer = n_layers if layer is None or layer == -1 else layer
         if not isinstance(layer, (int, np.integer)) or not 0 <= layer <= n_layers:
             raise InputError(f"layer: found {layer!r}, expected 0 to {n_layers}, or -1 or None for all layers")
+        if mlp_input and layer == n_layers:
+            raise InputError(f"mlp_input=True: layer {layer} is the unembedding, expected one below it")
         return int(layer)
 
     def _layers(self, upto: int) -> list[int]:
@@ -63,8 +64,6 @@ class Contributions:
     def _stream(self, layer: int, mlp_input: bool, pos_slice: SliceInput) -> Any:
         """The residual stream that a layer, its MLP, or the final norm reads."""
         if layer == self.model.cfg.n_layers:
-            if mlp_input:
-                raise InputError(f"mlp_input=True: layer {layer} is the unembedding, expected one below it")
             return self._at(("resid_post", self._layers(layer)[-1]), pos_slice)
         parallel = self.model.cfg.parallel_attn_mlp
         return self._at(("resid_mid" if mlp_input and not parallel else "resid_pre", layer), pos_slice)
@@ -102,12 +101,11 @@ class Contributions:
         return weighed - weighed.mean(0, keepdims=True) if layer_norm else weighed
 
     def _head_results(self, layer: int, pos_slice: SliceInput) -> Any:
-        """[..., head, d_model]"""
+        """[head, ..., d_model]"""
         z = self._at(("z", layer), pos_slice, axis=-3)
         W_O = like(self.model.blocks[layer].attn.W_O, z)
-        results = moved(moved(z, -2, 0) @ W_O[(slice(None), *[None] * (z.ndim - 3))], 0, -2)
-        passed = self._passed_on(layer, "attn", pos_slice)
-        return results * (passed if isinstance(passed, float) else passed[..., None, :])
+        results = stack([z[..., head, :] @ W_O[head] for head in range(len(W_O))])
+        return results * self._passed_on(layer, "attn", pos_slice)
 
     def _neurons(self, layer: int, neuron_slice: SliceInput, pos_slice: SliceInput, project: Any) -> Any:
         """[..., neuron, d_model], or in place of d_model the directions of project"""

@@ -41,8 +41,8 @@ def select(engine: Any, names: NamesFilter) -> list[str]:
         if not chosen:
             raise InputError("names_filter: the function accepts no hook point of this model")
         return chosen
-    wanted = [names] if isinstance(names, str) else names
-    if not isinstance(wanted, Iterable) or not all(isinstance(name, str) for name in (wanted := list(wanted))):
+    wanted = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
+    if not all(isinstance(name, str) for name in wanted):
         raise InputError(f"names_filter: found {names!r}, expected a name, a pattern, a list of them or a function")
     return engine.match_hooks(wanted)
 

@@ -40,7 +40,7 @@ class ResidualMethods(Contributions):
         incl_mid adds that between attention and MLP. apply_ln with the final layer normalises each entry by itself with
         the final norm: times W_U this is the logit lens.
         """
-        layer, last = self._upto(layer), self.model.cfg.n_layers
+        layer, last = self._upto(layer, mlp_input), self.model.cfg.n_layers
         keys, labels = [], []
         for i in self._layers(min(layer + 1, last)):
             keys.append(("resid_pre", i))
@@ -73,7 +73,7 @@ class ResidualMethods(Contributions):
         """
         if mode not in ("all", "attn", "mlp"):
             raise InputError(f"decompose_resid: found mode {mode!r}, expected 'all', 'attn' or 'mlp'")
-        layer = self._upto(layer)
+        layer = self._upto(layer, mlp_input)
         keys = self._embeddings() if incl_embeds else []
         labels = [key.removeprefix("hook_") for key in keys]
         for i in self._layers(layer + (1 if mlp_input else 0)):
@@ -105,7 +105,7 @@ class ResidualMethods(Contributions):
         heads = self.model.cfg.n_heads
         self._check_size("stack_head_results", len(layers) * heads, ("resid_pre", 0), pos_slice)
         labels = [f"L{i}H{head}" for i in layers for head in range(heads)]
-        parts = [moved(self._head_results(i, pos_slice), -2, 0) for i in layers]
+        parts = [self._head_results(i, pos_slice) for i in layers]
         components = concatenate(parts) if parts else self._none(pos_slice)
         if incl_remainder:
             components = self._with_remainder(components, self._stream(layer, False, pos_slice))
@@ -146,7 +146,7 @@ class ResidualMethods(Contributions):
         Every neuron at every position is a vector: choose positions and neurons, or project_output_onto [d_model] or
         [d_model, n], which takes the place of d_model and is applied before the vectors are made.
         """
-        layer = self._upto(layer)
+        layer = self._upto(layer, mlp_input)
         if isinstance(neuron_slice, (int, np.integer)):
             neuron_slice = [int(neuron_slice)]
         layers = self._layers(layer)
@@ -181,7 +181,7 @@ class ResidualMethods(Contributions):
         project_output_onto: Any = None,
     ) -> Any:
         """All heads, all neurons (or MLPs, without expand_neurons), embeddings and "bias"; they add up to the stream."""
-        layer = self._upto(layer)
+        layer = self._upto(layer, mlp_input)
         project, squeeze = projection(project_output_onto)
 
         def finished(components: Any) -> Any:
@@ -229,7 +229,7 @@ class ResidualMethods(Contributions):
         final norm is applied to each entry by itself, with its own scale and what the norm adds. pos_slice was applied
         to the stack before; batch_slice is applied to it here.
         """
-        layer = self._upto(layer)
+        layer = self._upto(layer, mlp_input)
         if self.has_batch_dim if has_batch_dim is None else has_batch_dim:
             residual_stack = self._sliced(residual_stack, batch_slice, 1, "batch_slice")
         norm = self._norm(layer, mlp_input)

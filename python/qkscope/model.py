@@ -36,6 +36,10 @@ def load(
     config_overrides: Mapping[str, Any] | None = None,
     *,
     arrays: str = "auto",
+    fold_ln: bool = False,
+    center_writing_weights: bool = False,
+    center_unembed: bool = False,
+    fold_value_biases: bool = False,
 ) -> Model:
     """A checkpoint folder, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
@@ -46,9 +50,14 @@ def load(
     arrays: what they come as. "auto" is NumPy on the CPU and torch tensors on the GPU; "torch" is torch tensors on the
     CPU too, which show the same memory without a copy; "numpy" is NumPy arrays on the host, wherever they are computed.
 
-    Weights stay in the mapped file, and a GPU gets a copy. fold_norms moves the weights of the norms before attention, MLP and output into
-    the matrices after them: the model computes the same up to rounding, and `ln1.hook_normalized` shows the vector
-    before those weights. config_overrides are merged into config.json.
+    Weights stay in the mapped file, and a GPU gets a copy. They can be rewritten as TransformerLens does it, one by one;
+    probabilities stay the same up to rounding, and what a family does not allow is refused.
+
+    fold_ln (fold_norms is the same): weights of the norms before attention, MLP and output move into the matrices after
+    them, and `ln1.hook_normalized` shows the vector before those weights; matrices that read a LayerNorm are centred.
+    center_writing_weights (LayerNorm only): nothing writes a mean into the residual stream. center_unembed: the mean over
+    the vocabulary is taken off the logits. fold_value_biases: b_V moves into b_O. config_overrides are merged into
+    config.json.
     """
     kind = check_kind(arrays)
     chosen = _engine.choose_device(str(device))
@@ -57,7 +66,12 @@ def load(
         warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
     folder = _engine.fetch_checkpoint(fspath(name_or_path), revision or "")
     overrides = json.dumps(dict(config_overrides or {}))
-    return Model(_engine.load_model(folder, overrides, fold_norms, chosen, wanted), folder, kind)
+    rewriting = _engine.Rewriting()
+    rewriting.fold_norms = fold_norms or fold_ln
+    rewriting.center_writing_weights = center_writing_weights
+    rewriting.center_unembed = center_unembed
+    rewriting.fold_value_biases = fold_value_biases
+    return Model(_engine.load_model(folder, overrides, rewriting, chosen, wanted), folder, kind)
 
 
 def _dtype_name(dtype: Any) -> str:

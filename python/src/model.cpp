@@ -66,11 +66,22 @@ void check_run(const Model& model, const Batch& batch, const std::vector<HookPoi
   check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-LoadedModel load(const std::string& folder, const std::string& overrides, bool fold,
-                 const std::string& device, const std::string& dtype) {
+// How the weights are rewritten, as ModelOptions says.
+struct Rewriting {
+  bool fold_norms = false;
+  bool center_writing_weights = false;
+  bool center_unembed = false;
+  bool fold_value_biases = false;
+};
+
+LoadedModel load(const std::string& folder, const std::string& overrides,
+                 const Rewriting& rewriting, const std::string& device, const std::string& dtype) {
   ModelOptions options;
   options.config_overrides = overrides;
-  options.fold_norms = fold;
+  options.fold_norms = rewriting.fold_norms;
+  options.center_writing_weights = rewriting.center_writing_weights;
+  options.center_unembed = rewriting.center_unembed;
+  options.fold_value_biases = rewriting.fold_value_biases;
   options.device = device;
   options.dtype = dtype;
   auto model = Model::load(folder, options);
@@ -165,7 +176,13 @@ void bind_model(nb::module_& module) {
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
       nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
-  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("fold_norms"),
+  nb::class_<Rewriting>(module, "Rewriting", "How weights are rewritten when a model is loaded.")
+      .def(nb::init<>())
+      .def_rw("fold_norms", &Rewriting::fold_norms)
+      .def_rw("center_writing_weights", &Rewriting::center_writing_weights)
+      .def_rw("center_unembed", &Rewriting::center_unembed)
+      .def_rw("fold_value_biases", &Rewriting::fold_value_biases);
+  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("rewriting"),
              nb::arg("device"), nb::arg("dtype"), nb::call_guard<nb::gil_scoped_release>());
 }
 
