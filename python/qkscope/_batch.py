@@ -104,6 +104,7 @@ def batch_of_ids(tokens: Any, d_vocab: int, padding_side: str) -> Batch:
 
 def _side_of(rows: list[np.ndarray], default: str) -> str:
     """The side on which an array of ids is padded already."""
+    rows = [ids for ids in rows if (ids != PADDING).any()]
     left = any(ids[0] == PADDING for ids in rows)
     right = any(ids[-1] == PADDING for ids in rows)
     if left and right:

@@ -59,10 +59,39 @@ def test_calls(case):
     assert golden.compared == 5
 
 
+def check_weights(golden, model):
+    golden.check("W_E", model.W_E)
+    golden.check("W_U", model.W_U)
+    if model.W_pos is not None:
+        golden.check("W_pos", model.W_pos)
+    if "processed.b_U" in golden.values and golden.kind == "processed":
+        golden.check("b_U", np.zeros(model.cfg.d_vocab, np.float32) if model.b_U is None else model.b_U)
+    golden.check("W_O", model.W_O[1])
+    golden.check("W_out", model.W_out[1])
+    golden.check("accumulated_bias", model.accumulated_bias(model.cfg.n_layers))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights(case):
+    check_weights(Golden(case, "plain"), qkscope.load(GOLDEN / case, device="cpu"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rewritten_weights(case):
+    """All that enable_compatibility_mode does; it leaves the centring of what writes out where there is no LayerNorm."""
+    golden = Golden(case, "processed")
+    layer_norm = qkscope.load(GOLDEN / case, device="cpu").cfg.normalization_type == "LN"
+    model = qkscope.load(
+        GOLDEN / case, device="cpu", fold_ln=True, center_writing_weights=layer_norm, center_unembed=True,
+        fold_value_biases=True)
+    check_calls(golden, model)
+    check_weights(golden, model)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_stacks(case):
     golden = Golden(case, "folded")
-    model = qkscope.load(GOLDEN / case, device="cpu", fold_norms=True)
+    model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     check_calls(golden, model)
     cache = model.run_with_cache(golden.ids)
     check_stacks(golden, model, cache)
@@ -107,7 +136,7 @@ def check_stacks(golden, model, cache):
 @pytest.mark.parametrize("case", CASES)
 def test_circuits(case):
     golden = Golden(case, "folded")
-    model = qkscope.load(GOLDEN / case, device="cpu", fold_norms=True)
+    model = qkscope.load(GOLDEN / case, device="cpu", fold_ln=True)
     golden.check("QK.norm", model.QK.norm())
     golden.check("OV.norm", model.OV.norm())
     golden.check("QK.S", model.QK.S)
