@@ -288,7 +288,12 @@ struct ModelOptions {
   std::int64_t longest_batch = 0;     // rows, where known: weights stream on CUDA where they do not
                                       // fit beside the activations of such a batch
   bool fold_norms = false;            // moves norm weights into the matrices behind them
-  bool quiet = false;                 // no progress while a Hub model is downloaded
+  // The other rewritings of TransformerLens, after it; probabilities of the next token stay as they
+  // are. One that a family does not allow is refused.
+  bool center_writing_weights = false;  // LayerNorm: nothing writes a mean into the residual stream
+  bool center_unembed = false;          // takes the mean over the vocabulary off the logits
+  bool fold_value_biases = false;       // moves value biases into the output projection's
+  bool quiet = false;                   // no progress while a Hub model is downloaded
 };
 
 // A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the

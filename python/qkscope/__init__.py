@@ -7,8 +7,11 @@
     cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU. Hook points and their shapes: docs/hooks.md; this
-package: docs/python.md.
+    cache["rot_q", 0]                          # the same
+    model(tokens, return_type="loss")
+
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points and
+their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens: docs/coming-from-transformerlens.md.
 """
 
 import logging
@@ -16,18 +19,21 @@ import logging
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, Rope, __version__, set_threads, show_progress,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, Rope, __version__, set_threads, show_progress,
     threads,
 )
+from ._cache import ActivationCache, get_act_name
+from ._circuits import SVDInterpreter
+from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._runs import analyze, capture, figures, merge
 from ._statistics import Statistics, open_stats
 from .model import Model, load
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope", "Statistics",
-    "__version__", "analyze", "capture", "figures", "load", "merge", "open_stats", "set_threads",
-    "show_progress", "threads",
+    "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
+    "HookPoint", "InputError", "Model", "Rope", "SVDInterpreter", "Statistics", "__version__", "analyze", "capture",
+    "figures", "get_act_name", "load", "merge", "open_stats", "set_threads", "show_progress", "threads",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging

@@ -86,6 +86,13 @@ void bind_config(nb::module_& module) {
       .def_ro("d_vocab", &ModelConfig::vocab_size)
       .def_ro("n_ctx", &ModelConfig::max_positions, "Positions the model was made for.")
       .def_ro("eps", &ModelConfig::norm_eps)
+      .def_prop_ro(
+          "normalization_type",
+          [](const ModelConfig& config) { return config.norm == NormKind::layer ? "LN" : "RMS"; },
+          "'LN' (takes off the mean) or 'RMS', whether folded or not.")
+      .def_ro("residual_scale", &ModelConfig::residual_scale,
+              "Multiplies what attention and MLP add.")
+      .def_ro("logit_scale", &ModelConfig::logit_scale, "Multiplies logits, before their cap.")
       .def_ro("qk_norm", &ModelConfig::qk_norm, "q and k are normalised before RoPE.")
       .def_ro("attn_scale", &ModelConfig::attention_scale, "Multiplies q·k.")
       .def_ro("attn_scores_soft_cap", &ModelConfig::attention_softcap, "Of scores; 0: none.")

@@ -59,17 +59,29 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
+// `how` says where query positions are chosen.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
-               const Rows& rows) {
+               const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
-  check_score_size(model.config(), points, queries, batch.longest(), "positions=");
+  check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-LoadedModel load(const std::string& folder, const std::string& overrides, bool fold,
-                 const std::string& device, const std::string& dtype) {
+// How the weights are rewritten, as ModelOptions says.
+struct Rewriting {
+  bool fold_norms = false;
+  bool center_writing_weights = false;
+  bool center_unembed = false;
+  bool fold_value_biases = false;
+};
+
+LoadedModel load(const std::string& folder, const std::string& overrides,
+                 const Rewriting& rewriting, const std::string& device, const std::string& dtype) {
   ModelOptions options;
   options.config_overrides = overrides;
-  options.fold_norms = fold;
+  options.fold_norms = rewriting.fold_norms;
+  options.center_writing_weights = rewriting.center_writing_weights;
+  options.center_unembed = rewriting.center_unembed;
+  options.fold_value_biases = rewriting.fold_value_biases;
   options.device = device;
   options.dtype = dtype;
   auto model = Model::load(folder, options);
@@ -85,7 +97,7 @@ Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::st
   const auto points = match_hooks(model.model.config(), names);
   Kind collector(points, rows);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, rows);
+  check_run(model.model, batch, points, rows, "positions=");
   model.model.run(batch, collector, options);
   return collector;
 }
@@ -112,14 +124,14 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
 }
 
 void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-         const Rows& rows, const nb::callable& call, const Residual& residual,
-         std::int64_t start_at_layer) {
+         const Rows& score_rows, const Rows& logit_rows, const nb::callable& call,
+         const Residual& residual, std::int64_t start_at_layer) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model.config(), names);
   const auto options = start_from(residual, start_at_layer);
-  HookRunner runner(points, rows, call, model.keeps_on_device);
+  HookRunner runner({points, score_rows, logit_rows}, call, model.keeps_on_device);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, rows);
+  check_run(model.model, batch, points, score_rows, "queries=");
   model.model.run(batch, runner, options);
 }
 
@@ -155,15 +167,22 @@ void bind_model(nb::module_& module) {
            "Runs tokens, int32 [sequence, position] or a list of [position] of any lengths, and "
            "keeps what the points show at the rows, by name. With a residual [row, d_model] the "
            "pass starts from it at a layer and does not look at the tokens.")
-      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"), nb::arg("call"),
-           nb::arg("residual") = nb::none(), nb::arg("start_at_layer") = 0,
+      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"),
+           nb::arg("logit_rows"), nb::arg("call"), nb::arg("residual") = nb::none(),
+           nb::arg("start_at_layer") = 0,
            "Runs tokens and calls call(number of the point, array) at each; what the array holds "
-           "then goes on. Scores, patterns and logits are those of the rows (none: all), and "
-           "only they are computed.");
+           "then goes on. Scores and patterns are those of score_rows, logits those of logit_rows "
+           "(none: all), and only they are computed.");
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
       nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
-  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("fold_norms"),
+  nb::class_<Rewriting>(module, "Rewriting", "How weights are rewritten when a model is loaded.")
+      .def(nb::init<>())
+      .def_rw("fold_norms", &Rewriting::fold_norms)
+      .def_rw("center_writing_weights", &Rewriting::center_writing_weights)
+      .def_rw("center_unembed", &Rewriting::center_unembed)
+      .def_rw("fold_value_biases", &Rewriting::fold_value_biases);
+  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("rewriting"),
              nb::arg("device"), nb::arg("dtype"), nb::call_guard<nb::gil_scoped_release>());
 }
 
