@@ -69,7 +69,11 @@ QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
 
 struct Sequence {
   std::int64_t begin = 0;   // first row
-  std::int64_t length = 0;  // rows; row begin + p holds position p
+  std::int64_t length = 0;  // rows; row begin + p holds position past + p
+  std::int64_t past = 0;    // positions before the first row, whose keys and values a cache holds
+  std::int64_t slot = 0;    // of the cache
+
+  std::int64_t end() const { return past + length; }  // positions of the text so far
 };
 
 struct QKSCOPE_API Batch {
@@ -81,7 +85,7 @@ struct QKSCOPE_API Batch {
   void add_positions(std::int64_t length);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
-  std::int64_t longest() const;  // rows of the longest sequence
+  std::int64_t longest() const;  // positions of the longest sequence
 };
 
 // Where a run starts, if not from the tokens of its batch.

@@ -323,6 +323,7 @@ class QKSCOPE_API Model {
   void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
 
  private:
+  friend class KeyValueCache;  // qkscope/generate.h
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

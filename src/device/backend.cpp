@@ -37,7 +37,7 @@ void Batch::add_positions(std::int64_t length) {
 
 std::int64_t Batch::longest() const {
   std::int64_t length = 0;
-  for (const auto& sequence : sequences) length = std::max(length, sequence.length);
+  for (const auto& sequence : sequences) length = std::max(length, sequence.end());
   return length;
 }
 

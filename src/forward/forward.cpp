@@ -28,9 +28,17 @@ class Run {
         plan_(config_, observer, batch.rows(),
               statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
 
+  Run(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
+      : Run(backend, batch, observer, RunOptions()) {
+    store_ = &store;
+    plan_.need_all_keys(config_);
+  }
+
   void run() {
+    if (store_ == nullptr) check_begins();
     if (plan_.empty()) return;
     backend_.begin(batch_);
+    if (store_ != nullptr) backend_.use_store(*store_);
     backend_.keep_row_sums(adds_attention());
     if (options_.residual.empty())
       embed();
@@ -45,6 +53,13 @@ class Run {
  private:
   PassPlan::Start start() const {
     return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
+  }
+
+  void check_begins() const {
+    for (const auto& sequence : batch_.sequences)
+      if (sequence.past > 0)
+        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
+                  sequence.past);
   }
 
   void embed() {
@@ -233,6 +248,7 @@ class Run {
   Observer& observer_;
   RunOptions options_;
   LayerStatistics* statistics_ = nullptr;
+  KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
 };
@@ -266,6 +282,11 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
              LayerStatistics& statistics) {
   check_batch(batch, backend.config());
   Run(backend, batch, observer, statistics).run();
+}
+
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, store).run();
 }
 
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,

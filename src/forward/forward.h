@@ -27,6 +27,10 @@ class LayerStatistics {
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
+// The same with keys and values of earlier passes, which this one adds to: all layers run, whatever
+// is wanted. Where it ends in an exception, the sequences have in the store what they had before.
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
+
 // The same with statistics.
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);
 

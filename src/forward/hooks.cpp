@@ -73,6 +73,12 @@ std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   }
 }
 
+std::int64_t last_text_layer(const ModelConfig& model) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  return last;
+}
+
 void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
                  std::string_view where) {
   for (const auto number : chosen)
@@ -238,11 +244,15 @@ PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int6
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
                    Stage statistics)
     : PassPlan(model, observer, rows) {
-  auto last = model.n_layers - 1;
-  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
-  const HookPoint end{statistics, last};
+  const HookPoint end{statistics, last_text_layer(model)};
   if (ends_before(end)) wanted_.push_back(end);
   last_rows_.clear();  // every row is needed to the end
+}
+
+void PassPlan::need_all_keys(const ModelConfig& model) {
+  const auto last = last_text_layer(model);
+  if (narrowing_ < last) last_rows_.clear();
+  if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
 std::int64_t PassPlan::depth(HookPoint point) const {

@@ -28,6 +28,9 @@ class PassPlan {
   // The same with statistics of all rows, which need every layer up to this stage.
   PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows, Stage statistics);
 
+  // The attention of every layer runs, and no row stops before the last one's.
+  void need_all_keys(const ModelConfig& model);
+
   bool empty() const { return wanted_.empty(); }
   // Nothing at or after this point is wanted.
   bool ends_before(HookPoint point) const;
