@@ -275,8 +275,9 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;    // qkscope/forward.h
-class Observer;  // qkscope/forward.h
+struct Batch;           // qkscope/forward.h
+class Observer;         // qkscope/forward.h
+class LayerStatistics;  // the library's own
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -314,6 +315,8 @@ class QKSCOPE_API Model {
   // model at the same time; on CUDA one waits for the other. What the observer throws comes out as
   // it is.
   void run(const Batch& batch, Observer& observer) const;
+  // The same through all layers, with sums that the library adds up on the way: score_heads().
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
   struct State;

@@ -12,22 +12,30 @@ package: docs/python.md.
 """
 
 import logging
+import ssl  # noqa: F401  OpenSSL must find its own functions before it finds those that pyarrow's libparquet shows
 
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, Rope, __version__, set_threads, show_progress,
-    threads,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, PublishResult, Rope, StatsProgress, StatsResult,
+    __version__, set_threads, show_progress, threads,
 )
 from ._hooks import HookPoint
-from ._runs import analyze, capture, figures, merge
+from ._runs import analyze, capture, figures, merge, stats
 from ._statistics import Statistics, open_stats
+from ._studies import SweepResult, compare, export, publish, sweep
+from . import patching
+from .ablation import ablate
+from .attribution import direct_logit_attribution, logit_lens
+from .heads import detect_head, heads
+from .path_patching import path_patch
 from .model import Model, load
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope", "Statistics",
-    "__version__", "analyze", "capture", "figures", "load", "merge", "open_stats", "set_threads",
-    "show_progress", "threads",
+    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "PublishResult", "Rope",
+    "Statistics", "StatsProgress", "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare",
+    "detect_head", "direct_logit_attribution", "export", "figures", "heads", "load", "logit_lens", "merge", "open_stats",
+    "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging

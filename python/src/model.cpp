@@ -10,18 +10,13 @@
 #include "bind.h"
 #include "device_array.h"
 #include "hook_runner.h"
+#include "loaded_model.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
-
-struct LoadedModel {
-  Model model;
-  // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
-  bool keeps_on_device;
-};
 
 // [sequence, position]
 using Tokens = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;

@@ -44,6 +44,18 @@ struct Model::State {
 
   void run(const Batch& batch, Observer& observer) {
     if (!backend) return forward(checkpoint, batch, observer);
+    alone([&] { forward(*backend, batch, observer); });
+  }
+
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) {
+    if (!backend)
+      return forward(*make_backend(checkpoint, backend_options), batch, observer, statistics);
+    alone([&] { forward(*backend, batch, observer, statistics); });
+  }
+
+  // Runs a pass on the GPU, where there is room for one.
+  template <typename Pass>
+  void alone(Pass run_pass) {
     if (runner == std::this_thread::get_id())
       bad_input(
           "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
@@ -51,7 +63,7 @@ struct Model::State {
           device_name(backend_options.device));
     const std::lock_guard one_pass(pass);
     const Running running(runner);
-    forward(*backend, batch, observer);
+    run_pass();
   }
 
   std::string folder;
@@ -97,6 +109,16 @@ void Model::run(const Batch& batch, Observer& observer) const {
   WatchedObserver watched(observer);
   try {
     state_->run(batch, watched);
+  } catch (...) {
+    watched.rethrow_if_thrown();
+    rethrow_as_error();
+  }
+}
+
+void Model::run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const {
+  WatchedObserver watched(observer);
+  try {
+    state_->run(batch, watched, statistics);
   } catch (...) {
     watched.rethrow_if_thrown();
     rethrow_as_error();
