@@ -69,7 +69,11 @@ QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
 
 struct Sequence {
   std::int64_t begin = 0;   // first row
-  std::int64_t length = 0;  // rows; row begin + p holds position p
+  std::int64_t length = 0;  // rows; row begin + p holds position past + p
+  std::int64_t past = 0;    // positions before the first row, whose keys and values a cache holds
+  std::int64_t slot = 0;    // of the cache
+
+  std::int64_t end() const { return past + length; }  // positions of the text so far
 };
 
 struct QKSCOPE_API Batch {
@@ -77,9 +81,20 @@ struct QKSCOPE_API Batch {
   std::vector<Sequence> sequences;
 
   void add(std::span<const std::int32_t> sequence);  // token ids
+  // A sequence of so many positions without tokens, for a run that starts from residuals.
+  void add_positions(std::int64_t length);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
-  std::int64_t longest() const;  // rows of the longest sequence
+  std::int64_t longest() const;  // positions of the longest sequence
+};
+
+// Where a run starts, if not from the tokens of its batch.
+struct RunOptions {
+  // The residual stream before layer start_at_layer, (rows of the batch, d_model), float32 and
+  // contiguous, on the host or on the model's GPU. What comes before that layer does not run, and
+  // token ids are not looked at. Empty: the run starts from the tokens.
+  ConstTensorView residual = {};
+  std::int64_t start_at_layer = 0;  // up to n_layers, where only the final norm and logits are left
 };
 
 // Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.

@@ -7,8 +7,11 @@
     cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU. Hook points and their shapes: docs/hooks.md; this
-package: docs/python.md.
+    cache["rot_q", 0]                          # the same
+    model(tokens, return_type="loss")
+
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points and
+their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens: docs/coming-from-transformerlens.md.
 """
 
 import logging
@@ -17,9 +20,12 @@ import ssl  # noqa: F401  OpenSSL must find its own functions before it finds th
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, PublishResult, Rope, StatsProgress, StatsResult,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress, StatsResult,
     __version__, set_threads, show_progress, threads,
 )
+from ._cache import ActivationCache, get_act_name
+from ._circuits import SVDInterpreter
+from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._runs import analyze, capture, figures, merge, stats
 from ._statistics import Statistics, open_stats
@@ -32,10 +38,11 @@ from .path_patching import path_patch
 from .model import Model, load
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "PublishResult", "Rope",
-    "Statistics", "StatsProgress", "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare",
-    "detect_head", "direct_logit_attribution", "export", "figures", "heads", "load", "logit_lens", "merge", "open_stats",
-    "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
+    "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
+    "HookPoint", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress", "StatsResult",
+    "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head", "direct_logit_attribution", "export",
+    "figures", "get_act_name", "heads", "load", "logit_lens", "merge", "open_stats", "patching", "path_patch", "publish",
+    "set_threads", "show_progress", "stats", "sweep", "threads",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging

@@ -11,7 +11,7 @@ from typing import Any, Union
 import pyarrow as pa
 
 from . import _engine, _options
-from ._engine import CaptureResult, Drawn, Error, StatsResult
+from ._engine import CaptureResult, Drawn, Error, InputError, StatsResult
 from ._progress import Progress, Told
 from ._tables import to_arrow
 
@@ -189,9 +189,9 @@ def analyze(
     chosen = [only] if isinstance(only, str) else list(only)
     for name in chosen:
         if name not in ANALYSES:
-            raise Error(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
+            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
     if not chosen:
-        raise Error("only: found none; expected some of pca, rotation, plasticity")
+        raise InputError("only: found none; expected some of pca, rotation, plasticity")
     options = _engine.AnalyzeOptions()
     options.data_root = _options.path("data_root", data_root)
     options.quiet = True
@@ -262,7 +262,7 @@ def figures(
     options.report = _options.flag("report", report)
     shown = _options.wholes("components", components, 0)
     if len(shown) != 2:
-        raise Error(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
+        raise InputError(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
     options.components = shown
     options.head = _options.text("head", head)
     options.scores = _options.path("scores", scores)
@@ -290,7 +290,7 @@ def _describe_capture(
     if head_counts is not None:
         counts = _options.wholes("head_counts", head_counts, 1)
         if len(counts) != 2:
-            raise Error(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
+            raise InputError(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
         options.set_head_counts(*counts)
 
 
@@ -302,8 +302,8 @@ def _profile_bins(value: int | str | None) -> int:
         return kinds.BUCKETS
     try:
         return _options.whole("profile_bins", value, 1, kinds.MOST_BINS)
-    except Error:
-        raise Error(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
+    except InputError:
+        raise InputError(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
 
 
 def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None) -> dict[str, pa.Table]:
@@ -343,7 +343,7 @@ def _publish_finished(config: _engine.CaptureConfig) -> None:
 def override_texts(overrides: Mapping[str, Any] | None) -> list[str]:
     """KEY=VALUE, as the command line takes them."""
     if overrides is not None and not isinstance(overrides, Mapping):
-        raise Error(f"overrides={overrides!r}: expected a mapping, as {{'capture.min_bucket_size': 256}}")
+        raise InputError(f"overrides={overrides!r}: expected a mapping, as {{'capture.min_bucket_size': 256}}")
     return [f"{key}={json.dumps(value, default=fspath)}" for key, value in (overrides or {}).items()]
 
 
@@ -358,7 +358,7 @@ def apply_choice(config: Any, limit: int | None, ids: str) -> None:
 def shard_pair(shard: tuple[int, int]) -> tuple[int, int]:
     found = _options.wholes("shard", shard, 0)
     if len(found) != 2 or not found[0] < found[1]:
-        raise Error(f"shard={shard}: expected (i, n) with i from 0 to n - 1")
+        raise InputError(f"shard={shard}: expected (i, n) with i from 0 to n - 1")
     return found[0], found[1]
 
 
@@ -366,7 +366,7 @@ def compute_options(
     device: str, dtype: str, device_memory: int | str, batch_tokens: int, deterministic: bool
 ) -> _engine.ComputeOptions:
     if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 0:
-        raise Error(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
+        raise InputError(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
     memory = str(device_memory) if device_memory else ""
     words = _options.text("device", device), _options.text("dtype", dtype)
     return _engine.compute_options(*words, memory, batch_tokens, _options.flag("deterministic", deterministic))

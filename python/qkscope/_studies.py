@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from . import _engine, _options
-from ._engine import Drawn, Error, PublishResult
+from ._engine import Drawn, Error, InputError, PublishResult
 from ._progress import Bar
 from ._runs import compute_options, figures as draw, override_texts, shard_pair
 from ._tables import to_arrow
@@ -39,7 +39,7 @@ class SweepResult:
         try:
             return pq.read_table(f"{self.folder}/{name}.parquet")
         except FileNotFoundError:
-            raise Error(f"{self.folder}: there is no {name}.parquet") from None
+            raise InputError(f"{self.folder}: there is no {name}.parquet") from None
 
 
 @_options.checked
@@ -114,7 +114,7 @@ def compare(
     folder = _options.path("results", results)
     if other is not None:
         if (published, as_, only, all_sources) != ("smollm3", "", (), False):
-            raise Error("compare: published, as_, only and all_sources are for a comparison with published numbers")
+            raise InputError("compare: published, as_, only and all_sources are for a comparison with published numbers")
         table = to_arrow(_engine.compare_runs(folder, _options.path("other", other)).columns)
     else:
         words = _options.path("published", published), _names("only", only), _options.text("as_", as_)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from . import _options
 from ._arrays import on_host
-from ._engine import Error
+from ._engine import InputError
 from ._progress import Bar
 from .heads import text_ids
 from .patching import copies, hooks_by_layer
@@ -52,9 +52,9 @@ def ablate(
     _options.choice("mode", mode, MODES)
     texts = [ids for ids in text_ids(model, tokens, seed) if len(ids) > 1]
     if not texts:
-        raise Error("tokens: found no text of at least two tokens")
+        raise InputError("tokens: found no text of at least two tokens")
     if mode == "resample" and len(texts) < 2:
-        raise Error("mode='resample': found one text, expected at least two")
+        raise InputError("mode='resample': found one text, expected at least two")
     chosen = _groups(model, groups)
     random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
     draws = {name: _draws(model, heads, _options.whole("controls", controls, 0), random) for name, heads in chosen.items()}
@@ -89,7 +89,7 @@ class _Runs:
                     bar.to(i * len(every) + begin + len(some))
         return found
 
-    def _together(self, ids: np.ndarray, groups: list[list[Head]], values: dict[str, Any]) -> list[float]:
+    def _together(self, ids: np.ndarray, groups: list[list[Head]], values: dict[str, Any]) -> np.ndarray:
         def ablate_heads(z: Any, hook: Any) -> None:
             for copy, group in zip(copies(z, len(groups)), groups):
                 heads = [head for layer, head in group if layer == hook.layer()]
@@ -98,8 +98,9 @@ class _Runs:
 
         layers = sorted({layer for group in groups for layer, _ in group})
         hooks = [(self.names[layer], ablate_heads) for layer in layers]
-        logits = self.model.run_with_hooks(np.tile(ids, (len(groups), 1)), hooks)
-        return [loss_sum(on_host(logits[i]), ids) for i in range(len(groups))]
+        losses = self.model.run_with_hooks(
+            np.tile(ids, (len(groups), 1)), hooks, return_type="loss", loss_per_token=True)
+        return on_host(losses).sum(1, dtype=np.float64)
 
     def _values(self, text: int) -> dict[str, Any]:
         """What stands in for z, by hook name: [head, d_head] or [1, pos, head, d_head]; none for zeros."""
@@ -119,22 +120,12 @@ class _Runs:
         return {name: total / sum(map(len, self.texts)) for name, total in sums.items()}
 
 
-def loss_sum(logits: np.ndarray, ids: np.ndarray) -> float:
-    """Sum of the cross-entropy of every token but the first, in nats. logits: [pos, d_vocab]"""
-    total = 0.0
-    for row in range(len(ids) - 1):
-        scores = logits[row].astype(np.float64)
-        top = scores.max()
-        total += top + float(np.log(np.exp(scores - top).sum())) - scores[ids[row + 1]]
-    return total
-
-
 def classes_of(taxonomy: Any) -> dict[str, list[Head]]:
     """The heads of each class: of what analyze() gave, its table "taxonomy", a data frame, or a folder of results."""
     if isinstance(taxonomy, (str, PathLike)):
         path = Path(fspath(taxonomy)) / "taxonomy.parquet"
         if not path.is_file():
-            raise Error(f"{path}: there is no such file; expected the folder of analyze(out=...)")
+            raise InputError(f"{path}: there is no such file; expected the folder of analyze(out=...)")
         taxonomy = pq.read_table(path)
     if isinstance(taxonomy, Mapping):
         taxonomy = taxonomy["taxonomy"]
@@ -142,7 +133,7 @@ def classes_of(taxonomy: Any) -> dict[str, list[Head]]:
     heads = "q_head" if "q_head" in table.column_names else "head"
     for name in ("layer", heads, "class"):
         if name not in table.column_names:
-            raise Error(f"taxonomy: there is no column {name!r}; expected the table 'taxonomy' of analyze()")
+            raise InputError(f"taxonomy: there is no column {name!r}; expected the table 'taxonomy' of analyze()")
     classes: dict[str, list[Head]] = {}
     columns = (table[name].to_pylist() for name in ("layer", heads, "class"))
     for layer, head, name in zip(*columns):
@@ -156,13 +147,13 @@ def _groups(model: Model, groups: Any) -> dict[str, list[Head]]:
     is_taxonomy = isinstance(groups, tables) or hasattr(groups, "to_records") or "taxonomy" in groups
     named: Mapping[str, Any] = classes_of(groups) if is_taxonomy else groups
     if not isinstance(named, Mapping) or not named:
-        raise Error("groups: found none; expected {name: [(layer, head), ...]} or the tables of analyze()")
+        raise InputError("groups: found none; expected {name: [(layer, head), ...]} or the tables of analyze()")
     found = {name: _options.heads(f"groups[{name!r}]", heads) for name, heads in named.items()}
     known = hooks_by_layer(model, "z")
     for name, heads in found.items():
         for layer, head in heads:
             if layer not in known or head >= model.cfg.n_heads:
-                raise Error(f"groups[{name!r}]: there is no head {head} of layer {layer}: is it of another model?")
+                raise InputError(f"groups[{name!r}]: there is no head {head} of layer {layer}: is it of another model?")
     return found
 
 

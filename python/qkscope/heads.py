@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from . import _engine, _options
 from ._arrays import on_host
-from ._engine import Error
+from ._batch import batch_of_ids
+from ._engine import InputError
 from ._progress import Bar
 from ._tables import to_arrow
+from ._tokens import is_texts
 
 if TYPE_CHECKING:
     from .model import Model
@@ -109,7 +111,7 @@ def detect_head(
     chosen = np.full_like(scores, -1.0)
     for layer, head in _options.heads("heads", pairs):
         if layer >= scores.shape[0] or head >= scores.shape[1]:
-            raise Error(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape}")
+            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape}")
         chosen[layer, head] = scores[layer, head]
     return chosen
 
@@ -117,28 +119,15 @@ def detect_head(
 _all_heads = heads  # detect_head() has an argument of that name
 
 
-def text_ids(model: Model, tokens: Any, seed: int) -> list[np.ndarray]:
-    """Token ids of each text, int32."""
+def text_ids(model: Model, tokens: Any, seed: int = 0) -> list[np.ndarray]:
+    """Token ids of each text, int32; random tokens written twice where there is none."""
     if tokens is None:
         random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
         once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
         return [np.concatenate([row, row]).astype(np.int32) for row in once]
-    if isinstance(tokens, str):
-        return [model.to_tokens(tokens)]
-    if isinstance(tokens, (list, tuple)) and tokens and not isinstance(tokens[0], (int, np.integer)):
-        return [_ids(model, text) for text in tokens]
-    ids = on_host(tokens)
-    return [_ids(model, row) for row in ids] if ids.ndim == 2 else [_ids(model, ids)]
-
-
-def _ids(model: Model, text: Any) -> np.ndarray:
-    if isinstance(text, str):
-        return np.asarray(model.to_tokens(text), dtype=np.int32)
-    ids = on_host(text)
-    if ids.ndim != 1 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
-        found = f"{ids.dtype} of shape {list(ids.shape)}"
-        raise Error(f"tokens: found {found}, expected a text, integers [pos] or [batch, pos], or a list of texts")
-    return np.ascontiguousarray(ids, dtype=np.int32)
+    if isinstance(tokens, str) or is_texts(tokens):
+        tokens = [model.to_tokens(text) for text in ([tokens] if isinstance(tokens, str) else tokens)]
+    return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences
 
 
 def _patterns(pattern: Any) -> dict[str, Pattern]:
@@ -151,5 +140,5 @@ def _matrix(name: str, pattern: Pattern, ids: np.ndarray) -> np.ndarray:
     values = on_host(pattern(ids) if callable(pattern) else pattern)
     expected = (len(ids), len(ids))
     if values.shape != expected:
-        raise Error(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}: a row for each token")
+        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}: a row for each token")
     return np.ascontiguousarray(values, dtype=np.float32)

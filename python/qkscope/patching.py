@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._arrays import Array
-from ._engine import Error
-from ._hooks import Positions, is_square
+from ._arrays import Array, concatenate
+from ._batch import Positions, is_square
+from ._engine import InputError
 from ._progress import Bar
+from .heads import text_ids
 
 if TYPE_CHECKING:
     from .model import Model, Tokens
@@ -59,25 +60,50 @@ def generic_activation_patch(
     """
     sweep = _Sweep(model, corrupted_tokens, clean_cache, activation_name, positions)
     if (index_axis_names is None) == (index_df is None):
-        raise Error("index_axis_names, index_df: expected one of the two")
+        raise InputError("index_axis_names, index_df: expected one of the two")
     shape = None if index_axis_names is None else [sweep.axis(name) for name in index_axis_names]
     index = np.asarray(index_df, dtype=np.int64) if shape is None else _every(shape)
     if index.ndim != 2 or (len(index) and not 0 <= index[:, 0].min() <= index[:, 0].max() < model.cfg.n_layers):
-        raise Error(f"index_df: expected rows of indices whose first is a layer from 0 to {model.cfg.n_layers - 1}")
+        raise InputError(f"index_df: expected rows of indices whose first is a layer from 0 to {model.cfg.n_layers - 1}")
     values = sweep.run(index, patch_setter, patching_metric, batch_size, progress)
     if shape is not None:
         values = values.reshape(shape)
     return (values, index) if return_index_df else values
 
 
-class _Sweep:
+class Run:
+    """A run that is repeated many times with something changed in a layer: what comes before that layer is not run again."""
+
+    def __init__(self, model: Model, tokens: Any, positions: Positions):
+        self.model = model
+        self.positions = positions
+        self.ids, self.batched = same_length(model, tokens)
+        residuals = model.run_with_cache(self.ids, "*hook_resid_pre")
+        self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
+
+    def together(self, batch_size: int | None) -> int:
+        """How many copies of the batch run at once."""
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"batch_size={batch_size}: expected at least 1")
+        return batch_size or max(1, _BATCH_ROWS // self.ids.size)
+
+    def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
+        """What run_with_hooks() gives for copies of the batch that run together from a layer on."""
+        residual = concatenate([self._residuals[layer]] * count)
+        return self.model.run_with_hooks(residual, hooks, start_at_layer=layer, **options)
+
+    def logits(self, layer: int, count: int, hooks: list[tuple[str, Any]]) -> list[Any]:
+        """Of each copy, as the caller gave the tokens."""
+        found = copies(self.copies_from(layer, count, hooks, positions=self.positions), count)
+        return found if self.batched else [copy[0] for copy in found]
+
+
+class _Sweep(Run):
     """One activation of one corrupted run, to be patched many times."""
 
     def __init__(self, model: Model, tokens: Any, clean: Any, activation: str, positions: Positions):
-        self.model = model
-        self.ids, self.sequences = model._ids(tokens)
+        super().__init__(model, tokens, positions)
         self.activation = activation
-        self.positions = positions
         self.names = hooks_by_layer(model, activation)
         self.clean = clean_activations(model, clean, self.names.values(), self.ids.shape)
 
@@ -89,13 +115,13 @@ class _Sweep:
             "layer": cfg.n_layers, "pos": pos, "head": heads, "head_index": heads, "src_pos": pos, "dest_pos": pos,
         }
         if name not in sizes:
-            raise Error(f"index_axis_names: found {name!r}, expected some of {', '.join(sizes)}")
+            raise InputError(f"index_axis_names: found {name!r}, expected some of {', '.join(sizes)}")
         return sizes[name]
 
     def run(self, index: np.ndarray, setter: PatchSetter, metric: Metric, batch_size: int | None, progress: bool | None) -> np.ndarray:
         values = np.full(len(index), np.nan)
         places = [i for i in range(len(index)) if int(index[i, 0]) in self.names]
-        size = batch_size or max(1, _BATCH_ROWS // self.ids.size)
+        size = self.together(batch_size)
         done = 0
         with Bar(len(places), f"patching {self.activation}", progress) as bar:
             for layer in sorted({int(index[i, 0]) for i in places}):
@@ -117,20 +143,7 @@ class _Sweep:
                 if patched is not None and patched is not copy:
                     copy[...] = patched
 
-        return [
-            float(metric(logits))
-            for logits in run_copies(self.model, self.ids, self.sequences, len(cells), [(name, patch)], self.positions)
-        ]
-
-
-def run_copies(
-    model: Model, ids: np.ndarray, sequences: int | None, count: int, hooks: list[tuple[str, Any]], positions: Positions
-) -> list[Any]:
-    """Logits of `count` copies of the batch that run together, each as the caller gave the tokens."""
-    squares = any(is_square(name) for name, _ in hooks)  # there, positions would choose rows of the square
-    logits = model.run_with_hooks(np.tile(ids, (count, 1)), hooks, positions=None if squares else positions)
-    chosen = [_at(copy, positions) if squares or logits.shape[1] == ids.shape[1] else copy for copy in copies(logits, count)]
-    return [copy[0] if sequences is None else copy for copy in chosen]
+        return [float(metric(logits)) for logits in self.logits(layer, len(cells), [(name, patch)])]
 
 
 def copies(activation: Any, count: int) -> list[Any]:
@@ -139,10 +152,13 @@ def copies(activation: Any, count: int) -> list[Any]:
     return [activation[i * batch : (i + 1) * batch] for i in range(count)]
 
 
-def _at(logits: Any, positions: Positions) -> Any:
-    if positions is None:
-        return logits
-    return logits[:, positions if isinstance(positions, slice) else np.atleast_1d(positions).tolist()]
+def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
+    """ids [batch, pos], and whether the tokens were a batch."""
+    texts = text_ids(model, tokens)
+    if len({len(ids) for ids in texts}) != 1:
+        raise InputError(f"tokens: found texts of {', '.join(str(len(ids)) for ids in texts)} tokens, expected one length")
+    one = isinstance(tokens, str) or np.ndim(tokens) == 1 and not isinstance(tokens[0], str)
+    return np.stack(texts), not one
 
 
 def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
@@ -155,24 +171,24 @@ def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
                 found[layer] = name
     if not found:
         known = sorted({name.rpartition("hook_")[2] for name in names if name.startswith("blocks.")})
-        raise Error(f"activation {activation!r}: the model has none of that name; expected one of {', '.join(known)}")
+        raise InputError(f"activation {activation!r}: the model has none of that name; expected one of {', '.join(known)}")
     return found
 
 
 def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     """name -> [batch, pos, ...], from a cache or from tokens."""
     names = list(names)
-    cache = clean if hasattr(clean, "keys") else model.run_with_cache(clean, names)
+    cache = clean if hasattr(clean, "keys") else model.run_with_cache(same_length(model, clean)[0], names)
     found = {}
     for name in names:
         if name not in cache:
-            raise Error(f"clean_cache: there is no {name}; ask run_with_cache() for it, or give the tokens")
+            raise InputError(f"clean_cache: there is no {name}; ask run_with_cache() for it, or give the tokens")
         array = cache[name]
         rank = 4 if is_square(name) or "attn.hook" in name else 3
         array = array if array.ndim == rank else array[None]
         length = array.shape[2] if is_square(name) else array.shape[1]
         if (array.shape[0], length) != shape:
-            raise Error(f"clean_cache: {name} is of tokens {[array.shape[0], length]}, expected those of {list(shape)}")
+            raise InputError(f"clean_cache: {name} is of tokens {[array.shape[0], length]}, expected those of {list(shape)}")
         found[name] = array
     return found
 

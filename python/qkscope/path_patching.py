@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _options
-from ._engine import Error
-from ._hooks import Positions
+from ._batch import Positions
+from ._engine import InputError
+from ._hooks import layer_of
 from ._progress import Bar
-from .patching import _BATCH_ROWS, Metric, clean_activations, copies, hooks_by_layer, run_copies
+from .patching import Metric, Run, clean_activations, copies, hooks_by_layer
 
 if TYPE_CHECKING:
     from .model import Model, Tokens
 
+Head = tuple[int, int]
+
 _COMPONENTS = ("q", "k", "v")
 
 
-class _Enough(Exception):
-    """Ends a pass after the last activation that is needed of it."""
-
-
-class _Paths:
-    """The two runs: the one at hand, whose heads are frozen, and the one that senders come from."""
+class _Paths(Run):
+    """The run at hand, whose heads are frozen, and the one that senders come from."""
 
     def __init__(self, model: Model, tokens: Any, source: Any, freeze_mlps: bool, positions: Positions):
-        self.model = model
-        self.positions = positions
-        self.ids, self.sequences = model._ids(tokens)
+        super().__init__(model, tokens, positions)
         self.z = hooks_by_layer(model, "z")
         frozen = list(self.z.values())
         if freeze_mlps:
@@ -41,14 +38,8 @@ class _Paths:
         self.frozen = clean_activations(model, self.ids, frozen, self.ids.shape)
         self.source = clean_activations(model, source, self.z.values(), self.ids.shape)
 
-    def together(self, batch_size: int | None) -> int:
-        return batch_size or max(1, _BATCH_ROWS // self.ids.size)
-
-    def logits(self, count: int, hooks: list[tuple[str, Any]]) -> list[Any]:
-        return run_copies(self.model, self.ids, self.sequences, count, hooks, self.positions)
-
-    def freezing(self, senders: list[tuple[int, int]]) -> list[tuple[str, Any]]:
-        """Hooks of a run in which copy i has sender i of the source, and all else as it was."""
+    def freezing(self, senders: list[Head], before: int) -> list[tuple[str, Any]]:
+        """Hooks of a run in which copy i has sender i of the source, and all else as it was, up to a layer."""
 
         def freeze(activation: Any, hook: Any) -> None:
             for copy, (layer, head) in zip(copies(activation, len(senders)), senders):
@@ -56,21 +47,23 @@ class _Paths:
                 if hook.name == self.z.get(layer):
                     copy[:, :, head] = self.source[hook.name][:, :, head]
 
-        return [(name, freeze) for name in self.frozen]
+        return [(name, freeze) for name in self.frozen if layer_of(name) < before]
 
-    def reach(self, senders: list[tuple[int, int]], names: list[str]) -> dict[str, Any]:
-        """What the activations of these names become: [copy * batch, pos, head, d_head]."""
+    def to_logits(self, senders: list[Head]) -> list[Any]:
+        first = min(layer for layer, _ in senders)
+        return self.logits(first, len(senders), self.freezing(senders, self.model.cfg.n_layers))
+
+    def reach(self, senders: list[Head], names: dict[int, str]) -> dict[str, Any]:
+        """What the activations of these names become: [copy * batch, pos, head, d_head]; the run ends with the last."""
         seen: dict[str, Any] = {}
 
         def keep(activation: Any, hook: Any) -> None:
             seen[hook.name] = activation
-            if len(seen) == len(names):
-                raise _Enough
 
-        try:
-            self.logits(len(senders), [*self.freezing(senders), *((name, keep) for name in names)])
-        except _Enough:
-            pass
+        last = max(names)
+        hooks = [*self.freezing(senders, last), *((name, keep) for name in names.values())]
+        first = min(layer for layer, _ in senders)
+        self.copies_from(first, len(senders), hooks, return_type=None, stop_at_layer=last + 1)
         return seen
 
 
@@ -108,10 +101,7 @@ def path_patch(
     with Bar(len(chosen), "path patching", progress) as bar:
         for begin in range(0, len(chosen), size):
             some = chosen[begin : begin + size]
-            if to_logits:
-                logits = paths.logits(len(some), paths.freezing(some))
-            else:
-                logits = _into(paths, some, targets, component)
+            logits = paths.to_logits(some) if to_logits else _into(paths, some, targets, component)
             for (layer, head), found in zip(some, logits):
                 values[layer, head] = float(metric(found))
             bar.to(begin + len(some))
@@ -147,57 +137,58 @@ def get_act_patch_direct_path(
     values = np.full((model.cfg.n_layers, heads), np.nan)
     if not names:
         return values
-    reached = paths.reach(sender, list(names.values()))
+    reached = paths.reach(sender, names)
     targets = [(layer, head) for layer in names for head in range(heads)]
     size = paths.together(batch_size)
     with Bar(len(targets), f"paths into {component}", progress) as bar:
         for begin in range(0, len(targets), size):
             some = targets[begin : begin + size]
 
-            def put(activation: Any, hook: Any, some: list[tuple[int, int]] = some) -> None:
+            def put(activation: Any, hook: Any, some: list[Head] = some) -> None:
                 for copy, (layer, head) in zip(copies(activation, len(some)), some):
                     if hook.layer() == layer:
                         copy[:, :, head] = reached[hook.name][:, :, head]
 
-            hooks = [(names[layer], put) for layer in sorted({layer for layer, _ in some})]
-            for (layer, head), logits in zip(some, paths.logits(len(some), hooks)):
+            layers = sorted({layer for layer, _ in some})
+            hooks = [(names[layer], put) for layer in layers]
+            for (layer, head), logits in zip(some, paths.logits(layers[0], len(some), hooks)):
                 values[layer, head] = float(patching_metric(logits))
             bar.to(begin + len(some))
     return values
 
 
-def _into(paths: _Paths, senders: list[tuple[int, int]], receivers: list[tuple[int, int]], component: str) -> list[Any]:
+def _into(paths: _Paths, senders: list[Head], receivers: list[Head], component: str) -> list[Any]:
     """Logits of copies, each with what its sender changes in the receivers."""
     layers = sorted({layer for layer, _ in receivers})
     names = {layer: f"blocks.{layer}.attn.hook_{component}" for layer in layers}
-    reached = paths.reach(senders, list(names.values()))
+    reached = paths.reach(senders, names)
 
     def put(activation: Any, hook: Any) -> None:
         for layer, head in receivers:
             if hook.layer() == layer:
                 activation[:, :, head] = reached[hook.name][:, :, head]
 
-    return paths.logits(len(senders), [(name, put) for name in names.values()])
+    return paths.logits(layers[0], len(senders), [(name, put) for name in names.values()])
 
 
-def _receivers(model: Model, receivers: Any, component: str) -> list[tuple[int, int]]:
+def _receivers(model: Model, receivers: Any, component: str) -> list[Head]:
     _options.choice("component", component, _COMPONENTS)
     heads = model.cfg.n_heads if component == "q" else model.cfg.n_key_value_heads
     pairs = _options.heads("receivers", receivers)
     known = hooks_by_layer(model, component)
     for layer, head in pairs:
         if layer not in known or head >= heads:
-            raise Error(f"receivers: there is no {component} of layer {layer}, head {head}")
+            raise InputError(f"receivers: there is no {component} of layer {layer}, head {head}")
     if not pairs:
-        raise Error("receivers: found none; expected pairs (layer, head) or 'logits'")
+        raise InputError("receivers: found none; expected pairs (layer, head) or 'logits'")
     return pairs
 
 
-def _senders(model: Model, paths: _Paths, senders: Any, last: int) -> list[tuple[int, int]]:
+def _senders(model: Model, paths: _Paths, senders: Any, last: int) -> list[Head]:
     if senders is None:
         return [(layer, head) for layer in paths.z if layer < last for head in range(model.cfg.n_heads)]
     pairs = _options.heads("senders", senders)
     for layer, head in pairs:
         if layer not in paths.z or head >= model.cfg.n_heads:
-            raise Error(f"senders: there is no head {head} of layer {layer}")
+            raise InputError(f"senders: there is no head {head} of layer {layer}")
     return [pair for pair in pairs if pair[0] < last]

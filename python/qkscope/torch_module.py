@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ._engine import Error
+from ._engine import InputError
 from ._hooks import select
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
     """
     layers = range(model.cfg.n_layers)
     if layer is not None and layer not in layers:
-        raise Error(f"layer={layer!r}: expected a layer from 0 to {len(layers) - 1}")
+        raise InputError(f"layer={layer!r}: expected a layer from 0 to {len(layers) - 1}")
     module = TorchModel(model) if layer is None else Block(model, layer)
     module.eval()
     if check:
@@ -259,7 +259,7 @@ def _activation(name: str, weights: Any) -> Any:
         "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     }
     if name not in known:
-        raise Error(f"to_torch_module: the activation {name!r} is not known to it")
+        raise InputError(f"to_torch_module: the activation {name!r} is not known to it")
     return known[name]
 
 
@@ -297,7 +297,7 @@ def _check(model: Model, module: nn.Module, layer: int | None) -> None:
     expected = cache["logits" if layer is None else f"blocks.{layer}.hook_resid_post"]
     difference = float((found - expected).abs().max())
     if not difference <= _CHECK_TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise Error(
+        raise InputError(
             f"to_torch_module: the module is {difference:g} away from the engine: the {model.cfg.family} model computes "
             "something that it does not know; a model on the GPU with 16 bits rounds more (check=False)"
         )

@@ -24,8 +24,8 @@ void check_signals() {
 }
 
 std::size_t HookRunner::number_of(HookPoint point) const {
-  const auto found = std::find(points_.begin(), points_.end(), point);
-  return static_cast<std::size_t>(found - points_.begin());
+  const auto& points = wanted_.points;
+  return static_cast<std::size_t>(std::find(points.begin(), points.end(), point) - points.begin());
 }
 
 void HookRunner::see(HookPoint point, ConstTensorView activation) {

@@ -12,12 +12,13 @@ namespace {
 
 class Run {
  public:
-  Run(Backend& backend, const Batch& batch, Observer& observer)
+  Run(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options)
       : backend_(backend),
         config_(backend.config()),
         batch_(batch),
         observer_(observer),
-        plan_(config_, observer, batch.rows()) {}
+        options_(options),
+        plan_(config_, observer, batch.rows(), start()) {}
   Run(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
       : backend_(backend),
         config_(backend.config()),
@@ -27,26 +28,51 @@ class Run {
         plan_(config_, observer, batch.rows(),
               statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
 
+  Run(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
+      : Run(backend, batch, observer, RunOptions()) {
+    store_ = &store;
+    plan_.need_all_keys(config_);
+  }
+
   void run() {
+    if (store_ == nullptr) check_begins();
     if (plan_.empty()) return;
     backend_.begin(batch_);
+    if (store_ != nullptr) backend_.use_store(*store_);
     backend_.keep_row_sums(adds_attention());
-    backend_.embed();
-    show({Stage::embed}, Buffer::residual);
-    if (config_.learned_positions()) {
-      backend_.embed_positions();
-      show({Stage::pos_embed}, Buffer::update);
-      backend_.add_update();
-    }
-    narrow(-1);
+    if (options_.residual.empty())
+      embed();
+    else
+      backend_.put_residual(options_.residual);
+    narrow(options_.start_at_layer - 1);
     run_layers();
     unembed();
     backend_.finish();
   }
 
  private:
+  PassPlan::Start start() const {
+    return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
+  }
+
+  void check_begins() const {
+    for (const auto& sequence : batch_.sequences)
+      if (sequence.past > 0)
+        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
+                  sequence.past);
+  }
+
+  void embed() {
+    backend_.embed();
+    show({Stage::embed}, Buffer::residual);
+    if (!config_.learned_positions()) return;
+    backend_.embed_positions();
+    show({Stage::pos_embed}, Buffer::update);
+    backend_.add_update();
+  }
+
   void run_layers() {
-    for (std::int64_t layer = 0; layer < config_.n_layers; ++layer) {
+    for (std::int64_t layer = options_.start_at_layer; layer < config_.n_layers; ++layer) {
       if (plan_.ends_before({Stage::resid_pre, layer})) return;
       if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       observer_.begin_layer(layer);
@@ -158,6 +184,7 @@ class Run {
 
   void unembed() {
     if (plan_.ends_before({Stage::final_normalized})) return;
+    narrow(config_.n_layers);
     backend_.normalize(Norm::after_layers);
     show({Stage::final_normalized}, Buffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
@@ -219,16 +246,36 @@ class Run {
   const ModelConfig& config_;
   const Batch& batch_;
   Observer& observer_;
+  RunOptions options_;
   LayerStatistics* statistics_ = nullptr;
+  KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
 };
 
+void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
+  const auto layer = options.start_at_layer;
+  if (layer < 0 || layer > model.n_layers)
+    bad_input("start_at_layer: found {}, expected 0 to {}", layer, model.n_layers);
+  const auto& residual = options.residual;
+  if (residual.empty()) {
+    if (layer > 0)
+      bad_input("start_at_layer {} needs the residual stream before that layer; none is given",
+                layer);
+    return;
+  }
+  const Shape expected{batch.rows(), model.d_model};
+  if (residual.dtype() != DType::f32 || residual.shape() != expected || !residual.is_contiguous())
+    bad_input("residual: found {} of shape {}, expected contiguous float32 of shape {}",
+              dtype_name(residual.dtype()), residual.shape().to_string(), expected.to_string());
+}
+
 }  // namespace
 
-void forward(Backend& backend, const Batch& batch, Observer& observer) {
+void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
-  Run(backend, batch, observer).run();
+  check_start(options, batch, backend.config());
+  Run(backend, batch, observer, options).run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer,
@@ -237,8 +284,17 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
   Run(backend, batch, observer, statistics).run();
 }
 
-void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer) {
-  forward(*make_backend(model), batch, observer);
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, store).run();
+}
+
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
+             const RunOptions& options) {
+  if (options.residual.device().kind != Device::Kind::cpu)
+    bad_input("a residual on {}: the model is on the CPU; copy it to the host first",
+              device_name(options.residual.device()));
+  forward(*make_backend(model), batch, observer, options);
 }
 
 }  // namespace qkscope

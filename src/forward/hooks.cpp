@@ -73,6 +73,12 @@ std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   }
 }
 
+std::int64_t last_text_layer(const ModelConfig& model) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  return last;
+}
+
 void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
                  std::string_view where) {
   for (const auto number : chosen)
@@ -223,24 +229,30 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
   });
 }
 
-PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Start start)
     : n_layers_(model.n_layers) {
+  const auto first = start.embeds ? -1 : start.layer;
   for (const auto point : hook_points(model))
-    if (observer.wants(point)) wanted_.push_back(point);
+    if (depth(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
-  narrowing_ = narrowing_layer(model);
-  find_last_rows(observer, rows);
+  const auto attention = std::max(narrowing_layer(model), start.layer - 1);
+  if (!narrow_in(attention, observer, rows)) narrow_in(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
                    Stage statistics)
     : PassPlan(model, observer, rows) {
-  auto last = model.n_layers - 1;
-  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
-  const HookPoint end{statistics, last};
+  const HookPoint end{statistics, last_text_layer(model)};
   if (ends_before(end)) wanted_.push_back(end);
   last_rows_.clear();  // every row is needed to the end
+}
+
+void PassPlan::need_all_keys(const ModelConfig& model) {
+  const auto last = last_text_layer(model);
+  if (narrowing_ < last) last_rows_.clear();
+  if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
 std::int64_t PassPlan::depth(HookPoint point) const {
@@ -264,15 +276,17 @@ std::int64_t PassPlan::narrowing_layer(const ModelConfig& model) const {
   return std::max<std::int64_t>(layer, -1);
 }
 
-void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
+bool PassPlan::narrow_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
   std::vector<bool> needed(static_cast<std::size_t>(rows));
   for (const auto point : wanted_) {
-    if (observer.edits(point)) return;  // an edit may look at every row
-    const bool after =
-        depth(point) > narrowing_ || (depth(point) == narrowing_ && point.stage > Stage::pattern);
+    const bool edits = observer.edits(point);
+    // Edited scores change z of their rows after attention.
+    const auto last_before = edits ? Stage::rot_k : Stage::pattern;
+    const bool after = depth(point) > layer || (depth(point) == layer && point.stage > last_before);
     if (!after || is_embedding(point.stage)) continue;
+    if (edits) return false;  // an edit may look at every row
     const auto chosen = observer.selection(point).rows;
-    if (chosen.empty()) return;
+    if (chosen.empty()) return false;
     for (const auto row : chosen) {
       // Checked before, but an observer may answer otherwise when it is asked again.
       if (row < 0 || row >= rows)
@@ -280,9 +294,11 @@ void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
       needed[static_cast<std::size_t>(row)] = true;
     }
   }
+  narrowing_ = layer;
   for (std::int64_t row = 0; row < rows; ++row)
     if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);
   if (static_cast<std::int64_t>(last_rows_.size()) == rows) last_rows_.clear();
+  return true;
 }
 
 }  // namespace qkscope

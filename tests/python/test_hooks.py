@@ -69,11 +69,23 @@ def test_masking_scores_hides_a_key(demo):
         scores[:, 0, 2] = -np.inf
 
     hooks = [("blocks.0.attn.hook_attn_scores", hide), ("blocks.0.attn.hook_pattern", patterns.append)]
-    edited = demo.run_with_hooks(ids, hooks, positions=5)
+    edited = demo.run_with_hooks(ids, hooks, queries=5)
     assert patterns[0].shape == (8, 1, 12) and (patterns[0][:, 0, 2] == 0).all()
     np.testing.assert_allclose(patterns[0].sum(-1), 1, rtol=1e-5)
     plain = demo(ids)
     assert same_bits(edited[:5], plain[:5]) and not same_bits(edited[5], plain[5])
+    assert same_bits(demo.run_with_hooks(ids, hooks, queries=5, positions=5), edited[5:6])
+
+
+def test_logits_of_chosen_positions_beside_hooks(demo):
+    ids = some_ids(demo, 12)
+
+    def ablate(z, hook):
+        z[:, 3] = 0
+
+    hooks = [("blocks.0.attn.hook_z", ablate)]
+    chosen = demo.run_with_hooks(ids, hooks, positions=[2, 9])
+    assert same_bits(chosen, demo.run_with_hooks(ids, hooks)[[2, 9]])
 
 
 def test_functions_at_one_point_follow_each_other(demo):
