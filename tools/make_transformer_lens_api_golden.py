@@ -12,8 +12,8 @@ Needs torch, transformers and transformer-lens (tools/requirements-python.txt). 
                                 fold_value_biases
 
 without the batch dimension. Labels of stacks are in the metadata, as JSON. NAME is that of a function and what it was
-called with; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint with
-its tokenizer; its metadata has what the functions of text give.
+called with; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint
+with its tokenizer; its metadata has what the functions of text give.
 """
 
 import argparse
@@ -60,15 +60,18 @@ def stacks(cache, other, direction):
     yield "decompose_resid", (decomposed, labels)
     yield "decompose_resid_ln", cache.decompose_resid(apply_ln=True, return_labels=True)
     yield "decompose_resid_attn", cache.decompose_resid(layer=1, mode="attn", return_labels=True)
-    yield "decompose_resid_mlp", cache.decompose_resid(mode="mlp", incl_embeds=False, pos_slice=(2, 5), return_labels=True)
+    yield "decompose_resid_mlp", cache.decompose_resid(
+        mode="mlp", incl_embeds=False, pos_slice=(2, 5), return_labels=True)
     yield "stack_head_results", cache.stack_head_results(return_labels=True)
     yield "stack_head_results_rest", cache.stack_head_results(1, incl_remainder=True, apply_ln=True, return_labels=True)
     yield "stack_neuron_results", cache.stack_neuron_results(-1, **last)
-    yield "stack_neuron_results_ln", cache.stack_neuron_results(1, neuron_slice=(3, 9), apply_ln=True, incl_remainder=True, **last)
+    yield "stack_neuron_results_ln", cache.stack_neuron_results(
+        1, neuron_slice=(3, 9), apply_ln=True, incl_remainder=True, **last)
     yield "stack_neuron_results_onto", cache.stack_neuron_results(-1, project_output_onto=direction, **last)
     yield "get_neuron_results", cache.get_neuron_results(1, neuron_slice=[1, 4], pos_slice=2)
     yield "get_full_resid_decomposition", cache.get_full_resid_decomposition(**last)
-    yield "get_full_resid_decomposition_ln", cache.get_full_resid_decomposition(apply_ln=True, expand_neurons=False, **last)
+    yield "get_full_resid_decomposition_ln", cache.get_full_resid_decomposition(
+        apply_ln=True, expand_neurons=False, **last)
     yield "get_full_resid_decomposition_onto", cache.get_full_resid_decomposition(
         apply_ln=True, project_output_onto=direction, **last)
     yield "apply_ln_to_stack", cache.apply_ln_to_stack(decomposed, layer=1)
@@ -142,7 +145,7 @@ def text_functions(model):
         "to_string": [model.to_string(model.to_tokens(text)[0]) for text in TEXTS],
         "word": word,
         "to_single_token": model.to_single_token(word),
-        "get_token_position": [model.get_token_position(word, TEXTS[0]), model.get_token_position(word, TEXTS[0], mode="last")],
+        "get_token_position": [model.get_token_position(word, TEXTS[0], mode=mode) for mode in ("first", "last")],
         "loss": [float(model(text, return_type="loss")) for text in TEXTS[:2]],
     }
 

@@ -10,8 +10,9 @@
     cache["rot_q", 0]                          # the same
     model(tokens, return_type="loss")
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points and
-their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens: docs/coming-from-transformerlens.md.
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points
+and their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens:
+docs/coming-from-transformerlens.md.
 """
 
 import logging
@@ -20,11 +21,15 @@ import ssl  # noqa: F401  OpenSSL must find its own functions before it finds th
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress, StatsResult,
-    __version__, set_threads, show_progress, threads,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress,
+    StatsResult, __version__, set_threads, show_progress, threads,
 )
 from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
+from ._engine import (
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, Rope, __version__, set_threads,
+    show_progress, threads,
+)
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
 from ._runs import analyze, capture, figures, merge, stats

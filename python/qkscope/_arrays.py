@@ -54,7 +54,7 @@ def as_kind(array: Any, kind: str = "auto") -> Array:
 
 
 def weights_as_kind(array: np.ndarray | None, kind: str) -> Any:
-    """Weights are read-only views of the file; a torch tensor of them is a copy, because writing into it must not fail."""
+    """Weights are read-only views of the file; a torch tensor of them is a copy, which may be written into."""
     return torch_or_none().tensor(array) if kind == "torch" and array is not None else array
 
 

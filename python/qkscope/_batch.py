@@ -133,7 +133,7 @@ def _chosen(positions: Positions, length: int) -> list[int]:
         raise InputError(
             f"positions: {positions} reaches outside the text, which has positions 0 to {length - 1}") from None
     except (TypeError, ValueError):
-        raise InputError(f"positions: found {positions!r}, expected a position, a slice or a list of positions") from None
+        raise InputError(f"positions: found {positions!r}, expected a position, a slice or a list of them") from None
     if not chosen:
         raise InputError(f"positions: {positions} names no position")
     return chosen

@@ -33,8 +33,8 @@ class Call:
         of_whole_texts = self.positions is self.start_at_layer is self.stop_at_layer is None
         if self.return_type in ("loss", "both") and not of_whole_texts:
             raise InputError(
-                f"return_type={self.return_type!r}: a loss is that of whole texts, without positions, start_at_layer or "
-                "stop_at_layer")
+                f"return_type={self.return_type!r}: a loss is that of whole texts, without positions, start_at_layer "
+                "or stop_at_layer")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def output(last: Any, batch: Batch, call: Call) -> Any:
 def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
     """-log p of each next token: [pos - 1], [batch, pos - 1] with NaN as padding, or the mean over all of them."""
     if max(batch.lengths) < 2:
-        raise InputError("return_type='loss': found a text of one token, expected two: a loss is that of the next token")
+        raise InputError("return_type='loss': found a text of one token, expected two: the loss is that of the next")
     longest = max(batch.lengths)
     places = [span(length, longest, batch.padding_side) for length in batch.lengths]
     rows = on_host(logits) if batch.batched else on_host(logits)[None]

@@ -41,8 +41,8 @@ class Contributions:
             return array[tuple(index)]
         except (IndexError, TypeError):
             raise InputError(
-                f"{argument}: found {chosen!r}, expected numbers below {array.shape[axis]}: one, (start, stop), a slice "
-                "or a list") from None
+                f"{argument}: found {chosen!r}, expected numbers below {array.shape[axis]}: one, (start, stop), a "
+                "slice or a list") from None
 
     def _upto(self, layer: int | None, mlp_input: bool = False) -> int:
         n_layers = self.model.cfg.n_layers
@@ -77,8 +77,8 @@ class Contributions:
         if norm.w is None:
             part = "MLP" if mlp_input else "attention"
             raise InputError(
-                f"apply_ln: layer {layer} has no norm before its {part}: this family normalises what {part} adds. Leave "
-                "apply_ln out, or apply the final norm")
+                f"apply_ln: layer {layer} has no norm before its {part}: this family normalises what {part} adds. "
+                "Leave apply_ln out, or apply the final norm")
         return norm
 
     def _scale(self, layer: int, mlp_input: bool, pos_slice: SliceInput) -> Any:
@@ -120,8 +120,10 @@ class Contributions:
         return post[..., None] * (W_out * passed[..., None, :] @ like(project, W_out))
 
     def _passed_on(self, layer: int, part: str, pos_slice: SliceInput) -> Any:
-        """What contributions to attention or MLP are multiplied by on their way to the stream: a number, or where a norm
-        comes after them [..., d_model]."""
+        """What contributions to attention or MLP are multiplied by on their way to the stream.
+
+        A number, or where a norm comes after them [..., d_model].
+        """
         block, factor = self.model.blocks[layer], float(self.model.cfg.residual_scale)
         norm = block.ln1_post if part == "attn" else block.ln2_post
         if norm.w is None:

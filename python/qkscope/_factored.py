@@ -152,7 +152,7 @@ class FactoredMatrix:
     def eigenvalues(self) -> Any:
         """[..., mdim], complex: those of B @ A, which are those of A @ B but for zeros"""
         if self.ldim != self.rdim:
-            raise InputError(f"FactoredMatrix.eigenvalues: the matrix is {self.ldim} x {self.rdim}, expected a square one")
+            raise InputError(f"eigenvalues: the matrix is {self.ldim} x {self.rdim}, expected a square one")
         values = np.linalg.eigvals(_float64(self.B) @ _float64(self.A)).astype(np.complex64)
         return torch_or_none().from_numpy(values).to(self.A.device) if is_torch(self.A) else values
 

@@ -1,7 +1,7 @@
 """What the residual stream of a cache is made of: stacks of contributions, and what they mean for logits.
 
-Definitions are those of TransformerLens. A contribution is what is added to the residual stream: of a family with a norm
-after attention or MLP it is taken through that norm, with the norm's own scale, so that contributions always add up.
+Definitions are those of TransformerLens. A contribution is what is added to the residual stream: of a family with a
+norm after attention or MLP it is taken through that norm, with the norm's own scale, so that contributions add up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._engine import InputError
 
 
 class ResidualMethods(Contributions):
-    """Of ActivationCache. Arrays are those of the cache: [component, pos, d_model], with a batch [component, batch, pos, d_model].
+    """Of ActivationCache. Stacks are [component, pos, d_model], with a batch [component, batch, pos, d_model].
 
     layer: contributions of the layers before it; n_layers, -1 and None mean all, the stream before the unembedding.
     mlp_input: up to the input of that layer's MLP. pos_slice: None, a position (which takes the dimension away),
@@ -67,9 +67,9 @@ class ResidualMethods(Contributions):
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
-        """What each layer adds: "embed", "pos_embed" where learned, "0_attn_out", "0_mlp_out", ...; they add up to the stream.
+        """What each layer adds, [component, ..., d_model]: "embed", "pos_embed", "0_attn_out", "0_mlp_out", ...
 
-        mode: "all", "attn" or "mlp".
+        They add up to the stream. mode: "all", "attn" or "mlp".
         """
         if mode not in ("all", "attn", "mlp"):
             raise InputError(f"decompose_resid: found mode {mode!r}, expected 'all', 'attn' or 'mlp'")
@@ -180,7 +180,7 @@ class ResidualMethods(Contributions):
         return_labels: bool = False,
         project_output_onto: Any = None,
     ) -> Any:
-        """All heads, all neurons (or MLPs, without expand_neurons), embeddings and "bias"; they add up to the stream."""
+        """All heads, all neurons (or MLPs, without expand_neurons), embeddings, "bias": they add up to the stream."""
         layer = self._upto(layer, mlp_input)
         project, squeeze = projection(project_output_onto)
 

@@ -74,7 +74,7 @@ class TextMethods:
         return np.array(ids, dtype=np.int32)
 
     def to_string(self, tokens: Any) -> str | list[str]:
-        """The text of token ids, special ones included: of [pos] a text, of [batch, pos] a list; padding is left out."""
+        """The text of token ids, special ones included: of [pos] one, of [batch, pos] a list; padding is left out."""
         if isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens):
             return [self.to_string(row) for row in tokens]
         ids = _ids(tokens, "to_string")
@@ -99,7 +99,8 @@ class TextMethods:
             raise InputError(f"to_single_token: found {_what(text)}, expected a text")
         ids = self.to_tokens(text, prepend_bos=False)
         if len(ids) != 1:
-            raise InputError(f"to_single_token: {text!r} is {len(ids)} tokens ({self.to_str_tokens(ids)}), expected one")
+            parts = self.to_str_tokens(ids)
+            raise InputError(f"to_single_token: {text!r} is {len(ids)} tokens ({parts}), expected one")
         return int(ids[0])
 
     def to_single_str_token(self, token: int) -> str:
@@ -124,7 +125,8 @@ class TextMethods:
         token = self.to_single_token(single_token) if isinstance(single_token, str) else int(single_token)
         places = np.flatnonzero(ids == token)
         if places.size == 0:
-            raise InputError(f"get_token_position: token {token} ({self.tokenizer.decode([token])!r}) is not in the text")
+            text = self.tokenizer.decode([token])
+            raise InputError(f"get_token_position: token {token} ({text!r}) is not in the text")
         return int(places[0] if mode == "first" else places[-1])
 
     @property
@@ -166,5 +168,6 @@ def _ids(tokens: Any, function: str) -> np.ndarray:
         raise InputError(f"{function}: found {_what(tokens)}, expected token ids")
     ids = on_host(tokens)
     if ids.ndim > 2 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
-        raise InputError(f"{function}: found {ids.dtype} of shape {list(ids.shape)}, expected ids [pos] or [batch, pos]")
+        found = f"{ids.dtype} of shape {list(ids.shape)}"
+        raise InputError(f"{function}: found {found}, expected ids [pos] or [batch, pos]")
     return ids

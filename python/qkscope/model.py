@@ -22,8 +22,8 @@ from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
 from ._tokens import TextMethods, is_texts
 from ._weights import WeightMethods
 
-# A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on any
-# device. Padding in an array of ids is -1.
+# A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on
+# any device. Padding in an array of ids is -1.
 Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 
@@ -50,14 +50,14 @@ def load(
     arrays: what they come as. "auto" is NumPy on the CPU and torch tensors on the GPU; "torch" is torch tensors on the
     CPU too, which show the same memory without a copy; "numpy" is NumPy arrays on the host, wherever they are computed.
 
-    Weights stay in the mapped file, and a GPU gets a copy. They can be rewritten as TransformerLens does it, one by one;
+    Weights stay in the mapped file, and a GPU gets a copy. They can be rewritten as TransformerLens does it;
     probabilities stay the same up to rounding, and what a family does not allow is refused.
 
-    fold_ln (fold_norms is the same): weights of the norms before attention, MLP and output move into the matrices after
-    them, and `ln1.hook_normalized` shows the vector before those weights; matrices that read a LayerNorm are centred.
-    center_writing_weights (LayerNorm only): nothing writes a mean into the residual stream. center_unembed: the mean over
-    the vocabulary is taken off the logits. fold_value_biases: b_V moves into b_O. config_overrides are merged into
-    config.json.
+    fold_ln (fold_norms is the same): weights of the norms before attention, MLP and output move into the matrices
+    after them, and `ln1.hook_normalized` shows the vector before those weights; matrices that read a LayerNorm are
+    centred. center_writing_weights (LayerNorm only): nothing writes a mean into the residual stream. center_unembed:
+    the mean over the vocabulary is taken off the logits. fold_value_biases: b_V moves into b_O. config_overrides are
+    merged into config.json.
     """
     kind = check_kind(arrays)
     chosen = _engine.choose_device(str(device))
@@ -136,11 +136,11 @@ class Model(TextMethods, WeightMethods, CircuitMethods):
     ) -> Any:
         """Logits [pos, d_vocab]; with several sequences [batch, pos, d_vocab].
 
-        return_type: "logits"; "loss", the mean of -log p of the next token, or with loss_per_token that of each [pos - 1];
-        "both", (logits, loss). positions: logits of these alone, which cost less; a position, a slice or a list, counted
-        in each sequence by itself, so -1 is the last token of each. start_at_layer: tokens is the residual stream
-        [pos, d_model] or [batch, pos, d_model] before that layer. stop_at_layer: the residual stream before that layer
-        is returned in place of logits; negative from the end.
+        return_type: "logits"; "loss", the mean of -log p of the next token, or with loss_per_token that of each,
+        [pos - 1]; "both", (logits, loss). positions: logits of these alone, which cost less; a position, a slice or a
+        list, counted in each sequence by itself, so -1 is the last token of each. start_at_layer: tokens is the
+        residual stream [pos, d_model] or [batch, pos, d_model] before that layer. stop_at_layer: the residual stream
+        before that layer is returned in place of logits; negative from the end.
         """
         call = Call(
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
@@ -167,7 +167,7 @@ class Model(TextMethods, WeightMethods, CircuitMethods):
         computed. stop_at_layer: hook points of this layer and later ones are left out; negative from the end.
         start_at_layer: as in a call; hook points before it are left out.
 
-        return_type: None gives the cache alone; "logits", "loss" and "both" give (that, cache), as TransformerLens does.
+        return_type: None gives the cache alone; "logits", "loss" and "both" give (that, cache) as TransformerLens does.
         remove_batch_dim: the cache of a batch of one is without its batch dimension.
         """
         call = Call(
@@ -217,7 +217,7 @@ class Model(TextMethods, WeightMethods, CircuitMethods):
     def add_hook(
         self, name: str | Callable[[str], bool], hook: HookFunction, is_permanent: bool = False
     ) -> None:
-        """A function for every pass from now on, until reset_hooks(); a permanent one until it is told to take those too."""
+        """A function for every pass from now on, until reset_hooks(); a permanent one is taken off only on request."""
         _hooks.collect(self._engine, [(name, hook)])
         self._added.append(Added(name, hook, is_permanent))
 

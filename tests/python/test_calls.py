@@ -224,8 +224,8 @@ def test_torch_tensors_show_the_same_memory():
     ):
         assert isinstance(ours, torch.Tensor)
         np.testing.assert_allclose(ours.numpy(), expected, atol=1e-4, rtol=1e-4)
-    edited = model.run_with_hooks(TEXTS, [("blocks.0.attn.hook_z", lambda z: z * 0)])
-    np.testing.assert_array_equal(edited.numpy(), plain.run_with_hooks(TEXTS, [("blocks.0.attn.hook_z", lambda z: z * 0)]))
+    hooks = [("blocks.0.attn.hook_z", lambda z: z * 0)]
+    np.testing.assert_array_equal(model.run_with_hooks(TEXTS, hooks).numpy(), plain.run_with_hooks(TEXTS, hooks))
     model.W_E[0] = 0  # a copy
     np.testing.assert_array_equal(model(ids).numpy(), plain(ids))
 

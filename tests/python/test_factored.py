@@ -24,14 +24,14 @@ def test_what_a_factored_matrix_is():
     np.testing.assert_allclose(matrix.S, np.linalg.svd(product)[1][..., :3], rtol=1e-5)
     rebuilt = matrix.U * matrix.S[..., None, :] @ matrix.Vh
     np.testing.assert_allclose(rebuilt, product, atol=1e-5)
-    np.testing.assert_allclose(matrix.U.swapaxes(-1, -2) @ matrix.U, np.broadcast_to(np.eye(3), (2, 4, 3, 3)), atol=1e-6)
+    np.testing.assert_allclose(matrix.U.swapaxes(-1, -2) @ matrix.U, np.tile(np.eye(3), (2, 4, 1, 1)), atol=1e-6)
     np.testing.assert_allclose(matrix.make_even().AB, product, atol=1e-5)
     np.testing.assert_allclose(matrix.collapse_r() @ matrix.Vh, product, atol=1e-5)
     np.testing.assert_allclose(matrix.U @ matrix.collapse_l(), product, atol=1e-5)
     largest = np.sort(np.abs(np.linalg.eigvals(a.astype(np.float64) @ b)), axis=-1)[..., -3:]
     np.testing.assert_allclose(np.sort(np.abs(matrix.eigenvalues), axis=-1), largest, rtol=1e-4)
     np.testing.assert_allclose(matrix.get_corner(2), product[:2, :2, :2, :2], rtol=1e-5)
-    assert "FactoredMatrix(shape=[2, 4, 7, 7], mdim=3)" == repr(matrix)
+    assert repr(matrix) == "FactoredMatrix(shape=[2, 4, 7, 7], mdim=3)"
 
 
 def test_products():

@@ -78,7 +78,7 @@ def test_weights(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_rewritten_weights(case):
-    """All that enable_compatibility_mode does; it leaves the centring of what writes out where there is no LayerNorm."""
+    """All that enable_compatibility_mode does; without LayerNorm it does not centre what writes."""
     golden = Golden(case, "processed")
     layer_norm = qkscope.load(GOLDEN / case, device="cpu").cfg.normalization_type == "LN"
     model = qkscope.load(
@@ -113,7 +113,8 @@ def check_stacks(golden, model, cache):
     check("decompose_resid_mlp",
           cache.decompose_resid(mode="mlp", incl_embeds=False, pos_slice=(2, 5), return_labels=True))
     check("stack_head_results", cache.stack_head_results(return_labels=True))
-    check("stack_head_results_rest", cache.stack_head_results(1, incl_remainder=True, apply_ln=True, return_labels=True))
+    check("stack_head_results_rest",
+          cache.stack_head_results(1, incl_remainder=True, apply_ln=True, return_labels=True))
     check("stack_neuron_results", cache.stack_neuron_results(-1, **last))
     check("stack_neuron_results_ln",
           cache.stack_neuron_results(1, neuron_slice=(3, 9), apply_ln=True, incl_remainder=True, **last))
@@ -153,7 +154,7 @@ def test_circuits(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_attributions_do_not_depend_on_folding(case):
-    """Where the norms keep their weights these are applied: the numbers that TransformerLens gives once it has folded."""
+    """Where the norms keep their weights these are applied: what TransformerLens gives once it has folded."""
     golden = Golden(case, "folded")
     model = qkscope.load(GOLDEN / case, device="cpu")
     cache = model.run_with_cache(golden.ids)
