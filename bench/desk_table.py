@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What researchers do around hooks, beside TransformerLens and nnsight: time and peak memory.
 
-    python3 tools/make_tiny_checkpoint.py --out shape --layers 30 --hidden 576 --heads 9 --key-heads 3 --mlp 1536 --vocab 49152
-    PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
+    python3 tools/make_tiny_checkpoint.py --out shape --layers 30 --hidden 576 --heads 9 --key-heads 3 --mlp 1536
+    --vocab 49152 PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch
+    heads] [--runs 2]
 
-cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head, one after
-another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the three
-scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Each side and task is a process of
-its own; seconds are those of the fastest run after one that warms up, memory is the peak of the process. A peer that is
-not installed is named and left out; peers run in the environment of --peer-python (tools/requirements-torch.txt).
+cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
+one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
+three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Each side and task is a
+process of its own; seconds are those of the fastest run after one that warms up, memory is the peak of the process. A
+peer that is not installed is named and left out; peers run in the environment of --peer-python
+(tools/requirements-torch.txt).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Arguments of the calls that take many: every mistake is an InputError that says what was found and what was expected."""
+"""Arguments of the calls that take many: mistakes are an InputError that says what was found and expected."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ def capture(
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
     examples. ids: what tells examples apart, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
-    example from the i-th; merge() joins them. overwrite: start again. non_finite: a vector with NaN or infinity ends the run
-    ("refuse", the default) or is stored and counted ("keep"). publish=False: not, whatever output.hf_repo_id says.
-    dry_run: what the run would give and cost, as a dict; nothing is written.
+    example from the i-th; merge() joins them. overwrite: start again. non_finite: a vector with NaN or infinity ends
+    the run ("refuse", the default) or is stored and counted ("keep"). publish=False: not, whatever output.hf_repo_id
+    says. dry_run: what the run would give and cost, as a dict; nothing is written.
 
     progress: a function that is called after every batch with a CaptureProgress; True: a bar of tqdm; None: that in
     notebooks. An exception in the function, or Ctrl-C, ends the run with everything kept: the same call continues it.
@@ -88,11 +88,11 @@ def stats(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> StatsResult | dict[str, Any]:
-    """Adds up statistics over every token of every head; docs/statistics.md describes them. open_stats() reads the folder.
+    """Adds up statistics over every token of every head; docs/statistics.md describes them; open_stats() reads them.
 
-    config: a capture's configuration with a section `stats`. groups: some of "A" (moments), "B" (attention to a few keys),
-    "C" (to all keys, with B), also "A,C". min_match: of retrieval, the share of greedy tokens from which a trial counts.
-    progress is told a StatsProgress. The other options are those of capture().
+    config: a capture's configuration with a section `stats`. groups: some of "A" (moments), "B" (attention to a few
+    keys), "C" (to all keys, with B), also "A,C". min_match: of retrieval, the share of greedy tokens from which a trial
+    counts. progress is told a StatsProgress. The other options are those of capture().
     """
     more: dict[str, Any] = dict(overrides or {})
     if groups:
@@ -320,7 +320,9 @@ def _report_failures(failures: list[tuple[int, int, str]]) -> None:
         raise Error(f"{len(failures)} heads could not be analysed; layer {layer} head {head}: {why}")
 
 
-def _read_config(config: Config, overrides: Mapping[str, Any] | None, read: Callable[..., Any], parse: Callable[..., Any]) -> Any:
+def _read_config(
+    config: Config, overrides: Mapping[str, Any] | None, read: Callable[..., Any], parse: Callable[..., Any]
+) -> Any:
     options = override_texts(overrides)
     if isinstance(config, Mapping):
         return parse(json.dumps(config, default=fspath), options)

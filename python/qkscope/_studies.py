@@ -28,9 +28,9 @@ class SweepResult:
     folder: str
     """RESULTS/NAME, with the tables of all runs"""
     runs: pa.Table
-    """label, outcome ("done", "already done", "failed", "elsewhere", "interrupted"), error, publication, publish_error"""
+    """label, outcome ("done", "already done", "elsewhere", "interrupted"), error, publication, publish_error"""
     overview: pa.Table
-    """means over the heads of every run: label, phase, order, layers ("all", "rope", "nope"), heads, and the measures"""
+    """means over the heads of every run: label, phase, order, layers ("all", "rope", "nope"), heads, measures"""
     drawn: Drawn | None
     """the figures, where they were asked for"""
 
@@ -64,13 +64,14 @@ def sweep(
     dry_run: bool = False,
     progress: bool | Callable[[int, int], Any] | None = None,
 ) -> SweepResult | pa.Table:
-    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done already is not done again.
+    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done is not done again.
 
-    out: folder of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every capture. data:
-    folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run. overwrite: capture
-    again where the configuration is another. evict: weights leave the Hub's cache after their last run. figures=False: tables
-    only. publish=False: nothing is published. dry_run: what would be done, as a table; nothing is written.
-    progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to deterministic: as capture().
+    out: folder of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every capture.
+    data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
+    overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
+    run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
+    nothing is written. progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to
+    deterministic: as capture().
 
     Runs that failed are an Error at the end, when all others are done; the same call tries them again. So does Ctrl-C.
     """
@@ -106,15 +107,15 @@ def compare(
 ) -> pa.Table:
     """Runs beside published numbers, or beside each other: the rows of `qkscope compare`.
 
-    results, other: folders of a sweep (RESULTS/NAME) or of analyze(out=...). Without other: published is a set ("smollm3",
-    "models", "profiles", "pooled", "small_models") or a CSV file of one's own, as_ the published name that a single run stands
-    for, only the labels of runs, all_sources every source of a number and not only the most exact. out: also write
-    compare.csv there. What is not known is null.
+    results, other: folders of a sweep (RESULTS/NAME) or of analyze(out=...). Without other: published is a set
+    ("smollm3", "models", "profiles", "pooled", "small_models") or a CSV file of one's own, as_ the published name that
+    a single run stands for, only the labels of runs, all_sources every source of a number and not only the most exact.
+    out: also write compare.csv there. What is not known is null.
     """
     folder = _options.path("results", results)
     if other is not None:
         if (published, as_, only, all_sources) != ("smollm3", "", (), False):
-            raise InputError("compare: published, as_, only and all_sources are for a comparison with published numbers")
+            raise InputError("compare: published, as_, only, all_sources are for a comparison with published numbers")
         table = to_arrow(_engine.compare_runs(folder, _options.path("other", other)).columns)
     else:
         words = _options.path("published", published), _names("only", only), _options.text("as_", as_)
@@ -131,8 +132,8 @@ def compare(
 def publish(data_root: Path, *, repo: str = "", branch: str = "", private: bool = False) -> PublishResult:
     """Puts a finished capture on a branch of a dataset of the Hugging Face Hub; docs/hub.md.
 
-    repo ("org/name") and branch: where the capture's configuration does not say, or otherwise. private: a repository that is
-    made is private. After an interruption the same call continues.
+    repo ("org/name") and branch: where the capture's configuration does not say, or otherwise. private: a repository
+    that is made is private. After an interruption the same call continues.
     """
     words = _options.path("data_root", data_root), _options.text("repo", repo), _options.text("branch", branch)
     return _engine.publish_capture(*words, _options.flag("private", private))
@@ -154,9 +155,9 @@ def export(
 ) -> str:
     """Statistics as calibration files that other programs load; docs/exports.md says which. Gives what was written.
 
-    to: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo" or "retrieval-heads". set: of
-    k-ranges, rows of "all", "body" or "first". kvpress_name: of q-filters. checkpoint, strategy ("tensor", "attn_head"), margin
-    and queries: of fp8-kv.
+    to: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo" or "retrieval-heads".
+    set: of k-ranges, rows of "all", "body" or "first". kvpress_name: of q-filters. checkpoint, strategy ("tensor",
+    "attn_head"), margin and queries: of fp8-kv.
     """
     options = _engine.ExportOptions()
     options.statistics = _options.path("statistics", statistics)
@@ -181,4 +182,5 @@ def _refuse_failed(reports: pa.Table) -> None:
         failed = [row for row in reports.to_pylist() if row[outcome] == "failed"]
         if failed:
             labels = ", ".join(row["label"] for row in failed)
-            raise Error(f"{len(failed)} of {reports.num_rows} runs {what}: {labels}; {failed[0]['label']}: {failed[0][why]}")
+            first = f"{failed[0]['label']}: {failed[0][why]}"
+            raise Error(f"{len(failed)} of {reports.num_rows} runs {what}: {labels}; {first}")

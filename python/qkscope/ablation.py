@@ -43,11 +43,12 @@ def ablate(
     gave, its table "taxonomy", a data frame of it, or the folder of its results: a group for each class.
 
     mode: what a head's output z becomes at every position: "zero"; "mean", its mean over every token of these texts; or
-    "resample", what it is in another of these texts at the same position (drawn by seed; a shorter text is read again from
-    its beginning). controls: for each group so many draws of as many heads from outside of it, by seed.
+    "resample", what it is in another of these texts at the same position (drawn by seed; a shorter text is read again
+    from its beginning). controls: for each group so many draws of as many heads from outside of it, by seed.
 
     A row for each group: group, heads, mode, texts, tokens (predicted), loss (mean cross-entropy in nats, of the whole
-    model), loss_without, increase, increase_se (over texts); with controls control_increase, their mean, and control_sd.
+    model), loss_without, increase, increase_se (over texts); with controls control_increase, their mean, and
+    control_sd.
     """
     _options.choice("mode", mode, MODES)
     texts = [ids for ids in text_ids(model, tokens, seed) if len(ids) > 1]
@@ -57,7 +58,8 @@ def ablate(
         raise InputError("mode='resample': found one text, expected at least two")
     chosen = _groups(model, groups)
     random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
-    draws = {name: _draws(model, heads, _options.whole("controls", controls, 0), random) for name, heads in chosen.items()}
+    count = _options.whole("controls", controls, 0)
+    draws = {name: _draws(model, heads, count, random) for name, heads in chosen.items()}
     conditions = [*chosen.values(), *(draw for group in draws.values() for draw in group)]
     losses = _Runs(model, texts, mode, random).losses(conditions, progress)
     return _table(chosen, losses, texts, mode, controls)
@@ -166,7 +168,9 @@ def _draws(model: Model, heads: list[Head], count: int, random: np.random.Genera
     return [[outside[i] for i in random.choice(len(outside), size, replace=False)] for _ in range(count)]
 
 
-def _table(groups: Mapping[str, Sequence[Head]], losses: np.ndarray, texts: list[np.ndarray], mode: str, controls: int) -> pa.Table:
+def _table(
+    groups: Mapping[str, Sequence[Head]], losses: np.ndarray, texts: list[np.ndarray], mode: str, controls: int
+) -> pa.Table:
     predicted = np.array([len(ids) - 1 for ids in texts])
     tokens = int(predicted.sum())
     means = losses.sum(0) / tokens

@@ -22,22 +22,28 @@ if TYPE_CHECKING:
 
 @_options.checked
 def logit_lens(
-    model: Model, tokens: Tokens, *, positions: Positions = None, targets: Any = None, layers: _options.Layers | None = None
+    model: Model,
+    tokens: Tokens,
+    *,
+    positions: Positions = None,
+    targets: Any = None,
+    layers: _options.Layers | None = None,
 ) -> pa.Table:
     """What the model would predict from the residual stream before each layer and after the last, by its final norm.
 
-    tokens: a text or ids [pos]. positions: some of them; None: all. targets: token ids, one for each position, or one for
-    all; None: the token that follows, none at the end. layers: some of 0 to n_layers; n_layers is the model's own prediction.
+    tokens: a text or ids [pos]. positions: some of them; None: all. targets: token ids, one for each position, or one
+    for all; None: the token that follows, none at the end. layers: some of 0 to n_layers; n_layers is the model's own
+    prediction.
 
-    A row for each layer and position: layer, position, token (the likeliest id), text, probability, entropy (nats), and of
-    the target its target, target_text, target_probability, target_rank (0 is the likeliest) and target_logit.
+    A row for each layer and position: layer, position, token (the likeliest id), text, probability, entropy (nats), and
+    of the target its target, target_text, target_probability, target_rank (0 is the likeliest) and target_logit.
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
     wanted = _targets(ids, rows, targets)
     chosen = range(model.cfg.n_layers + 1) if layers is None else _options.layers("layers", layers)
-    tables = [_lens_at(model, layer, residual, rows, wanted) for layer, residual in _residuals(model, ids, rows, chosen)]
-    return pa.concat_tables(tables)
+    residuals = _residuals(model, ids, rows, chosen)
+    return pa.concat_tables([_lens_at(model, layer, residual, rows, wanted) for layer, residual in residuals])
 
 
 @_options.checked
@@ -52,18 +58,18 @@ def direct_logit_attribution(
 ) -> pa.Table:
     """How much each part of the residual stream adds to the logit of `answer`, less that of `wrong`, at one position.
 
-    answer, wrong: token ids, or texts of a single token. by: "head" (embedding, every head, every MLP) or "component" (every
-    attention layer whole). The scale of the final norm is that of the whole stream; values add up to the logit (or
-    difference), before a soft cap where the model has one. A row for each part: component ("embed", "L3H2", "3_mlp_out",
-    "bias", ...), layer, head, value. Of a cache with several texts or positions: cache.logit_attrs().
+    answer, wrong: token ids, or texts of a single token. by: "head" (embedding, every head, every MLP) or "component"
+    (every attention layer whole). The scale of the final norm is that of the whole stream; values add up to the logit
+    (or difference), before a soft cap where the model has one. A row for each part: component ("embed", "L3H2",
+    "3_mlp_out", "bias", ...), layer, head, value. Of a cache with several texts or positions: cache.logit_attrs().
     """
     _options.choice("by", by, ("head", "component"))
     ids = _one_text(model, tokens)
     right, other = _token(model, "answer", answer), None if wrong is None else _token(model, "wrong", wrong)
-    names = ["hook_embed", "hook_pos_embed", "*hook_resid_pre", "*hook_resid_post", "*hook_attn_out", "*hook_mlp_out", "*hook_z"]
-    known = model.hook_names()
-    chosen = [name for name in names if "*" in name or name in known]
-    cache = model.run_with_cache(ids, chosen, positions=_options.whole("position", position, -len(ids), len(ids) - 1)).numpy()
+    parts_of_stream = ("embed", "resid_pre", "resid_post", "attn_out", "mlp_out", "z")
+    at = _options.whole("position", position, -len(ids), len(ids) - 1)
+    names = [name for name in model.hook_names() if name.endswith(tuple(f"_{part}" for part in parts_of_stream))]
+    cache = model.run_with_cache(ids, names, positions=at).numpy()
     if by == "head":
         parts, labels = cache.get_full_resid_decomposition(expand_neurons=False, return_labels=True)
     else:
@@ -86,8 +92,8 @@ def _lens_at(model: Model, layer: int, residual: Any, rows: list[int], wanted: l
     probabilities = np.exp(logs)
     best = logits.argmax(-1)
 
-    def of_target(value: Any) -> list[Any]:
-        return [None if target is None else value(row, target) for row, target in enumerate(wanted)]
+    def of_target(kind: pa.DataType, value: Any) -> pa.Array:
+        return pa.array([None if target is None else value(row, target) for row, target in enumerate(wanted)], kind)
 
     return pa.table({
         "layer": [layer] * len(rows),
@@ -97,10 +103,10 @@ def _lens_at(model: Model, layer: int, residual: Any, rows: list[int], wanted: l
         "probability": probabilities.max(-1).astype(np.float64),
         "entropy": -(probabilities * logs).sum(-1, dtype=np.float64),
         "target": pa.array(wanted, pa.int64()),
-        "target_text": pa.array(of_target(lambda row, target: model.to_string(target)), pa.string()),
-        "target_probability": pa.array(of_target(lambda row, target: float(probabilities[row, target])), pa.float64()),
-        "target_rank": pa.array(of_target(lambda row, target: int((logits[row] > logits[row, target]).sum())), pa.int64()),
-        "target_logit": pa.array(of_target(lambda row, target: float(logits[row, target])), pa.float64()),
+        "target_text": of_target(pa.string(), lambda row, target: model.to_string(target)),
+        "target_probability": of_target(pa.float64(), lambda row, target: float(probabilities[row, target])),
+        "target_rank": of_target(pa.int64(), lambda row, target: int((logits[row] > logits[row, target]).sum())),
+        "target_logit": of_target(pa.float64(), lambda row, target: float(logits[row, target])),
     })
 
 
@@ -144,7 +150,9 @@ def _rows(positions: Positions, length: int) -> list[int]:
 
 
 def _token(model: Model, name: str, token: Any) -> int:
-    return model.to_single_token(token) if isinstance(token, str) else _options.whole(name, token, 0, model.cfg.d_vocab - 1)
+    if isinstance(token, str):
+        return model.to_single_token(token)
+    return _options.whole(name, token, 0, model.cfg.d_vocab - 1)
 
 
 def _targets(ids: np.ndarray, rows: list[int], targets: Any) -> list[int | None]:

@@ -43,35 +43,34 @@ def heads(
 ) -> pa.Table:
     """A row for every head of the model: how much of a known kind it is, and how it attends (docs/heads.md).
 
-    tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None: eight
-    texts of 64 random tokens written twice, drawn by seed.
+    tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None:
+    eight texts of 64 random tokens written twice, drawn by seed.
 
     Columns: model, layer, head, k_head, rope, texts, tokens; the scores of TransformerLens' head detector
-    previous_token_head, duplicate_token_head and induction_head; a column for each pattern of one's own; then means over
-    every token: sink_0 and sink_4 (attention to the first token, and to the first four), self, prev, dup, ind, top1, and
-    with all_keys entropy (nats), entropy_relative, perplexity and distance_mean. `.to_pandas()` sorts them.
+    previous_token_head, duplicate_token_head and induction_head; a column for each pattern of one's own; then means
+    over every token: sink_0 and sink_4 (attention to the first token, and to the first four), self, prev, dup, ind,
+    top1, and with all_keys entropy (nats), entropy_relative, perplexity and distance_mean. `.to_pandas()` sorts them.
 
-    pattern: a matrix [token, token] of one text, rows are queries, numbers from 0 to 1, nothing above the diagonal; or a
-    function f(ids [pos]) that gives one; or several, by the name of their column ("pattern" where there is no name).
-    error_measure: "mul", the share of attention on the pattern, or "abs", 1 - the mean difference from it. exclude_bos and
-    exclude_current_token leave out attention to the first token and of a token to itself. all_keys=False is faster.
+    pattern: a matrix [token, token] of one text, rows are queries, numbers from 0 to 1, nothing above the diagonal; or
+    a function f(ids [pos]) that gives one; or several, by the name of their column ("pattern" where there is no name).
+    error_measure: "mul", the share of attention on the pattern, or "abs", 1 - the mean difference from it. exclude_bos
+    and exclude_current_token leave out attention to the first token and of a token to itself. all_keys=False is faster.
 
     No square of queries and keys is held for the model: at most a block of rows of one layer.
     """
     _options.choice("error_measure", error_measure, ("mul", "abs"))
-    left_out = (_options.flag("exclude_bos", exclude_bos), _options.flag("exclude_current_token", exclude_current_token))
+    first, own = _options.flag("exclude_bos", exclude_bos), _options.flag("exclude_current_token", exclude_current_token)
+    every = _options.flag("all_keys", all_keys)
     texts = text_ids(model, tokens, seed)
     patterns = _patterns(pattern)
     with Bar(len(texts) * (1 + len(patterns)), "heads", progress) as bar:
         engine = model._engine
-        table = to_arrow(
-            _engine.score_heads(engine, texts, *left_out, error_measure, _options.flag("all_keys", all_keys), bar.to).columns
-        )
-        for number, (name, own) in enumerate(patterns.items()):
+        table = to_arrow(_engine.score_heads(engine, texts, first, own, error_measure, every, bar.to).columns)
+        for number, (name, one) in enumerate(patterns.items()):
             scores = np.zeros(model.cfg.n_layers * model.cfg.n_heads)
             for i, ids in enumerate(texts):
-                matrix = _matrix(name, own, ids)
-                scores += _engine.score_pattern(engine, ids, matrix, *left_out, error_measure)
+                matrix = _matrix(name, one, ids)
+                scores += _engine.score_pattern(engine, ids, matrix, first, own, error_measure)
                 bar.to(len(texts) * (1 + number) + i + 1)
             place = np.asarray(table["layer"]) * model.cfg.n_heads + np.asarray(table["head"])
             at = table.column_names.index(HEAD_NAMES[-1]) + 1 + number
@@ -92,8 +91,8 @@ def detect_head(
 ) -> np.ndarray:
     """Scores [layer, head] for one pattern, as TransformerLens' detect_head gives them.
 
-    seq: as tokens of heads(). detection_pattern: "previous_token_head", "duplicate_token_head", "induction_head", a matrix
-    or a function. heads: pairs (layer, head), or heads by layer: all others have -1.
+    seq: as tokens of heads(). detection_pattern: "previous_token_head", "duplicate_token_head", "induction_head", a
+    matrix or a function. heads: pairs (layer, head), or heads by layer: all others have -1.
     """
     own = None if isinstance(detection_pattern, str) else detection_pattern
     if own is None:
@@ -140,5 +139,5 @@ def _matrix(name: str, pattern: Pattern, ids: np.ndarray) -> np.ndarray:
     values = on_host(pattern(ids) if callable(pattern) else pattern)
     expected = (len(ids), len(ids))
     if values.shape != expected:
-        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}: a row for each token")
+        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}")
     return np.ascontiguousarray(values, dtype=np.float32)

@@ -2,8 +2,8 @@
 
 The functions have the names, arguments and axes of TransformerLens' `patching`; many patches run together as one batch.
 
-    clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
-    patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric, positions=-1)  # [layer, head]
+    clean_cache = model.run_with_cache(clean_tokens, "*hook_z") patching.get_act_patch_attn_head_out_all_pos(model,
+    corrupted_tokens, clean_cache, metric, positions=-1)  # [layer, head]
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def generic_activation_patch(
 ) -> Any:
     """The metric after each of many patches, as a float64 array with a dimension for each axis.
 
-    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: what run_with_cache() gave for tokens of the same shape, or
-    those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], without batch where the tokens
-    have none; positions: only the logits of these, which cost less. patch_setter: f(corrupted, index, clean) with
-    activations [batch, pos, ...] (patterns [batch, head, query, key]) puts a part of the clean one into the corrupted one.
-    activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
+    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: what run_with_cache() gave for tokens of the same
+    shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], without batch where
+    the tokens have none; positions: only the logits of these, which cost less. patch_setter: f(corrupted, index, clean)
+    with activations [batch, pos, ...] (patterns [batch, head, query, key]) puts a part of the clean one into the
+    corrupted one. activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
 
     index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos": every combination is
-    patched. Or index_df: rows of such indices, as a table or an array; the result is then flat. return_index_df: also the
-    rows, an array. batch_size: how many patches run together. Layers that have no such activation give NaN.
+    patched. Or index_df: rows of such indices, as a table or an array; the result is then flat. return_index_df: also
+    the rows, an array. batch_size: how many patches run together. Layers that have no such activation give NaN.
     """
     sweep = _Sweep(model, corrupted_tokens, clean_cache, activation_name, positions)
     if (index_axis_names is None) == (index_df is None):
@@ -64,7 +64,7 @@ def generic_activation_patch(
     shape = None if index_axis_names is None else [sweep.axis(name) for name in index_axis_names]
     index = np.asarray(index_df, dtype=np.int64) if shape is None else _every(shape)
     if index.ndim != 2 or (len(index) and not 0 <= index[:, 0].min() <= index[:, 0].max() < model.cfg.n_layers):
-        raise InputError(f"index_df: expected rows of indices whose first is a layer from 0 to {model.cfg.n_layers - 1}")
+        raise InputError(f"index_df: expected rows of indices, the first a layer from 0 to {model.cfg.n_layers - 1}")
     values = sweep.run(index, patch_setter, patching_metric, batch_size, progress)
     if shape is not None:
         values = values.reshape(shape)
@@ -72,7 +72,7 @@ def generic_activation_patch(
 
 
 class Run:
-    """A run that is repeated many times with something changed in a layer: what comes before that layer is not run again."""
+    """A run that is repeated many times with something changed in a layer; what comes before is not run again."""
 
     def __init__(self, model: Model, tokens: Any, positions: Positions):
         self.model = model
@@ -118,7 +118,9 @@ class _Sweep(Run):
             raise InputError(f"index_axis_names: found {name!r}, expected some of {', '.join(sizes)}")
         return sizes[name]
 
-    def run(self, index: np.ndarray, setter: PatchSetter, metric: Metric, batch_size: int | None, progress: bool | None) -> np.ndarray:
+    def run(
+        self, index: np.ndarray, setter: PatchSetter, metric: Metric, batch_size: int | None, progress: bool | None
+    ) -> np.ndarray:
         values = np.full(len(index), np.nan)
         places = [i for i in range(len(index)) if int(index[i, 0]) in self.names]
         size = self.together(batch_size)
@@ -156,7 +158,8 @@ def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
     """ids [batch, pos], and whether the tokens were a batch."""
     texts = text_ids(model, tokens)
     if len({len(ids) for ids in texts}) != 1:
-        raise InputError(f"tokens: found texts of {', '.join(str(len(ids)) for ids in texts)} tokens, expected one length")
+        lengths = ", ".join(str(len(ids)) for ids in texts)
+        raise InputError(f"tokens: found texts of {lengths} tokens, expected one length")
     one = isinstance(tokens, str) or np.ndim(tokens) == 1 and not isinstance(tokens[0], str)
     return np.stack(texts), not one
 
@@ -171,7 +174,7 @@ def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
                 found[layer] = name
     if not found:
         known = sorted({name.rpartition("hook_")[2] for name in names if name.startswith("blocks.")})
-        raise InputError(f"activation {activation!r}: the model has none of that name; expected one of {', '.join(known)}")
+        raise InputError(f"activation {activation!r}: the model has none of that name; expected {', '.join(known)}")
     return found
 
 
@@ -188,7 +191,8 @@ def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ..
         array = array if array.ndim == rank else array[None]
         length = array.shape[2] if is_square(name) else array.shape[1]
         if (array.shape[0], length) != shape:
-            raise InputError(f"clean_cache: {name} is of tokens {[array.shape[0], length]}, expected those of {list(shape)}")
+            found_shape = [array.shape[0], length]
+            raise InputError(f"clean_cache: {name} is of tokens {found_shape}, expected those of {list(shape)}")
         found[name] = array
     return found
 
@@ -242,11 +246,12 @@ def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: st
     ) -> Any:
         if "index_df" not in options:
             options["index_axis_names"] = axes
-        return generic_activation_patch(model, corrupted_tokens, clean_cache, patching_metric, setter, activation, **options)
+        return generic_activation_patch(
+            model, corrupted_tokens, clean_cache, patching_metric, setter, activation, **options)
 
     sweep.__doc__ = (
         f"The metric with {what} taken from the clean run: [{', '.join(axes)}].\n\n"
-        "Arguments as generic_activation_patch(); positions, batch_size, index_df, return_index_df and progress by name."
+        "Arguments as generic_activation_patch(): positions, batch_size, index_df, return_index_df, progress by name."
     )
     return sweep
 
@@ -274,13 +279,15 @@ get_act_patch_attn_head_out_all_pos = _named("z", _HEAD, layer_head_vector_patch
 get_act_patch_attn_head_q_all_pos = _named("q", _HEAD, layer_head_vector_patch_setter, "the queries of a head")
 get_act_patch_attn_head_k_all_pos = _named("k", _HEAD, layer_head_vector_patch_setter, "the keys of a head")
 get_act_patch_attn_head_v_all_pos = _named("v", _HEAD, layer_head_vector_patch_setter, "the values of a head")
-get_act_patch_attn_head_pattern_all_pos = _named("pattern", _HEAD, layer_head_pattern_patch_setter, "the pattern of a head")
+get_act_patch_attn_head_pattern_all_pos = _named(
+    "pattern", _HEAD, layer_head_pattern_patch_setter, "the pattern of a head"
+)
 
 
 def get_act_patch_attn_head_all_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
-    """[5, layer, head]: out, q, k, v and pattern, each at all positions. Where keys have fewer heads, NaN fills k and v."""
+    """[5, layer, head]: out, q, k, v and pattern, at all positions. Where keys have fewer heads, NaN fills k and v."""
     sweeps = (
         get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
         get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos,

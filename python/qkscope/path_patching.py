@@ -1,7 +1,7 @@
 """Path patching at the level of heads (Wang et al., arXiv 2211.00593): what one head tells another directly.
 
-A sender's output is taken from another run, every other head keeps what it gave in the run at hand, and what changes in the
-receivers is carried into that run.
+A sender's output is taken from another run, every other head keeps what it gave in the run at hand, and what changes in
+the receivers is carried into that run.
 """
 
 from __future__ import annotations
@@ -84,10 +84,11 @@ def path_patch(
 ) -> np.ndarray:
     """The metric with the paths from each sender to the receivers patched: [layer, head] of the sender, float64.
 
-    tokens: the run at hand. source: the run that senders come from: tokens of the same shape, or a cache with "*hook_z".
-    metric(logits) -> number. receivers: pairs (layer, head), all patched together, or "logits". component: their "q", "k" or
-    "v"; of k and v, head counts key heads. senders: pairs (layer, head); None: all before the last receiver. What has no path
-    to a receiver is NaN. Paths lead through MLPs, as in the paper, unless freeze_mlps. positions: only these logits.
+    tokens: the run at hand. source: the run that senders come from: tokens of the same shape, or a cache with
+    "*hook_z". metric(logits) -> number. receivers: pairs (layer, head), all patched together, or "logits". component:
+    their "q", "k" or "v"; of k and v, head counts key heads. senders: pairs (layer, head); None: all before the last
+    receiver. What has no path to a receiver is NaN. Paths lead through MLPs, as in the paper, unless freeze_mlps.
+    positions: only these logits.
     """
     paths = _Paths(model, tokens, source, _options.flag("freeze_mlps", freeze_mlps), positions)
     to_logits = isinstance(receivers, str)
@@ -125,9 +126,9 @@ def get_act_patch_direct_path(
 ) -> np.ndarray:
     """The metric with the path from one head straight into each later head patched: [layer, head] of the receiver.
 
-    The edge alone, with MLPs frozen too; the same as TransformerLens' function of this name, with NaN where there is no path.
-    Of k and v, heads are key heads. clean_cache: a cache with "*hook_z", or the clean tokens. corrupted_cache is not needed:
-    None will do.
+    The edge alone, with MLPs frozen too; the same as TransformerLens' function of this name, with NaN where there is no
+    path. Of k and v, heads are key heads. clean_cache: a cache with "*hook_z", or the clean tokens. corrupted_cache is
+    not needed: None will do.
     """
     paths = _Paths(model, corrupted_tokens, clean_cache, True, positions)
     _options.choice("component", component, _COMPONENTS)

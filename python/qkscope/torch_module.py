@@ -1,8 +1,8 @@
 """The hand-over to torch: a model, or one block of it, as a torch.nn.Module through which gradients flow.
 
-qkscope itself computes no gradients. The module reproduces its activations and has them at submodules with the names of the
-hook points, so that `module.get_submodule("blocks.3.attn.hook_z").register_forward_hook(f)` sees and edits them. Weights are
-those of the mapped file, without a copy where it stores float32, bfloat16 or float16.
+qkscope itself computes no gradients. The module reproduces its activations and has them at submodules with the names of
+the hook points, so that `module.get_submodule("blocks.3.attn.hook_z").register_forward_hook(f)` sees and edits them.
+Weights are those of the mapped file, without a copy where it stores float32, bfloat16 or float16.
 
 Import needs torch.
 """
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ._arrays import on_host
 from ._engine import InputError
 from ._hooks import select
 
@@ -33,8 +34,8 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
     [batch, pos, d_model]) -> residual; float32, on the CPU.
 
     Weights are buffers without gradients that lie in the mapped file: they must not be written to. `.to("cuda")` and
-    `.double()` make copies. check: a few tokens go through both, and an Error says where a model computes something that the
-    module does not know.
+    `.double()` make copies. check: a few tokens go through both, and an Error says where a model computes something
+    that the module does not know.
     """
     layers = range(model.cfg.n_layers)
     if layer is not None and layer not in layers:
@@ -291,17 +292,14 @@ def _from_numpy(array: np.ndarray) -> Tensor:
 def _check(model: Model, module: nn.Module, layer: int | None) -> None:
     ids = np.arange(_CHECK_TOKENS) % model.cfg.d_vocab
     names = ["logits"] if layer is None else select(model._engine, [f"blocks.{layer}.hook_resid_*"])
-    cache = {name: torch.as_tensor(np.asarray(_host(value))) for name, value in model.run_with_cache(ids, names).items()}
+    cache = {name: torch.as_tensor(on_host(value)) for name, value in model.run_with_cache(ids, names).items()}
     with torch.no_grad():
         found = module(ids if layer is None else cache[f"blocks.{layer}.hook_resid_pre"])
     expected = cache["logits" if layer is None else f"blocks.{layer}.hook_resid_post"]
     difference = float((found - expected).abs().max())
     if not difference <= _CHECK_TOLERANCE * max(1.0, float(expected.abs().max())):
         raise InputError(
-            f"to_torch_module: the module is {difference:g} away from the engine: the {model.cfg.family} model computes "
+            f"to_torch_module: the module is {difference:g} away from the engine: this {model.cfg.family} model computes "
             "something that it does not know; a model on the GPU with 16 bits rounds more (check=False)"
         )
 
-
-def _host(value: Any) -> Any:
-    return value.detach().cpu() if hasattr(value, "detach") else value

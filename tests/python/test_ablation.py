@@ -36,7 +36,7 @@ def by_hand(model, texts, heads, stand_in):
 
 def test_zero_and_mean(demo, texts):
     caches = [demo.run_with_cache(ids, "*hook_z") for ids in texts]
-    whole = {layer: np.concatenate([cache[f"blocks.{layer}.attn.hook_z"] for cache in caches]).mean(0) for layer in range(8)}
+    whole = {layer: np.concatenate([cache["z", layer] for cache in caches]).mean(0) for layer in range(8)}
     ways = {"zero": lambda text, layer: np.zeros((8, 16)), "mean": lambda text, layer: whole[layer]}
     for mode, stand_in in ways.items():
         table = qkscope.ablate(demo, texts, GROUPS, mode=mode).to_pandas().set_index("group")
@@ -69,7 +69,8 @@ def test_controls_are_of_the_same_size_and_seeded(demo, texts):
 
 
 def test_a_taxonomy_in_every_form(demo, texts, tmp_path):
-    table = pa.table({"layer": [0, 0, 1], "q_head": [0, 1, 2], "class": ["content_focused", "mixed", "content_focused"]})
+    classes = ["content_focused", "mixed", "content_focused"]
+    table = pa.table({"layer": [0, 0, 1], "q_head": [0, 1, 2], "class": classes})
     pa.parquet.write_table(table, tmp_path / "taxonomy.parquet")
     expected = {"content_focused": [(0, 0), (1, 2)], "mixed": [(0, 1)]}
     for form in (table, {"taxonomy": table}, table.to_pandas(), tmp_path, str(tmp_path)):

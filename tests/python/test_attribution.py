@@ -7,8 +7,8 @@ from conftest import GOLDEN, some_ids
 import qkscope
 
 # RMSNorm and LayerNorm, biases, norms after attention, scaled residuals and logits, soft caps, MLP beside attention.
-FAMILIES = ("llama_gqa", "llama_bias", "qwen3", "smollm3_list", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox", "granite",
-            "olmo", "olmo2", "starcoder2", "mllama_text")
+FAMILIES = ("llama_gqa", "llama_bias", "qwen3", "smollm3_list", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox",
+            "granite", "olmo", "olmo2", "starcoder2", "mllama_text")
 
 
 @pytest.fixture(params=FAMILIES)

@@ -127,9 +127,9 @@ def test_the_clean_run_comes_back(pair):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "clean_cache: there is no blocks.0.hook_resid_pre"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of that name"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of that"),
         (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z", ("layer", "x")), "found 'x'"),
         (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z"), "expected one of the two"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
@@ -156,7 +156,7 @@ def test_paths_to_the_logits(pair):
 
 
 def edge_by_hand(model, clean, corrupted, sender, receiver, component):
-    """The direct edge in NumPy: the residual before the receiver with the sender's change, through norm and projection."""
+    """The direct edge in NumPy: the residual before the receiver with the sender's change, normed and projected."""
     (source, head), (layer, to) = sender, receiver
     names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
     ours, theirs = (model.run_with_cache(tokens, names) for tokens in (corrupted, clean))
@@ -180,7 +180,8 @@ def test_direct_edges(pair, component):
     for head in range(found.shape[1]):
         expected = edge_by_hand(model, clean, corrupted, (0, 2), (1, head), component)
         assert found[1, head] == pytest.approx(expected, abs=1e-5)
-        one = qkscope.path_patch(model, corrupted, clean, metric, [(1, head)], component, senders=[(0, 2)], freeze_mlps=True)
+        one = qkscope.path_patch(
+            model, corrupted, clean, metric, [(1, head)], component, senders=[(0, 2)], freeze_mlps=True)
         assert one[0, 2] == found[1, head] and np.isnan(one).sum() == one.size - 1
 
 

@@ -16,16 +16,20 @@ PROGRAM = ROOT / "build" / "bin" / "qkscope"
 # In the package these are other things: logging, set_threads(), the value that is returned, arguments without a name.
 ELSEWHERE = {"help", "threads", "quiet", "verbose", "json", "csv", "resume"}
 RENAMED = {
-    "set": "overrides", "no_publish": "publish", "no_figures": "figures", "no_report": "report", "as": "as_", "format": "formats",
-    "q_heads": "head_counts", "k_heads": "head_counts", "no_errors": "errors", "config": "config",
+    "set": "overrides", "no_publish": "publish", "no_figures": "figures", "no_report": "report", "as": "as_",
+    "format": "formats", "q_heads": "head_counts", "k_heads": "head_counts", "no_errors": "errors",
 }
 
 
-@pytest.mark.parametrize("name", ["analyze", "capture", "compare", "export", "figures", "merge", "publish", "stats", "sweep"])
+COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publish", "stats", "sweep")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_the_command_is_there(name):
     parameters = inspect.signature(getattr(qkscope, name)).parameters
     told = subprocess.run([PROGRAM, name, "--help"], capture_output=True, text=True, check=True).stdout
-    options = {option.replace("-", "_") for option in re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)}
+    named = re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)
+    options = {option.replace("-", "_") for option in named}
     assert len(options) > 3
     renamed = {} if name == "export" else RENAMED  # its --set is a set of rows
     missing = {option for option in options - ELSEWHERE if renamed.get(option, option) not in parameters}
@@ -114,7 +118,8 @@ def test_sweep(swept):
     assert "r_q" in result.overview.column_names and set(result.overview["label"].to_pylist()) == {"S1-40", "S3-4720"}
     assert set(result.table("qk")["model"].to_pylist()) == {"S1-40", "S3-4720"}
     seen = []
-    again = qkscope.sweep(file, folder / "results", figures=False, only="S1-40", progress=lambda *done: seen.append(done))
+    tell = lambda *done: seen.append(done)  # noqa: E731
+    again = qkscope.sweep(file, folder / "results", figures=False, only="S1-40", progress=tell)
     assert again.runs.to_pydict()["outcome"] == ["already done"] and all(total == 2 for _, total in seen)
     with pytest.raises(qkscope.Error, match="no nothing.parquet"):
         result.table("nothing")

@@ -37,9 +37,9 @@ def metric(logits):
     return logits[0, -1, 3] - logits[0, -1, 7]
 
 
-SWEEPS = ("resid_pre", "resid_mid", "attn_out", "mlp_out", "attn_head_out_by_pos", "attn_head_q_by_pos", "attn_head_k_by_pos",
-          "attn_head_v_by_pos", "attn_head_pattern_by_pos", "attn_head_out_all_pos", "attn_head_q_all_pos", "attn_head_k_all_pos",
-          "attn_head_v_all_pos", "attn_head_pattern_all_pos")
+SWEEPS = ("resid_pre", "resid_mid", "attn_out", "mlp_out", "attn_head_out_by_pos", "attn_head_q_by_pos",
+          "attn_head_k_by_pos", "attn_head_v_by_pos", "attn_head_pattern_by_pos", "attn_head_out_all_pos",
+          "attn_head_q_all_pos", "attn_head_k_all_pos", "attn_head_v_all_pos", "attn_head_pattern_all_pos")
 
 
 @pytest.mark.parametrize("name", SWEEPS)
