@@ -59,7 +59,8 @@ def heads(
     No square of queries and keys is held for the model: at most a block of rows of one layer.
     """
     _options.choice("error_measure", error_measure, ("mul", "abs"))
-    first, own = _options.flag("exclude_bos", exclude_bos), _options.flag("exclude_current_token", exclude_current_token)
+    first = _options.flag("exclude_bos", exclude_bos)
+    own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
     texts = text_ids(model, tokens, seed)
     patterns = _patterns(pattern)

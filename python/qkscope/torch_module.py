@@ -299,7 +299,7 @@ def _check(model: Model, module: nn.Module, layer: int | None) -> None:
     difference = float((found - expected).abs().max())
     if not difference <= _CHECK_TOLERANCE * max(1.0, float(expected.abs().max())):
         raise InputError(
-            f"to_torch_module: the module is {difference:g} away from the engine: this {model.cfg.family} model computes "
+            f"to_torch_module: the module is {difference:g} away from the engine: {model.cfg.family} computes "
             "something that it does not know; a model on the GPU with 16 bits rounds more (check=False)"
         )
 

@@ -129,7 +129,7 @@ def test_the_clean_run_comes_back(pair):
     [
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of that"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of"),
         (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z", ("layer", "x")), "found 'x'"),
         (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z"), "expected one of the two"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),

@@ -10,8 +10,8 @@ from qkscope.torch_module import to_torch_module, weight_tensor
 
 FAMILIES = ("llama_gqa", "llama_bias", "llama_tied", "mistral_window", "ministral3", "qwen2", "qwen3", "qwen3_yarn",
             "smollm3_list", "mllama_text", "gemma2", "gemma3_text", "glm", "glm4", "mistral3_fp8", "gpt2",
-            "gpt2_scaled_by_layer", "gpt_neox", "gpt_neox_one_after_another", "granite", "granite_bias", "olmo", "olmo2",
-            "olmo3", "phi3", "phi3_longrope_long", "rope_dynamic_long", "rope_llama3", "starcoder2", "apertus")
+            "gpt2_scaled_by_layer", "gpt_neox", "gpt_neox_one_after_another", "granite", "granite_bias", "olmo",
+            "olmo2", "olmo3", "phi3", "phi3_longrope_long", "rope_dynamic_long", "rope_llama3", "starcoder2", "apertus")
 TOLERANCE = 1e-4  # of the largest number: float32 in another order of additions
 
 
