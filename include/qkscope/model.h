@@ -275,9 +275,10 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;       // qkscope/forward.h
-class Observer;     // qkscope/forward.h
-struct RunOptions;  // qkscope/forward.h
+struct Batch;           // qkscope/forward.h
+class Observer;         // qkscope/forward.h
+struct RunOptions;      // qkscope/forward.h
+class LayerStatistics;  // the library's own
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -321,6 +322,8 @@ class QKSCOPE_API Model {
   // it is.
   void run(const Batch& batch, Observer& observer) const;
   void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
+  // The same through all layers, with sums that the library adds up on the way: score_heads().
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
   friend class KeyValueCache;  // qkscope/generate.h

@@ -14,5 +14,9 @@ void bind_capture(nanobind::module_& module);
 void bind_analysis(nanobind::module_& module);
 void bind_generate(nanobind::module_& module);
 void bind_figures(nanobind::module_& module);
+void bind_tables(nanobind::module_& module);
+void bind_heads(nanobind::module_& module);
+void bind_statistics(nanobind::module_& module);
+void bind_studies(nanobind::module_& module);
 
 }  // namespace qkscope::python

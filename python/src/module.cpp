@@ -90,4 +90,8 @@ NB_MODULE(_engine, module) {
   python::bind_capture(module);
   python::bind_analysis(module);
   python::bind_figures(module);
+  python::bind_tables(module);
+  python::bind_heads(module);
+  python::bind_statistics(module);
+  python::bind_studies(module);
 }

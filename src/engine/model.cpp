@@ -93,4 +93,18 @@ void Model::run(const Batch& batch, Observer& observer, const RunOptions& option
   }
 }
 
+void Model::run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const {
+  WatchedObserver watched(observer);
+  try {
+    if (state_->backend)
+      state_->run_alone([&] { forward(*state_->backend, batch, watched, statistics); });
+    else
+      forward(*make_backend(state_->checkpoint, state_->backend_options), batch, watched,
+              statistics);
+  } catch (...) {
+    watched.rethrow_if_thrown();
+    rethrow_as_error();
+  }
+}
+
 }  // namespace qkscope
