@@ -144,6 +144,7 @@ def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
     places = [span(length, longest, batch.padding_side) for length in batch.lengths]
     rows = on_host(logits) if batch.batched else on_host(logits)[None]
     losses = [_losses(rows[i, place], ids) for i, (place, ids) in enumerate(zip(places, batch.sequences))]
+    loss: Any
     if not per_token:
         loss = np.float32(np.concatenate(losses).mean())
     elif batch.batched:

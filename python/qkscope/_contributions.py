@@ -31,12 +31,11 @@ class Contributions:
         """The array with one axis sliced."""
         if chosen is None:
             return array
-        if isinstance(chosen, tuple):
-            chosen = slice(*chosen)
-        elif not isinstance(chosen, (int, np.integer, slice)):
-            chosen = on_host(chosen)
         index: list[Any] = [slice(None)] * array.ndim
-        index[axis] = chosen
+        if isinstance(chosen, tuple):
+            index[axis] = slice(*chosen)
+        else:
+            index[axis] = chosen if isinstance(chosen, (int, np.integer, slice)) else on_host(chosen)
         try:
             return array[tuple(index)]
         except (IndexError, TypeError):

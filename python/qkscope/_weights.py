@@ -120,7 +120,7 @@ class Attention:
         """w: [d_head], or [n_key_value_heads * d_head]"""
         return Norm(self._layer.k_norm, self._shown)
 
-    def expanded(self, name: str) -> MaybeArray:
+    def expanded(self, name: str) -> Any:
         """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
         if name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
@@ -213,7 +213,11 @@ class WeightMethods:
 
     _engine: Any
     arrays: str
-    cfg: Config
+
+    @property
+    def cfg(self) -> Config:
+        """n_layers, n_heads, n_key_value_heads, d_model, d_head, d_mlp, d_vocab, n_ctx, rope, ..."""
+        return self._engine.config
 
     def _shown(self, weight: MaybeArray) -> Any:
         return weights_as_kind(weight, self.arrays)
