@@ -18,7 +18,7 @@ using Ids = std::vector<std::int32_t>;
 class GeneratingHooks : public HookRunner {
  public:
   using HookRunner::HookRunner;
-  bool edits(HookPoint) const override { return true; }
+  bool edits(HookPoint point) const override { return can_be_edited(point.stage); }
 };
 
 const char* end_name(GenerateEnd end) {
