@@ -18,6 +18,7 @@ from ._cache import ActivationCache
 from ._calls import Call, Pass, Start, output
 from ._circuits import CircuitMethods
 from ._engine import Config, InputError
+from ._generate import GenerateMethods
 from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
 from ._tokens import TextMethods, is_texts
 from ._weights import WeightMethods
@@ -82,7 +83,7 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-class Model(TextMethods, WeightMethods, CircuitMethods):
+class Model(TextMethods, WeightMethods, CircuitMethods, GenerateMethods):
     """What load() gives. Arrays are float32; with several sequences each has a leading batch dimension.
 
     On the CPU they are NumPy arrays, or torch tensors where load(arrays="torch") asked for them. On CUDA they are torch

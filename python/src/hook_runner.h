@@ -51,8 +51,11 @@ class HookRunner : public Observer {
 
   void begin_layer(std::int64_t) override { check_signals(); }
   bool wants(HookPoint point) const override { return number_of(point) < wanted_.points.size(); }
+  bool wants_derived() const override { return true; }
   // Nothing is computed from the logits: there is nothing to take back.
-  bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
+  bool edits(HookPoint point) const override {
+    return point.stage != Stage::logits && can_be_edited(point.stage);
+  }
   // What can be edited comes whole.
   Selection selection(HookPoint point) const override {
     if (point.stage != Stage::logits) return {};

@@ -29,6 +29,7 @@ class LastLogits : public Observer {
   const Tensor& logits() const { return logits_; }
 
   bool wants(HookPoint point) const override { return is_logits(point) || other_wants(point); }
+  bool wants_derived() const override { return other_ != nullptr && other_->wants_derived(); }
   void begin_layer(std::int64_t layer) override {
     if (other_ != nullptr) other_->begin_layer(layer);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "forward/derived.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -83,23 +84,26 @@ class Run {
 
   void run_layer(std::int64_t layer) {
     show({Stage::resid_pre, layer}, Buffer::residual);
+    show_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
+    show_scale({Stage::ln1_scale, layer});
     backend_.normalize(Norm::before_attention);
     show({Stage::ln1_normalized, layer}, Buffer::normalized);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
     attend(layer);
+    show_results({Stage::result, layer});
     if (plan_.ends_before({Stage::attn_out, layer})) return;
     const auto attention = addition({Stage::attn_out, layer});
     backend_.project_output(attention);
     show({Stage::attn_out, layer}, Buffer::update);
     if (attention == Addition::deferred) backend_.add_update();
     show({Stage::resid_mid, layer}, Buffer::residual);
-    if (plan_.ends_before({Stage::ln2_normalized, layer})) return;
+    if (plan_.ends_before({Stage::mlp_in, layer})) return;
 
-    backend_.normalize(Norm::before_mlp);
+    normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, Buffer::normalized);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
@@ -114,6 +118,8 @@ class Run {
   void queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
+    for (const auto& [buffer, heads] : projected_) backend_.edit(buffer, heads.replace());
+    projected_.clear();
     show({Stage::q, layer}, Buffer::q);
     show({Stage::k, layer}, Buffer::k);
     show({Stage::v, layer}, Buffer::v);
@@ -183,13 +189,76 @@ class Run {
   }
 
   void unembed() {
-    if (plan_.ends_before({Stage::final_normalized})) return;
+    if (plan_.ends_before({Stage::final_scale})) return;
     narrow(config_.n_layers);
+    show_scale({Stage::final_scale});
     backend_.normalize(Norm::after_layers);
     show({Stage::final_normalized}, Buffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
     backend_.project_logits();
     show({Stage::logits}, Buffer::logits);
+  }
+
+  bool wants_derived(HookPoint point) const {
+    return has_stage(config_, point.stage) && observer_.wants_derived() && observer_.wants(point);
+  }
+
+  void show_scale(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::residual, observer_.selection(point),
+                  [=, this](ConstTensorView x) { observer_.see(point, norm_scales(x, config_)); });
+  }
+
+  void show_results(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::z, observer_.selection(point), [=, this](ConstTensorView z) {
+      observer_.see(point, head_results(z, layer_weights(point.layer).o.weight));
+    });
+  }
+
+  // The residual as each head reads it. Heads whose input was edited are projected from it.
+  void show_inputs(std::int64_t layer) {
+    const auto& weights = layer_weights(layer);
+    show_input({Stage::q_input, layer}, Buffer::q, weights.q);
+    show_input({Stage::k_input, layer}, Buffer::k, weights.k);
+    show_input({Stage::v_input, layer}, Buffer::v, weights.v);
+  }
+
+  void show_input(HookPoint point, Buffer buffer, const Linear& linear) {
+    if (!wants_derived(point)) return;
+    const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
+    if (!observer_.edits(point)) {
+      backend_.read(Buffer::residual, observer_.selection(point),
+                    [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
+      return;
+    }
+    const auto copy = backend_.copy(Buffer::residual, {});
+    Tensor x(copy.view.shape());
+    copy_values(x, copy.view);
+    Tensor inputs = repeated(x, heads);
+    observer_.edit(point, inputs);
+    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
+    projected.project_changed(x, inputs);
+    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+  }
+
+  // What the MLP reads may be edited without the residual stream.
+  void normalize_mlp_input(std::int64_t layer) {
+    const HookPoint point{Stage::mlp_in, layer};
+    const bool edits = wants_derived(point) && observer_.edits(point);
+    const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
+    if (edits)
+      backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
+    else if (wants_derived(point))
+      backend_.read(Buffer::residual, observer_.selection(point),
+                    [=, this](ConstTensorView x) { observer_.see(point, x); });
+    show_scale({Stage::ln2_scale, layer});
+    backend_.normalize(Norm::before_mlp);
+    if (edits) backend_.put(Buffer::residual, residual);
+  }
+
+  const LayerWeights& layer_weights(std::int64_t layer) const {
+    return backend_.model().weights.layers[static_cast<std::size_t>(layer)];
   }
 
   void narrow(std::int64_t layer) {
@@ -251,6 +320,7 @@ class Run {
   KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
+  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // of heads with inputs of their own
 };
 
 void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
