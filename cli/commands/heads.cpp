@@ -28,7 +28,7 @@
 namespace qkscope::cli {
 namespace {
 
-using Texts = std::vector<std::vector<std::int32_t>>;
+using HeadTexts = std::vector<std::vector<std::int32_t>>;
 
 constexpr const char* kPatterns[] = {"previous_token_head", "duplicate_token_head",
                                      "induction_head"};
@@ -57,9 +57,9 @@ struct HeadsArguments {
 };
 
 // Random tokens written twice: what follows an earlier copy can be found by looking alone.
-Texts random_texts(const ModelConfig& model, const HeadsArguments& options) {
+HeadTexts random_texts(const ModelConfig& model, const HeadsArguments& options) {
   std::mt19937_64 random(options.seed);
-  Texts texts;
+  HeadTexts texts;
   for (std::int64_t i = 0; i < kRandomTexts; ++i) {
     std::vector<std::int32_t> once;
     for (std::int64_t t = 0; t < options.random_tokens; ++t)
@@ -71,14 +71,14 @@ Texts random_texts(const ModelConfig& model, const HeadsArguments& options) {
   return texts;
 }
 
-Texts dataset_texts(const std::string& folder, const HeadsArguments& options) {
+HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options) {
   const auto tokenizer = Tokenizer::load(folder);
   CorpusOptions corpus_options;
   corpus_options.path = options.dataset;
   corpus_options.text_column = options.text_column;
   corpus_options.max_samples = options.limit;
   const auto corpus = open_corpus(corpus_options);
-  Texts texts;
+  HeadTexts texts;
   for (Document document; corpus->next(document);) {
     auto ids = tokenizer
                    .encode(document.text, {.add_special_tokens = !options.input.no_special,
@@ -89,13 +89,13 @@ Texts dataset_texts(const std::string& folder, const HeadsArguments& options) {
   return texts;
 }
 
-Texts read_texts(const Model& model, const HeadsArguments& options) {
+HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
   if (options.input.given()) return {options.input.read(model.folder())};
   if (!options.dataset.empty()) return dataset_texts(model.folder(), options);
   return random_texts(model.config(), options);
 }
 
-std::string named(const HeadsArguments& options, const Texts& texts) {
+std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
   if (options.input.given()) return "one text";
   if (options.dataset.empty())
     return fmt::format("{} texts of {} random tokens written twice", texts.size(),
@@ -135,7 +135,7 @@ std::vector<float> read_pattern(const std::string& path) {
 }
 
 // The table with a column `pattern` after the scores.
-Table with_pattern(const Table& table, const Model& model, const Texts& texts,
+Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
                    const std::vector<float>& pattern, const HeadScoreOptions& options) {
   if (texts.size() != 1)
     bad_input("--pattern FILE is of one text; give it by --text, --text-file or --token-ids");
@@ -174,16 +174,16 @@ void print_best(const Table& table, const std::string& score, std::int64_t top) 
         value("distance_mean", row));
 }
 
-void print_table(const Table& table, const HeadsArguments& options, const Texts& texts) {
+void print_heads(const Table& table, const HeadsArguments& options, const HeadTexts& texts) {
   fmt::print("{}: {} heads, {}, {} tokens\n", options.model.name, table.rows(),
-             named(options, texts), number(table.find("tokens")->integers.front()));
+             input_name(options, texts), number(table.find("tokens")->integers.front()));
   const auto chosen = known_pattern(options.pattern);
   for (const std::string name : kPatterns)
     if (options.pattern.empty() || chosen == name) print_best(table, name, options.top);
   if (!options.pattern.empty() && chosen.empty()) print_best(table, "pattern", options.top);
 }
 
-void write(const Table& table, const HeadsArguments& options) {
+void write_heads(const Table& table, const HeadsArguments& options) {
   std::filesystem::create_directories(options.out);
   table.write_csv(options.out + "/attention.csv");
   table.write_parquet(options.out + "/attention.parquet");
@@ -217,8 +217,8 @@ void run(const HeadsArguments& options) {
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else
-    print_table(table, options, texts);
-  if (!options.out.empty()) write(table, options);
+    print_heads(table, options, texts);
+  if (!options.out.empty()) write_heads(table, options);
 }
 
 void add_input(CLI::App& command, HeadsArguments& options) {

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Union
 
+_DELAY = 1  # seconds after which a bar is worth its place
+
 Show = Union[bool, None]  # True: show it; None: in notebooks
 Progress = Union[bool, Callable[[Any], Any], None]  # or a function that is told
 
@@ -68,4 +70,4 @@ def _tqdm(total: int, what: str) -> Any:
             from tqdm.auto import tqdm
     except ImportError:
         return None
-    return tqdm(total=total or None, desc=what)
+    return tqdm(total=total or None, desc=what, delay=_DELAY, leave=False)

@@ -68,7 +68,7 @@ class TorchModel(nn.Module):
         self.hook_pos_embed = nn.Identity()
         present = sorted({int(name.split(".")[1]) for name in model.hook_names() if name.startswith("blocks.")})
         self.blocks = nn.ModuleDict({str(layer): Block(model, layer) for layer in present})
-        self.ln_final = Norm(model.ln_final, model.cfg)
+        self.ln_final = Norm(weights.final_norm, model.cfg)
         self.unembed = Linear(weights.head)
 
     def forward(self, tokens: Any) -> Tensor:
@@ -87,14 +87,14 @@ class Block(nn.Module):
 
     def __init__(self, model: Model, layer: int):
         super().__init__()
-        block = model.blocks[layer]
+        weights = model._engine.weights.layer(layer)
         self.cfg = model.cfg
-        self.ln1 = Norm(block.ln1, model.cfg)
+        self.ln1 = Norm(weights.input_norm, model.cfg)
         self.attn = Attention(model, layer)
-        self.ln1_post = Norm(block.ln1_post, model.cfg)
-        self.ln2 = Norm(block.ln2, model.cfg)
+        self.ln1_post = Norm(weights.post_attention_norm, model.cfg)
+        self.ln2 = Norm(weights.mlp_norm, model.cfg)
         self.mlp = Mlp(model, layer)
-        self.ln2_post = Norm(block.ln2_post, model.cfg)
+        self.ln2_post = Norm(weights.post_mlp_norm, model.cfg)
         for name in ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post"):
             self.add_module(f"hook_{name}", nn.Identity())
 
@@ -215,8 +215,8 @@ class Norm(nn.Module):
         super().__init__()
         self.eps = cfg.eps
         self.centred = cfg.normalization_type == "LN"
-        self.register_buffer("w", None if norm.w is None else _from_numpy(norm.w))
-        self.register_buffer("b", None if norm.b is None else _from_numpy(norm.b))
+        self.register_buffer("w", None if norm.weight is None else _from_numpy(norm.weight))
+        self.register_buffer("b", None if norm.bias is None else _from_numpy(norm.bias))
         self.hook_normalized = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

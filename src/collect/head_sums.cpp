@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collect/no_observer.h"
 #include "collect/pattern_rows.h"
 #include "core/index.h"
 
 namespace qkscope {
 namespace {
-
-class NoObserver : public Observer {
- public:
-  bool wants(HookPoint) const override { return false; }
-  void see(HookPoint, ConstTensorView) override {}
-};
 
 // Adds a row of a pattern to those columns that scores of heads are made of; the others stay 0.
 class RowColumns {
