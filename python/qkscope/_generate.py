@@ -90,7 +90,7 @@ class GenerateMethods(TextMethods, WeightMethods):
         if kind == "new_text":
             return text
         if kind == "text":
-            return (self.to_string(ids) if prompt is None else prompt) + text
+            return (self._decode(np.array(ids)) if prompt is None else prompt) + text
         return np.array(new if kind == "new_tokens" else ids + new, dtype=np.int32)
 
     def _generating_hooks(self, fwd_hooks: Iterable[FwdHook]) -> tuple[list[str], Callable[[int, Any], None]]:
