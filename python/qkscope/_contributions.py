@@ -112,8 +112,8 @@ class Contributions:
         W_out = getattr(self.model.blocks[layer].mlp, "W_out", None)
         if W_out is None:
             raise InputError(
-                f"layer {layer} has a mixture of experts, whose neurons differ from position to position: take what its "
-                "MLP adds as a whole (expand_neurons=False, decompose_resid)")
+                f"layer {layer} has a mixture of experts, whose neurons differ from position to position: take what "
+                "its MLP adds as a whole (expand_neurons=False, decompose_resid)")
         W_out = self._sliced(like(W_out, post), neuron_slice, 0, "neuron_slice")
         passed = self._passed_on(layer, "mlp", pos_slice)
         if isinstance(passed, float):
