@@ -149,7 +149,7 @@ test_torch() {  # test_torch [pytest options]
   build_python
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
-    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/torch "$@"
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.

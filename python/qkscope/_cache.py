@@ -18,7 +18,7 @@ Key = Union[str, tuple]
 _IN_ATTENTION = (
     "q", "k", "v", "z", "rot_q", "rot_k", "q_normed", "k_normed", "result", "pattern", "attn_scores",
 )
-_IN_MLP = ("pre", "post", "pre_linear")
+_IN_MLP = ("pre", "post", "pre_linear", "router_logits", "expert_indices", "expert_weights")
 _SAME = {
     "attn": "pattern", "attn_logits": "attn_scores", "query": "q", "key": "k", "value": "v", "mlp_pre": "pre",
     "mlp_post": "post",

@@ -114,6 +114,8 @@ class SVDInterpreter:
             if head is None or not 0 <= head < cfg.n_heads:
                 raise InputError(f"head_index: found {head}, expected 0 to {cfg.n_heads - 1} for 'OV'")
             return on_host(block.attn.OV[head].Vh)
+        if kind in ("w_in", "w_out") and getattr(block.mlp, "W_out", None) is None:
+            raise InputError(f"layer_index={layer}: its MLP is a mixture of experts, expected one with a single matrix")
         if kind == "w_in":
             read = on_host(block.mlp.W_in).T
             return _rows_svd(read if block.ln2.w is None else read * on_host(block.ln2.w))

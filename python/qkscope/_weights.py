@@ -24,6 +24,10 @@ def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
+class NoSuchLayer(InputError, IndexError):
+    """An index beyond the last layer; as IndexError it ends loops over layers."""
+
+
 class ByLayer(Sequence):
     """Something of every layer, made when it is asked for; np.stack makes one array of it.
 
@@ -45,8 +49,7 @@ class ByLayer(Sequence):
         try:
             layer = self._layers[index]
         except IndexError:
-            # IndexError ends a loop over the layers.
-            raise IndexError(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
+            raise NoSuchLayer(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
         return self._get(layer)
 
     def __repr__(self) -> str:

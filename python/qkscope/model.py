@@ -203,9 +203,13 @@ class Model(CircuitMethods, GenerateMethods):
             return_type, loss_per_token, positions, queries, prepend_bos, padding_side, start_at_layer, stop_at_layer)
         return self._run(tokens, call, fwd_hooks=fwd_hooks)[0]
 
-    def hook_names(self) -> list[str]:
-        """Every hook point of this model, in order of firing."""
-        return self._engine.hook_names()
+    def hook_names(self, on_request: bool = False) -> list[str]:
+        """Every hook point of this model, in order of firing; or those that fire only where they are asked for.
+
+        These (hook_result, hook_q_input, hook_scale, ...) a name or pattern asks for, or a function that accepts no
+        other.
+        """
+        return self._engine.derived_hook_names() if on_request else self._engine.hook_names()
 
     # Hooks that stay
 

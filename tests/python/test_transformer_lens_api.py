@@ -144,6 +144,10 @@ def test_hook_points_on_request(case):
     for name, array in model.run_with_cache(golden.ids, names).items():
         golden.check(name, array)
     assert golden.compared == (6 if model.cfg.parallel_attn_mlp else 8)
+    assert set(names) <= set(model.hook_names(on_request=True))
+    results = model.run_with_cache(golden.ids, lambda name: name.endswith("hook_result"), positions=-1)
+    golden_result = golden.values["asked.blocks.1.attn.hook_result"][-1:]
+    np.testing.assert_allclose(results["result", 1], golden_result, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", CASES)
