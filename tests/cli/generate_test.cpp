@@ -19,10 +19,11 @@ TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
   EXPECT_FALSE(outcome.out.empty());
   EXPECT_TRUE(outcome.out.ends_with("\n"));
   EXPECT_THAT(outcome.err, HasSubstr("tokens/s"));
-  const auto quiet = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end -q");
+  const auto quiet = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end --quiet");
   EXPECT_EQ(quiet.out, outcome.out);
   EXPECT_EQ(quiet.err, "");
-  const auto echoed = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end --echo -q");
+  const auto echoed =
+      generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end --echo --quiet");
   EXPECT_EQ(echoed.out, "Entry 1, day 5." + outcome.out);
 }
 
@@ -37,10 +38,11 @@ TEST(Generate, ASeedGivesTheSameTextAgain) {
 }
 
 TEST(Generate, StopsBeforeAStopText) {
-  const auto whole = generate("--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end -q").out;
+  const auto whole =
+      generate("--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end --quiet").out;
   const auto stop = whole.substr(whole.size() / 2, 3);
-  const auto stopped =
-      generate("--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end -q --stop '" + stop + "'");
+  const auto stopped = generate(
+      "--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end --quiet --stop '" + stop + "'");
   EXPECT_EQ(stopped.status, 0) << stopped.err;
   EXPECT_EQ(stopped.out, whole.substr(0, whole.find(stop)) + "\n");
 }
@@ -48,7 +50,7 @@ TEST(Generate, StopsBeforeAStopText) {
 TEST(Generate, PrintsIdsWhereThereIsNoTokenizer) {
   const std::string model = " --device cpu --model " + source_path("tests/golden/llama_gqa");
   const auto ids = run_program(
-      "qkscope generate --token-ids 1,2,3 --max-tokens 3 --ids -q --ignore-end" + model);
+      "qkscope generate --token-ids 1,2,3 --max-tokens 3 --ids --quiet --ignore-end" + model);
   EXPECT_EQ(ids.status, 0) << ids.err;
   EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), ' '), 2);
   const auto text = run_program("qkscope generate --token-ids 1,2,3" + model);
