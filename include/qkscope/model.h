@@ -275,8 +275,10 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;    // qkscope/forward.h
-class Observer;  // qkscope/forward.h
+struct Batch;           // qkscope/forward.h
+class Observer;         // qkscope/forward.h
+struct RunOptions;      // qkscope/forward.h
+class LayerStatistics;  // the library's own
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -287,7 +289,12 @@ struct ModelOptions {
   std::int64_t longest_batch = 0;     // rows, where known: weights stream on CUDA where they do not
                                       // fit beside the activations of such a batch
   bool fold_norms = false;            // moves norm weights into the matrices behind them
-  bool quiet = false;                 // no progress while a Hub model is downloaded
+  // The other rewritings of TransformerLens, after it; probabilities of the next token stay as they
+  // are. One that a family does not allow is refused.
+  bool center_writing_weights = false;  // LayerNorm: nothing writes a mean into the residual stream
+  bool center_unembed = false;          // takes the mean over the vocabulary off the logits
+  bool fold_value_biases = false;       // moves value biases into the output projection's
+  bool quiet = false;                   // no progress while a Hub model is downloaded
 };
 
 // A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the
@@ -314,8 +321,12 @@ class QKSCOPE_API Model {
   // model at the same time; on CUDA one waits for the other. What the observer throws comes out as
   // it is.
   void run(const Batch& batch, Observer& observer) const;
+  void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
+  // The same through all layers, with sums that the library adds up on the way: score_heads().
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
+  friend class KeyValueCache;  // qkscope/generate.h
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collect/no_observer.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/text.h"
@@ -21,13 +22,6 @@ std::string_view word(VectorKind kind) {
   constexpr std::string_view kWords[] = {"query", "key", "value"};
   return kWords[static_cast<std::size_t>(kind)];
 }
-
-// Nobody looks at the pass itself.
-class NoObserver : public Observer {
- public:
-  bool wants(HookPoint) const override { return false; }
-  void see(HookPoint, ConstTensorView) override {}
-};
 
 }  // namespace
 

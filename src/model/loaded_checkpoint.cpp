@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -202,7 +203,8 @@ class Binder {
 };
 
 // W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
-// in a tensor that the model then owns, and b' = b + W norm.bias.
+// in a tensor that the model then owns, and b' = b + W norm.bias. What a LayerNorm gives has no
+// mean, so rows of W' are given none either: what they do to a mean is chance.
 void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
   Tensor folded = to_float32(linear.weight);
   const auto in = folded.dim(1);
@@ -214,6 +216,11 @@ void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
     for (std::size_t i = 0; i < norm.bias.size(); ++i)
       constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
     for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
+    if (model.config.norm == NormKind::layer) {
+      const double mean = std::accumulate(weights, weights + in, 0.0) / static_cast<double>(in);
+      for (std::int64_t i = 0; i < in; ++i)
+        weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean);
+    }
     if (!norm.bias.empty())
       linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
   });
@@ -232,6 +239,14 @@ void fold(NormWeights& norm, std::initializer_list<Linear*> readers, LoadedCheck
   for (auto* linear : readers)
     if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
   become_one(norm);
+}
+
+// Of a family whose norms add something and whose matrices do not, these have a bias from now on.
+void add_biases(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers)
+    if (!layer.down.weight.values.empty())
+      layer.down.bias.resize(static_cast<std::size_t>(model.config.d_model), 0.0f);
+  model.config.qkv_bias = model.config.mlp_bias = true;
 }
 
 }  // namespace
@@ -268,6 +283,7 @@ void fold_norms(LoadedCheckpoint& model) {
     fold(layer.mlp_norm, {&layer.gate, &layer.up}, model);
   }
   fold(model.weights.final_norm, {&model.weights.head}, model);
+  if (model.config.norm_bias) add_biases(model);
 }
 
 }  // namespace qkscope

@@ -53,10 +53,6 @@ std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> s
            0.0, count(pairs.ind_self)}};
 }
 
-double rounded(double value) {  // to three decimals, as Python's round
-  return std::nearbyint(value * 1000.0) / 1000.0;
-}
-
 void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
                     std::span<double> mul, std::span<double> abs) {
   for (std::size_t e = 0; e < std::size(kLeftOut); ++e) {
@@ -76,7 +72,7 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
     }
     if (out.column_0 && out.diagonal) all += 1.0;  // p_00 was left out twice, and is 1
     mul[e] = mass / all;
-    abs[e] = 1.0 - rounded((all + pairs - 2.0 * mass) / tokens);
+    abs[e] = abs_pattern_score(all + pairs - 2.0 * mass, tokens);
   }
 }
 
@@ -159,6 +155,11 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
     ++before;
   }
   return pairs;
+}
+
+double abs_pattern_score(double difference, double tokens) {
+  // To three decimals, as Python's round.
+  return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
 }
 
 std::vector<std::string> document_column_names(const StatisticsSettings& settings) {

@@ -142,6 +142,9 @@ void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values);
 
+// TransformerLens' score by its measure "abs": `difference` is the sum over pairs of |p - pattern|.
+double abs_pattern_score(double difference, double tokens);
+
 // No documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
                                     std::int64_t heads);
