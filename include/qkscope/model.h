@@ -59,6 +59,19 @@ struct LayerConfig {
   std::int64_t window = 0;       // keys a query sees, itself included; 0: all before it
   int rope = 0;                  // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;      // multiplies q.k on top of ModelConfig::attention_scale
+  bool experts = false;          // the MLP is a mixture of experts, see ExpertsConfig
+};
+
+// A mixture of experts: a router gives each row a logit for every expert, and the row goes through
+// those with the highest. Expert e counts with the softmax of the logits at e: over all experts, or
+// over the chosen ones alone.
+struct ExpertsConfig {
+  std::int64_t count = 0;      // in a layer that has them; 0: the model has none
+  std::int64_t per_token = 0;  // chosen for a row
+  std::int64_t d_mlp = 0;      // width of one
+  bool normalized = false;     // the weights of the chosen ones sum to one
+  bool bias = false;           // their matrices have one
+  bool router_bias = false;
 };
 
 // Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
@@ -66,6 +79,17 @@ struct LayerConfig {
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
+};
+
+// Where a layer with a mixture of experts keeps it. In a name that holds "{}" that is the number of
+// an expert. A name without it is one tensor of all experts, (experts, out, in), which has no
+// ".weight".
+struct ExpertNames {
+  std::string router = {};
+  std::string gate = {};
+  std::string up = {};
+  std::string gate_up = {};  // in place of the two: rows of gate, then up
+  std::string down = {};
 };
 
 // Where a checkpoint keeps its tensors: names below the language model's prefix, and those of a
@@ -94,6 +118,8 @@ struct TensorNames {
   std::string down = "mlp.down_proj";
   std::string activation = "mlp.act_fn";  // of an activation with weights
   std::string post_mlp_norm;              // on the MLP's output, before it is added
+
+  std::vector<ExpertNames> experts;  // every spelling that is known; a checkpoint has one of them
 
   bool qkv_by_head = false;  // qkv holds q, k and v of the first head, then of the second, ...
   bool transposed = false;   // matrices of layers are stored (in, out)
@@ -127,6 +153,7 @@ struct ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   Activation activation = Activation::silu;
+  ExpertsConfig experts;
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies what attention and MLP add
   double attention_scale = 0.0;    // multiplies q.k
@@ -239,21 +266,30 @@ struct XieluWeights {
   float eps = 0.0f;
 };
 
+// One of a mixture of experts.
+struct ExpertWeights {
+  Linear gate;  // (d_mlp, d_model)
+  Linear up;    // (d_mlp, d_model)
+  Linear down;  // (d_model, d_mlp)
+};
+
 struct LayerWeights {
-  NormWeights input_norm;           // (d_model) or empty
-  Linear q;                         // (n_heads * d_head, d_model)
-  Linear k;                         // (n_kv_heads * d_head, d_model)
-  Linear v;                         // (n_kv_heads * d_head, d_model)
-  NormWeights q_norm;               // (d_head), (n_heads * d_head) or empty
-  NormWeights k_norm;               // (d_head), (n_kv_heads * d_head) or empty
-  Linear o;                         // (d_model, n_heads * d_head)
-  NormWeights post_attention_norm;  // (d_model) or empty
-  NormWeights mlp_norm;             // (d_model) or empty
-  Linear gate;                      // (d_mlp, d_model); empty where the MLP has no gate
-  Linear up;                        // (d_mlp, d_model)
-  XieluWeights xielu;               // where that is the activation
-  Linear down;                      // (d_model, d_mlp)
-  NormWeights post_mlp_norm;        // (d_model) or empty
+  NormWeights input_norm;              // (d_model) or empty
+  Linear q;                            // (n_heads * d_head, d_model)
+  Linear k;                            // (n_kv_heads * d_head, d_model)
+  Linear v;                            // (n_kv_heads * d_head, d_model)
+  NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
+  NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
+  Linear o;                            // (d_model, n_heads * d_head)
+  NormWeights post_attention_norm;     // (d_model) or empty
+  NormWeights mlp_norm;                // (d_model) or empty
+  Linear gate;                         // (d_mlp, d_model); empty where the MLP has no gate
+  Linear up;                           // (d_mlp, d_model); empty in a mixture of experts
+  XieluWeights xielu;                  // where that is the activation
+  Linear down;                         // (d_model, d_mlp); empty in a mixture of experts
+  Linear router;                       // (experts, d_model) or empty
+  std::vector<ExpertWeights> experts;  // empty where the MLP is one
+  NormWeights post_mlp_norm;           // (d_model) or empty
 };
 
 struct ModelWeights {

@@ -22,7 +22,7 @@ def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
 
 
 class ByLayer(Sequence):
-    """Something of every layer, made when it is asked for; np.stack makes one array of it."""
+    """Something of every layer or expert, made when it is asked for; np.stack makes one array of it."""
 
     def __init__(self, n_layers: int, get: Callable[[int], Any]):
         self._layers = range(n_layers)
@@ -115,7 +115,7 @@ class Attention:
 
 
 class Mlp:
-    """Weights of one MLP."""
+    """Weights of one MLP, or of one of a mixture of experts."""
 
     def __init__(self, layer: Any):
         self._layer = layer
@@ -152,12 +152,39 @@ class Mlp:
         return self._layer.down.bias
 
 
+class Experts:
+    """Weights of a mixture of experts: W_gate and b_gate are the router's, and experts has an Mlp for each."""
+
+    def __init__(self, layer: Any):
+        self._layer = layer
+
+    @property
+    def W_gate(self) -> np.ndarray:
+        """[d_model, n_experts]"""
+        return self._layer.router.weight.T
+
+    @property
+    def b_gate(self) -> MaybeArray:
+        """[n_experts]"""
+        return self._layer.router.bias
+
+    @property
+    def experts(self) -> ByLayer:
+        """By expert: W_gate, W_in, W_out and their biases."""
+        return ByLayer(self._layer.n_experts, lambda expert: Mlp(self._layer.expert(expert)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("W_in", "W_out", "b_in", "b_out"):
+            raise AttributeError(f"{name}: this MLP is a mixture of experts; ask experts[i].{name}")
+        raise AttributeError(name)
+
+
 class Block:
     """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
 
     def __init__(self, layer: Any, cfg: Config):
         self.attn = Attention(layer, cfg)
-        self.mlp = Mlp(layer)
+        self.mlp = Experts(layer) if layer.n_experts > 0 else Mlp(layer)
         self._layer = layer
 
     @property

@@ -192,7 +192,7 @@ class Model:
 
     @property
     def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None where the MLP has no gate"""
+        """By layer: [d_model, d_mlp], or None where the MLP has no gate; the router's where it has experts"""
         return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_gate)
 
     @property

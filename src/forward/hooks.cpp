@@ -36,6 +36,9 @@ constexpr std::array kNames = {
     StageName{Stage::attn_out, "hook_attn_out", true},
     StageName{Stage::resid_mid, "hook_resid_mid", true},
     StageName{Stage::ln2_normalized, "ln2.hook_normalized", true},
+    StageName{Stage::router_logits, "mlp.hook_router_logits", true},
+    StageName{Stage::expert_weights, "mlp.hook_expert_weights", true},
+    StageName{Stage::expert_indices, "mlp.hook_expert_indices", true},
     StageName{Stage::mlp_pre, "mlp.hook_pre", true},
     StageName{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
     StageName{Stage::mlp_post, "mlp.hook_post", true},
@@ -92,8 +95,11 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
 
 }  // namespace
 
-bool has_stage(const ModelConfig& model, Stage stage) {
-  switch (stage) {
+bool has_stage(const ModelConfig& model, HookPoint point) {
+  const auto has_experts = [&] {
+    return model.layers[static_cast<std::size_t>(point.layer)].experts;
+  };
+  switch (point.stage) {
     case Stage::pos_embed:
       return model.learned_positions();
     case Stage::ln1_normalized:
@@ -105,6 +111,10 @@ bool has_stage(const ModelConfig& model, Stage stage) {
       return model.qk_norm;
     case Stage::resid_mid:
       return !model.parallel_residual;
+    case Stage::router_logits:
+    case Stage::expert_weights:
+    case Stage::expert_indices:
+      return has_experts();
     case Stage::mlp_pre_linear:
       return model.gated_mlp();
     default:
@@ -124,11 +134,12 @@ std::string hook_name(HookPoint point) {
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
   return at_edge([&] {
     std::vector<HookPoint> points{{Stage::embed}};
-    if (has_stage(model, Stage::pos_embed)) points.push_back({Stage::pos_embed});
+    if (has_stage(model, {Stage::pos_embed})) points.push_back({Stage::pos_embed});
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
       if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       for (const auto& entry : kNames)
-        if (entry.in_layer && has_stage(model, entry.stage)) points.push_back({entry.stage, layer});
+        if (entry.in_layer && has_stage(model, {entry.stage, layer}))
+          points.push_back({entry.stage, layer});
     }
     points.push_back({Stage::final_normalized});
     points.push_back({Stage::logits});

@@ -9,8 +9,8 @@
 
 namespace qkscope {
 
-// Whether models of this configuration have the stage.
-bool has_stage(const ModelConfig& model, Stage stage);
+// Whether models of this configuration have the stage in this layer.
+bool has_stage(const ModelConfig& model, HookPoint point);
 
 class PassPlan {
  public:

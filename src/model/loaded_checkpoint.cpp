@@ -25,7 +25,7 @@ class Binder {
       : model_(model),
         checkpoint_(checkpoint),
         prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : tensor_table(model))
+    for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
   }
@@ -65,7 +65,10 @@ class Binder {
     bind_attention(weights, at);
     weights.post_attention_norm = optional_norm(names.post_attention_norm);
     weights.mlp_norm = optional_norm(names.mlp_norm);
-    bind_mlp(weights, at);
+    if (model_.layers[index].experts)
+      bind_experts(weights, at);
+    else
+      bind_mlp(weights, at);
     weights.post_mlp_norm = optional_norm(names.post_mlp_norm);
     return weights;
   }
@@ -106,6 +109,32 @@ class Binder {
     }
     if (model_.activation == Activation::xielu) weights.xielu = xielu(at + names.activation);
     weights.down = linear(at + names.down, model_.mlp_bias);
+  }
+
+  void bind_experts(LayerWeights& weights, const std::string& at) const {
+    const auto& names = prefix_.experts;
+    const auto width = model_.experts.d_mlp;
+    weights.router = {matrix(at + names.router + ".weight"), {}};
+    for (std::int64_t i = 0; i < model_.experts.count; ++i) {
+      ExpertWeights expert;
+      if (names.gate_up.empty()) {
+        expert.gate = expert_matrix(at + names.gate, i);
+        expert.up = expert_matrix(at + names.up, i);
+      } else {
+        const auto both = expert_matrix(at + names.gate_up, i);
+        expert.gate = some_rows(both, 0, width);
+        expert.up = some_rows(both, width, width);
+      }
+      expert.down = expert_matrix(at + names.down, i);
+      weights.experts.push_back(std::move(expert));
+    }
+  }
+
+  Linear expert_matrix(const std::string& name, std::int64_t expert) const {
+    if (!holds_all_experts(name)) return linear(expert_name(name, expert), false);
+    const auto all = matrix(name);
+    const auto one = all.values.rows(expert, expert + 1);
+    return {{one.reshaped({one.dim(1), one.dim(2)}), all.scale}, {}};
   }
 
   // alpha_p and alpha_n are stored as what softplus makes positive.
@@ -227,7 +256,7 @@ void become_one(NormWeights& norm) {
 }
 
 // Nothing to do where there is no such norm or no such matrix.
-void fold(NormWeights& norm, std::initializer_list<Linear*> readers, LoadedCheckpoint& model) {
+void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
   if (norm.empty()) return;
   for (auto* linear : readers)
     if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
@@ -264,10 +293,12 @@ Tensor to_float32(const WeightMatrix& matrix) {
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    fold(layer.input_norm, {&layer.q, &layer.k, &layer.v}, model);
-    fold(layer.mlp_norm, {&layer.gate, &layer.up}, model);
+    fold(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
+    fold(layer.mlp_norm, readers, model);
   }
-  fold(model.weights.final_norm, {&model.weights.head}, model);
+  fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
 }
 
 }  // namespace qkscope

@@ -66,6 +66,8 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("hidden_size", model.d_model);
   check("intermediate_size", model.d_mlp);
   check("num_attention_heads times head_dim", model.n_heads * model.d_head);
+  check("moe_intermediate_size", model.experts.d_mlp);
+  check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {

@@ -34,7 +34,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "granite_bias",
                                  "starcoder2",
                                  "gemma2",
-                                 "apertus"};
+                                 "apertus",
+                                 "qwen3_moe",
+                                 "mixtral"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()

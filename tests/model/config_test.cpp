@@ -300,6 +300,39 @@ TEST(Config, XieluNeedsAnMlpWithoutAGate) {
   expect_complaint(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
 }
 
+TEST(Config, ExpertsOfQwen3Moe) {
+  const auto qwen = with(llama(), R"({"model_type": "qwen3_moe", "num_hidden_layers": 5,
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "decoder_sparse_step": 2, "mlp_only_layers": [3]})");
+  const auto model = parse_model_config(qwen, "c");
+  EXPECT_EQ(model.experts.count, 6);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, 24);
+  EXPECT_FALSE(model.experts.normalized);
+  EXPECT_TRUE(model.qk_norm);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(model.layers[i].experts, i == 1) << i;
+  const auto newer = with(qwen, R"({"num_experts": null, "num_local_experts": 7})");
+  EXPECT_EQ(parse_model_config(newer, "c").experts.count, 7);
+  EXPECT_TRUE(
+      parse_model_config(with(qwen, R"({"norm_topk_prob": true})"), "c").experts.normalized);
+  const auto slides = with(qwen, R"({"use_sliding_window": true, "sliding_window": 9})");
+  EXPECT_EQ(parse_model_config(slides, "c").layers[4].window, 9);
+  expect_complaint(with(qwen, R"({"num_experts_per_tok": 9})"), "at most the 6 experts of a layer");
+  expect_complaint(with(qwen, R"({"num_experts": 100000})"), "at most 4096 experts");
+  expect_complaint(with(qwen, R"({"moe_intermediate_size": 16000000})"), "number of experts times");
+}
+
+TEST(Config, ExpertsOfMixtral) {
+  const auto model = parse_model_config(with(llama(), R"({"model_type": "mixtral",
+                                                          "sliding_window": null})"),
+                                        "c");
+  EXPECT_EQ(model.experts.count, 8);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, model.d_mlp);
+  EXPECT_TRUE(model.experts.normalized);
+  for (const auto& layer : model.layers) EXPECT_TRUE(layer.experts && layer.window == 0);
+}
+
 // The error lists what the table has, and so does the README.
 TEST(Config, EveryFamilyIsNamedWhereUsersLook) {
   const auto error = complaint(with(llama(), R"({"model_type": "mamba"})"));

@@ -32,16 +32,17 @@ constexpr std::size_t kStreamedSlots = 2;
 // Hands out the parts of a layer's memory one after another; without memory it only counts.
 class Parts {
  public:
-  Parts(const ModelConfig& model, DType dtype, void* base)
+  Parts(const ModelConfig& model, const LayerConfig& config, DType dtype, void* base)
       : element_(static_cast<std::int64_t>(dtype_size(dtype))),
         base_(static_cast<std::byte*>(base)) {
     const auto q = model.n_heads * model.d_head;
     const auto kv = model.n_kv_heads * model.d_head;
     layer_.qkv = linear(q + 2 * kv, model.d_model, model.qkv_bias);
     layer_.o = linear(model.d_model, q, model.output_bias);
-    const auto wide = (model.gated_mlp() ? 2 : 1) * model.d_mlp;
-    layer_.gate_up = linear(wide, model.d_model, model.mlp_bias);
-    layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
+    if (config.experts)
+      take_experts(model);
+    else
+      take_mlp(model);
     const auto optional_norm = [&](const std::string& name) {
       return name.empty() ? DeviceNorm{} : norm(model.d_model, model.norm_bias);
     };
@@ -58,6 +59,17 @@ class Parts {
   std::int64_t bytes() const { return used_; }
 
  private:
+  void take_mlp(const ModelConfig& model) {
+    const auto wide = (model.gated_mlp() ? 2 : 1) * model.d_mlp;
+    layer_.gate_up = linear(wide, model.d_model, model.mlp_bias);
+    layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
+  }
+  void take_experts(const ModelConfig& model) {
+    const auto& experts = model.experts;
+    layer_.router = linear(experts.count, model.d_model, experts.router_bias);
+    layer_.experts_gate_up = linear(experts.count * 2 * experts.d_mlp, model.d_model, experts.bias);
+    layer_.experts_down = linear(experts.count * model.d_model, experts.d_mlp, experts.bias);
+  }
   void* take(std::int64_t bytes) {
     void* part = base_ + used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -91,7 +103,7 @@ std::vector<float> scaled(std::vector<float> values, float factor) {
 }
 
 // Matrices with the same rows under each other, and their biases times `bias_factor`.
-void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> parts,
+void upload_stacked(Uploader& uploader, const std::vector<const Linear*>& parts,
                     const DeviceLinear& to, DType dtype, float bias_factor = 1.0f) {
   const auto element = static_cast<std::int64_t>(dtype_size(dtype));
   auto* weight = static_cast<std::byte*>(const_cast<void*>(to.weight));
@@ -236,13 +248,10 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
       final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   upload_norm(uploader_, weights.final_norm, final_norm_);
-  const auto bytes = Parts(model.config, options.dtype, nullptr).bytes();
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!streamed() && model.config.layers[i].cross_attention) continue;
-    auto& slot = slots_[i];
-    slot.layer = Parts(model.config, options.dtype, slot.memory.reserve(bytes, "weights")).layer();
-    if (!streamed()) upload(static_cast<std::int64_t>(i), slot);
-  }
+  for (std::size_t i = 0; !streamed() && i < slots_.size(); ++i)
+    if (!model.config.layers[i].cross_attention) upload(static_cast<std::int64_t>(i), slots_[i]);
+  if (streamed())
+    for (auto& slot : slots_) slot.memory.reserve(largest_layer_bytes(), "weights");
   uploader_.wait();
   if (!streamed()) {
     plain_gate_up_ = {};
@@ -262,15 +271,33 @@ DeviceWeights::~DeviceWeights() {
   thread_.join();
 }
 
+std::int64_t DeviceWeights::layer_bytes(std::size_t layer) const {
+  const auto& config = model_.config;
+  return Parts(config, config.layers[layer], options_.dtype, nullptr).bytes();
+}
+
+std::int64_t DeviceWeights::largest_layer_bytes() const {
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < model_.config.layers.size(); ++i)
+    largest = std::max(largest, layer_bytes(i));
+  return largest;
+}
+
 void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
-  const auto& from = model_.weights.layers[static_cast<std::size_t>(layer)];
-  const auto& to = slot.layer;
+  const auto index = static_cast<std::size_t>(layer);
+  const auto& from = model_.weights.layers[index];
+  auto& to = slot.layer;
+  to = Parts(model_.config, model_.config.layers[index], options_.dtype,
+             slot.memory.reserve(layer_bytes(index), "weights"))
+           .layer();
   upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
   // What a layer adds is scaled by the products; their biases come scaled.
   const auto factor = static_cast<float>(model_.config.residual_scale);
   upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
-  upload_gate_up(from, to.gate_up);
-  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype, factor);
+  if (from.experts.empty())
+    upload_mlp(from, to);
+  else
+    upload_experts(from, to);
   upload_norm(uploader_, from.input_norm, to.input_norm);
   upload_norm(uploader_, from.q_norm, to.q_norm);
   upload_norm(uploader_, from.k_norm, to.k_norm);
@@ -278,6 +305,25 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   upload_norm(uploader_, from.mlp_norm, to.mlp_norm);
   upload_norm(uploader_, from.post_mlp_norm, to.post_mlp_norm);
   slot.arrived.record(copies_);
+}
+
+void DeviceWeights::upload_mlp(const LayerWeights& from, const DeviceLayer& to) {
+  upload_gate_up(from, to.gate_up);
+  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype,
+                 static_cast<float>(model_.config.residual_scale));
+}
+
+// What experts add is scaled when it is added up, their biases with it.
+void DeviceWeights::upload_experts(const LayerWeights& from, const DeviceLayer& to) {
+  upload_stacked(uploader_, {&from.router}, to.router, options_.dtype);
+  std::vector<const Linear*> gate_up;
+  std::vector<const Linear*> down;
+  for (const auto& expert : from.experts) {
+    gate_up.insert(gate_up.end(), {&expert.gate, &expert.up});
+    down.push_back(&expert.down);
+  }
+  upload_stacked(uploader_, gate_up, to.experts_gate_up, options_.dtype);
+  upload_stacked(uploader_, down, to.experts_down, options_.dtype);
 }
 
 void DeviceWeights::upload_gate_up(const LayerWeights& from, const DeviceLinear& to) {

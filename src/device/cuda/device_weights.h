@@ -67,6 +67,9 @@ struct DeviceLayer {
   DeviceLinear o;                  // (d_model, n_heads d_head)
   DeviceLinear gate_up;            // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;               // (d_model, d_mlp)
+  DeviceLinear router;             // (experts, d_model) or none
+  DeviceLinear experts_gate_up;    // (experts, 2 d_mlp, d_model), in place of gate_up
+  DeviceLinear experts_down;       // (experts, d_model, d_mlp), in place of down
   DeviceNorm input_norm;           // (d_model) or none
   DeviceNorm q_norm;               // (d_head), (n_heads d_head) or none
   DeviceNorm k_norm;               // (d_head), (n_kv_heads d_head) or none
@@ -110,8 +113,12 @@ class DeviceWeights {
     bool in_use = false;
   };
 
+  std::int64_t layer_bytes(std::size_t layer) const;
+  std::int64_t largest_layer_bytes() const;
   void upload(std::int64_t layer, Slot& slot);
+  void upload_mlp(const LayerWeights& from, const DeviceLayer& to);
   void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
+  void upload_experts(const LayerWeights& from, const DeviceLayer& to);
   std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
   void stream_layers();
 

@@ -26,13 +26,26 @@ __device__ float activate(float x, const XieluWeights& xielu) {
   }
 }
 
-// A block takes a part of one row, a thread kSteps packs of it.
+// Where the values of a row lie: rows of gate and of up are `stride` packs apart.
+template <typename T>
+struct GateRows {
+  const T* gate;
+  const T* up;
+  T* y;
+  int packs;
+  int stride;
+};
+
+// A block takes a part of one row, a thread kSteps packs of it. No thread writes what another
+// reads, so y may be gate.
 template <typename T, int V, Activation activation, bool kGated>
-__global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xielu) {
+__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
-  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * (kGated ? 2 : 1) * packs;
-  auto* to = reinterpret_cast<Values*>(y) + row * packs;
+  const int packs = rows.packs;
+  const auto* gate = reinterpret_cast<const Values*>(rows.gate) + row * rows.stride;
+  const auto* up = reinterpret_cast<const Values*>(rows.up) + row * rows.stride;
+  auto* to = reinterpret_cast<Values*>(rows.y) + row * packs;
   const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
   Values g[kSteps];
   Values u[kSteps];
@@ -40,8 +53,8 @@ __global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xiel
   for (int j = 0; j < kSteps; ++j) {
     const int at = first + j * kThreads;
     if (at >= packs) continue;
-    g[j] = from[at];
-    if constexpr (kGated) u[j] = from[packs + at];
+    g[j] = gate[at];
+    if constexpr (kGated) u[j] = up[at];
   }
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
@@ -76,8 +89,11 @@ void launch(const GateArguments& a, cudaStream_t stream) {
     constexpr int kPerBlock = kThreads * kSteps;
     const dim3 blocks(static_cast<unsigned>(a.rows),
                       static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
-    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(
-        static_cast<const T*>(a.gate_up), static_cast<T*>(a.y), packs, a.xielu);
+    const auto* gate = static_cast<const T*>(a.gate_up);
+    const bool apart = !kGated || a.up != nullptr;
+    const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
+                           static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
+    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu);
   };
   if (a.n % kPack<T> == 0)
     run.template operator()<kPack<T>>();
