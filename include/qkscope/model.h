@@ -49,7 +49,13 @@ struct RopeFrequencies {
 // float32 arithmetic in the order transformers uses.
 QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
 
-enum class Activation { silu, gelu_tanh, gelu, xielu };
+enum class Activation { silu, gelu_tanh, gelu, xielu, clamped_swiglu };
+
+// gpt-oss: (min(max(up, -limit), limit) + 1) g / (1 + exp(-alpha g)), where g = min(gate, limit).
+struct ClampedSwiglu {
+  float alpha = 1.702f;
+  float limit = 7.0f;
+};
 
 // RMSNorm divides by the root of the mean square; LayerNorm takes off the mean before.
 enum class NormKind { rms, layer };
@@ -83,13 +89,18 @@ struct QueryScaling {
 
 // Where a layer with a mixture of experts keeps it. In a name that holds "{}" that is the number of
 // an expert. A name without it is one tensor of all experts, (experts, out, in), which has no
-// ".weight".
+// ".weight"; its biases are NAME_bias.
 struct ExpertNames {
   std::string router = {};
   std::string gate = {};
   std::string up = {};
   std::string gate_up = {};  // in place of the two: rows of gate, then up
   std::string down = {};
+
+  // Of tensors that hold all experts:
+  bool transposed = false;   // they are (experts, in, out)
+  bool interleaved = false;  // gate_up has a row of gate, then one of up, and so on
+  bool mxfp4 = false;        // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
 };
 
 // Where a checkpoint keeps its tensors: names below the language model's prefix, and those of a
@@ -119,7 +130,10 @@ struct TensorNames {
   std::string activation = "mlp.act_fn";  // of an activation with weights
   std::string post_mlp_norm;              // on the MLP's output, before it is added
 
-  std::vector<ExpertNames> experts;  // every spelling that is known; a checkpoint has one of them
+  std::string sinks;  // (n_heads) a logit that joins the softmax of every query of a head
+  // Every spelling that is known; a checkpoint has one of them. The first stores every number as
+  // an element: sizes are counted by it.
+  std::vector<ExpertNames> experts;
 
   bool qkv_by_head = false;  // qkv holds q, k and v of the first head, then of the second, ...
   bool transposed = false;   // matrices of layers are stored (in, out)
@@ -153,6 +167,7 @@ struct ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   Activation activation = Activation::silu;
+  ClampedSwiglu swiglu;  // where that is the activation
   ExpertsConfig experts;
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies what attention and MLP add
@@ -173,6 +188,7 @@ struct ModelConfig {
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
   bool gated_mlp() const { return !names.gate.empty() || !names.gate_up.empty(); }
   bool learned_positions() const { return !names.positions.empty(); }
+  bool has_sinks() const { return !names.sinks.empty(); }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -230,11 +246,16 @@ struct WeightMatrix {
   // What a checkpoint stores as (in, out) has the strides of the transpose.
   ConstTensorView values;
   float scale = 1.0f;  // multiplies every value; not 1 for FP8 only
+  // MXFP4: `values` are bytes (out, in / 2), each two numbers of four bits (E2M1), the low ones
+  // first; every 32 of a row have a power of two here, (out, in / 32) of E8M0. Else empty.
+  ConstTensorView block_scales = {};
 
+  bool is_mxfp4() const { return !block_scales.empty(); }
   bool in_blocks() const { return values.rank() == 3; }
   std::int64_t out() const { return in_blocks() ? values.dim(0) * values.dim(1) : values.dim(0); }
-  std::int64_t in() const { return values.dim(values.rank() - 1); }
-  bool transposed() const { return values.rank() == 2 && values.stride(0) == 1 && in() > 1; }
+  std::int64_t in() const { return values.dim(values.rank() - 1) * (is_mxfp4() ? 2 : 1); }
+  std::int64_t size() const { return out() * in(); }
+  bool transposed() const { return values.rank() == 2 && values.stride(1) != 1; }
   // Elements from the first value of the matrix to the first of row r.
   std::int64_t row_offset(std::int64_t r) const {
     if (!in_blocks()) return r * values.stride(0);
@@ -280,6 +301,7 @@ struct LayerWeights {
   Linear v;                            // (n_kv_heads * d_head, d_model)
   NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
   NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
+  std::vector<float> sinks;            // (n_heads) or empty
   Linear o;                            // (d_model, n_heads * d_head)
   NormWeights post_attention_norm;     // (d_model) or empty
   NormWeights mlp_norm;                // (d_model) or empty

@@ -94,6 +94,11 @@ class Attention:
         return self._layer.o.bias
 
     @property
+    def sinks(self) -> MaybeArray:
+        """[n_heads] a score without a value that joins every softmax, or None"""
+        return self._layer.sinks
+
+    @property
     def q_norm(self) -> Norm:
         """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
         return Norm(self._layer.q_norm)

@@ -22,6 +22,8 @@ std::string activation_name(const ModelConfig& config) {
       return "gelu_tanh";
     case Activation::xielu:
       return "xielu";
+    case Activation::clamped_swiglu:
+      return "clamped_swiglu";
     case Activation::gelu:
       break;
   }

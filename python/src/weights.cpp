@@ -58,6 +58,7 @@ void bind_weights(nb::module_& module) {
       .def_ro("q", &LayerWeights::q)
       .def_ro("k", &LayerWeights::k)
       .def_ro("v", &LayerWeights::v)
+      .def_prop_ro("sinks", shown(&LayerWeights::sinks, vector_array), "[n_heads] or None")
       .def_ro("o", &LayerWeights::o)
       .def_ro("gate", &LayerWeights::gate)
       .def_ro("up", &LayerWeights::up)

@@ -86,7 +86,8 @@ std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
                        2 * kv_width + rotary_elements(model);
   const auto elements =
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
-  const auto row_numbers = rows * std::int64_t{6} * 4;
+  const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
+  const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
   return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace +
          expert_bytes_on_cuda(model, rows, dtype);
 }

@@ -35,6 +35,7 @@ std::span<const Family> families() {
       Family{"apertus", "Apertus", read_apertus},
       Family{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
       Family{"mixtral", "Mixtral", read_mixtral},
+      Family{"gpt_oss", "gpt-oss", read_gpt_oss},
   };
   return kFamilies;
 }

@@ -100,6 +100,7 @@ void read_starcoder2(ModelConfig& model, const ConfigReader& config);
 void read_apertus(ModelConfig& model, const ConfigReader& config);
 void read_qwen3_moe(ModelConfig& model, const ConfigReader& config);
 void read_mixtral(ModelConfig& model, const ConfigReader& config);
+void read_gpt_oss(ModelConfig& model, const ConfigReader& config);
 
 // What Gemma 2 and 3 share; a text_config may leave most of it out.
 struct GemmaDefaults {

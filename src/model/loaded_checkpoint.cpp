@@ -90,6 +90,7 @@ class Binder {
       weights.k = part(1, q_rows, kv_rows);
       weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
+    if (model_.has_sinks()) weights.sinks = vector(at + names.sinks);
     weights.o = linear(at + names.o, model_.output_bias);
     if (!model_.qk_norm) return;
     const auto width = [&](std::int64_t all) { return model_.qk_norm_whole ? all : model_.d_head; };
@@ -114,7 +115,7 @@ class Binder {
   void bind_experts(LayerWeights& weights, const std::string& at) const {
     const auto& names = prefix_.experts;
     const auto width = model_.experts.d_mlp;
-    weights.router = {matrix(at + names.router + ".weight"), {}};
+    weights.router = linear(at + names.router, model_.experts.router_bias);
     for (std::int64_t i = 0; i < model_.experts.count; ++i) {
       ExpertWeights expert;
       if (names.gate_up.empty()) {
@@ -122,8 +123,8 @@ class Binder {
         expert.up = expert_matrix(at + names.up, i);
       } else {
         const auto both = expert_matrix(at + names.gate_up, i);
-        expert.gate = some_rows(both, 0, width);
-        expert.up = some_rows(both, width, width);
+        expert.gate = names.interleaved ? every_second_row(both, 0) : some_rows(both, 0, width);
+        expert.up = names.interleaved ? every_second_row(both, 1) : some_rows(both, width, width);
       }
       expert.down = expert_matrix(at + names.down, i);
       weights.experts.push_back(std::move(expert));
@@ -132,9 +133,49 @@ class Binder {
 
   Linear expert_matrix(const std::string& name, std::int64_t expert) const {
     if (!holds_all_experts(name)) return linear(expert_name(name, expert), false);
-    const auto all = matrix(name);
-    const auto one = all.values.rows(expert, expert + 1);
-    return {{one.reshaped({one.dim(1), one.dim(2)}), all.scale}, {}};
+    const auto& names = prefix_.experts;
+    Linear one;
+    if (names.mxfp4) {
+      const auto blocks = one_of(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
+      one.weight.block_scales = one_of(bytes(name + "_scales"), expert);
+    } else {
+      const auto all = matrix(name);
+      one.weight = {one_of(all.values, expert), all.scale};
+      if (names.transposed) one.weight.values = transposed(one.weight.values);
+    }
+    if (model_.experts.bias) {
+      one.bias.resize(static_cast<std::size_t>(one.weight.out()));
+      widen(one_of(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+    }
+    return one;
+  }
+
+  // (a, …) without its first dimension
+  static ConstTensorView one_of(ConstTensorView all, std::int64_t number) {
+    Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
+                  : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
+                                    : Shape{all.dim(1), all.dim(2), all.dim(3)};
+    return all.rows(number, number + 1).reshaped(shape);
+  }
+
+  // Rows `first`, first + 2, … of a layer.
+  static Linear every_second_row(const Linear& all, std::int64_t first) {
+    const auto rows = all.weight.out() / 2;
+    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
+      const auto from = v.rows(first, v.dim(0));
+      return {from.bytes(),
+              from.dtype(),
+              {rows, from.dim(1)},
+              {2 * from.stride(0), from.stride(1)},
+              from.device()};
+    };
+    Linear part;
+    part.weight = {every_second(all.weight.values), all.weight.scale};
+    if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
+    for (auto i = static_cast<std::size_t>(first); i < all.bias.size(); i += 2)
+      part.bias.push_back(all.bias[i]);
+    return part;
   }
 
   // alpha_p and alpha_n are stored as what softplus makes positive.
@@ -182,11 +223,20 @@ class Binder {
 
   Linear linear(const std::string& name, bool bias) const {
     auto weight = matrix(name + ".weight");
-    if (model_.names.transposed) {
-      const auto& v = weight.values;
-      weight.values = {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
-    }
+    if (model_.names.transposed) weight.values = transposed(weight.values);
     return {weight, bias ? vector(name + ".bias") : std::vector<float>{}};
+  }
+
+  static ConstTensorView transposed(ConstTensorView v) {
+    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+  }
+
+  ConstTensorView bytes(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    if (values.dtype() != DType::u8)
+      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4", checkpoint_.info(name).file,
+                name, dtype_name(values.dtype()));
+    return values;
   }
 
   WeightMatrix matrix(const std::string& name) const {

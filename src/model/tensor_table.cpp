@@ -55,6 +55,7 @@ void add_attention(Table& table, const ModelConfig& model, const std::string& la
   } else {
     table.add_linear(layer + names.qkv, q_rows + 2 * kv_rows, model.d_model, model.qkv_bias);
   }
+  if (model.has_sinks()) table.add(layer + names.sinks, {model.n_heads});
   table.add_linear(layer + names.o, model.d_model, q_rows, model.output_bias);
   if (!model.qk_norm) return;
   table.add_norm(layer + names.q_norm, model.qk_norm_whole ? q_rows : model.d_head, false);
@@ -78,13 +79,27 @@ void add_mlp(Table& table, const ModelConfig& model, const std::string& layer) {
   table.add_linear(layer + names.down, model.d_model, model.d_mlp, model.mlp_bias);
 }
 
+void add_all_experts(Table& table, const ModelConfig& model, const std::string& name,
+                     std::int64_t out, std::int64_t in) {
+  const auto& names = table.experts();
+  const auto count = model.experts.count;
+  if (names.mxfp4) {
+    table.add(name + "_blocks", {count, out, in / 32, 16});
+    table.add(name + "_scales", {count, out, in / 32});
+  } else {
+    table.add(name, names.transposed ? Shape{count, in, out} : Shape{count, out, in});
+  }
+  if (model.experts.bias) table.add(name + "_bias", {count, out});
+}
+
 void add_experts(Table& table, const ModelConfig& model, const std::string& layer) {
   const auto& names = table.experts();
   const auto& experts = model.experts;
   table.add(layer + names.router + ".weight", {experts.count, model.d_model});
+  if (experts.router_bias) table.add(layer + names.router + ".bias", {experts.count});
   const auto add = [&](const std::string& name, std::int64_t out, std::int64_t in) {
     if (name.empty()) return;
-    if (holds_all_experts(name)) return table.add(layer + name, {experts.count, out, in});
+    if (holds_all_experts(name)) return add_all_experts(table, model, layer + name, out, in);
     for (std::int64_t i = 0; i < experts.count; ++i)
       table.add(layer + expert_name(name, i) + ".weight", {out, in});
   };
@@ -150,7 +165,7 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
   const auto at =
       fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
   for (const auto& names : spellings) {
-    const auto end = holds_all_experts(names.down) ? "" : ".weight";
+    const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
     if (present.contains(at + expert_name(names.down, 0) + end)) return names;
   }
   return spellings.front();

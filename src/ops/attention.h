@@ -18,11 +18,12 @@ struct AttentionInput {
   float scale = 1.0f;                          // multiplies q.k
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
   float softcap = 0.0f;     // scores become cap tanh(score / cap) before they are masked; 0: not
+  std::span<const float> sinks = {};  // (n_heads) a score with no value that joins each softmax
 };
 
 // z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Keys are taken block by
 // block with a running softmax: memory does not grow with the square of the length. row_sums
-// (queries, n_heads) or empty: the softmax's highest score and sum of each row.
+// (queries, n_heads) or empty: the softmax's highest score and sum of each row, without the sink.
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 

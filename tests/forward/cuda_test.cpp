@@ -36,7 +36,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "gemma2",
                                  "apertus",
                                  "qwen3_moe",
-                                 "mixtral"};
+                                 "mixtral",
+                                 "gpt_oss",
+                                 "gpt_oss_mxfp4"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()

@@ -36,7 +36,9 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "gemma2",
                                  "apertus",
                                  "qwen3_moe",
-                                 "mixtral"};
+                                 "mixtral",
+                                 "gpt_oss",
+                                 "gpt_oss_mxfp4"};
 
 LoadedCheckpoint load(const std::string& name) {
   return load_model(source_path("tests/golden/") + name);

@@ -76,7 +76,7 @@ def test_weights_of_families_with_other_layouts():
 
 
 def test_weights_of_a_mixture_of_experts():
-    for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor"):
+    for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor", "gpt_oss", "gpt_oss_mxfp4"):
         model = qkscope.load(GOLDEN / name, device="cpu")
         cfg, layer = model.cfg, 0
         cache = model.run_with_cache(some_ids(model, 7))

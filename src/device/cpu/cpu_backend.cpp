@@ -139,7 +139,8 @@ AttentionInput CpuBackend::attention_input() const {
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
           .window = config().layers[static_cast<std::size_t>(layer_)].window,
-          .softcap = static_cast<float>(config().attention_softcap)};
+          .softcap = static_cast<float>(config().attention_softcap),
+          .sinks = weights_->sinks};
 }
 
 void CpuBackend::attend() {
@@ -200,7 +201,9 @@ void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
 void CpuBackend::gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
   const auto gate = tensor(Buffer::gate);
-  if (config().gated_mlp())
+  if (config().activation == Activation::clamped_swiglu)
+    clamped_swiglu(config().swiglu, gate, tensor(Buffer::up), gate);
+  else if (config().gated_mlp())
     gated_activation(config().activation, gate, tensor(Buffer::up), gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);

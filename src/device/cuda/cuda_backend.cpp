@@ -164,9 +164,12 @@ class CudaBackend : public Backend {
     finish_pending();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
-    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
-    // The libraries' kernels know neither caps nor a scale for each layer.
-    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
+    const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
+    const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
+    // The libraries' kernels know neither caps nor a scale for each layer, and not all of them
+    // leave the row sums that sinks need.
+    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0 &&
+                       !config().has_sinks();
     if (rows_.narrowed() || !plain) {
       attend_with_own_kernel(row_sums);
     } else if (hopper_attention_.serves()) {
@@ -179,6 +182,15 @@ class CudaBackend : public Backend {
     } else {
       attend_with_own_kernel(row_sums);
     }
+    if (config().has_sinks())
+      apply_sinks({.z = a_.z(),
+                   .lse = row_sums.lse,
+                   .sinks = layer_->sinks,
+                   .rows = running_rows(),
+                   .n_heads = config().n_heads,
+                   .d_head = config().d_head,
+                   .dtype = dtype_},
+                  stream_);
   }
 
   void project_output(Addition addition) override {
@@ -517,7 +529,8 @@ class CudaBackend : public Backend {
             .scale = scale(),
             .softcap = softcap(),
             .window = layer_config_.window,
-            .dtype = dtype_};
+            .dtype = dtype_,
+            .sinks = layer_->sinks};
   }
 
   HostAttention fetch_attention() {
@@ -527,7 +540,8 @@ class CudaBackend : public Backend {
             .sequences = batch_->sequences,
             .scale = scale(),
             .softcap = softcap(),
-            .window = layer_config_.window};
+            .window = layer_config_.window,
+            .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
   }
 
   struct Pending {

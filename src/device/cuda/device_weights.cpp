@@ -8,12 +8,14 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/gated_product.h"
 #include "device/cuda/row_kernels.h"
+#include "ops/weight_rows.h"
 
 namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kChunk = std::int64_t{32} << 20;  // bytes of a pinned buffer
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;   // of one thread
+constexpr std::int64_t kRowsPerTask = 32;                // that are widened on the host
 
 void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
   parallel_ranges(bytes, kPiece, [=](std::int64_t begin, std::int64_t end) {
@@ -38,6 +40,7 @@ class Parts {
     const auto q = model.n_heads * model.d_head;
     const auto kv = model.n_kv_heads * model.d_head;
     layer_.qkv = linear(q + 2 * kv, model.d_model, model.qkv_bias);
+    if (model.has_sinks()) layer_.sinks = floats(model.n_heads);
     layer_.o = linear(model.d_model, q, model.output_bias);
     if (config.experts)
       take_experts(model);
@@ -67,12 +70,24 @@ class Parts {
   void take_experts(const ModelConfig& model) {
     const auto& experts = model.experts;
     layer_.router = linear(experts.count, model.d_model, experts.router_bias);
-    layer_.experts_gate_up = linear(experts.count * 2 * experts.d_mlp, model.d_model, experts.bias);
-    layer_.experts_down = linear(experts.count * model.d_model, experts.d_mlp, experts.bias);
+    layer_.experts_gate_up = all_experts(experts, 2 * experts.d_mlp, model.d_model);
+    layer_.experts_down = all_experts(experts, model.d_model, experts.d_mlp);
+  }
+  DeviceExperts all_experts(const ExpertsConfig& experts, std::int64_t out, std::int64_t in) {
+    DeviceExperts parts;
+    parts.weight_stride = aligned(out * in * element_);
+    parts.bias_stride = aligned(out * element_);
+    parts.weight = static_cast<const std::byte*>(take(experts.count * parts.weight_stride));
+    if (experts.bias)
+      parts.bias = static_cast<const std::byte*>(take(experts.count * parts.bias_stride));
+    return parts;
+  }
+  static std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   void* take(std::int64_t bytes) {
     void* part = base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += aligned(bytes);
     return part;
   }
   DeviceLinear linear(std::int64_t out, std::int64_t in, bool bias) {
@@ -81,13 +96,13 @@ class Parts {
     if (bias) parts.bias = take(out * element_);
     return parts;
   }
+  const float* floats(std::int64_t n) {
+    return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
+  }
   DeviceNorm norm(std::int64_t n, bool bias) {
-    const auto floats = [&] {
-      return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
-    };
     DeviceNorm parts;
-    parts.weight = floats();
-    if (bias) parts.bias = floats();
+    parts.weight = floats(n);
+    if (bias) parts.bias = floats(n);
     return parts;
   }
 
@@ -103,7 +118,7 @@ std::vector<float> scaled(std::vector<float> values, float factor) {
 }
 
 // Matrices with the same rows under each other, and their biases times `bias_factor`.
-void upload_stacked(Uploader& uploader, const std::vector<const Linear*>& parts,
+void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> parts,
                     const DeviceLinear& to, DType dtype, float bias_factor = 1.0f) {
   const auto element = static_cast<std::int64_t>(dtype_size(dtype));
   auto* weight = static_cast<std::byte*>(const_cast<void*>(to.weight));
@@ -111,7 +126,7 @@ void upload_stacked(Uploader& uploader, const std::vector<const Linear*>& parts,
   for (const auto* part : parts) {
     if (part->weight.values.empty()) continue;  // an MLP without a gate
     uploader.matrix(part->weight, weight);
-    weight += part->weight.values.size() * element;
+    weight += part->weight.size() * element;
     if (part->bias.empty()) continue;
     uploader.vector(scaled(part->bias, bias_factor), bias);
     bias += static_cast<std::int64_t>(part->bias.size()) * element;
@@ -208,7 +223,37 @@ void Uploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
   }
 }
 
+// As float32 from the host: MXFP4, and rows or columns with those of another matrix between.
+void Uploader::copy_widened(const WeightMatrix& matrix, void* destination) {
+  const auto row_bytes = matrix.in() * static_cast<std::int64_t>(sizeof(float));
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+  if (row_bytes > kChunk)
+    bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
+              matrix.in());
+  const auto chunk = kChunk / row_bytes;
+  for (std::int64_t begin = 0; begin < matrix.out(); begin += chunk) {
+    const auto rows = std::min(chunk, matrix.out() - begin);
+    auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
+    send(
+        {DType::f32, rows * matrix.in()},
+        [&](std::byte* host) {
+          parallel_ranges(rows, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+            widen_rows(
+                matrix,
+                {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
+                reinterpret_cast<float*>(host) + first * matrix.in());
+          });
+        },
+        [&](const void* arrived) {
+          convert(arrived, DType::f32, target, dtype_, rows * matrix.in(), 1.0f, stream_);
+        });
+  }
+}
+
 void Uploader::matrix(const WeightMatrix& matrix, void* destination) {
+  const bool in_turn = matrix.values.rank() == 2 && !matrix.values.is_contiguous() &&
+                       !(matrix.transposed() && matrix.values.stride(0) == 1);
+  if (matrix.is_mxfp4() || in_turn) return copy_widened(matrix, destination);
   if (matrix.transposed()) return copy_transposed(matrix, destination);
   if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
   auto* to = static_cast<std::byte*>(destination);
@@ -291,6 +336,7 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
              slot.memory.reserve(layer_bytes(index), "weights"))
            .layer();
   upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
+  if (!from.sinks.empty()) uploader_.floats(from.sinks, const_cast<float*>(to.sinks));
   // What a layer adds is scaled by the products; their biases come scaled.
   const auto factor = static_cast<float>(model_.config.residual_scale);
   upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
@@ -316,14 +362,13 @@ void DeviceWeights::upload_mlp(const LayerWeights& from, const DeviceLayer& to) 
 // What experts add is scaled when it is added up, their biases with it.
 void DeviceWeights::upload_experts(const LayerWeights& from, const DeviceLayer& to) {
   upload_stacked(uploader_, {&from.router}, to.router, options_.dtype);
-  std::vector<const Linear*> gate_up;
-  std::vector<const Linear*> down;
-  for (const auto& expert : from.experts) {
-    gate_up.insert(gate_up.end(), {&expert.gate, &expert.up});
-    down.push_back(&expert.down);
+  for (std::size_t i = 0; i < from.experts.size(); ++i) {
+    const auto& expert = from.experts[i];
+    const auto number = static_cast<std::int64_t>(i);
+    upload_stacked(uploader_, {&expert.gate, &expert.up}, to.experts_gate_up.of(number),
+                   options_.dtype);
+    upload_stacked(uploader_, {&expert.down}, to.experts_down.of(number), options_.dtype);
   }
-  upload_stacked(uploader_, gate_up, to.experts_gate_up, options_.dtype);
-  upload_stacked(uploader_, down, to.experts_down, options_.dtype);
 }
 
 void DeviceWeights::upload_gate_up(const LayerWeights& from, const DeviceLinear& to) {

@@ -94,18 +94,16 @@ void ExpertMixture::take(const void* from, std::int64_t stride, const std::int32
             stream_);
 }
 
-void ExpertMixture::multiply(const DeviceLinear& weights, std::int64_t in, std::int64_t out) {
-  const auto element = element_bytes(dtype_);
-  made_.reserve_roomy(padded_ * out * element, "the experts");
+void ExpertMixture::multiply(const DeviceExperts& weights, std::int64_t in, std::int64_t out) {
+  made_.reserve_roomy(padded_ * out * element_bytes(dtype_), "the experts");
   for (std::size_t expert = 0; expert < spans_.size(); ++expert) {
     const auto number = static_cast<std::int64_t>(expert);
     const auto [begin, rows] = spans_[expert];
-    const auto* matrix = static_cast<const std::byte*>(weights.weight);
-    const auto* bias = static_cast<const std::byte*>(weights.bias);
+    const auto [weight, bias] = weights.of(number);
     products_.multiply({.x = at(sorted_, begin * in),
                         .x_stride = in,
-                        .weight = matrix + number * out * in * element,
-                        .bias = bias == nullptr ? nullptr : bias + number * out * element,
+                        .weight = weight,
+                        .bias = bias,
                         .y = at(made_, begin * out),
                         .y_stride = out,
                         .rows = rows,
@@ -115,7 +113,7 @@ void ExpertMixture::multiply(const DeviceLinear& weights, std::int64_t in, std::
 }
 
 void ExpertMixture::project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
-                                    const DeviceLinear& weights) {
+                                    const DeviceExperts& weights) {
   if (begin == 0) chosen_ = copies_.fetch(view(Buffer::expert_indices, rows_));
   sort(begin, count);
   const auto width = model_.experts.d_mlp;
@@ -134,6 +132,7 @@ void ExpertMixture::project_gate_up(const void* x, std::int64_t begin, std::int6
 
 void ExpertMixture::gate() {
   cuda::gate({.activation = model_.activation,
+              .swiglu = model_.swiglu,
               .gate_up = gate_.data(),
               .up = up_.data(),
               .y = gate_.data(),
@@ -143,7 +142,7 @@ void ExpertMixture::gate() {
              stream_);
 }
 
-void ExpertMixture::project_down(const DeviceLinear& weights, void* y) {
+void ExpertMixture::project_down(const DeviceExperts& weights, void* y) {
   const auto width = model_.experts.d_mlp;
   const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
   take(gate_.data(), width, slots_of_rows,

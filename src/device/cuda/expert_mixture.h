@@ -29,10 +29,10 @@ class ExpertMixture {
 
   // The rows [begin, begin + count) of x: gate and up of their experts.
   void project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
-                       const DeviceLinear& weights);
+                       const DeviceExperts& weights);
   void gate();
   // y (count, d_model)
-  void project_down(const DeviceLinear& weights, void* y);
+  void project_down(const DeviceExperts& weights, void* y);
 
   DeviceView view(Buffer buffer, std::int64_t rows) const;
 
@@ -46,7 +46,7 @@ class ExpertMixture {
   void take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
             std::int64_t count, std::int64_t n);
   // Each expert's matrix (out, in) on its rows, from sorted_ to made_.
-  void multiply(const DeviceLinear& weights, std::int64_t in, std::int64_t out);
+  void multiply(const DeviceExperts& weights, std::int64_t in, std::int64_t out);
   std::int64_t slots() const { return count_ * model_.experts.per_token; }
   void* at(const DeviceBlock& block, std::int64_t element) const;
 

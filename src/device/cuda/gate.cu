@@ -26,6 +26,14 @@ __device__ float activate(float x, const XieluWeights& xielu) {
   }
 }
 
+// gpt-oss, as in ClampedSwiglu; comparisons that a NaN fails leave it as it is.
+__device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swiglu) {
+  const float g = gate > swiglu.limit ? swiglu.limit : gate;
+  const float below = up > swiglu.limit ? swiglu.limit : up;
+  const float u = below < -swiglu.limit ? -swiglu.limit : below;
+  return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
+}
+
 // Where the values of a row lie: rows of gate and of up are `stride` packs apart.
 template <typename T>
 struct GateRows {
@@ -39,7 +47,7 @@ struct GateRows {
 // A block takes a part of one row, a thread kSteps packs of it. No thread writes what another
 // reads, so y may be gate.
 template <typename T, int V, Activation activation, bool kGated>
-__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu) {
+__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
   const int packs = rows.packs;
@@ -62,8 +70,14 @@ __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu) {
     if (at >= packs) continue;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      float value = activate<T, activation>(to_float(g[j].values[i]), xielu);
-      if constexpr (kGated) value *= to_float(u[j].values[i]);
+      const float x = to_float(g[j].values[i]);
+      float value = 0.0f;
+      if constexpr (activation == Activation::clamped_swiglu) {
+        if constexpr (kGated) value = clamped_swiglu(x, to_float(u[j].values[i]), swiglu);
+      } else {
+        value = activate<T, activation>(x, xielu);
+        if constexpr (kGated) value *= to_float(u[j].values[i]);
+      }
       g[j].values[i] = from_float<T>(value);
     }
     to[at] = g[j];
@@ -93,7 +107,7 @@ void launch(const GateArguments& a, cudaStream_t stream) {
     const bool apart = !kGated || a.up != nullptr;
     const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
                            static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
-    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu);
+    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
   };
   if (a.n % kPack<T> == 0)
     run.template operator()<kPack<T>>();
@@ -112,6 +126,8 @@ void launch(const GateArguments& a, cudaStream_t stream) {
       return launch<T, Activation::gelu, kGated>(a, stream);
     case Activation::xielu:
       return launch<T, Activation::xielu, kGated>(a, stream);
+    case Activation::clamped_swiglu:
+      return launch<T, Activation::clamped_swiglu, kGated>(a, stream);
   }
 }
 

@@ -15,7 +15,8 @@ namespace qkscope::cuda {
 // activation(gate_up), (rows, n).
 struct GateArguments {
   Activation activation = Activation::silu;
-  XieluWeights xielu = {};  // where that is the activation
+  XieluWeights xielu = {};    // where that is the activation
+  ClampedSwiglu swiglu = {};  // where that is the activation
   bool gated = true;
   const void* gate_up = nullptr;
   const void* up = nullptr;  // (rows, n) or null: it is in gate_up
