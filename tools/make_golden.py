@@ -107,7 +107,7 @@ def check_spellings(case, folder, ids, logits):
 def make(case, out):
     folder = out / case.name
     model = checkpoint.make_model(case.model_type, case.config, case.seed)
-    checkpoint.save(model, folder, case.dtype, case.shard_size)
+    checkpoint.save(model, folder, case.dtype, case.shard_size, case.published_names)
     if case.finish is not None:
         case.finish(folder)
     spell(case, folder)

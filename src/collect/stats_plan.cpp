@@ -56,6 +56,12 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
         "{} "
         "model has; ask for A alone",
         model.family);
+  if (settings.near_keys && model.has_sinks())
+    bad_input(
+        "stats.groups: sums over attention (B and C) take a query's weights to sum to one, and "
+        "with "
+        "the learned sinks of this {} model they do not; ask for A alone",
+        model.family);
   for (const auto& replacement : settings.kl)
     if (replacement.scale == KeyReplacement::Scale::group && model.d_head % replacement.group != 0)
       bad_input("stats.kl: {}: groups of {} do not divide the head dimension {}", replacement.name,

@@ -105,6 +105,8 @@ class Run {
 
     normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, Buffer::normalized);
+    if (plan_.ends_before({Stage::router_logits, layer})) return;
+    if (config_.layers[static_cast<std::size_t>(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
     run_mlp(layer, mlp);
@@ -165,6 +167,15 @@ class Run {
     std::vector<std::int64_t> every_row(static_cast<std::size_t>(batch_.rows()));
     std::iota(every_row.begin(), every_row.end(), 0);
     return every_row;
+  }
+
+  // Which experts each row goes to.
+  void route(std::int64_t layer) {
+    backend_.project_router();
+    show({Stage::router_logits, layer}, Buffer::router_logits);
+    backend_.choose_experts();
+    show({Stage::expert_weights, layer}, Buffer::expert_weights);
+    show({Stage::expert_indices, layer}, Buffer::expert_indices);
   }
 
   // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
@@ -275,7 +286,7 @@ class Run {
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, Buffer buffer) {
-    if (!has_stage(config_, point.stage) || !observer_.wants(point)) return;
+    if (!has_stage(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/ranges.h>
@@ -41,11 +42,16 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Of the quantized formats only FP8 with one scale per tensor is supported.
-bool read_quantization(const ConfigReader& config) {
+// Of the quantized formats FP8 with one scale per tensor is supported, and MXFP4 in families that
+// are published in it.
+bool read_quantization(const ModelConfig& model, const ConfigReader& config) {
   if (!config.has("quantization_config")) return false;
   const auto quantization = config.section("quantization_config");
   const auto method = quantization.word("quant_method", "unknown");
+  const auto& experts = model.names.experts;
+  if (method == "mxfp4" && std::any_of(experts.begin(), experts.end(),
+                                       [](const ExpertNames& names) { return names.mxfp4; }))
+    return false;
   if (method != "fp8" || quantization.has("weight_block_size"))
     bad_input(
         "{}: quantization '{}'{} is not supported; supported are unquantized checkpoints and "
@@ -66,6 +72,8 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("hidden_size", model.d_model);
   check("intermediate_size", model.d_mlp);
   check("num_attention_heads times head_dim", model.n_heads * model.d_head);
+  check("moe_intermediate_size", model.experts.d_mlp);
+  check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {
@@ -103,7 +111,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   find_family(model_type, where).read(model, text);
   if (wrapper && !text.has("tie_word_embeddings"))
     model.tied = top.flag("tie_word_embeddings", model.tied);
-  model.fp8 = read_quantization(top);
+  model.fp8 = read_quantization(model, top);
   model.stored_dtype =
       text.word("dtype", text.word("torch_dtype", top.word("dtype", top.word("torch_dtype", ""))));
   check_sizes(model, text);

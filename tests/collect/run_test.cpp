@@ -242,6 +242,16 @@ TEST_F(StatsRun, ModelsThatCapTheirScoresAreRefusedByName) {
       << refused.err;
 }
 
+TEST_F(StatsRun, ModelsWithSinksGiveMomentsAlone) {
+  const auto model = fmt::format("--set model.name={} --set tokenizer.name={}",
+                                 source_path("tests/golden/gpt_oss"), tiny_checkpoint());
+  const auto refused = stats("out", model + " --dry-run");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("learned sinks of this gpt_oss model"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(stats("out", model + " --groups A --dry-run").status, 0);
+}
+
 TEST_F(StatsRun, ACaptureAndStatisticsDoNotShareAFolder) {
   write_config("");
   ASSERT_EQ(capture("out").status, 0);
