@@ -21,7 +21,7 @@
 #include "qkscope/log.h"
 #include "qkscope/tables.h"
 #include "statistics/statistics.h"
-#include "statistics/stats_tables.h"
+#include "statistics/document_tables.h"
 
 namespace qkscope {
 namespace {
