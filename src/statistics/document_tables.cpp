@@ -16,7 +16,8 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kGroupRows = 65536;  // of a row group, about
+// Of a row group, about: few, because all of a group is in memory before it is written.
+constexpr std::int64_t kGroupRows = 4096;
 
 // Places of the columns that the table has.
 std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
