@@ -22,8 +22,8 @@
 #include "model/loaded_checkpoint.h"
 #include "qkscope/log.h"
 #include "qkscope/tables.h"
-#include "statistics/statistics.h"
 #include "statistics/document_tables.h"
+#include "statistics/statistics.h"
 
 namespace qkscope {
 namespace {
@@ -108,10 +108,7 @@ class Run {
     folder_.refuse_capture();
     if (folder_.finished() && !options_.overwrite) {
       const auto result = already_finished();
-      if (path_exists(root().parts())) {
-        const auto lock = root().lock_whole();
-        root().remove_parts();
-      }
+      folder_.remove_left_parts();
       return result;
     }
     const auto lock = root().lock(options_.shard);

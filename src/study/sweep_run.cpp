@@ -170,6 +170,7 @@ class SweepRunner {
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     const bool measured = folder_.measured(run);
+    if (measured && run.statistics) StatsFolder(folder_.statistics(run.label)).remove_left_parts();
     if (!captured && !(measured ? capture(i) : capture_and_measure(i))) return Outcome::interrupted;
     if (captured && !measured && !measure(i)) return Outcome::interrupted;
     inputs_.release(i);

@@ -101,7 +101,7 @@ TEST_F(SweepRuns, OnePassGivesTheBytesOfTwo) {
 
 // Capture and statistics save at moments of their own: each goes on from its last one.
 TEST_F(SweepRuns, KilledWithStatisticsBothContinueToTheSameBytes) {
-  write_documents(file("docs.jsonl"), kSanitized ? 150 : 400, 30);
+  write_documents(file("docs.jsonl"), kSanitized ? 150 : 300, 30);
   write_sweep("stats: {groups: [A, B]}\n", "runs:\n  - {label: first}\n");
   using Clock = std::chrono::steady_clock;
   const auto before = Clock::now();
