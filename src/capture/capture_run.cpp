@@ -1,5 +1,7 @@
 #include "capture/capture_run.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
@@ -21,21 +23,26 @@ namespace {
 
 using Outcome = CaptureResult::Outcome;
 
-// Passes the source over what the journal says is done.
-void skip_done(const Journal& journal, ExampleSource& source) {
+// Passes the source over the first `count` examples that the journal says are done.
+void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
+    if (count == 0) return;
     const SegmentReader segment(journal.segment_path(entry.segment),
                                 journal.manifest().groups.size());
     segment.check_index();
-    source.skip(segment.example_table());
+    auto examples = segment.example_table();
+    if (std::ssize(examples) > count) examples.resize(static_cast<std::size_t>(count));
+    source.skip(examples);
+    count -= std::ssize(examples);
   }
 }
 
 class Run {
  public:
-  Run(const RunPlan& plan, const CaptureOptions& options)
+  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
       : plan_(plan),
         options_(options),
+        companion_(companion),
         manifest_(manifest_with_inputs(plan)),
         root_(plan.config.output.data_root) {}
 
@@ -111,7 +118,12 @@ class Run {
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
-    skip_done(journal, source);
+    ahead_ = behind_ = journal.examples();
+    if (companion_ != nullptr) {
+      ahead_ = std::max(ahead_, companion_->examples());
+      behind_ = std::min(behind_, companion_->examples());
+    }
+    skip_done(journal, behind_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
     const auto backend = make_backend(model, plan_.backend);
@@ -119,9 +131,11 @@ class Run {
     total_ = counting.get();  // nothing is computed before the ids are known to be good
     result.load_seconds = seconds_since(start);
     PartWriter writer(plan_, *backend, journal);
+    if (companion_ != nullptr) companion_->start(*backend);
     capture_batches(reader, writer);
     writer.flush();
     if (reader.at_end()) journal.mark_complete();
+    if (companion_ != nullptr) companion_->finish(reader.at_end());
     result.forward_seconds = writer.forward_seconds();
     result.input_seconds = reader.seconds_waited();
   }
@@ -135,10 +149,13 @@ class Run {
     const auto start = Clock::now();
     const auto tokens_before = writer.tokens();
     while (!stopped()) {
-      const auto batch = reader.next();
+      auto batch = reader.next();
       if (!batch) return;
       const auto batch_start = Clock::now();
-      writer.capture(*batch);
+      if (companion_ == nullptr)
+        writer.capture(*batch);
+      else
+        *batch = capture_and_show(std::move(*batch), writer);
       log_batch(*batch, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
@@ -147,6 +164,30 @@ class Run {
       if (options_.on_batch)
         options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
+  }
+
+  // Examples that one of the two has from before run for the other alone. Returns what ran last.
+  PreparedBatch capture_and_show(PreparedBatch batch, PartWriter& writer) {
+    const auto lacking = ahead_ - behind_;
+    if (lacking > 0 && std::ssize(batch.examples) > lacking) {
+      auto& all = batch.examples;
+      std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
+                                 std::make_move_iterator(all.end()));
+      all.resize(static_cast<std::size_t>(lacking));
+      capture_and_show(prepare_batch(plan_, std::move(all)), writer);
+      return capture_and_show(prepare_batch(plan_, std::move(later)), writer);
+    }
+    behind_ += std::ssize(batch.examples);
+    if (lacking == 0) {
+      ahead_ = behind_;
+      writer.capture(batch, &companion_->look_at(batch));
+      companion_->take(batch);
+    } else if (writer.examples() < companion_->examples()) {
+      writer.capture(batch);
+    } else {
+      companion_->run_alone(batch);
+    }
+    return batch;
   }
 
   void log_memory() const {
@@ -172,9 +213,12 @@ class Run {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
+  PassCompanion* companion_;
   Manifest manifest_;
   DataRoot root_;
-  std::int64_t total_ = 0;  // examples; 0: not known
+  std::int64_t ahead_ = 0;   // examples that the capture or its companion has
+  std::int64_t behind_ = 0;  // examples that both have
+  std::int64_t total_ = 0;   // examples; 0: not known
   std::int64_t batches_ = 0;
 };
 
@@ -201,9 +245,10 @@ void check_one_run(const std::string& data_root, const std::vector<Journal>& par
 
 }  // namespace
 
-CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options) {
+CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
+                          PassCompanion* companion) {
   const auto start = Clock::now();
-  auto result = Run(plan, options).run();
+  auto result = Run(plan, options, companion).run();
   result.seconds = seconds_since(start);
   return result;
 }

@@ -15,7 +15,6 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "forward/forward.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -167,11 +166,11 @@ PartWriter::PartWriter(const RunPlan& plan, Backend& backend, Journal& journal)
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const PreparedBatch& prepared) {
+void PartWriter::capture(const PreparedBatch& prepared, LayerStatistics* statistics) {
   if (!segment_) open_segment();
   const auto first = segment_->examples();
   for (const auto& example : prepared.examples) segment_->add_example(example.record);
-  const auto kept = prepared.sequence.empty() ? Kept{} : run(prepared, first);
+  const auto kept = prepared.sequence.empty() ? Kept{} : run(prepared, first, statistics);
   for (auto* entry : {&open_, &done_}) {
     entry->examples += static_cast<std::int64_t>(prepared.examples.size());
     entry->rows += kept.rows;
@@ -181,10 +180,14 @@ void PartWriter::capture(const PreparedBatch& prepared) {
   if (due()) begin_closing();
 }
 
-PartWriter::Kept PartWriter::run(const PreparedBatch& prepared, std::size_t first) {
+PartWriter::Kept PartWriter::run(const PreparedBatch& prepared, std::size_t first,
+                                 LayerStatistics* statistics) {
   CaptureObserver observer(plan_, prepared, *segment_, first);
   const auto start = Clock::now();
-  forward(backend_, prepared.batch, observer);
+  if (statistics == nullptr)
+    forward(backend_, prepared.batch, observer);
+  else
+    forward(backend_, prepared.batch, observer, *statistics);
   forward_seconds_ += seconds_since(start);
   // A GPU goes on computing while rows are stored; the CPU does one after the other.
   if (plan_.backend.device.kind == Device::Kind::cpu) forward_seconds_ -= observer.seconds();

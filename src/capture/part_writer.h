@@ -12,6 +12,7 @@
 #include "captures/segment.h"
 #include "core/clock.h"
 #include "device/backend.h"
+#include "forward/forward.h"
 
 namespace qkscope {
 
@@ -20,8 +21,8 @@ class PartWriter {
   // The journal belongs to the writer until flush() returns or the writer is gone.
   PartWriter(const RunPlan& plan, Backend& backend, Journal& journal);
 
-  // Runs the examples together and keeps their sampled rows.
-  void capture(const PreparedBatch& prepared);
+  // Runs the examples together and keeps their sampled rows; with statistics that look on.
+  void capture(const PreparedBatch& prepared, LayerStatistics* statistics = nullptr);
   // Closes the segment: everything captured so far is safe.
   void flush();
 
@@ -37,7 +38,7 @@ class PartWriter {
     std::int64_t rows = 0;
     std::int64_t non_finite = 0;
   };
-  Kept run(const PreparedBatch& prepared, std::size_t first);
+  Kept run(const PreparedBatch& prepared, std::size_t first, LayerStatistics* statistics);
   bool due() const;
   void begin_closing();
   void finish_closing();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "collect/exact_rows.h"
 #include "collect/no_observer.h"
 #include "core/error.h"
 #include "core/index.h"
@@ -41,9 +43,15 @@ class StatsPass::Moments : public MomentSink {
   bool is(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
-  void run() { pass_.backend_.add_moments(buffer_of(kind_), request_, *this); }
+  void run() {
+    next_ = 0;
+    pass_.backend_.add_moments(buffer_of(kind_), request_, *this);
+  }
 
-  void add(const LayerMoments& part) override { merge(*sums_, part); }
+  void add(const LayerMoments& part) override {
+    merge(*sums_, part);
+    if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
+  }
 
   void refuse(const NonFinite& found) override {
     const auto& prepared = *pass_.prepared_;
@@ -57,19 +65,43 @@ class StatsPass::Moments : public MomentSink {
   }
 
  private:
+  // Where the part is one document: what a GPU merges says nothing of each.
+  void keep_means(const LayerMoments& part) {
+    const auto& sequences = pass_.prepared_->batch.sequences;
+    const auto document = next_++;
+    if (kind_ == VectorKind::value || document >= sequences.size()) return;
+    const auto all = all_rows(part);
+    if (all.n() != sequences[document].length) return;
+    auto& means = kind_ == VectorKind::query ? pass_.query_means_ : pass_.key_means_;
+    means.resize(sequences.size());
+    means[document] = all.mean;
+    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.place_of(layer_));
+  }
+
   StatsPass& pass_;
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
   LayerMoments* sums_;
   MomentRequest request_;
+  std::size_t next_ = 0;  // document of the batch
 };
 
 class StatsPass::Attention : public AttentionSink {
  public:
-  Attention(StatsPass& pass, std::int64_t place) : pass_(pass), place_(place) {}
+  Attention(StatsPass& pass, std::int64_t place)
+      : pass_(pass), place_(place), request_(pass.attention_request_) {
+    const auto& plan = pass.plan_;
+    const auto layer = as_index(plan.statistics.layers[as_index(place)]);
+    const auto heads = as_index(plan.run.model.n_kv_heads);
+    const auto filters = heads * as_index(plan.run.model.d_head);
+    if (!plan.key_scales.empty())
+      request_.key_scales = std::span(plan.key_scales).subspan(layer * heads, heads);
+    if (!plan.key_filters.empty())
+      request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
+  }
 
-  void run() { pass_.backend_.add_attention(pass_.attention_request_, *this); }
+  void run() { pass_.backend_.add_attention(request_, *this); }
 
   void add(LayerAttention part) override {
     const auto& sequences = pass_.prepared_->batch.sequences;
@@ -176,6 +208,7 @@ class StatsPass::Attention : public AttentionSink {
 
   StatsPass& pass_;
   std::int64_t place_;  // of the layer among those that run
+  AttentionRequest request_;
 };
 
 StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state)
@@ -193,17 +226,28 @@ StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state
                         .kept = settings.keep};
   for (std::int64_t place = 0; place < std::ssize(plan.statistics.layers); ++place)
     attention_.push_back(std::make_unique<Attention>(*this, place));
+  if (keeps_mean_area(settings))
+    for (const auto layer : plan.statistics.layers)
+      areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
 }
 
 StatsPass::~StatsPass() = default;
 
 std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared) {
   if (prepared.sequence.empty()) return {};
+  begin(prepared);
+  NoObserver nobody;
+  forward(backend_, prepared.batch, nobody, *this);
+  return finish();
+}
+
+void StatsPass::begin(const PreparedBatch& prepared) {
   prepared_ = &prepared;
   documents_.clear();
   if (wants_attention()) begin_documents();
-  NoObserver nobody;
-  forward(backend_, prepared.batch, nobody, *this);
+}
+
+std::vector<DocumentRecord> StatsPass::finish() {
   if (wants_attention()) count_rows();
   return std::move(documents_);
 }
@@ -219,7 +263,8 @@ void StatsPass::begin_documents() {
     record.attention.example_key = example.record.key;
     record.attention.tokens = example.record.tokens;
     record.attention.mean.resize(cells * a.columns.size());
-    record.attention.values.resize(cells * a.document_columns.size());
+    record.attention.values.resize(cells * a.document_columns.size(),
+                                   std::numeric_limits<double>::quiet_NaN());
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
     documents_.push_back(std::move(record));
     pairs_.push_back(count_pairs(example.ids));
@@ -258,10 +303,48 @@ void StatsPass::after_rotation(Backend&, std::int64_t layer) {
   add_moments(VectorStage::post, layer);
 }
 
-void StatsPass::after_attention(Backend&, std::int64_t layer) {
-  const auto& layers = plan_.statistics.layers;
-  const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
+  const auto place = place_of(layer);
+  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, place);
   attention_[as_index(place)]->run();
+}
+
+std::int64_t StatsPass::place_of(std::int64_t layer) const {
+  const auto& layers = plan_.statistics.layers;
+  return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+}
+
+double* StatsPass::values_of(std::size_t document, std::int64_t place, std::int64_t head) {
+  const auto& a = state_.statistics.attention;
+  return documents_[document].attention.values.data() +
+         (place * a.heads + head) * std::ssize(a.document_columns);
+}
+
+void StatsPass::add_mean_areas(std::size_t document, std::int64_t place) {
+  const auto& columns = state_.statistics.attention.document_columns;
+  const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
+  const auto dim = as_index(plan_.statistics.dim);
+  const auto group = plan_.statistics.heads / plan_.statistics.key_heads;
+  const std::span<const double> queries = query_means_[document];
+  const std::span<const double> keys = key_means_[document];
+  parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
+    values_of(document, place, head)[column] =
+        areas_[as_index(place)].of(queries.subspan(as_index(head) * dim, dim),
+                                   keys.subspan(as_index(head / group) * dim, dim));
+  });
+}
+
+void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
+  const auto& sequences = prepared_->batch.sequences;
+  std::int64_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    const auto heads = exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows);
+    for (std::int64_t head = 0; head < std::ssize(heads); ++head) {
+      const auto& values = heads[as_index(head)];  // the last columns
+      std::copy(values.begin(), values.end(), values_of(d, place, head + 1) - std::ssize(values));
+    }
+  }
 }
 
 }  // namespace qkscope

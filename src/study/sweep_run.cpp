@@ -13,6 +13,7 @@
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "collect/stats_folder.h"
+#include "collect/stats_run.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -168,9 +169,10 @@ class SweepRunner {
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
-    if (!captured && !capture(i)) return Outcome::interrupted;
     const bool measured = folder_.measured(run);
-    if (!measured && !measure(i)) return Outcome::interrupted;
+    if (measured && run.statistics) StatsFolder(folder_.statistics(run.label)).remove_left_parts();
+    if (!captured && !(measured ? capture(i) : capture_and_measure(i))) return Outcome::interrupted;
+    if (captured && !measured && !measure(i)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
     if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
@@ -195,16 +197,32 @@ class SweepRunner {
 
   // Statistics over every token of the texts. False when it was stopped.
   bool measure(std::size_t i) {
-    const auto& run = *runs_[i];
     inputs_.fetch(i);
+    const auto result = run_stats(stats_plan(*runs_[i]), stats_options(*runs_[i]));
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  // The same from the passes of the capture. False when it was stopped.
+  bool capture_and_measure(std::size_t i) {
+    const auto plan = fetch_and_plan(i);
+    const auto options = capture_options(plan);
+    const auto result = run_stats(stats_plan(*runs_[i]).run_plan(), stats_options(*runs_[i]),
+                                  {.plan = plan.run_plan(), .options = options});
+    if (result.statistics.outcome == CaptureResult::Outcome::interrupted) return false;
+    const auto captured = result.capture ? *result.capture : run_capture(plan, options);
+    return captured.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  StatsPlan stats_plan(const SweepRun& run) const {
     const auto root = folder_.statistics(run.label);
     make_folders(parent_folder(root));
-    const auto plan = make_stats_plan(stats_config(run, root), config_.compute);
+    return make_stats_plan(stats_config(run, root), config_.compute);
+  }
+
+  StatsOptions stats_options(const SweepRun& run) const {
     // Finished ones are of another configuration here.
-    const bool anew = options_.overwrite && StatsFolder(root).finished();
-    const auto result = run_stats(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    const bool anew = options_.overwrite && StatsFolder(folder_.statistics(run.label)).finished();
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.
@@ -219,16 +237,22 @@ class SweepRunner {
 
   // False when it was stopped.
   bool capture(std::size_t i) {
-    const auto& run = *runs_[i];
+    const auto plan = fetch_and_plan(i);
+    const auto result = run_capture(plan, capture_options(plan));
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  CapturePlan fetch_and_plan(std::size_t i) {
     inputs_.fetch(i);
     if (options_.jobs == 1) fetch_for_next(i);
-    CaptureConfig config = run.capture;
-    config.output.data_root = folder_.capture(run.label);
-    const auto plan = make_plan(config, config_.compute);
+    CaptureConfig config = runs_[i]->capture;
+    config.output.data_root = folder_.capture(runs_[i]->label);
+    return make_plan(config, config_.compute);
+  }
+
+  CaptureOptions capture_options(const CapturePlan& plan) const {
     const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
-    const auto result = run_capture(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // The download for the next run goes on while this one computes.
