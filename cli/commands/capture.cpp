@@ -54,6 +54,7 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
                fmt::join(group.heads, " "));
   fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
              number(dry.truncated), number(plan.config().tokenizer.max_length));
+  fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
              number(dry.files), bytes(dry.bytes), plan.config().output.data_root);
   print_memory(plan, dry);

@@ -130,7 +130,7 @@ QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config, const FetchOp
 
 // How the model runs, in place of what the configuration says.
 struct ComputeOptions {
-  std::string device;              // "": model.device_map
+  std::string device;  // "": model.device_map
   std::optional<DType> dtype;      // of weights and activations on CUDA; none: the configuration's
   std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
   std::int64_t batch_tokens = 0;  // that run together on CUDA; 0: 32768, 65536 for streamed weights
@@ -182,6 +182,7 @@ struct DryRun {
   std::int64_t files = 0;             // head files
   std::int64_t rows = 0;              // over all heads
   std::int64_t bytes = 0;             // of those rows before compression
+  double flop = 0;                    // of the forward passes
   std::int64_t largest_batch = 0;     // tokens
   std::int64_t weight_bytes = 0;      // in memory at a time; on the CPU mapped from the checkpoint
   std::int64_t activation_bytes = 0;  // of the largest batch
