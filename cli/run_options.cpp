@@ -35,7 +35,8 @@ void RunArguments::add_to(CLI::App& command) {
                   "What tells examples apart: column (dataset.id_column) or row (their number)")
       ->check(CLI::IsMember({"column", "row"}));
   command.add_option("--shard", shard,
-                     "i/n: every n-th example, from the i-th (0 to n-1); see qkscope merge");
+                     "i/n: every n-th example, from the i-th (0 to n-1); auto: i and n from Slurm, "
+                     "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
   command.add_flag("--overwrite", overwrite, "Start again, replacing what is there");
   command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
   command.add_flag("--json", json, "Print the plan or the result as one JSON object");

@@ -206,7 +206,9 @@ void add_sweep(CLI::App& app) {
   command->add_option("--jobs", options->sweep.jobs, "Runs at a time; they share the threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--shard", options->shard, "i/n: every n-th run, from the i-th (0 to n-1)");
+  command->add_option("--shard", options->shard,
+                      "i/n: every n-th run, from the i-th (0 to n-1); auto: i and n from Slurm, "
+                      "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT");
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration is another than before");
   command->add_flag("--evict", options->sweep.evict,
