@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "cli/shard.h"
 #include "qkscope/forward.h"
 #include "qkscope/text.h"
@@ -15,7 +17,13 @@ void RunArguments::add_to(CLI::App& command) {
       .add_option("--set", overrides,
                   "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  auto* one =
+      command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  command
+      .add_option("--devices", devices,
+                  "Several that share the texts: all (every GPU), or a list as cuda:0,cuda:1; "
+                  "results are those of one")
+      ->excludes(one);
   command.add_option("--dtype", dtype,
                      "On CUDA: float32, float16 or bfloat16 (default: the file's)");
   command.add_option("--device-memory", device_memory,
@@ -49,6 +57,7 @@ ComputeOptions RunArguments::compute() const {
                          .device_memory = 0,
                          .batch_tokens = batch_tokens,
                          .deterministic = deterministic};
+  if (!devices.empty()) compute.devices = split(devices, ',');
   if (!dtype.empty()) compute.dtype = parse_compute_dtype(dtype, "--dtype");
   if (!device_memory.empty()) compute.device_memory = parse_bytes(device_memory, "--device-memory");
   return compute;
@@ -58,6 +67,11 @@ Shard RunArguments::chosen_shard() const {
   Shard chosen;
   if (!shard.empty()) std::tie(chosen.index, chosen.count) = parse_shard(shard);
   return chosen;
+}
+
+std::string shown_devices(Device first, std::size_t count) {
+  const auto name = device_name(first);
+  return count > 1 ? fmt::format("{} and {} more", name, count - 1) : name;
 }
 
 void RunArguments::apply_to(DatasetConfig& dataset) const {

@@ -44,7 +44,8 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().model.name, plan.model().family, plan.model().n_layers,
              plan.model().n_heads, plan.model().n_kv_heads, plan.model().d_head);
-  fmt::print("device     {}, {}\n", device_name(plan.device()), dtype_name(plan.dtype()));
+  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+             dtype_name(plan.dtype()));
   fmt::print("layers     {} eligible{}\n", plan.eligible_layers().size(),
              plan.excluded_layers().empty() ? ""
                                             : fmt::format(", excluded as sliding: {}",

@@ -27,6 +27,7 @@ struct SweepArguments {
   SweepOptions sweep;
   std::string results = "results";
   std::string shard;
+  std::string devices;
   std::string dtype;
   std::string device_memory;
   // What --dry-run reckons with.
@@ -40,7 +41,12 @@ struct SweepArguments {
 // As for one capture; here they hold for every run.
 void add_compute_options(CLI::App& command, SweepArguments& options) {
   auto& compute = options.source.compute;
-  command.add_option("--device", compute.device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  auto* one = command.add_option("--device", compute.device,
+                                 "auto, cpu, cuda or cuda:N (default: the file's)");
+  command
+      .add_option("--devices", options.devices,
+                  "Several that share the texts of each run: all (every GPU), or cuda:0,cuda:1")
+      ->excludes(one);
   command.add_option("--dtype", options.dtype,
                      "On CUDA: float32, float16 or bfloat16 (default: the file's)");
   command.add_option("--device-memory", options.device_memory,
@@ -164,6 +170,7 @@ void run(SweepArguments& options) {
   if (!options.shard.empty())
     std::tie(options.sweep.shard.index, options.sweep.shard.count) = parse_shard(options.shard);
   auto& compute = options.source.compute;
+  if (!options.devices.empty()) compute.devices = split(options.devices, ',');
   if (!options.dtype.empty()) compute.dtype = parse_compute_dtype(options.dtype, "--dtype");
   if (!options.device_memory.empty())
     compute.device_memory = parse_bytes(options.device_memory, "--device-memory");

@@ -34,7 +34,7 @@ class NoObserver : public Observer {
 class StatsPass::Moments : public MomentSink {
  public:
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
-      : pass_(pass), kind_(kind), stage_(stage), layer_(layer) {
+      : pass_(pass), place_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
     const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
     sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
@@ -47,9 +47,15 @@ class StatsPass::Moments : public MomentSink {
   bool is(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
-  void run() { pass_.backend_.add_moments(buffer_of(kind_), request_, *this); }
+  bool has_shift() const { return !request_.shift->empty(); }
+  void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
 
-  void add(const LayerMoments& part) override { merge(*sums_, part); }
+  void add(const LayerMoments& part) override {
+    if (pass_.held_ != nullptr)
+      pass_.held_->moments.emplace_back(place_, part);
+    else
+      merge(*sums_, part);
+  }
 
   void refuse(const NonFinite& found) override {
     const auto& prepared = *pass_.prepared_;
@@ -64,6 +70,7 @@ class StatsPass::Moments : public MomentSink {
 
  private:
   StatsPass& pass_;
+  std::size_t place_;  // in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
@@ -75,9 +82,13 @@ class StatsPass::Attention : public AttentionSink {
  public:
   Attention(StatsPass& pass, std::int64_t place) : pass_(pass), place_(place) {}
 
-  void run() { pass_.backend_.add_attention(pass_.attention_request_, *this); }
+  void run() { pass_.backend_->add_attention(pass_.attention_request_, *this); }
 
   void add(LayerAttention part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->attention.emplace_back(as_index(place_), std::move(part));
+      return;
+    }
     const auto& sequences = pass_.prepared_->batch.sequences;
     QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
     for (std::int64_t d = 0; d < part.documents; ++d)
@@ -184,8 +195,7 @@ class StatsPass::Attention : public AttentionSink {
   std::int64_t place_;  // of the layer among those that run
 };
 
-StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state)
-    : plan_(plan), backend_(backend), state_(state) {
+StatsPass::StatsPass(const StatsRunPlan& plan, RunState& state) : plan_(plan), state_(state) {
   for (const auto layer : plan.statistics.moment_layers)
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
@@ -203,15 +213,48 @@ StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state
 
 StatsPass::~StatsPass() = default;
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared) {
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backend& backend) {
+  return add(prepared, [&] { run(prepared, backend); });
+}
+
+HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+  HeldStatistics held;
+  if (prepared.sequence.empty()) return held;
+  prepared_ = &prepared;
+  held_ = &held;
+  run(prepared, backend);
+  held_ = nullptr;
+  return held;
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
+  return add(prepared, [&] {
+    for (const auto& [place, part] : held.moments) moments_[place]->add(part);
+    for (auto& [place, part] : held.attention) attention_[place]->add(std::move(part));
+  });
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
+                                           const std::function<void()>& fill) {
   if (prepared.sequence.empty()) return {};
   prepared_ = &prepared;
   documents_.clear();
   if (wants_attention()) begin_documents();
-  NoObserver nobody;
-  forward(backend_, prepared.batch, nobody, *this);
+  fill();
   if (wants_attention()) count_rows();
   return std::move(documents_);
+}
+
+void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
+  backend_ = &backend;
+  NoObserver nobody;
+  forward(backend, prepared.batch, nobody, *this);
+}
+
+bool StatsPass::settled() const {
+  return plan_.run.backend.device.kind == Device::Kind::cpu ||
+         std::all_of(moments_.begin(), moments_.end(),
+                     [](const auto& moments) { return moments->has_shift(); });
 }
 
 void StatsPass::begin_documents() {

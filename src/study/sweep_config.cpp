@@ -134,6 +134,10 @@ AnalyzeOptions read_analysis(YamlSection section) {
 ComputeOptions read_compute(YamlSection section) {
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
+  if (const auto devices = section.text("devices")) {
+    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
+    compute.devices = split(*devices, ',');
+  }
   if (const auto dtype = section.text("dtype")) {
     compute.dtype = compute_dtype_from_name(*dtype);
     if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
@@ -151,7 +155,10 @@ ComputeOptions read_compute(YamlSection section) {
 
 // What the command line says goes first.
 ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
-  if (!command_line.device.empty()) compute.device = command_line.device;
+  if (!command_line.device.empty() || !command_line.devices.empty()) {
+    compute.device = command_line.device;
+    compute.devices = command_line.devices;
+  }
   if (command_line.dtype) compute.dtype = command_line.dtype;
   if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
   if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
