@@ -165,6 +165,20 @@ class Cost(AtlasTestCase):
         self.assertEqual(self.cost(out)[0][0], self.shown(4))
         self.assertEqual(out.count("captured, analysed"), 2)
 
+    def test_statistics_are_planned_too(self):
+        self.write_sweep()
+        _, tokens, flop, _ = self.cost(self.sweep("--dry-run", "--log", "1"))
+        self.write_sweep(more="statistics: true\nstats: {groups: [A]}\n")
+        _, both_tokens, both_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1"))
+        self.assertEqual(both_tokens, 2 * tokens)
+        self.assertGreater(both_flop, 2 * flop)
+        self.write_sweep(more="capture: false\nstatistics: true\nstats: {groups: [A]}\n")
+        out = self.sweep("--dry-run", "--log", "1")
+        self.assertIn("statistics to make: 4 examples", out)
+        self.assertNotIn("captured", out)
+        self.sweep("--log", "1")
+        self.assertIn("captured, analysed", self.sweep("--dry-run", "--log", "1"))
+
     def test_speeds_are_stated(self):
         self.write_sweep()
         _, _, flop, (time_taken, speed, download, bandwidth) = self.cost(
