@@ -32,7 +32,8 @@ void print_plan(const StatsPlan& plan, const StatsDryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().run.model.name, model.family, model.n_layers, model.n_heads,
              model.n_kv_heads, model.d_head);
-  fmt::print("device     {}, {}\n", device_name(plan.device()), dtype_name(plan.dtype()));
+  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+             dtype_name(plan.dtype()));
   fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
              number(dry.truncated), number(plan.config().run.tokenizer.max_length));
   if (dry.trials > 0) fmt::print("retrieval  {} trials\n", number(dry.trials));

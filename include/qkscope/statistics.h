@@ -263,7 +263,8 @@ class QKSCOPE_API StatsPlan {
 
   const StatsConfig& config() const;
   const ModelConfig& model() const;
-  Device device() const;
+  Device device() const;        // the first, where there are several
+  std::size_t workers() const;  // how many devices share the texts
   DType dtype() const;
   const MemoryPlan& memory() const;
 

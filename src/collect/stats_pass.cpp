@@ -30,7 +30,7 @@ std::string_view word(VectorKind kind) {
 class StatsPass::Moments : public MomentSink {
  public:
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
-      : pass_(pass), kind_(kind), stage_(stage), layer_(layer) {
+      : pass_(pass), place_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
     const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
     sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
@@ -43,12 +43,15 @@ class StatsPass::Moments : public MomentSink {
   bool is(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
-  void run() {
-    next_ = 0;
-    pass_.backend_.add_moments(buffer_of(kind_), request_, *this);
-  }
+  bool has_shift() const { return !request_.shift->empty(); }
+  void begin_batch() { next_ = 0; }
+  void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
 
   void add(const LayerMoments& part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->moments.emplace_back(place_, part);
+      return;
+    }
     merge(*sums_, part);
     if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
   }
@@ -79,6 +82,7 @@ class StatsPass::Moments : public MomentSink {
   }
 
   StatsPass& pass_;
+  std::size_t place_;  // in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
@@ -101,9 +105,13 @@ class StatsPass::Attention : public AttentionSink {
       request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
   }
 
-  void run() { pass_.backend_.add_attention(request_, *this); }
+  void run() { pass_.backend_->add_attention(request_, *this); }
 
   void add(LayerAttention part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->attention.emplace_back(as_index(place_), std::move(part));
+      return;
+    }
     const auto& sequences = pass_.prepared_->batch.sequences;
     QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
     for (std::int64_t d = 0; d < part.documents; ++d)
@@ -211,8 +219,7 @@ class StatsPass::Attention : public AttentionSink {
   AttentionRequest request_;
 };
 
-StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state)
-    : plan_(plan), backend_(backend), state_(state) {
+StatsPass::StatsPass(const StatsRunPlan& plan, RunState& state) : plan_(plan), state_(state) {
   for (const auto layer : plan.statistics.moment_layers)
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
@@ -233,16 +240,39 @@ StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state
 
 StatsPass::~StatsPass() = default;
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared) {
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backend& backend) {
+  return add(prepared, [&] { run(prepared, backend); });
+}
+
+HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+  HeldStatistics held;
+  if (prepared.sequence.empty()) return held;
+  prepared_ = &prepared;
+  held_ = &held;
+  run(prepared, backend);
+  held_ = nullptr;
+  return held;
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
+  return add(prepared, [&] {
+    for (const auto& [place, part] : held.moments) moments_[place]->add(part);
+    for (const auto& rows : held.exact) store(rows);  // before the columns that are summed
+    for (auto& [place, part] : held.attention) attention_[place]->add(std::move(part));
+  });
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
+                                           const std::function<void()>& fill) {
   if (prepared.sequence.empty()) return {};
   begin(prepared);
-  NoObserver nobody;
-  forward(backend_, prepared.batch, nobody, *this);
+  fill();
   return finish();
 }
 
 void StatsPass::begin(const PreparedBatch& prepared) {
   prepared_ = &prepared;
+  for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
   if (wants_attention()) begin_documents();
 }
@@ -250,6 +280,17 @@ void StatsPass::begin(const PreparedBatch& prepared) {
 std::vector<DocumentRecord> StatsPass::finish() {
   if (wants_attention()) count_rows();
   return std::move(documents_);
+}
+
+void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
+  NoObserver nobody;
+  forward(backend, prepared.batch, nobody, *this);
+}
+
+bool StatsPass::settled() const {
+  return plan_.run.backend.device.kind == Device::Kind::cpu ||
+         std::all_of(moments_.begin(), moments_.end(),
+                     [](const auto& moments) { return moments->has_shift(); });
 }
 
 void StatsPass::begin_documents() {
@@ -295,15 +336,18 @@ void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
     if (moments->is(stage, layer)) moments->run();
 }
 
-void StatsPass::before_rotation(Backend&, std::int64_t layer) {
+void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
   add_moments(VectorStage::pre, layer);
 }
 
-void StatsPass::after_rotation(Backend&, std::int64_t layer) {
+void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
   add_moments(VectorStage::post, layer);
 }
 
 void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
   const auto place = place_of(layer);
   if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, place);
   attention_[as_index(place)]->run();
@@ -339,11 +383,21 @@ void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
-    const auto heads = exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows);
-    for (std::int64_t head = 0; head < std::ssize(heads); ++head) {
-      const auto& values = heads[as_index(head)];  // the last columns
-      std::copy(values.begin(), values.end(), values_of(d, place, head + 1) - std::ssize(values));
-    }
+    ExactValues rows{
+        d, place, exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    if (held_ != nullptr)
+      held_->exact.push_back(std::move(rows));
+    else
+      store(rows);
+  }
+}
+
+// They are the last columns.
+void StatsPass::store(const ExactValues& rows) {
+  for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
+    const auto& values = rows.heads[as_index(head)];
+    std::copy(values.begin(), values.end(),
+              values_of(rows.document, rows.place, head + 1) - std::ssize(values));
   }
 }
 

@@ -1,9 +1,13 @@
 #include "collect/stats_run.h"
 
+#include <functional>
+#include <memory>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "capture/batch_reader.h"
+#include "capture/batch_workers.h"
 #include "capture/capture_config.h"
 #include "capture/capture_run.h"
 #include "capture/run_inputs.h"
@@ -74,14 +78,17 @@ class CaptureStatistics : public PassCompanion {
   void start(Backend& backend) override {
     if (part_.begins() && shard_.index == 0)
       part_.state().statistics.retrieval = run_trials(plan_, backend);
-    pass_.emplace(plan_, backend, part_.state());
+    backend_ = &backend;
+    pass_.emplace(plan_, part_.state());
   }
   LayerStatistics& look_at(const PreparedBatch& batch) override {
     pass_->begin(batch);
     return *pass_;
   }
   void take(const PreparedBatch& batch) override { part_.add(batch, pass_->finish()); }
-  void run_alone(const PreparedBatch& batch) override { part_.add(batch, pass_->add(batch)); }
+  void run_alone(const PreparedBatch& batch) override {
+    part_.add(batch, pass_->add(batch, *backend_));
+  }
   void finish(bool all) override {
     part_.flush();
     if (all) journal_.mark_complete();
@@ -92,6 +99,7 @@ class CaptureStatistics : public PassCompanion {
   Shard shard_;
   Journal& journal_;
   StatsPart part_;
+  Backend* backend_ = nullptr;  // that captures
   std::optional<StatsPass> pass_;
 };
 
@@ -190,18 +198,66 @@ class Run {
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
-    const auto backend = make_backend(model, plan_.run.backend);
+    const bool alone = plan_.run.workers.size() == 1;
+    const bool tries =
+        part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
+    std::unique_ptr<Backend> backend;
+    if (alone || tries) backend = make_backend(model, plan_.run.backend);
     total_ = counting.get();
     result.load_seconds = seconds_since(start);
-    if (part.begins() && options_.shard.index == 0)
-      part.state().statistics.retrieval = run_trials(plan_, *backend);
-    add_batches(reader, *backend, part, result);
+    if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
+    if (!alone) backend.reset();
+    const bool all = alone ? add_on_one(reader, *backend, part, result)
+                           : add_with_workers(reader, model, part, result);
     part.flush();
-    if (reader.at_end()) journal.mark_complete();
+    if (all && reader.at_end()) journal.mark_complete();
   }
 
-  void add_batches(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
-    StatsPass pass(plan_, backend, part.state());
+  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
+    StatsPass pass(plan_, part.state());
+    return add_batches(part, [&] {
+      const auto batch = reader.next();
+      if (!batch) return false;
+      const auto start = Clock::now();
+      auto documents = pass.add(*batch, backend);
+      result.forward_seconds += seconds_since(start);
+      part.add(*batch, std::move(documents));
+      return true;
+    });
+  }
+
+  // Every device computes batches; what they give is added in the order of the batches.
+  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part,
+                        StatsResult& result) {
+    struct Computed {
+      HeldStatistics held;
+      double seconds = 0.0;
+    };
+    const auto count = plan_.run.workers.size();
+    StatsPass pass(plan_, part.state());
+    std::vector<std::unique_ptr<StatsPass>> passes;
+    for (std::size_t i = 0; i < count; ++i)
+      passes.push_back(std::make_unique<StatsPass>(plan_, part.state()));
+    const auto make = [&](std::size_t worker) {
+      const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
+      return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
+        const auto start = Clock::now();
+        auto held = own.compute(batch, *backend);
+        return Computed{std::move(held), seconds_since(start)};
+      };
+    };
+    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.settled(); });
+    return add_batches(part, [&] {
+      auto done = workers.next();
+      if (!done) return false;
+      result.forward_seconds += done->result.seconds / static_cast<double>(count);
+      part.add(done->batch, pass.add(done->batch, std::move(done->result.held)));
+      return true;
+    });
+  }
+
+  // Adds batch after batch; false when it was stopped.
+  bool add_batches(StatsPart& part, const std::function<bool()>& add_next) {
     Progress progress({.what = "stats",
                        .unit = "documents",
                        .total = total_,
@@ -210,17 +266,13 @@ class Run {
     const auto start = Clock::now();
     const auto tokens_before = part.tokens();
     while (!stopped()) {
-      const auto batch = reader.next();
-      if (!batch) return;
-      const auto batch_start = Clock::now();
-      auto documents = pass.add(*batch);
-      result.forward_seconds += seconds_since(batch_start);
-      part.add(*batch, std::move(documents));
+      if (!add_next()) return true;
       const auto rate = static_cast<double>(part.tokens() - tokens_before) / seconds_since(start);
       progress.update(part.examples(),
                       fmt::format("{} tokens/s", format_count(static_cast<std::uint64_t>(rate))));
       if (options_.on_batch) options_.on_batch({part.examples(), total_, part.tokens()});
     }
+    return false;
   }
 
   bool watched() const { return !options_.quiet || options_.on_batch; }
