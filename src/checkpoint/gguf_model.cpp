@@ -140,9 +140,22 @@ class ConfigWriter {
       metadata_.complain(key("attention.sliding_window"),
                          "none, as models of this architecture have");
     config_["sliding_window"] = window;
-    if (has("attention.sliding_window_pattern"))
-      config_["sliding_window_pattern"] =
-          metadata_.natural(key("attention.sliding_window_pattern"));
+    if (has("attention.sliding_window_pattern")) write_pattern();
+  }
+
+  // Every so many layers one is full, or whether each layer slides.
+  void write_pattern() {
+    const auto name = key("attention.sliding_window_pattern");
+    const Json& pattern = metadata_.at(name);
+    if (!pattern.is_array()) {
+      config_["sliding_window_pattern"] = metadata_.natural(name);
+      return;
+    }
+    for (const Json& slides : pattern) {
+      if (!slides.is_boolean())
+        metadata_.complain(name, "a number, or true or false for each layer");
+      config_["layer_types"].push_back(slides.get<bool>() ? "sliding_attention" : "full_attention");
+    }
   }
 
   void write_rope() {

@@ -182,6 +182,30 @@ TEST(Gguf, WhatAModelHasNoPlaceForIsRefusedByName) {
               HasSubstr("one number for all layers"));
 }
 
+TEST(Gguf, LayersThatSlideAreCountedOrListed) {
+  const auto config = [](auto add) {
+    auto file = GgufBytes()
+                    .text("general.architecture", "gemma3")
+                    .number("gemma3.embedding_length", 4)
+                    .number("gemma3.attention.head_count", 2)
+                    .number("gemma3.block_count", 2)
+                    .number("gemma3.feed_forward_length", 8)
+                    .number("gemma3.context_length", 16)
+                    .number("gemma3.attention.sliding_window", 4)
+                    .real("gemma3.attention.layer_norm_rms_epsilon", 1e-6f)
+                    .real("gemma3.rope.freq_base", 1e6f)
+                    .tensor("token_embd.weight", {4, 8}, 0, 0)
+                    .data(128);
+    add(file);
+    return model_of(file.build()).config;
+  };
+  const std::string key = "gemma3.attention.sliding_window_pattern";
+  EXPECT_EQ(config([&](auto& file) { file.number(key, 2); })["sliding_window_pattern"], 2);
+  EXPECT_EQ(
+      config([&](auto& file) { file.list(key, 7, 2, std::string("\1\0", 2)); })["layer_types"],
+      Json({"sliding_attention", "full_attention"}));
+}
+
 TEST(Gguf, TheFileThatIsMeant) {
   const TemporaryFolder folder;
   EXPECT_EQ(find_gguf(folder.path()), "");
