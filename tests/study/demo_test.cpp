@@ -55,29 +55,33 @@ TEST_F(Demo, SaysWhereItLookedForItsData) {
 }
 
 // What `./run.sh demo-real` does once model and texts are there, on a smaller model.
-TEST(DemoReal, TheSweepRunsOverAGgufFileAndIsCompared) {
+TEST(DemoReal, AGgufFileIsCapturedAnalysedAndCompared) {
   const TemporaryFolder folder;
-  make_folders(folder.file("data/texts"));
+  make_folders(folder.file("build/demo-real/texts"));
   fs::copy_file(source_path("tests/golden/gguf_llama/model.gguf"),
-                folder.file("data/SmolLM2-135M-Instruct.Q4_1.gguf"));
+                folder.file("build/demo-real/SmolLM2-135M-Instruct.Q4_1.gguf"));
   for (int i = 0; i < 8; ++i) {
     std::string text = std::to_string(i) + " ";
     for (int word = 0; word < 60; ++word) text += word * i % 7 < 3 ? "stone " : "river ";
-    write_text(folder.file("data/texts/passage-0") + std::to_string(i) + ".txt", text);
+    write_text(folder.file("build/demo-real/texts/") + std::to_string(i) + ".txt", text);
   }
   const auto run = [&](const std::string& command) {
-    return run_program("cd " + folder.path() + "; " + command);
+    const auto outcome = run_program("cd " + folder.path() + "; qkscope " + command);
+    EXPECT_EQ(outcome.status, 0) << command << "\n" << outcome.err;
+    return outcome.out;
   };
-  const auto sweep = run("qkscope sweep " + source_path("configs/demo-real/sweep.yaml") +
-                         " --data data --no-figures --set tokenizer.max_length=128 "
-                         "--set capture.min_bucket_size=8");
-  ASSERT_EQ(sweep.status, 0) << sweep.err;
-  EXPECT_TRUE(fs::exists(folder.file("results/demo-real/attention.csv")));
-  const auto compared = run("qkscope compare results/demo-real --published " +
-                            source_path("configs/demo-real/reference.csv"));
-  EXPECT_EQ(compared.status, 0) << compared.err;
+  const auto config = " --config " + source_path("configs/demo-real/capture.yaml") +
+                      " --set tokenizer.max_length=128 --set capture.min_bucket_size=8";
+  run("capture" + config);
+  run("stats" + config + " --set dataset.max_samples=4 --set output.data_root=statistics");
+  run("analyze results/demo-real/capture --out tables --label SmolLM2-135M-Instruct");
+  run("analyze statistics --out exact --label SmolLM2-135M-Instruct");
+  EXPECT_TRUE(fs::exists(folder.file("exact/attention.csv")));
+  const auto compared =
+      run("compare tables --published " + source_path("configs/demo-real/reference.csv") +
+          " --as SmolLM2-135M-Instruct");
   for (const auto* name : {"r_q", "abs_r_k", "pc0_variance", "ap_overall", "ap_first20", "ap_drop"})
-    EXPECT_THAT(compared.out, HasSubstr(name));
+    EXPECT_THAT(compared, HasSubstr(name));
 }
 
 }  // namespace
