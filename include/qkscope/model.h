@@ -182,7 +182,8 @@ struct ModelConfig {
 
   bool tied = false;  // the output embedding is the input embedding when the file has no lm_head
   bool fp8 = false;   // weights may be E4M3 with a scale each
-  std::string stored_dtype;  // torch_dtype or dtype, "" when the file does not say
+  std::vector<std::int64_t> fp8_block;  // or one for each block of so many rows and columns
+  std::string stored_dtype;             // torch_dtype or dtype, "" when the file does not say
   TensorNames names;
 
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
@@ -225,6 +226,7 @@ struct CheckpointInfo {
   bool has_weights = false;
   std::vector<TensorInfo> tensors;   // sorted by name; empty without weights
   std::uint64_t bytes = 0;           // of all tensors, each counted once; 0 without weights
+  std::uint64_t widened_bytes = 0;   // of memory that blocks with scales take as float32
   std::int64_t indexed_tensors = 0;  // without weights: tensors that the index of shards names
 };
 

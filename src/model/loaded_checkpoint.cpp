@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/block_scales.h"
 #include "core/convert.h"
+#include "core/dtype.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -19,6 +22,12 @@
 namespace qkscope {
 namespace {
 
+constexpr const char* kScaleEnding = "_scale_inv";
+
+bool is_float8(const TensorInfo& info) {
+  return info.stored_dtype == safetensors_name(DType::f8_e4m3);
+}
+
 // Looks up the tensor of every weight.
 class Binder {
  public:
@@ -29,6 +38,14 @@ class Binder {
     for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
+  }
+
+  // Without looking at values.
+  void check_all_scales() const {
+    for (const auto& [name, shape] : tensor_table(model_))
+      if (shape.rank() == 2 && checkpoint_.has(prefix_.backbone + name) &&
+          is_float8(checkpoint_.info(prefix_.backbone + name)))
+        check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
   }
 
   ModelWeights bind() const {
@@ -246,15 +263,30 @@ class Binder {
       bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
                 checkpoint_.info(name).file, name, dtype_name(values.dtype()));
     if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
-    const auto scale = name + "_scale_inv";
+    const auto scale = name + kScaleEnding;
+    check_scales(name, scale);
+    if (!model_.fp8_block.empty()) return {checkpoint_.scaled(name, scale, model_.fp8_block), 1.0f};
+    return {values, vector(scale).front()};
+  }
+
+  // A float8 tensor has one scale, or one for each block.
+  void check_scales(const std::string& name, const std::string& scale) const {
     if (!checkpoint_.has(scale))
       bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_.info(name).file, name,
                 scale);
-    const auto factor = vector(scale);
-    if (factor.size() != 1)
-      bad_input("{}: {} has {} values, expected one scale for the whole tensor",
-                checkpoint_.info(scale).file, scale, factor.size());
-    return {values, factor[0]};
+    const auto& info = checkpoint_.info(scale);
+    if (model_.fp8_block.empty()) {
+      const auto count = checkpoint_.tensor(scale).size();
+      if (count != 1)
+        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
+                  count);
+      return;
+    }
+    const auto expected = scales_shape(checkpoint_.info(name).shape, model_.fp8_block);
+    if (info.shape != expected)
+      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
+                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
+                fmt::join(model_.fp8_block, " x "));
   }
 
   std::vector<float> vector(const std::string& name) const {
@@ -338,9 +370,24 @@ LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
   LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
   const Json config = overrides.is_null() ? model.checkpoint.config()
                                           : merge_overrides(model.checkpoint.config(), overrides);
-  model.config = parse_model_config(config, folder + "/config.json");
+  model.config = parse_model_config(config, model.checkpoint.config_source());
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
+}
+
+std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+  const Binder binder(model, checkpoint);
+  auto widened = checkpoint.widened_bytes();
+  if (!model.fp8_block.empty()) {
+    binder.check_all_scales();
+    for (const auto& name : checkpoint.names())
+      if (const auto& info = checkpoint.info(name); is_float8(info))
+        widened += std::accumulate(info.shape.begin(), info.shape.end(), sizeof(float),
+                                   std::multiplies<std::uint64_t>());
+  }
+  // Blocks would be widened only to be looked at.
+  if (widened == 0) binder.bind();
+  return widened;
 }
 
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
