@@ -211,7 +211,7 @@ class Run {
   }
 
   bool wants_derived(HookPoint point) const {
-    return has_stage(config_, point.stage) && observer_.wants_derived() && observer_.wants(point);
+    return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
   void show_scale(HookPoint point) {

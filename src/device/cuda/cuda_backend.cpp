@@ -9,6 +9,7 @@
 #include "device/cuda/activations.h"
 #include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_kernel.h"
+#include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
 #include "device/cuda/expert_mixture.h"
