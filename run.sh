@@ -149,7 +149,7 @@ test_torch() {  # test_torch [pytest options]
   build_python
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
-    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/torch "$@"
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
@@ -241,7 +241,8 @@ usage() {
 
   demo           set up, build, and follow position through the training of a small model
   test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
-  test-asan      the same under the address and undefined-behaviour sanitizers
+  test-asan      the same under the address and undefined-behaviour sanitizers, but comparisons of numbers and pictures with
+                 those of other programs
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release

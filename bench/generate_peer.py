@@ -4,8 +4,8 @@
     python bench/generate_peer.py FOLDER [--dtype float32] [--prompt 32] [--new 128] [--threads N] [--runs 3]
 
 Greedy, one text, with its cache of keys and values. Two ways are timed and the faster one counts: model.generate(), and a
-loop that calls the model and takes the most likely token, without what generate() does around it. Prints one JSON line;
-tokens/s are those after the first token.
+loop that calls the model and takes the most likely token, without what generate() does around it. Prints one JSON line:
+seconds and processor seconds of the tokens after the first.
 """
 
 import argparse
@@ -18,16 +18,24 @@ import torch
 import transformers
 
 
+def now():
+    return time.perf_counter(), time.process_time()
+
+
+def since(start):
+    return tuple(b - a for a, b in zip(start, now()))
+
+
 def by_loop(model, ids, count):
-    """Seconds of `count` tokens after the first."""
+    """Seconds and processor seconds of `count` tokens after the first."""
     cache = transformers.DynamicCache()
     logits = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
     token = logits[:, -1].argmax(-1, keepdim=True)
-    start = time.perf_counter()
+    start = now()
     for _ in range(count):
         logits = model(input_ids=token, past_key_values=cache).logits
         token = logits[:, -1].argmax(-1, keepdim=True)
-    return time.perf_counter() - start
+    return since(start)
 
 
 class Clock(transformers.StoppingCriteria):
@@ -37,7 +45,7 @@ class Clock(transformers.StoppingCriteria):
         self.times = []
 
     def __call__(self, input_ids, scores, **_):
-        self.times.append(time.perf_counter())
+        self.times.append(now())
         return torch.zeros(input_ids.shape[0], dtype=torch.bool)
 
 
@@ -45,7 +53,7 @@ def by_generate(model, ids, count):
     clock = Clock()
     model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=count + 1,
                    max_new_tokens=count + 1, stopping_criteria=transformers.StoppingCriteriaList([clock]))
-    return clock.times[-1] - clock.times[0]
+    return tuple(b - a for a, b in zip(clock.times[0], clock.times[-1]))
 
 
 def main():
@@ -66,11 +74,11 @@ def main():
     with torch.inference_mode():
         for name, run in (("loop", by_loop), ("generate", by_generate)):
             run(model, ids, 4)
-            seconds[name] = min(run(model, ids, arguments.new) for _ in range(arguments.runs))
-    best = min(seconds.values())
+            seconds[name] = [run(model, ids, arguments.new) for _ in range(arguments.runs)]
+    wall, processor = (min(times[i] for runs in seconds.values() for times in runs) for i in (0, 1))
     print(json.dumps({
-        "peer": "transformers", "dtype": arguments.dtype, "tokens_per_s": arguments.new / best, "seconds": seconds,
-        "torch": torch.__version__, "transformers": transformers.__version__,
+        "peer": "transformers", "dtype": arguments.dtype, "tokens_per_s": arguments.new / wall,
+        "processor_ms": processor / arguments.new * 1e3, "seconds": seconds, "torch": torch.__version__, "transformers": transformers.__version__,
     }))
 
 

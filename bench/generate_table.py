@@ -4,7 +4,7 @@
     python bench/generate_table.py FOLDER [--threads N] [--rounds 3] [--prompt 32] [--new 128]
 
 FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there. Greedy, one text; the best of all
-rounds counts for each. qkscope reads weights as they are stored and computes in float32; transformers computes in the type it
+rounds counts for each, by the clock and in processor time, which a busy machine leaves as it is. qkscope reads weights as they are stored and computes in float32; transformers computes in the type it
 loads, so both of its types stand beside each stored one.
 """
 
@@ -19,19 +19,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def run(command):
+    """Its output, and processor seconds."""
+    before = os.times()
+    done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return done.stdout + done.stderr, spent
+
+
 def ours(options, folder):
+    """tokens/s, and processor milliseconds of a token: those of two runs that differ in length."""
     ids = ",".join(str(10 + i) for i in range(options.prompt))
     command = [ROOT / "build/bin/qkscope", "generate", "--model", folder, "--device", "cpu", "--threads", options.threads,
-               "--token-ids", ids, "--max-tokens", options.new + 1, "--ignore-end", "--ids"]
-    output = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stderr
-    return float(re.search(r"([\d.]+) tokens/s", output).group(1))
+               "--token-ids", ids, "--ignore-end", "--ids", "--max-tokens"]
+    _, short = run([*command, 1])
+    output, whole = run([*command, options.new + 1])
+    rate = float(re.search(r"([\d.]+) tokens/s", output).group(1))
+    return rate, (whole - short) / options.new * 1e3
 
 
 def theirs(options, folder, dtype):
     command = [sys.executable, ROOT / "bench/generate_peer.py", folder, "--dtype", dtype, "--threads", options.threads,
                "--prompt", options.prompt, "--new", options.new, "--runs", 2]
-    output = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
-    return json.loads(output.splitlines()[-1])["tokens_per_s"]
+    line = json.loads(next(line for line in run(command)[0].splitlines() if line.startswith("{")))
+    return line["tokens_per_s"], line["processor_ms"]
 
 
 def main():
@@ -48,15 +60,18 @@ def main():
 
     best = {}
     for _ in range(options.rounds):
-        for name, rate in (("qkscope", ours(options, options.folder)),
-                           ("float32", theirs(options, options.folder, "float32")),
-                           ("bfloat16", theirs(options, options.folder, "bfloat16"))):
-            best[name] = max(best.get(name, 0.0), rate)
+        for name, (rate, processor) in (("qkscope", ours(options, options.folder)),
+                                        ("float32", theirs(options, options.folder, "float32")),
+                                        ("bfloat16", theirs(options, options.folder, "bfloat16"))):
+            before = best.get(name, (0.0, float("inf")))
+            best[name] = max(before[0], rate), min(before[1], processor)
     stored = json.loads((options.folder / "config.json").read_text()).get("torch_dtype", "?")
     print(f"weights stored as {stored}, {options.threads} threads, prompt of {options.prompt}, best of {options.rounds} rounds")
-    print(f"{'':24} {'tokens/s':>9} {'ratio':>6}")
+    print(f"{'':24} {'tokens/s':>9} {'ratio':>6} {'processor ms':>13} {'ratio':>6}")
+    mine = best["qkscope"]
     for name, label in (("qkscope", "qkscope"), ("float32", "transformers, float32"), ("bfloat16", "transformers, bfloat16")):
-        print(f"{label:24} {best[name]:>9.1f} {best['qkscope'] / best[name]:>6.2f}")
+        rate, processor = best[name]
+        print(f"{label:24} {rate:>9.1f} {mine[0] / rate:>6.2f} {processor:>13.1f} {processor / mine[1]:>6.2f}")
 
 
 if __name__ == "__main__":

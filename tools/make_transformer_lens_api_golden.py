@@ -10,6 +10,7 @@ Needs torch, transformers and transformer-lens (tools/requirements-python.txt). 
     folded.NAME                 after enable_compatibility_mode with nothing but fold_ln
     processed.NAME              after it with all it does by default: fold_ln, center_writing_weights, center_unembed,
                                 fold_value_biases
+    asked.HOOK NAME             what hook points show that fire only where they are asked for
 
 without the batch dimension. Labels of stacks are in the metadata, as JSON. NAME is that of a function and what it was
 called with; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint
@@ -78,6 +79,17 @@ def stacks(cache, other, direction):
     yield "logit_attrs", cache.logit_attrs(decomposed, 5)
     yield "logit_attrs_difference", cache.logit_attrs(decomposed, 5, incorrect_tokens=other)
     yield "stack_activation", cache.stack_activation("z")
+
+
+def asked_hooks(model, ids):
+    """Of the model as it is."""
+    for option in ("set_use_attn_result", "set_use_split_qkv_input", "set_use_hook_mlp_in"):
+        getattr(model, option)(True)
+    _, cache = model.run_with_cache(ids)
+    inside = ("ln1.hook_scale", "ln2.hook_scale", "attn.hook_result", "hook_q_input", "hook_k_input", "hook_v_input",
+              "hook_mlp_in")
+    for name in ("ln_final.hook_scale", *[f"blocks.1.{name}" for name in inside]):
+        yield f"asked.{name}", cache[name][0].contiguous().clone()
 
 
 def circuits(model):
@@ -174,6 +186,7 @@ def make(case):
             model = loaded()
             model.enable_compatibility_mode(disable_warnings=True)
             record(model, ids, stored, labels, "processed")
+            stored |= dict(asked_hooks(loaded(), ids))
     OUT.mkdir(parents=True, exist_ok=True)
     save_file(stored, OUT / f"{case}.safetensors", {"labels": json.dumps(labels), "text": json.dumps(text)})
     print(f"{case}: {len(stored)} tensors, {sum(t.numel() for t in stored.values()) * 4:,} bytes")

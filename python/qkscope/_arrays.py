@@ -38,7 +38,7 @@ def check_kind(kind: str) -> str:
     return kind
 
 
-def as_kind(array: Any, kind: str = "auto") -> Array:
+def as_kind(array: Any, kind: str = "auto") -> Any:
     """The same memory as the library that load(arrays=...) asked for shows it.
 
     "auto": NumPy arrays stay, and what is on a GPU becomes a torch tensor where torch can use it.

@@ -8,7 +8,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ._arrays import Array, as_kind, on_host, stack, torch_or_none
+from ._arrays import as_kind, on_host, stack, torch_or_none
 from ._engine import InputError
 from ._residual import ResidualMethods
 
@@ -18,7 +18,7 @@ Key = Union[str, tuple]
 _IN_ATTENTION = (
     "q", "k", "v", "z", "rot_q", "rot_k", "q_normed", "k_normed", "result", "pattern", "attn_scores",
 )
-_IN_MLP = ("pre", "post", "pre_linear")
+_IN_MLP = ("pre", "post", "pre_linear", "router_logits", "expert_indices", "expert_weights")
 _SAME = {
     "attn": "pattern", "attn_logits": "attn_scores", "query": "q", "key": "k", "value": "v", "mlp_pre": "pre",
     "mlp_post": "post",
@@ -51,7 +51,7 @@ def get_act_name(name: str, layer: int | None = None, part: str | None = None) -
     return f"{block}{part + '.' if part else ''}hook_{name}"
 
 
-class ActivationCache(ResidualMethods, Mapping[str, Array]):
+class ActivationCache(ResidualMethods, Mapping[str, Any]):
     """Activations by hook name, in order of firing: a mapping, and what follows from it.
 
     Keys are hook names or short: cache["blocks.3.hook_resid_post"] is cache["resid_post", 3], cache["q", 0] the queries
@@ -59,12 +59,12 @@ class ActivationCache(ResidualMethods, Mapping[str, Array]):
     several sequences every array has a leading batch dimension (has_batch_dim).
     """
 
-    def __init__(self, arrays: Mapping[str, Array], model: Any, has_batch_dim: bool):
+    def __init__(self, arrays: Mapping[str, Any], model: Any, has_batch_dim: bool):
         self._arrays = dict(arrays)
         self.model = model
         self.has_batch_dim = has_batch_dim
 
-    def __getitem__(self, key: Key) -> Array:
+    def __getitem__(self, key: Key) -> Any:
         name = self._name(key)
         if name not in self._arrays:
             raise MissingActivation(self._why_missing(name))

@@ -97,20 +97,26 @@ class _HookedRun:
 
     def at(self, name: str, array: Any) -> None:
         layout = self._layout(name)
-        if layout.is_view(name):
+        is_view = layout.is_view(name)
+        if is_view:
             shown = layout.shaped(name, array)
             activation = as_kind(shown, self._of.kind)
         else:  # sequences of different length: a padded copy
-            array = as_kind(array, self._of.kind)
-            if isinstance(array, DeviceArray) and name in self._functions:
-                raise InputError(f"hook at {name}: editing sequences of different length on a GPU needs torch")
-            shown = activation = layout.shaped(name, array)
+            flat = self._indexed(array)
+            shown = activation = layout.shaped(name, flat)
         for function in self._functions.get(name, ()):
             apply(function, activation, shown, HookPoint(name))
-        if name in self._functions and not layout.is_view(name):
-            layout.put_back(name, array, shown)
+        if name in self._functions and not is_view:
+            layout.put_back(name, flat, shown)
+            if isinstance(array, DeviceArray) and isinstance(flat, np.ndarray):
+                array.assign(flat)
         if name in self._names:
             self.kept[name] = self._chosen(name, array, activation)
+
+    def _indexed(self, array: Any) -> Any:
+        """As an array that can be indexed: of a GPU that no other library can use, a copy on the host."""
+        array = as_kind(array, self._of.kind)
+        return array.numpy() if isinstance(array, DeviceArray) else array
 
     def _layout(self, name: str) -> Layout:
         if name == "logits":
@@ -121,7 +127,7 @@ class _HookedRun:
         if self._positions is None or name == "logits" or (is_square(name) and self._squares_are_chosen):
             return activation
         rows = self._of.batch.rows(self._positions)
-        array = as_kind(array, self._of.kind)
+        array = self._indexed(array)
         array = array[:, rows] if is_square(name) else array[rows]
         return self._at_positions.shaped(name, array)
 
@@ -144,6 +150,7 @@ def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
     places = [span(length, longest, batch.padding_side) for length in batch.lengths]
     rows = on_host(logits) if batch.batched else on_host(logits)[None]
     losses = [_losses(rows[i, place], ids) for i, (place, ids) in enumerate(zip(places, batch.sequences))]
+    loss: Any
     if not per_token:
         loss = np.float32(np.concatenate(losses).mean())
     elif batch.batched:

@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import is_torch, like, on_host, weights_as_kind
-from ._engine import Config, InputError
+from ._arrays import like, on_host, stack, weights_as_kind
+from ._engine import InputError
 from ._factored import FactoredMatrix
+from ._tokens import TextMethods
+from ._weights import WeightMethods
 
 
-class CircuitMethods:
+class CircuitMethods(TextMethods, WeightMethods):
     """What Model knows about its heads without running."""
-
-    cfg: Config
-    blocks: Any
-    arrays: str
-    W_U: Any
 
     @property
     def QK(self) -> FactoredMatrix:
@@ -67,9 +64,9 @@ class CircuitMethods:
     def _token_ids(self, tokens: Any) -> np.ndarray:
         """Of one token or several, each a text or an id."""
         if isinstance(tokens, str):
-            tokens = self.to_single_token(tokens)  # type: ignore[attr-defined]
+            tokens = self.to_single_token(tokens)
         if isinstance(tokens, (list, tuple)) and tokens and all(isinstance(token, str) for token in tokens):
-            tokens = [self.to_single_token(token) for token in tokens]  # type: ignore[attr-defined]
+            tokens = [self.to_single_token(token) for token in tokens]
         ids = on_host(tokens)
         if not np.issubdtype(ids.dtype, np.integer):
             raise InputError(f"tokens: found {ids.dtype}, expected ids, or texts of one token each")
@@ -117,6 +114,8 @@ class SVDInterpreter:
             if head is None or not 0 <= head < cfg.n_heads:
                 raise InputError(f"head_index: found {head}, expected 0 to {cfg.n_heads - 1} for 'OV'")
             return on_host(block.attn.OV[head].Vh)
+        if kind in ("w_in", "w_out") and getattr(block.mlp, "W_out", None) is None:
+            raise InputError(f"layer_index={layer}: its MLP is a mixture of experts, expected one with a single matrix")
         if kind == "w_in":
             read = on_host(block.mlp.W_in).T
             return _rows_svd(read if block.ln2.w is None else read * on_host(block.ln2.w))
@@ -130,11 +129,7 @@ def _rows_svd(matrix: np.ndarray) -> np.ndarray:
 
 
 def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
-    if is_torch(layers[0].A):
-        import torch
-
-        return FactoredMatrix(torch.stack([m.A for m in layers]), torch.stack([m.B for m in layers]))
-    return FactoredMatrix(np.stack([m.A for m in layers]), np.stack([m.B for m in layers]))
+    return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
 def _of(block: Any, mode: str) -> FactoredMatrix:

@@ -31,12 +31,11 @@ class Contributions:
         """The array with one axis sliced."""
         if chosen is None:
             return array
-        if isinstance(chosen, tuple):
-            chosen = slice(*chosen)
-        elif not isinstance(chosen, (int, np.integer, slice)):
-            chosen = on_host(chosen)
         index: list[Any] = [slice(None)] * array.ndim
-        index[axis] = chosen
+        if isinstance(chosen, tuple):
+            index[axis] = slice(*chosen)
+        else:
+            index[axis] = chosen if isinstance(chosen, (int, np.integer, slice)) else on_host(chosen)
         try:
             return array[tuple(index)]
         except (IndexError, TypeError):
@@ -110,7 +109,12 @@ class Contributions:
     def _neurons(self, layer: int, neuron_slice: SliceInput, pos_slice: SliceInput, project: Any) -> Any:
         """[..., neuron, d_model], or in place of d_model the directions of project"""
         post = self._sliced(self._at(("post", layer), pos_slice), neuron_slice, -1, "neuron_slice")
-        W_out = self._sliced(like(self.model.blocks[layer].mlp.W_out, post), neuron_slice, 0, "neuron_slice")
+        W_out = getattr(self.model.blocks[layer].mlp, "W_out", None)
+        if W_out is None:
+            raise InputError(
+                f"layer {layer} has a mixture of experts, whose neurons differ from position to position: take what "
+                "its MLP adds as a whole (expand_neurons=False, decompose_resid)")
+        W_out = self._sliced(like(W_out, post), neuron_slice, 0, "neuron_slice")
         passed = self._passed_on(layer, "mlp", pos_slice)
         if isinstance(passed, float):
             return post[..., None] * (W_out * passed if project is None else W_out @ like(project, W_out) * passed)

@@ -12,8 +12,9 @@ from . import _engine, _hooks
 from ._arrays import as_kind, is_torch, torch_or_none
 from ._batch import batch_of_ids
 from ._engine import InputError
-from ._hooks import FwdHook, HookPoint
-from ._tokens import is_texts
+from ._hooks import Added, FwdHook, HookPoint
+from ._tokens import TextMethods, is_texts
+from ._weights import WeightMethods
 
 if TYPE_CHECKING:
     from .model import Tokens
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 Stream = Union[bool, Callable[..., Any], None]
 
 
-class GenerateMethods:
+class GenerateMethods(TextMethods, WeightMethods):
     """Model.generate."""
+
+    _added: list[Added]
 
     def generate(
         self,
@@ -87,7 +90,7 @@ class GenerateMethods:
         if kind == "new_text":
             return text
         if kind == "text":
-            return (self.to_string(ids) if prompt is None else prompt) + text
+            return (self._decode(np.array(ids)) if prompt is None else prompt) + text
         return np.array(new if kind == "new_tokens" else ids + new, dtype=np.int32)
 
     def _generating_hooks(self, fwd_hooks: Iterable[FwdHook]) -> tuple[list[str], Callable[[int, Any], None]]:

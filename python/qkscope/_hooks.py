@@ -38,6 +38,7 @@ def select(engine: Any, names: NamesFilter) -> list[str]:
         return engine.hook_names()
     if callable(names):
         chosen = [name for name in engine.hook_names() if names(name)]
+        chosen = chosen or [name for name in engine.derived_hook_names() if names(name)]
         if not chosen:
             raise InputError("names_filter: the function accepts no hook point of this model")
         return chosen

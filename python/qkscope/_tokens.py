@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, TypeGuard, Union
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ._engine import InputError
 Text = Union[str, Sequence[str]]
 
 
-def is_texts(values: Any) -> bool:
+def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
     """A list of texts."""
     return isinstance(values, (list, tuple)) and len(values) > 0 and all(isinstance(text, str) for text in values)
 
@@ -76,22 +76,25 @@ class TextMethods:
     def to_string(self, tokens: Any) -> str | list[str]:
         """The text of token ids, special ones included: of [pos] one, of [batch, pos] a list; padding is left out."""
         if isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens):
-            return [self.to_string(row) for row in tokens]
+            return [self._decode(_ids(row, "to_string")) for row in tokens]
         ids = _ids(tokens, "to_string")
-        if ids.ndim == 2:
-            return [self.to_string(row) for row in ids]
+        return [self._decode(row) for row in ids] if ids.ndim == 2 else self._decode(ids)
+
+    def _decode(self, ids: np.ndarray) -> str:
         return self.tokenizer.decode([int(t) for t in np.atleast_1d(ids) if t != PADDING])
 
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
-        if isinstance(tokens, str):
-            tokens = self.to_tokens(tokens, prepend_bos)
         if isinstance(tokens, (list, tuple)) and any(isinstance(row, str) or np.ndim(row) for row in tokens):
-            return [self.to_str_tokens(row, prepend_bos) for row in tokens]
-        ids = _ids(tokens, "to_str_tokens")
-        if ids.ndim == 2:
-            return [self.to_str_tokens(row) for row in ids]
-        return [self.tokenizer.decode([int(t)]) for t in np.atleast_1d(ids) if t != PADDING]
+            return [self._str_tokens(row, prepend_bos) for row in tokens]
+        if not isinstance(tokens, str) and (ids := _ids(tokens, "to_str_tokens")).ndim == 2:
+            return [self._str_tokens(row, prepend_bos) for row in ids]
+        return self._str_tokens(tokens, prepend_bos)
+
+    def _str_tokens(self, tokens: Any, prepend_bos: bool | None) -> list[str]:
+        """Of one sequence"""
+        ids = self.to_tokens(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
+        return [self._decode(token) for token in np.atleast_1d(ids) if token != PADDING]
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token: " road" rather than "road" where it follows a word."""

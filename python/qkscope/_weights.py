@@ -24,6 +24,10 @@ def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
+class NoSuchLayer(InputError, IndexError):
+    """An index beyond the last layer; as IndexError it ends loops over layers."""
+
+
 class ByLayer(Sequence):
     """Something of every layer, made when it is asked for; np.stack makes one array of it.
 
@@ -45,8 +49,7 @@ class ByLayer(Sequence):
         try:
             layer = self._layers[index]
         except IndexError:
-            # IndexError ends a loop over the layers.
-            raise IndexError(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
+            raise NoSuchLayer(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
         return self._get(layer)
 
     def __repr__(self) -> str:
@@ -120,7 +123,7 @@ class Attention:
         """w: [d_head], or [n_key_value_heads * d_head]"""
         return Norm(self._layer.k_norm, self._shown)
 
-    def expanded(self, name: str) -> MaybeArray:
+    def expanded(self, name: str) -> Any:
         """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
         if name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
@@ -213,7 +216,11 @@ class WeightMethods:
 
     _engine: Any
     arrays: str
-    cfg: Config
+
+    @property
+    def cfg(self) -> Config:
+        """n_layers, n_heads, n_key_value_heads, d_model, d_head, d_mlp, d_vocab, n_ctx, rope, ..."""
+        return self._engine.config
 
     def _shown(self, weight: MaybeArray) -> Any:
         return weights_as_kind(weight, self.arrays)

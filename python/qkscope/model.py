@@ -17,11 +17,10 @@ from ._batch import Batch, Positions, batch_of_ids
 from ._cache import ActivationCache
 from ._calls import Call, Pass, Start, output
 from ._circuits import CircuitMethods
-from ._engine import Config, InputError
+from ._engine import InputError
 from ._generate import GenerateMethods
 from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
-from ._tokens import TextMethods, is_texts
-from ._weights import WeightMethods
+from ._tokens import is_texts
 
 # A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on
 # any device. Padding in an array of ids is -1.
@@ -83,7 +82,7 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-class Model(TextMethods, WeightMethods, CircuitMethods, GenerateMethods):
+class Model(CircuitMethods, GenerateMethods):
     """What load() gives. Arrays are float32; with several sequences each has a leading batch dimension.
 
     On the CPU they are NumPy arrays, or torch tensors where load(arrays="torch") asked for them. On CUDA they are torch
@@ -105,11 +104,6 @@ class Model(TextMethods, WeightMethods, CircuitMethods, GenerateMethods):
 
     def __repr__(self) -> str:
         return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
-
-    @property
-    def cfg(self) -> Config:
-        """n_layers, n_heads, n_key_value_heads, d_model, d_head, d_mlp, d_vocab, n_ctx, rope, ..."""
-        return self._engine.config
 
     @property
     def device(self) -> str:
@@ -209,9 +203,13 @@ class Model(TextMethods, WeightMethods, CircuitMethods, GenerateMethods):
             return_type, loss_per_token, positions, queries, prepend_bos, padding_side, start_at_layer, stop_at_layer)
         return self._run(tokens, call, fwd_hooks=fwd_hooks)[0]
 
-    def hook_names(self) -> list[str]:
-        """Every hook point of this model, in order of firing."""
-        return self._engine.hook_names()
+    def hook_names(self, on_request: bool = False) -> list[str]:
+        """Every hook point of this model, in order of firing; or those that fire only where they are asked for.
+
+        These (hook_result, hook_q_input, hook_scale, ...) a name or pattern asks for, or a function that accepts no
+        other.
+        """
+        return self._engine.derived_hook_names() if on_request else self._engine.hook_names()
 
     # Hooks that stay
 

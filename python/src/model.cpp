@@ -151,6 +151,8 @@ void bind_model(nb::module_& module) {
               "NumPy arrays; true on CUDA.")
       .def("hook_names",
            [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
+      .def("derived_hook_names",
+           [](const LoadedModel& m) { return names_of(derived_hook_points(m.model.config())); })
       .def(
           "match_hooks",
           [](const LoadedModel& m, const std::vector<std::string>& patterns) {

@@ -108,10 +108,10 @@ void center_unembed(LoadedCheckpoint& model) {
 
 void fold_value_biases(LoadedCheckpoint& model) {
   auto& config = model.config;
+  if (!config.qkv_bias) return;
   if (config.qkv_clip > 0.0)
     bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
               config.qkv_clip);
-  if (!config.qkv_bias) return;
   for (auto& layer : model.weights.layers)
     if (!layer.v.bias.empty()) fold_value_bias(layer, config);
   config.output_bias = true;

@@ -100,12 +100,13 @@ class QueryBlock {
   // The products run over d and over the keys of a block in ascending order; weights of keys that a
   // column does not see are zero and add nothing.
   void attend(const KeyBlock& block, std::int64_t panel) {
+    const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
     if (first_visible_key(lowest, input_.window) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
-                    gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_},
+                    gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
     const auto all_first = first_visible_key(highest, input_.window) - block.first;
@@ -121,10 +122,11 @@ class QueryBlock {
            .highest = highest_ + panel,
            .sum = sum_ + panel,
            .z = z_ + panel * z_rows_,
-           .z_rows = d_});
+           .z_rows = d_,
+           .used = used});
     gemm::multiply(
-        {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed}, true,
-        z_ + panel * z_rows_, panel_);
+        {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed, used},
+        true, z_ + panel * z_rows_, panel_);
   }
 
   void find_visible(const KeyBlock& block, std::int64_t panel) {

@@ -98,7 +98,7 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
   NEEDS_A_GPU();
   for (const auto* dtype : {"float32", "bfloat16"}) {
     const auto model = load("smollm3_windows", dtype);
-    const std::vector<Ids> prompts = {random_ids(30, 96), {4}, random_ids(7, 96)};
+    const std::vector<Ids> prompts = {random_ids(30, 40), {4}, random_ids(7, 40)};
     GenerateOptions options;
     options.max_new_tokens = 20;
     options.stops_at_end = false;
@@ -116,7 +116,7 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
 TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
   for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text"}) {
-    const auto prompt = random_ids(9, 90);
+    const auto prompt = random_ids(9, 40);
     GenerateOptions options;
     options.max_new_tokens = 25;
     options.stops_at_end = false;

@@ -1,5 +1,7 @@
 """What calls take and return: losses, batches of texts of any length, hooks that stay, passes that start or stop."""
 
+import json
+
 import numpy as np
 import pytest
 from conftest import DEMO, some_ids
@@ -204,30 +206,43 @@ def test_the_token_that_begins_texts_is_the_models_default(demo):
     np.testing.assert_array_equal(demo.to_tokens("a b", prepend_bos=False), demo.to_tokens("a b"))
 
 
-def test_torch_tensors_show_the_same_memory():
-    torch = pytest.importorskip("torch")
-    model = qkscope.load(DEMO, device="cpu", arrays="torch")
-    plain = qkscope.load(DEMO, device="cpu")
-    ids = some_ids(model, 6)
-    logits, cache = model.run_with_cache(torch.tensor(ids), return_type="logits")
-    assert isinstance(logits, torch.Tensor) and logits.dtype == torch.float32
-    np.testing.assert_array_equal(logits.numpy(), plain(ids))
-    assert isinstance(model(ids, "loss"), torch.Tensor) and model(ids, "loss").ndim == 0
-    assert torch.allclose(cache["ln_final.hook_normalized"] @ model.W_U, logits, atol=1e-4)
-    theirs = plain.run_with_cache(ids)
-    for ours, expected in (
-        (cache.decompose_resid(apply_ln=True), theirs.decompose_resid(apply_ln=True)),
-        (cache.stack_head_results(pos_slice=-1), theirs.stack_head_results(pos_slice=-1)),
-        (cache.logit_attrs(cache.accumulated_resid(), 5), theirs.logit_attrs(theirs.accumulated_resid(), 5)),
-        (model.OV.norm(), plain.OV.norm()),
-        (model.all_composition_scores("K"), plain.all_composition_scores("K")),
+@pytest.fixture(params=["knows", "adds"])
+def with_bos(request, tmp_path):
+    """The demo's model with a tokenizer that has a token to begin texts, and one that adds it by itself."""
+    for path in DEMO.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    for name, change in (
+        ("tokenizer_config.json", {"bos_token": {"content": "<|end_of_text|>"}}),
+        ("tokenizer.json", {"post_processor": BEGINS_TEXTS} if request.param == "adds" else {}),
     ):
-        assert isinstance(ours, torch.Tensor)
-        np.testing.assert_allclose(ours.numpy(), expected, atol=1e-4, rtol=1e-4)
-    hooks = [("blocks.0.attn.hook_z", lambda z: z * 0)]
-    np.testing.assert_array_equal(model.run_with_hooks(TEXTS, hooks).numpy(), plain.run_with_hooks(TEXTS, hooks))
-    model.W_E[0] = 0  # a copy
-    np.testing.assert_array_equal(model(ids).numpy(), plain(ids))
+        content = json.loads((DEMO / name).read_text()) | change
+        (tmp_path / name).unlink()
+        (tmp_path / name).write_text(json.dumps(content))
+    return qkscope.load(tmp_path, device="cpu"), request.param == "adds"
+
+
+BEGINS_TEXTS = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<|end_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<|end_of_text|>": {"id": "<|end_of_text|>", "ids": [0], "tokens": ["<|end_of_text|>"]}},
+}
+
+
+def test_a_token_that_begins_texts_is_there_once_or_not_at_all(with_bos, demo):
+    model, adds = with_bos
+    alone = demo.to_tokens(TEXTS[0]).tolist()
+    bos = model.bos_token_id
+    assert bos == demo.eos_token_id
+    assert model.to_tokens(TEXTS[0]).tolist() == ([bos] if adds else []) + alone
+    assert model.to_tokens(TEXTS[0], prepend_bos=True).tolist() == [bos, *alone]
+    assert model.to_tokens(TEXTS[0], prepend_bos=True, max_length=3).tolist() == [bos, *alone[:2]]
+    assert model.to_tokens(TEXTS[0], prepend_bos=False).tolist() == alone
+    assert model.to_tokens(TEXTS, prepend_bos=True)[:, 0].tolist() == [bos] * 3
+    assert model.to_single_token(" se") == demo.to_single_token(" se")
+    assert model.get_token_position(" se", TEXTS[0], prepend_bos=True) == 2
+    assert same_bits(model(TEXTS[0], prepend_bos=True), model([bos, *alone]))
+    assert same_bits(model(TEXTS, prepend_bos=False), demo(TEXTS))
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,8 @@ def test_weights_by_layer(demo):
         np.testing.assert_array_equal(stacked[-1], getattr(getattr(demo.blocks[7], part), name))
     with pytest.raises(IndexError):
         demo.blocks[8]
+    with pytest.raises(qkscope.InputError, match="layer -9: the model has layers 0 to 7"):
+        demo.W_Q[-9]
 
 
 def test_cross_attention_layers_say_so():

@@ -37,9 +37,9 @@ __device__ int lane_offset_of_keys() {
   return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
 }
 
-// scores (queries, keys) = q kᵀ
-template <typename T, int kWidth, int kBands, int kKeys>
-__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, std::uint32_t q,
+// scores (queries, keys) = q kᵀ. queries(step, a) gives the fragments of 16 channels of q.
+template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
+__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, Queries queries,
                                               std::uint32_t k) {
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
@@ -50,9 +50,7 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) {
     std::uint32_t a[kBands][4];
-#pragma unroll
-    for (int band = 0; band < kBands; ++band)
-      load_matrices(a[band], q + band * 16 * kPitch<kWidth> + step * 32);
+    queries(step, a);
 #pragma unroll
     for (int pair = 0; pair < kKeys / 16; ++pair) {
       std::uint32_t b[4];
@@ -64,6 +62,20 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
       }
     }
   }
+}
+
+// The same with q in shared memory.
+template <typename T, int kWidth, int kBands, int kKeys>
+__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, std::uint32_t q,
+                                              std::uint32_t k) {
+  multiply_keys<T, kWidth, kBands, kKeys>(
+      scores,
+      [q](int step, std::uint32_t(&a)[kBands][4]) {
+#pragma unroll
+        for (int band = 0; band < kBands; ++band)
+          load_matrices(a[band], q + band * 16 * kPitch<kWidth> + step * 32);
+      },
+      k);
 }
 
 // softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards. With tanh(u) = 1 -

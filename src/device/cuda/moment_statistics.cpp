@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
@@ -49,34 +50,38 @@ const T* at(const std::byte* bytes, std::int64_t offset) {
   return reinterpret_cast<const T*>(bytes + offset);
 }
 
+void read_head(HeadMoments& moments, const MomentRecord& record, const double* from,
+               std::int64_t head) {
+  const auto dim = record.dim;
+  std::copy_n(from, record.triangle(), moments.m2.begin() + head * record.triangle());
+  const auto take = [&](int sum, std::vector<double>& to) {
+    std::copy_n(from + record.sums() + sum * dim, dim, to.begin() + head * dim);
+  };
+  take(kSumY, moments.mean);
+  take(kSumYT, moments.ct);
+  take(kSumYU, moments.cu);
+  take(kSumY3, moments.m3);
+  take(kSumY4, moments.m4);
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const auto to = static_cast<std::size_t>(head * dim + i);
+    moments.min[to] = static_cast<float>(from[record.least() + i]);
+    moments.max[to] = static_cast<float>(from[record.largest() + i]);
+  }
+  std::copy_n(from + record.pair_abs(), record.pairs,
+              moments.pair_abs.begin() + head * record.pairs);
+  moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm()];
+  moments.norm_max[static_cast<std::size_t>(head)] = static_cast<float>(from[record.norm_max()]);
+}
+
 void read_set(HeadMoments& moments, const ResultLayout& layout, const double* values,
               const PositionSums& positions) {
   const auto& record = layout.record;
   if (positions.n == 0) moments = empty_moments(layout.shape);
   moments.positions = positions;
   if (positions.n == 0) return;
-  const auto dim = record.dim;
-  for (std::int64_t head = 0; head < moments.heads; ++head) {
-    const double* from = values + head * record.size();
-    std::copy_n(from, record.triangle(), moments.m2.begin() + head * record.triangle());
-    const auto take = [&](int sum, std::vector<double>& to) {
-      std::copy_n(from + record.sums() + sum * dim, dim, to.begin() + head * dim);
-    };
-    take(kSumY, moments.mean);
-    take(kSumYT, moments.ct);
-    take(kSumYU, moments.cu);
-    take(kSumY3, moments.m3);
-    take(kSumY4, moments.m4);
-    for (std::int64_t i = 0; i < dim; ++i) {
-      const auto to = static_cast<std::size_t>(head * dim + i);
-      moments.min[to] = static_cast<float>(from[record.least() + i]);
-      moments.max[to] = static_cast<float>(from[record.largest() + i]);
-    }
-    std::copy_n(from + record.pair_abs(), record.pairs,
-                moments.pair_abs.begin() + head * record.pairs);
-    moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm()];
-    moments.norm_max[static_cast<std::size_t>(head)] = static_cast<float>(from[record.norm_max()]);
-  }
+  parallel_ranges(moments.heads, 1, [&](std::int64_t head, std::int64_t) {
+    read_head(moments, record, values + head * record.size(), head);
+  });
 }
 
 void read_buckets(BucketMoments& buckets, const ResultLayout& layout, const std::byte* bytes) {

@@ -10,17 +10,20 @@ namespace {
 constexpr int kBins = kMassBins;
 constexpr int kWidths = kDistances;
 constexpr int kSumTiles = 16;  // float32 sums go to float64 after so many tiles
-// A bin of one lane is one word: how many weights, and their sum in units of 2^-12 of the largest
-// weight that the bin takes.
+// A bin of a row is one word: how many weights, and the sum of their leading 12 bits.
 constexpr int kCountShift = 22;
 constexpr unsigned kMassMask = (1u << kCountShift) - 1;
 constexpr int kMostCount = (1 << (32 - kCountShift)) - 1;
+constexpr int kMassBits = 11;                   // after the leading one
+constexpr int kBinStride = kBins + 4;           // rows lie in other banks
+constexpr float kBelowOne = 0.99999994f;        // 1 - 2^-24
+constexpr float kLeastWeight = 2.3283070e-10f;  // above 2^-32: what the last bin takes as
 
 __device__ int bit_width(int x) {
   return 32 - __clz(x);
 }
 
-// One band of 16 rows to a warp: the lanes' bins fill the shared memory.
+// One band of 16 rows to a warp, whose registers also hold the queries.
 template <typename T, int kHeadWidth, int kBlockWarps>
 struct AllKeysShape {
   static constexpr int kWidth = kHeadWidth;
@@ -32,7 +35,7 @@ struct AllKeysShape {
   static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
   static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
 };
-// Where a GPU gives a block 227 KB, for 16 bits and heads of up to 128; and everything else.
+// For 16 bits and heads of up to 128; and everything else.
 template <typename T, int kWidth>
 using LargeShape = AllKeysShape<T, kWidth, 8>;
 template <typename T, int kWidth>
@@ -49,58 +52,95 @@ struct AllKeysOptions {
   MassBin* bins;           // (blocks, rows of a tile, kBins)
 };
 
-// Between which numbers the keys that hold a share of the mass lie, and the mass of the largest.
+// Between which numbers the keys that hold a share of the mass lie, and the mass of the largest:
+// the bins of one row, two to a lane of the warp, with what the bins before them hold.
 class RowBins {
  public:
-  __device__ explicit RowBins(const MassBin* bins) : bins_(bins) {}
-
-  __device__ void keys_of_share(double share, float* low, float* high) const {
-    double held = 0, keys = 0;
-    for (int b = 0; b < kBins; ++b) {
-      const double count = bins_[b].count, mass = bins_[b].mass;
-      if (count > 0 && held + mass >= share) {
-        const double missing = share - held;
-        *high = static_cast<float>(keys + fmin(count, fmax(1.0, ceil(missing * count / mass))));
-        *low = fminf(*high, static_cast<float>(keys + fmax(1.0, ceil(missing / largest(b)))));
-        return;
-      }
-      held += mass;
-      keys += count;
+  __device__ explicit RowBins(const MassBin* bins) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      count_[i] = static_cast<int>(bins[2 * lane + i].count);
+      mass_[i] = static_cast<double>(bins[2 * lane + i].mass);
     }
-    *low = *high = static_cast<float>(keys);
+    int count = count_[0] + count_[1];
+    double mass = mass_[0] + mass_[1];
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int more_count = __shfl_up_sync(kAllLanes, count, distance);
+      const double more_mass = __shfl_up_sync(kAllLanes, mass, distance);
+      if (lane < distance) continue;
+      count += more_count;
+      mass += more_mass;
+    }
+    keys_ = count - count_[0] - count_[1];
+    held_ = mass - mass_[0] - mass_[1];
+    // Smaller weights count as the least that fits into the last bin; it has what is left at most.
+    if (lane == 31) mass_[1] = fmin(mass_[1], fmax(0.0, 1.0 - held_ - mass_[0]));
   }
 
-  __device__ void mass_of_top(double top, float* low, float* high) const {
-    double held = 0;
-    for (int b = 0; b < kBins; ++b) {
-      const double count = bins_[b].count, mass = bins_[b].mass;
-      if (count >= top) {
-        const double part = count == 0 ? 0 : mass * top / count;
-        *low = static_cast<float>(held + part);
-        *high = static_cast<float>(held + fmax(part, fmin(mass, top * largest(b))));
-        return;
-      }
-      held += mass;
-      top -= count;
-    }
-    *low = *high = static_cast<float>(held);
+  // Calls store(low, high) in one lane.
+  template <typename Store>
+  __device__ void keys_of_share(double share, Store store) const {
+    in_bin(
+        held_ + mass_[0] >= share, held_ + mass_[0] + mass_[1] >= share,
+        [&](int bin, const Before& before, double count, double mass) {
+          const double missing = share - before.mass;
+          const double high = before.keys + fmin(count, fmax(1.0, ceil(missing * count / mass)));
+          store(fmin(high, before.keys + fmax(1.0, ceil(missing / largest(bin)))), high);
+        },
+        [&](const Before& all) { store(all.keys, all.keys); });
+  }
+
+  template <typename Store>
+  __device__ void mass_of_top(int top, Store store) const {
+    in_bin(
+        keys_ + count_[0] >= top, keys_ + count_[0] + count_[1] >= top,
+        [&](int bin, const Before& before, double count, double mass) {
+          const double missing = top - before.keys, part = mass * missing / count;
+          store(before.mass + part, before.mass + fmax(part, fmin(mass, missing * largest(bin))));
+        },
+        [&](const Before& all) { store(all.mass, all.mass); });
   }
 
  private:
-  __device__ static double largest(int bin) { return exp2(-0.5 * bin); }
+  struct Before {
+    double keys, mass;
+  };
 
-  const MassBin* bins_;
+  __device__ static double largest(int bin) {
+    return exp2(-0.5 * bin);
+  }
+
+  // The first bin that reaches what is looked for, or all of them where none does.
+  template <typename Found, typename None>
+  __device__ void in_bin(bool first_reaches, bool second_reaches, Found found, None none) const {
+    const int lane = threadIdx.x % 32;
+    const unsigned lanes = __ballot_sync(kAllLanes, second_reaches);
+    if (lane != (lanes == 0 ? 31 : __ffs(static_cast<int>(lanes)) - 1)) return;
+    if (lanes == 0)
+      none(Before{static_cast<double>(keys_) + count_[0] + count_[1], held_ + mass_[0] + mass_[1]});
+    else if (first_reaches)
+      found(2 * lane, Before{static_cast<double>(keys_), held_}, count_[0], mass_[0]);
+    else
+      found(2 * lane + 1, Before{static_cast<double>(keys_) + count_[0], held_ + mass_[0]},
+            count_[1], mass_[1]);
+  }
+
+  int count_[2];
+  double mass_[2];
+  int keys_;     // in the bins before
+  double held_;  // by them
 };
 
 template <typename T, typename Shape>
 class AllKeys {
  public:
-  static constexpr int kBlocks = 1;
+  static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysOptions;
   struct Memory {
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
-    unsigned bins[Shape::kWarps][2][kBins][32];  // of each lane, for its two rows
+    unsigned bins[Shape::kRows][kBinStride];
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
@@ -118,8 +158,7 @@ class AllKeys {
     for (int i = lane_; i < 16; i += 32) memory.entropy[row_ + i] = memory.distance[row_ + i] = 0;
     for (int i = lane_; i < 16 * kWidths; i += 32)
       memory.masses[row_ + i / kWidths][i % kWidths] = 0;
-    for (int i = 0; i < 2 * kBins; ++i) memory.bins[warp_][i / kBins][i % kBins][lane_] = 0;
-    for (int i = lane_; i < 16 * kBins; i += 32) bins_[i] = {0, 0.0f};
+    for (int i = lane_; i < 16 * kBins; i += 32) memory.bins[row_ + i / kBins][i % kBins] = 0;
     __syncwarp();
   }
 
@@ -159,10 +198,12 @@ class AllKeys {
     __syncthreads();
     add_columns();
     if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
+    const int rows = min(16, block_.tile.length - block_.row);
+    for (int row = 0; row < rows; ++row) store_bins(row);
   }
 
  private:
-  static constexpr int kBinTiles = kMostCount / (Shape::kKeys / 4);
+  static constexpr int kBinTiles = kMostCount / Shape::kKeys;
 
   // Weights take the place of scores.
   template <bool kAllSeen>
@@ -170,7 +211,7 @@ class AllKeys {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;  // distance
-      unsigned* const bins = &memory_.bins[warp_][half][0][lane_];
+      unsigned* const bins = memory_.bins[row_ + half * 8 + lane_ / 4];
       float mass = 0, entropy = 0, offset = 0;
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n)
@@ -188,7 +229,7 @@ class AllKeys {
           mass += p;
           entropy = fmaf(p, x, entropy);
           offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
-          add_to_bin(bins, x);
+          add_to_bin(bins, p);
         }
       entropy_[half] -= entropy;
       distance_[half] += fmaf(mass, static_cast<float>(from), -offset);
@@ -196,18 +237,14 @@ class AllKeys {
     }
   }
 
-  // Bin b holds floor(-2 log2 p) = b, the last has the rest.
-  __device__ static __forceinline__ void add_to_bin(unsigned* bins, float x) {
-    constexpr float kRound = 12582912.0f;  // adding it rounds to an integer in the low bits
-    const float y = fmaxf(-2.0f * x, 0.0f);
-    const float shifted = fminf(y - 0.49999997f, kBins - 1.0f) + kRound;
-    const int bin = __float_as_int(shifted) & (kBins - 1);
-    const float f = y - (shifted - kRound);
-    // 2^(-f/2), by its first terms; what the last bin takes may be smaller by far
-    const float share = f <= 1.0f ? fmaf(f, fmaf(f, fmaf(f, -0.0060f, 0.0597f), -0.34656f), 1.0f)
-                                  : exp2_fast(-0.5f * f);
-    const float units = fmaf(share, 4096.0f, 8388608.0f);
-    bins[bin * 32] += (1u << kCountShift) + (__float_as_uint(units) & kMassMask);
+  // Bin b holds floor(-2 log2 p) = b, the last has the rest: the exponent of p^2 tells it. A power
+  // of two, which is the largest of its bin, is taken as the number below it.
+  __device__ static __forceinline__ void add_to_bin(unsigned* bins, float p) {
+    const float inside = fmaxf(fminf(p, 1.0f) * kBelowOne, kLeastWeight);
+    const int bin = 126 - (__float_as_int(inside * inside) >> 23);
+    constexpr unsigned kOne = (1u << kCountShift) + (1u << kMassBits);
+    constexpr unsigned kMask = (1u << kMassBits) - 1;
+    atomicAdd(bins + bin, kOne | (__float_as_uint(inside) >> (23 - kMassBits) & kMask));
   }
 
   // Mass by the bit width of the distance. Most tiles lie in one width, as the one before did.
@@ -261,22 +298,22 @@ class AllKeys {
     }
   }
 
-  // The bins of the four lanes of a row go to the row's own.
+  // The words of the bins go to counts and masses. What the leading bits leave out of a weight is
+  // half a unit on average.
   __device__ void end_bins() {
-    for (int half = 0; half < 2; ++half)
-      for (int bin = 0; bin < kBins; ++bin) {
-        auto& word = memory_.bins[warp_][half][bin][lane_];
-        unsigned count = word >> kCountShift, mass = word & kMassMask;
-        word = 0;
-        for (int distance = 1; distance <= 2; distance *= 2) {
-          count += __shfl_xor_sync(kAllLanes, count, distance);
-          mass += __shfl_xor_sync(kAllLanes, mass, distance);
-        }
-        if (lane_ % 4 != 0 || count == 0) continue;
-        auto& to = bins_[(half * 8 + lane_ / 4) * kBins + bin];
-        to.count += count;
-        to.mass += static_cast<float>(mass) * (exp2f(-0.5f * static_cast<float>(bin)) / 4096.0f);
-      }
+    __syncwarp();
+#pragma unroll 8
+    for (int i = lane_; i < 16 * kBins; i += 32) {
+      const int bin = i % kBins;
+      auto& word = memory_.bins[row_ + i / kBins][bin];
+      const unsigned count = word >> kCountShift;
+      const float units = static_cast<float>(word & kMassMask) + 0.5f * static_cast<float>(count);
+      word = 0;
+      const auto before = bins_kept_ ? bins_[i] : MassBin{0, 0.0f};
+      bins_[i] = {before.count + count,
+                  fmaf(units, exp2f(static_cast<float>(-kMassBits - 1 - bin / 2)), before.mass)};
+    }
+    bins_kept_ = true;
     __syncwarp();
   }
 
@@ -319,34 +356,41 @@ class AllKeys {
               static_cast<unsigned long long>(__double2ll_rn(sum * kUnits)));
   }
 
-  __device__ void store_row(int row) {
+  __device__ void store(int row, std::int64_t column, double value) const {
+    a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
+              block_.batch_row(block_.row + row)] = static_cast<float>(value);
+  }
+
+  __device__ void store_row(int row) const {
     const auto& layout = a_.layout;
-    const auto store = [&](std::int64_t column, double value) {
-      a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
-                block_.batch_row(block_.row + row)] = static_cast<float>(value);
-    };
     // The weights add up to 1 but for the rounding of the log-sum-exp, which is taken out.
     double total = 0;
     for (const double mass : memory_.masses[row_ + row]) total += mass;
-    store(layout.entropy(),
+    store(row, layout.entropy(),
           (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
-    store(layout.distance_mean(), memory_.distance[row_ + row]);
+    store(row, layout.distance_mean(), memory_.distance[row_ + row]);
     for (int width = 0; width < kWidths; ++width)
-      store(layout.dist(width), memory_.masses[row_ + row][width]);
+      store(row, layout.dist(width), memory_.masses[row_ + row][width]);
+  }
+
+  // The whole warp.
+  __device__ void store_bins(int row) const {
+    const auto& layout = a_.layout;
     const RowBins bins(bins_ + row * kBins);
     constexpr double kShares[] = {kKeyShare[0], kKeyShare[1], kKeyShare[2]};
     constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
-    float low = 0, high = 0;
-    for (int k = 0; k < kKeyShares; ++k) {
-      bins.keys_of_share(kShares[k], &low, &high);
-      store(layout.keys_low(k), low);
-      store(layout.keys_high(k), high);
-    }
-    for (int k = 0; k < kTopKeys; ++k) {
-      bins.mass_of_top(static_cast<double>(kTops[k]), &low, &high);
-      store(layout.top_low(k), low);
-      store(layout.top_high(k), high);
-    }
+#pragma unroll
+    for (int k = 0; k < kKeyShares; ++k)
+      bins.keys_of_share(kShares[k], [&](double low, double high) {
+        store(row, layout.keys_low(k), low);
+        store(row, layout.keys_high(k), high);
+      });
+#pragma unroll
+    for (int k = 0; k < kTopKeys; ++k)
+      bins.mass_of_top(static_cast<int>(kTops[k]), [&](double low, double high) {
+        store(row, layout.top_low(k), low);
+        store(row, layout.top_high(k), high);
+      });
   }
 
   const ScoreArguments& a_;
@@ -355,8 +399,9 @@ class AllKeys {
   Memory& memory_;
   RowWeights<Shape> weights_;
   int lane_, warp_;
-  int row_;        // the warp's first in the block
-  MassBin* bins_;  // of the warp's rows
+  int row_;                 // the warp's first in the block
+  MassBin* bins_;           // of the warp's rows
+  bool bins_kept_ = false;  // the row's bins hold something
   int tiles_ = 0;
   int parity_ = 0;
   int column_key_ = -1;  // of the tile whose columns wait
@@ -369,7 +414,9 @@ class AllKeys {
 constexpr std::int64_t kLaunchBlocks = 1024;
 
 bool is_large(DType dtype, std::int64_t d_head) {
-  return dtype != DType::f32 && d_head <= 128 && shared_memory_limit() >= 227 << 10;
+  using Shape = LargeShape<__half, 128>;
+  return dtype != DType::f32 && d_head <= 128 &&
+         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeys<__half, Shape>>;
 }
 
 template <typename T, int kWidth>

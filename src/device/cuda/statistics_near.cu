@@ -47,22 +47,17 @@ class NearKeys {
   }
 
   __device__ void add(ScoreFragments<Shape>& p, int key) {
-    each_row<Shape>(block_, [&](int band, int half, int position) {
-#pragma unroll
-      for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          auto& value = p[band][n][2 * half + i];
-          const int at = key + key_column(n, i), distance = position - at;
-          const bool seen = distance >= 0 && distance < block_.window;
-          value = seen ? exp2_fast(weights_.log2_weight(value, band, half)) : 0.0f;
-          if (at < options_.stream_first || distance < options_.stream_last)
-            stream_[band][half] += value;
-        }
-    });
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + Shape::kWarpRows - 1 - key;
-    add_bands(p, key, nearest, farthest);
+    const bool all_seen = nearest >= 0 && farthest < block_.window;
+    const bool all_stream =
+        key + Shape::kKeys <= options_.stream_first || farthest < options_.stream_last;
+    RowMasses masses;
+    if (all_seen && all_stream)
+      weigh<true>(p, masses, key);
+    else
+      weigh<false>(p, masses, key);
+    add_bands(p, masses, key, nearest, farthest);
     if (key == 0) store_sinks(p);
     if (nearest <= 1) store_last(p, key);
   }
@@ -86,6 +81,33 @@ class NearKeys {
   }
 
  private:
+  using RowMasses = float[Shape::kBands][2];  // of a lane's rows
+
+  // Weights take the place of scores.
+  template <bool kAllSeenAndStream>
+  __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      float mass = 0, streamed = 0;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          auto& value = p[band][n][2 * half + i];
+          const float weight = exp2_fast(weights_.log2_weight(value, band, half));
+          if constexpr (kAllSeenAndStream) {
+            value = weight;
+          } else {
+            const int at = key + key_column(n, i), distance = position - at;
+            value = distance >= 0 && distance < block_.window ? weight : 0.0f;
+            if (at < options_.stream_first || distance < options_.stream_last) streamed += value;
+          }
+          mass += value;
+        }
+      masses[band][half] = mass;
+      stream_[band][half] += kAllSeenAndStream ? mass : streamed;
+    });
+  }
+
   __device__ void store(std::int64_t column, int position, float value) const {
     if (position >= block_.tile.length) return;
     a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
@@ -93,24 +115,33 @@ class NearKeys {
   }
 
   // Bands of distances with the same number of bits. Most tiles lie in one of them.
-  __device__ void add_bands(const ScoreFragments<Shape>& p, int key, int nearest, int farthest) {
+  __device__ void add_bands(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
+                            int nearest, int farthest) {
+    const int first = bit_width(max(nearest, 0));
     const int last = min(bit_width(farthest), options_.bands - 1);
-    for (int width = bit_width(max(nearest, 0)); width <= last; ++width) {
+    for (int width = first; width <= last; ++width) {
       const int least = width == 0 ? 0 : 1 << (width - 1), end = 1 << width;
       const bool whole = nearest >= least && farthest < end;
       each_row<Shape>(block_, [&](int band, int half, int position) {
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int distance = position - key - key_column(n, i);
-            if (whole || (distance >= least && distance < end)) sum += p[band][n][2 * half + i];
-          }
-        sum = quad_sum(sum);
+        const float sum = quad_sum(whole ? masses[band][half]
+                                         : mass_between(p, band, half, position - key, least, end));
         if (threadIdx.x % 4 == 0) bands_[position - block_.row][width] += sum;
       });
     }
+  }
+
+  // Of distances [least, end); `from` is that of the tile's first key.
+  __device__ static float mass_between(const ScoreFragments<Shape>& p, int band, int half, int from,
+                                       int least, int end) {
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int distance = from - key_column(n, i);
+        if (distance >= least && distance < end) sum += p[band][n][2 * half + i];
+      }
+    return sum;
   }
 
   __device__ void store_sinks(const ScoreFragments<Shape>& p) const {

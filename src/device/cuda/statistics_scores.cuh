@@ -64,11 +64,17 @@ __device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, 
 template <typename T, typename Shape, int kRows, typename At>
 __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
-  for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
-    const int row = item / kChunks, column = item % kChunks * kElements;
-    const bool valid = row < count && column < source.d_head;
-    const T* from = valid ? source.data + at(row) * source.stride + column : source.data;
-    char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
+  constexpr int kStep = Shape::kThreads / kChunks;  // rows at once
+  static_assert(kRows % kStep == 0);
+  const int column = static_cast<int>(threadIdx.x) % kChunks * kElements;
+  const int first = static_cast<int>(threadIdx.x) / kChunks;
+  const bool inside = column < source.d_head;
+  const T* const data = source.data + column;
+  char* to = tile + first * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
+#pragma unroll
+  for (int row = first; row < first + kRows; row += kStep, to += kStep * Shape::kRowBytes) {
+    const bool valid = inside && row < count;
+    const T* from = valid ? data + at(row) * source.stride : source.data;
     if (source.vectors) {
       copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
     } else {
@@ -83,18 +89,49 @@ __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At
 template <typename Shape>
 using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
 
-// q.k of the warp's rows with the keys of a tile.
+__device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
+}
+
+// The warp's rows of q, of which it multiplies tile after tile of keys. For 16 bits and one band
+// they are in registers, which leaves their shared memory to the keys.
 template <typename T, typename Shape>
-__device__ __forceinline__ void multiply_tile(ScoreFragments<Shape>& scores, const char* q,
-                                              const char* k) {
-  if constexpr (sizeof(T) == 2) {
-    const auto address = [](const char* tile, int offset) {
-      return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + offset;
-    };
-    multiply_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
-        scores, address(q, lane_offset<Shape::kWidth>()),
-        address(k, lane_offset_of_keys<Shape::kWidth>()));
-  } else {
+class WarpQueries {
+ public:
+  static constexpr bool kHeld = sizeof(T) == 2 && Shape::kBands == 1;
+
+  // `rows` lie in shared memory: until the next barrier where they are held, else for good.
+  __device__ explicit WarpQueries(const char* rows) : rows_(rows) {
+    if constexpr (kHeld) {
+      const auto q = shared_address(rows) + lane_offset<Shape::kWidth>();
+#pragma unroll
+      for (int step = 0; step < Shape::kWidth / 16; ++step)
+        load_matrices(held_[step], q + step * 32);
+    }
+  }
+
+  // q.k of the rows with the keys of a tile.
+  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores, const char* keys) const {
+    if constexpr (sizeof(T) == 2) {
+      const auto k = shared_address(keys) + lane_offset_of_keys<Shape::kWidth>();
+      if constexpr (kHeld)
+        multiply_keys<T, Shape::kWidth, 1, Shape::kKeys>(
+            scores,
+            [&](int step, std::uint32_t(&a)[1][4]) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) a[0][i] = held_[step][i];
+            },
+            k);
+      else
+        multiply_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
+            scores, shared_address(rows_) + lane_offset<Shape::kWidth>(), k);
+    } else {
+      multiply_float32(scores, keys);
+    }
+  }
+
+ private:
+  __device__ void multiply_float32(ScoreFragments<Shape>& scores, const char* keys) const {
     const int lane = threadIdx.x % 32;
     const auto at = [](const char* tile, int row) {
       return reinterpret_cast<const float*>(tile + row * Shape::kRowBytes);
@@ -103,15 +140,18 @@ __device__ __forceinline__ void multiply_tile(ScoreFragments<Shape>& scores, con
     for (int n = 0; n < Shape::kKeys / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float* one = at(q, lane / 4 + i / 2 * 8);
-        const float* other = at(k, n * 8 + lane % 4 * 2 + i % 2);
+        const float* one = at(rows_, lane / 4 + i / 2 * 8);
+        const float* other = at(keys, n * 8 + lane % 4 * 2 + i % 2);
         float sum = 0;
 #pragma unroll 4
         for (int c = 0; c < Shape::kWidth; ++c) sum = fmaf(one[c], other[c], sum);
         scores[0][n][i] = sum;
       }
   }
-}
+
+  const char* rows_;
+  std::uint32_t held_[kHeld ? Shape::kWidth / 16 : 1][4];
+};
 
 template <typename Shape>
 __device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
@@ -172,14 +212,24 @@ struct RowWeights {
   }
 };
 
+// Rows of q and two tiles of keys in shared memory; one after the other where the rows are held.
+template <typename T, typename Shape>
+struct ScoreTiles {
+  static constexpr bool kShared = WarpQueries<T, Shape>::kHeld;
+  static constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
+  static constexpr int kQueryBytes = Shape::kRows * Shape::kRowBytes;
+  static constexpr int kKeys = kShared ? 0 : kQueryBytes;  // where they begin
+  static constexpr int kBytes = kKeys + 2 * kKeyBytes;
+  static_assert(!kShared || kQueryBytes <= 2 * kKeyBytes);
+};
+
 template <typename T, typename Shape, typename Pass>
 __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
-  constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
-  char* const q_tile = shared;
-  char* const k_tiles = q_tile + Shape::kRows * Shape::kRowBytes;
-  auto& memory = *reinterpret_cast<typename Pass::Memory*>(k_tiles + 2 * kKeyBytes);
+  using Tiles = ScoreTiles<T, Shape>;
+  char* const k_tiles = shared + Tiles::kKeys;
+  auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
 
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
   const auto heads = static_cast<int>(a.heads);
@@ -193,11 +243,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const auto q = head_source<T>(a, a.q, block.head), k = head_source<T>(a, a.k, kv_head);
   const auto load_keys = [&](int stage, int key) {
-    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * kKeyBytes, k, block.end - key,
+    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * Tiles::kKeyBytes, k, block.end - key,
                                       [&](int row) { return block.batch_row(key + row); });
   };
-  load_tile<T, Shape, Shape::kRows>(q_tile, q, block.end - tile.first,
+  load_tile<T, Shape, Shape::kRows>(shared, q, block.end - tile.first,
                                     [&](int row) { return block.batch_row(tile.first + row); });
+  if constexpr (Tiles::kShared) {
+    wait_for_copies();
+    __syncthreads();
+  }
+  const WarpQueries<T, Shape> queries(shared + warp_row * Shape::kRowBytes);
+  if constexpr (Tiles::kShared) __syncthreads();
 
   Pass pass(a, options, block, memory);
   int key = pass.first_key();
@@ -211,8 +267,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     pass.begin_tile();
     if (key < block.row + Shape::kWarpRows) {  // else the warp sees none of them
       ScoreFragments<Shape> scores;
-      multiply_tile<T, Shape>(scores, q_tile + warp_row * Shape::kRowBytes,
-                              k_tiles + stage * kKeyBytes);
+      queries.multiply(scores, k_tiles + stage * Tiles::kKeyBytes);
       cap_scores<Shape>(scores, a);
       pass.add(scores, key);
     } else {
@@ -224,12 +279,15 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   pass.finish();
 }
 
+template <typename T, typename Shape, typename Pass>
+constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
+                                              sizeof(typename Pass::Memory));
+
 // Launches Pass over `a`, whose tiles have Shape::kRows rows.
 template <typename T, typename Shape, typename Pass>
 void launch_scores(const ScoreArguments& a, const typename Pass::Options& options,
                    cudaStream_t stream) {
-  constexpr auto kBytes = static_cast<int>((Shape::kRows + 2 * Shape::kKeys) * Shape::kRowBytes +
-                                           sizeof(typename Pass::Memory));
+  constexpr auto kBytes = kScoreBytes<T, Shape, Pass>;
   const auto kernel = score_kernel<T, Shape, Pass>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "statistics of scores: shared memory");

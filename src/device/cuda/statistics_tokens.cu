@@ -27,11 +27,10 @@ template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     tokens_kernel(const ScoreArguments a, const TokenList list) {
   extern __shared__ __align__(16) char shared[];
-  constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
-  char* const q_tile = shared;
-  char* const same = q_tile + Shape::kRows * Shape::kRowBytes;  // keys of the entries' rows
-  char* const after = same + kKeyBytes;                         // and of the rows that follow
-  auto* const key_rows = reinterpret_cast<std::int32_t*>(after + kKeyBytes);
+  using Tiles = ScoreTiles<T, Shape>;
+  char* const same = shared + Tiles::kKeys;     // keys of the entries' rows
+  char* const after = same + Tiles::kKeyBytes;  // and of the rows that follow
+  auto* const key_rows = reinterpret_cast<std::int32_t*>(shared + Tiles::kBytes);
 
   const auto heads = static_cast<int>(a.heads);
   const auto tile = list.tiles[blockIdx.x / heads];
@@ -40,11 +39,15 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
   const auto q = head_source<T>(a, a.q, head), k = head_source<T>(a, a.k, kv_head);
   const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
   load_tile<T, Shape, Shape::kRows>(
-      q_tile, q, tile.last - tile.first,
+      shared, q, tile.last - tile.first,
       [&](int row) -> std::int64_t { return list.rows[tile.first + row].row; });
+  wait_for_copies();
+  __syncthreads();
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
+  const WarpQueries<T, Shape> warp_queries(shared + warp_row * Shape::kRowBytes);
 
   const int lane = threadIdx.x % 32;
-  const int warp_entry = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
+  const int warp_entry = tile.first + warp_row;
   struct Query {
     int entry, row, block;
     float lse;
@@ -75,11 +78,10 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     wait_for_copies();
     __syncthreads();
     if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of it comes later
-    const char* q_warp = q_tile + (warp_entry - tile.first) * Shape::kRowBytes;
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       ScoreFragments<Shape> scores;
-      multiply_tile<T, Shape>(scores, q_warp, which == 0 ? same : after);
+      warp_queries.multiply(scores, which == 0 ? same : after);
       cap_scores<Shape>(scores, a);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -120,7 +122,7 @@ template <typename T, int kWidth>
 void launch(const ScoreArguments& a, const TokenList& list, std::int64_t tiles,
             cudaStream_t stream) {
   using Shape = TokenShape<T, kWidth>;
-  constexpr int kBytes = (Shape::kRows + 2 * Shape::kKeys) * Shape::kRowBytes + Shape::kKeys * 4;
+  constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
   const auto kernel = tokens_kernel<T, Shape>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention to equal tokens: shared memory");
