@@ -156,11 +156,14 @@ void HeldRows::hand_to(RowSink& sink) const {
 }
 
 CapturedCount capture_batch(const RunPlan& plan, Backend& backend, const PreparedBatch& prepared,
-                            RowSink& sink) {
+                            RowSink& sink, LayerStatistics* statistics) {
   if (prepared.sequence.empty()) return {};
   CaptureObserver observer(plan, prepared, sink);
   const auto start = Clock::now();
-  forward(backend, prepared.batch, observer);
+  if (statistics == nullptr)
+    forward(backend, prepared.batch, observer);
+  else
+    forward(backend, prepared.batch, observer, *statistics);
   auto seconds = seconds_since(start);
   // A GPU goes on computing while rows are stored; the CPU does one after the other.
   if (plan.backend.device.kind == Device::Kind::cpu) seconds -= observer.seconds();

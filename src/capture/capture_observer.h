@@ -51,6 +51,6 @@ struct CapturedCount {
 // Runs the examples together and hands their sampled rows to the sink. A vector with NaN or
 // infinity is bad input where such rows are not kept.
 CapturedCount capture_batch(const RunPlan& plan, Backend& backend, const PreparedBatch& prepared,
-                            RowSink& sink);
+                            RowSink& sink, LayerStatistics* statistics = nullptr);
 
 }  // namespace qkscope

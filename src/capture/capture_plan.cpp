@@ -210,7 +210,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);
-  plan.model = parse_model_config(json, plan.model_folder + "/config.json");
+  plan.model = parse_model_config(json, config_source(plan.model_folder));
   plan.selection = select_heads(plan.model, config.capture.heads);
   plan_batches(plan, compute);
   fill_manifest(plan, on_cuda(plan) && compute.deterministic);

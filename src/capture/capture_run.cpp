@@ -1,5 +1,6 @@
 #include "capture/capture_run.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,21 +28,26 @@ namespace {
 
 using Outcome = CaptureResult::Outcome;
 
-// Passes the source over what the journal says is done.
-void skip_done(const Journal& journal, ExampleSource& source) {
+// Passes the source over the first `count` examples that the journal says are done.
+void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
+    if (count == 0) return;
     const SegmentReader segment(journal.segment_path(entry.segment),
                                 journal.manifest().groups.size());
     segment.check_index();
-    source.skip(segment.example_table());
+    auto examples = segment.example_table();
+    if (std::ssize(examples) > count) examples.resize(static_cast<std::size_t>(count));
+    source.skip(examples);
+    count -= std::ssize(examples);
   }
 }
 
 class Run {
  public:
-  Run(const RunPlan& plan, const CaptureOptions& options)
+  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
       : plan_(plan),
         options_(options),
+        companion_(companion),
         manifest_(manifest_with_inputs(plan)),
         root_(plan.config.output.data_root) {}
 
@@ -117,7 +123,12 @@ class Run {
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
-    skip_done(journal, source);
+    ahead_ = behind_ = journal.examples();
+    if (companion_ != nullptr) {
+      ahead_ = std::max(ahead_, companion_->examples());
+      behind_ = std::min(behind_, companion_->examples());
+    }
+    skip_done(journal, behind_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
     PartWriter writer(plan_, journal);
@@ -130,13 +141,17 @@ class Run {
     if (plan_.workers.size() == 1) {
       const auto backend = make_backend(model, plan_.backend);
       begin();
+      if (companion_ != nullptr) companion_->start(*backend);
       all = add_batches(writer, [&] { return capture_next(reader, *backend, writer); });
     } else {
+      QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
       all = capture_with_workers(reader, model, writer);
     }
     writer.flush();
-    if (all && reader.at_end()) journal.mark_complete();
+    all = all && reader.at_end();
+    if (all) journal.mark_complete();
+    if (companion_ != nullptr) companion_->finish(all);
     result.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result.input_seconds = reader.seconds_waited();
   }
@@ -147,12 +162,15 @@ class Run {
     std::int64_t tokens = 0;
   };
 
-  static std::optional<Added> capture_next(BatchReader& reader, Backend& backend,
-                                           PartWriter& writer) {
-    const auto batch = reader.next();
+  std::optional<Added> capture_next(BatchReader& reader, Backend& backend, PartWriter& writer) {
+    auto batch = reader.next();
     if (!batch) return {};
-    writer.capture(*batch, backend);
-    return Added{batch->examples.size(), batch->tokens()};
+    const Added added{batch->examples.size(), batch->tokens()};
+    if (companion_ == nullptr)
+      writer.capture(*batch, backend);
+    else
+      capture_and_show(std::move(*batch), backend, writer);
+    return added;
   }
 
   // Every device computes batches; their rows are written in the order of the batches.
@@ -202,6 +220,29 @@ class Run {
     return false;
   }
 
+  // Examples that one of the two has from before run for the other alone.
+  void capture_and_show(PreparedBatch batch, Backend& backend, PartWriter& writer) {
+    const auto lacking = ahead_ - behind_;
+    if (lacking > 0 && std::ssize(batch.examples) > lacking) {
+      auto& all = batch.examples;
+      std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
+                                 std::make_move_iterator(all.end()));
+      all.resize(static_cast<std::size_t>(lacking));
+      capture_and_show(prepare_batch(plan_, std::move(all)), backend, writer);
+      return capture_and_show(prepare_batch(plan_, std::move(later)), backend, writer);
+    }
+    behind_ += std::ssize(batch.examples);
+    if (lacking == 0) {
+      ahead_ = behind_;
+      writer.capture(batch, backend, &companion_->look_at(batch));
+      companion_->take(batch);
+    } else if (writer.examples() < companion_->examples()) {
+      writer.capture(batch, backend);
+    } else {
+      companion_->run_alone(batch);
+    }
+  }
+
   void log_memory() const {
     const auto& memory = plan_.memory;
     if (plan_.backend.device.kind == Device::Kind::cpu) return;
@@ -227,9 +268,12 @@ class Run {
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
+  PassCompanion* companion_;
   Manifest manifest_;
   DataRoot root_;
-  std::int64_t total_ = 0;  // examples; 0: not known
+  std::int64_t ahead_ = 0;   // examples that the capture or its companion has
+  std::int64_t behind_ = 0;  // examples that both have
+  std::int64_t total_ = 0;   // examples; 0: not known
   std::int64_t batches_ = 0;
 };
 
@@ -256,9 +300,10 @@ void check_one_run(const std::string& data_root, const std::vector<Journal>& par
 
 }  // namespace
 
-CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options) {
+CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
+                          PassCompanion* companion) {
   const auto start = Clock::now();
-  auto result = Run(plan, options).run();
+  auto result = Run(plan, options, companion).run();
   result.seconds = seconds_since(start);
   return result;
 }

@@ -52,8 +52,11 @@ PartWriter::PartWriter(const RunPlan& plan, Journal& journal)
   done_.tokens = journal.tokens();
 }
 
-void PartWriter::capture(const PreparedBatch& prepared, Backend& backend) {
-  add(prepared, [&](RowSink& sink) { return capture_batch(plan_, backend, prepared, sink); });
+void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
+                         LayerStatistics* statistics) {
+  add(prepared, [&](RowSink& sink) {
+    return capture_batch(plan_, backend, prepared, sink, statistics);
+  });
 }
 
 void PartWriter::append(const PreparedBatch& prepared, const HeldRows& rows,

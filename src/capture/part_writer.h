@@ -14,6 +14,7 @@
 #include "captures/segment.h"
 #include "core/clock.h"
 #include "device/backend.h"
+#include "forward/forward.h"
 
 namespace qkscope {
 
@@ -22,8 +23,9 @@ class PartWriter {
   // The journal belongs to the writer until flush() returns or the writer is gone.
   PartWriter(const RunPlan& plan, Journal& journal);
 
-  // Runs the examples together and keeps their sampled rows.
-  void capture(const PreparedBatch& prepared, Backend& backend);
+  // Runs the examples together and keeps their sampled rows; with statistics that look on.
+  void capture(const PreparedBatch& prepared, Backend& backend,
+               LayerStatistics* statistics = nullptr);
   // The same of a batch that ran elsewhere: these are its rows.
   void append(const PreparedBatch& prepared, const HeldRows& rows, const CapturedCount& count);
   // Closes the segment: everything captured so far is safe.

@@ -13,6 +13,7 @@
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "collect/stats_folder.h"
+#include "collect/stats_run.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -176,9 +177,11 @@ class SweepRunner {
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
     const bool measured = folder_.measured(run);
+    if (measured && run.statistics) StatsFolder(folder_.statistics(run.label)).remove_left_parts();
     if (!captured || !measured) fetch(i);
-    if (!captured && !capture(run)) return Outcome::interrupted;
-    if (!measured && !measure(run)) return Outcome::interrupted;
+    if (!captured && !(measured ? capture(run) : capture_and_measure(run)))
+      return Outcome::interrupted;
+    if (captured && !measured && !measure(run)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
     if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
@@ -203,14 +206,33 @@ class SweepRunner {
 
   // Statistics over every token of the texts. False when it was stopped.
   bool measure(const SweepRun& run) const {
+    const auto result = run_stats(stats_plan(run), stats_options(run));
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  // The same from the passes of the capture; several devices take one after the other. False when
+  // it was stopped.
+  bool capture_and_measure(const SweepRun& run) const {
+    const auto plan = capture_plan(run);
+    if (plan.run_plan().workers.size() > 1) return capture(run) && measure(run);
+    const auto options = capture_options(plan);
+    const auto result = run_stats(stats_plan(run).run_plan(), stats_options(run),
+                                  {.plan = plan.run_plan(), .options = options});
+    if (result.statistics.outcome == CaptureResult::Outcome::interrupted) return false;
+    const auto captured = result.capture ? *result.capture : run_capture(plan, options);
+    return captured.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  StatsPlan stats_plan(const SweepRun& run) const {
     const auto root = folder_.statistics(run.label);
     make_folders(parent_folder(root));
-    const auto plan = make_stats_plan(stats_config(run, root), config_.compute);
+    return make_stats_plan(stats_config(run, root), config_.compute);
+  }
+
+  StatsOptions stats_options(const SweepRun& run) const {
     // Finished ones are of another configuration here.
-    const bool anew = options_.overwrite && StatsFolder(root).finished();
-    const auto result = run_stats(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    const bool anew = options_.overwrite && StatsFolder(folder_.statistics(run.label)).finished();
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.
@@ -225,13 +247,20 @@ class SweepRunner {
 
   // False when it was stopped.
   bool capture(const SweepRun& run) const {
+    const auto plan = capture_plan(run);
+    const auto result = run_capture(plan, capture_options(plan));
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  CapturePlan capture_plan(const SweepRun& run) const {
     CaptureConfig config = run.capture;
     config.output.data_root = folder_.capture(run.label);
-    const auto plan = make_plan(config, config_.compute);
+    return make_plan(config, config_.compute);
+  }
+
+  CaptureOptions capture_options(const CapturePlan& plan) const {
     const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
-    const auto result = run_capture(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // The inputs of run i; the next checkpoint is downloaded while this one computes.
