@@ -84,7 +84,9 @@ std::string planned_work(const PlannedRun& run) {
                                 number(run.capture->examples), number(run.capture->tokens),
                                 number(run.capture->rows), number(run.capture->files),
                                 bytes(run.capture->bytes)));
-  if (run.statistics)
+  if (run.statistics && run.statistics->beside)
+    parts.emplace_back("statistics from the same passes");
+  else if (run.statistics)
     parts.push_back(fmt::format("statistics to make: {} examples, {} tokens",
                                 number(run.statistics->examples), number(run.statistics->tokens)));
   if (run.weights > 0)
@@ -122,7 +124,7 @@ struct SweepCost {
       flop += run.capture->flop;
     }
     if (run.statistics) {
-      tokens += run.statistics->tokens;
+      if (!run.statistics->beside) tokens += run.statistics->tokens;
       flop += run.statistics->flop;
     }
     runs += run.capture || run.statistics;

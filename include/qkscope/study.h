@@ -62,7 +62,8 @@ struct PlannedRun {
   struct Statistics {
     std::int64_t examples = 0;
     std::int64_t tokens = 0;
-    double flop = 0;  // of the forward passes with their statistics
+    bool beside = false;  // the capture's forward passes give them too
+    double flop = 0;      // of forward passes of their own, and of the statistics
   };
   std::string label;
   bool captured = false;

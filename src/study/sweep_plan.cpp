@@ -63,16 +63,20 @@ class SweepPlanner {
     planned.analysed = ready && folder_.analysed(config_, run);
     if (ready) return;
     fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
-    if (!planned.captured) planned.capture = capture_cost(run);
-    if (!planned.measured) planned.statistics = statistics_cost(run);
+    bool beside = false;
+    if (!planned.captured) {
+      const auto plan = make_plan(run.capture, config_.compute);
+      beside = plan.workers() == 1;
+      planned.capture = capture_cost(run, plan);
+    }
+    if (!planned.measured) planned.statistics = statistics_cost(run, beside);
     const auto& model = run.capture.model;
     const auto bytes = checkpoint_bytes(model.name, model.revision.value_or(""));
     planned.weights = bytes.weights;
     planned.to_download = bytes.to_download;
   }
 
-  PlannedRun::Capture capture_cost(const SweepRun& run) {
-    const auto plan = make_plan(run.capture, config_.compute);
+  PlannedRun::Capture capture_cost(const SweepRun& run, const CapturePlan& plan) {
     const auto key = cost_key(effective_config(run.capture), plan.run_plan());
     const auto [found, anew] = captures_.try_emplace(key);
     if (anew) {
@@ -87,24 +91,25 @@ class SweepPlanner {
     return found->second;
   }
 
-  PlannedRun::Statistics statistics_cost(const SweepRun& run) {
+  // `beside`: the forward passes are those of the capture.
+  PlannedRun::Statistics statistics_cost(const SweepRun& run, bool beside) {
     const auto config = stats_config(run, folder_.statistics(run.label));
     const auto plan = make_stats_plan(config, config_.compute);
     const auto key = cost_key(effective_stats_config(config), plan.run_plan().run);
     const auto [found, anew] = statistics_.try_emplace(key);
-    if (anew) {
-      const auto dry = dry_run_stats(plan, {});
-      found->second = {.examples = dry.examples,
-                       .tokens = dry.tokens,
-                       .flop = dry.forward_flop + dry.moments_flop + dry.near_flop + dry.all_flop};
-    }
-    return found->second;
+    if (anew) found->second = dry_run_stats(plan, {});
+    const auto& dry = found->second;
+    return {
+        .examples = dry.examples,
+        .tokens = dry.tokens,
+        .beside = beside,
+        .flop = (beside ? 0 : dry.forward_flop) + dry.moments_flop + dry.near_flop + dry.all_flop};
   }
 
   const SweepConfig& config_;
   const SweepFolder& folder_;
-  std::map<std::string, PlannedRun::Capture> captures_;       // by cost_key()
-  std::map<std::string, PlannedRun::Statistics> statistics_;  // the same
+  std::map<std::string, PlannedRun::Capture> captures_;  // by cost_key()
+  std::map<std::string, StatsDryRun> statistics_;        // the same
 };
 
 // ---- Weights on the disk.

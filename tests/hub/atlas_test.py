@@ -170,8 +170,11 @@ class Cost(AtlasTestCase):
         _, tokens, flop, _ = self.cost(self.sweep("--dry-run", "--log", "1"))
         self.write_sweep(more="statistics: true\nstats: {groups: [A]}\n")
         _, both_tokens, both_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1"))
-        self.assertEqual(both_tokens, 2 * tokens)
-        self.assertGreater(both_flop, 2 * flop)
+        self.assertEqual(both_tokens, tokens)  # the same passes
+        self.assertGreater(both_flop, flop)
+        _, apart_tokens, apart_flop, _ = self.cost(self.sweep("--dry-run", "--log", "1", "--devices", "cpu,cpu"))
+        self.assertEqual(apart_tokens, 2 * tokens)
+        self.assertAlmostEqual(apart_flop, both_flop + flop, delta=0.01 * apart_flop)
         self.write_sweep(more="capture: false\nstatistics: true\nstats: {groups: [A]}\n")
         out = self.sweep("--dry-run", "--log", "1")
         self.assertIn("statistics to make: 4 examples", out)
