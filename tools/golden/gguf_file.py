@@ -68,15 +68,15 @@ def write_settings(writer, config, rope):
 
 
 def write_tokenizer(writer, count):
-    """A token for every printable character of ASCII, where there is room for them."""
-    characters = ["\u0120" if code == 0x20 else chr(code) for code in range(0x20, 0x7f)]
+    """A token for every printable character of ASCII but the last, and one of two, where there is room for them."""
+    characters = ["\u0120" if code == 0x20 else chr(code) for code in range(0x20, 0x7e)] + ["th"]
     if count != len(characters) + 1:
         return
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(["<s>", *characters])
     writer.add_token_types([gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * len(characters))
-    writer.add_token_merges([])
+    writer.add_token_merges(["t h"])
     writer.add_bos_token_id(0)
     writer.add_add_bos_token(True)
 
