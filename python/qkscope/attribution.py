@@ -12,7 +12,7 @@ import pyarrow as pa
 from . import _options
 from ._arrays import on_host
 from ._batch import Batch, Positions
-from ._engine import InputError
+from ._engine import Error, InputError
 from ._hooks import layer_of
 from .heads import text_ids
 
@@ -35,8 +35,9 @@ def logit_lens(
     for all; None: the token that follows, none at the end. layers: some of 0 to n_layers; n_layers is the model's own
     prediction.
 
-    A row for each layer and position: layer, position, token (the likeliest id), text, probability, entropy (nats), and
-    of the target its target, target_text, target_probability, target_rank (0 is the likeliest) and target_logit.
+    A row for each layer and position: layer, position, token (the likeliest id), text (null without a tokenizer),
+    probability, entropy (nats), and of the target its target, target_text, target_probability, target_rank (0 is the
+    likeliest) and target_logit.
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
@@ -99,11 +100,11 @@ def _lens_at(model: Model, layer: int, residual: Any, rows: list[int], wanted: l
         "layer": [layer] * len(rows),
         "position": rows,
         "token": best,
-        "text": [model.to_string(token) for token in best],
+        "text": pa.array([_text(model, token) for token in best], pa.string()),
         "probability": probabilities.max(-1).astype(np.float64),
         "entropy": -(probabilities * logs).sum(-1, dtype=np.float64),
         "target": pa.array(wanted, pa.int64()),
-        "target_text": of_target(pa.string(), lambda row, target: model.to_string(target)),
+        "target_text": of_target(pa.string(), lambda row, target: _text(model, target)),
         "target_probability": of_target(pa.float64(), lambda row, target: float(probabilities[row, target])),
         "target_rank": of_target(pa.int64(), lambda row, target: int((logits[row] > logits[row, target]).sum())),
         "target_logit": of_target(pa.float64(), lambda row, target: float(logits[row, target])),
@@ -143,6 +144,14 @@ def _one_text(model: Model, tokens: Any) -> np.ndarray:
     if len(texts) != 1:
         raise InputError(f"tokens: found {len(texts)} sequences, expected one text or ids [pos]")
     return texts[0]
+
+
+def _text(model: Model, token: int) -> str | None:
+    """None where the checkpoint has no tokenizer."""
+    try:
+        return model.to_string(token)
+    except Error:
+        return None
 
 
 def _rows(positions: Positions, length: int) -> list[int]:

@@ -6,7 +6,6 @@ the receivers is carried into that run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +72,7 @@ def path_patch(
     tokens: Tokens,
     source: Any,
     metric: Metric,
-    receivers: str | Sequence[tuple[int, int]],
+    receivers: _options.Heads,
     component: str = "q",
     *,
     senders: _options.Heads | None = None,
@@ -91,9 +90,7 @@ def path_patch(
     positions: only these logits.
     """
     paths = _Paths(model, tokens, source, _options.flag("freeze_mlps", freeze_mlps), positions)
-    to_logits = isinstance(receivers, str)
-    if to_logits:
-        _options.choice("receivers", receivers, ("logits",))
+    to_logits = isinstance(receivers, str) and receivers == "logits"
     targets = [] if to_logits else _receivers(model, receivers, component)
     last = model.cfg.n_layers if to_logits else max(layer for layer, _ in targets)
     chosen = _senders(model, paths, senders, last)

@@ -41,11 +41,12 @@ def test_zero_and_mean(demo, texts):
     for mode, stand_in in ways.items():
         table = qkscope.ablate(demo, texts, GROUPS, mode=mode).to_pandas().set_index("group")
         plain = sum(loss(demo(ids), ids) for ids in texts) / 38
-        assert set(table["tokens"]) == {38} and table["loss"].iloc[0] == pytest.approx(plain, abs=1e-9)
+        assert set(table["tokens"]) == {38}
+        assert table["loss"].iloc[0] == pytest.approx(plain, rel=1e-6)  # losses of tokens are float32
         for name, heads in GROUPS.items():
-            assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, texts, heads, stand_in), abs=1e-6)
+            assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, texts, heads, stand_in), rel=1e-6)
             increase = table.loc[name, "loss_without"] - plain
-            assert table.loc[name, "increase"] == pytest.approx(increase, abs=1e-9)
+            assert table.loc[name, "increase"] == pytest.approx(increase, abs=1e-5)
             assert table.loc[name, "increase_se"] > 0 and table.loc[name, "heads"] == len(heads)
 
 
@@ -59,7 +60,7 @@ def test_resample_takes_another_text(demo, texts):
 
     table = qkscope.ablate(demo, pair, GROUPS, mode="resample").to_pandas().set_index("group")
     for name, heads in GROUPS.items():
-        assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, pair, heads, stand_in), abs=1e-6)
+        assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, pair, heads, stand_in), rel=1e-6)
 
 
 def test_controls_are_of_the_same_size_and_seeded(demo, texts):

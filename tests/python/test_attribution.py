@@ -71,7 +71,7 @@ def test_words(demo):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], "Entry 1, day 5"), "tokens, expected one"),
+        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], "Entry 1, day 5"), "7 tokens .*, expected one"),
         (lambda m: qkscope.direct_logit_attribution(m, [1, 2], 10**6), "answer=1000000"),
         (lambda m: qkscope.direct_logit_attribution(m, [1, 2], None), "answer=None"),
         (lambda m: qkscope.direct_logit_attribution(m, [1, 2], 3, by="neuron"), "expected 'head' or 'component'"),

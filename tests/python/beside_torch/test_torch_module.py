@@ -20,7 +20,8 @@ def close(found, expected):
     finite = np.isfinite(expected)
     found = found.detach().numpy()
     np.testing.assert_array_equal(np.isfinite(found), finite)
-    assert np.abs(found - expected)[finite].max() <= TOLERANCE * max(1.0, np.abs(expected[finite]).max())
+    difference = np.abs(found[finite] - expected[finite]).max()
+    assert difference <= TOLERANCE * max(1.0, np.abs(expected[finite]).max())
 
 
 def watch(module, names):

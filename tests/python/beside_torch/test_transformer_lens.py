@@ -63,7 +63,7 @@ def test_direct_paths(both, runs):
     np.testing.assert_allclose(found[5:], expected[5:], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("pattern", qkscope.heads.__globals__["HEAD_NAMES"])
+@pytest.mark.parametrize("pattern", head_detector.HEAD_NAMES)
 @pytest.mark.parametrize("measure", ["mul", "abs"])
 def test_head_detector(both, pattern, measure):
     model, lens = both
