@@ -9,7 +9,6 @@ from os import PathLike
 from typing import Any, Union
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from . import _engine, _options
@@ -116,16 +115,15 @@ def compare(
     if other is not None:
         if (published, as_, only, all_sources) != ("smollm3", "", (), False):
             raise InputError("compare: published, as_, only, all_sources are for a comparison with published numbers")
-        table = to_arrow(_engine.compare_runs(folder, _options.path("other", other)).columns)
+        found = _engine.compare_runs(folder, _options.path("other", other))
     else:
         words = _options.path("published", published), _names("only", only), _options.text("as_", as_)
         found = _engine.compare_with_published(folder, *words, _options.flag("all_sources", all_sources))
-        table = to_arrow(found.columns)
     if out is not None:
         folder = _options.path("out", out)
         os.makedirs(folder, exist_ok=True)
-        pyarrow.csv.write_csv(table, f"{folder}/compare.csv")
-    return table
+        found.write_csv(f"{folder}/compare.csv")
+    return to_arrow(found.columns)
 
 
 @_options.checked

@@ -52,7 +52,11 @@ void bind_tables(nb::module_& module) {
       .def_prop_ro(
           "columns",
           [](nb::pointer_and_handle<HeldTable> held) { return columns_of(held.p->table, held.h); },
-          "[(name, type, values)]");
+          "[(name, type, values)]")
+      .def(
+          "write_csv",
+          [](const HeldTable& held, const std::string& path) { held.table.write_csv(path); },
+          nb::arg("path"));
 }
 
 }  // namespace qkscope::python

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Runs heads on the demo's model, which has induction heads.
+// Runs heads on the demo's model.
 Outcome heads(const std::string& options) {
   return run_program("qkscope heads --device cpu --quiet --model " +
                      source_path("share/demo/checkpoints/S3-4720") + " " + options);

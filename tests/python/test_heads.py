@@ -1,8 +1,10 @@
 """Scores of heads, against the patterns themselves."""
 
+import json
+
 import numpy as np
 import pytest
-from conftest import GOLDEN, some_ids
+from conftest import GOLDEN, ROOT, some_ids
 
 import qkscope
 
@@ -78,8 +80,13 @@ def test_several_texts_and_texts_as_such(demo):
     assert "entropy" not in qkscope.heads(demo, batch, all_keys=False).column_names
 
 
-def test_the_demo_has_induction_heads(demo):
-    assert max(qkscope.heads(demo)["induction_head"].to_pylist()) > 0.5
+def test_heads_of_the_demo(demo):
+    """It finds again what account books repeat, and knows nothing of random tokens."""
+    with open(ROOT / "share/demo/corpus.jsonl") as file:
+        texts = [demo.to_tokens(json.loads(line)["text"], max_length=128) for line, _ in zip(file, range(4))]
+    table = qkscope.heads(demo, texts)
+    assert max(table["previous_token_head"].to_pylist()) > 0.2 and max(table["induction_head"].to_pylist()) > 0.08
+    assert max(qkscope.heads(demo)["induction_head"].to_pylist()) < 0.05
 
 
 def test_detect_head(demo, twice):
