@@ -113,7 +113,6 @@ void add_sampling(CLI::App& command, Options& options) {
       .add_option(
           "--top-p", generate.top_p,
           "Draw from the fewest tokens whose probabilities sum to this (with --temperature)")
-      ->check(CLI::Range(1e-9, 1.0))
       ->capture_default_str();
   command.add_option("--seed", generate.seed, "Of the draws")->capture_default_str();
   command.add_option("--stop", options.stops,
