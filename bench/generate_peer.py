@@ -3,9 +3,9 @@
 
     python bench/generate_peer.py FOLDER [--dtype float32] [--prompt 32] [--new 128] [--threads N] [--runs 3]
 
-Greedy, one text, with its cache of keys and values. Two ways are timed and the faster one counts: model.generate(), and a
-loop that calls the model and takes the most likely token, without what generate() does around it. Prints one JSON line:
-seconds and processor seconds of the tokens after the first.
+Greedy, one text, with its cache of keys and values. Two ways are timed and the faster one counts: model.generate(), and
+a loop that calls the model and takes the most likely token, without what generate() does around it. Prints one JSON
+line: seconds and processor seconds of the tokens after the first.
 """
 
 import argparse
@@ -68,7 +68,8 @@ def main():
 
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=getattr(torch, arguments.dtype)).eval()
+    model_class = transformers.AutoModelForCausalLM
+    model = model_class.from_pretrained(arguments.folder, dtype=getattr(torch, arguments.dtype)).eval()
     ids = torch.arange(10, 10 + arguments.prompt)[None]
     seconds = {}
     with torch.inference_mode():
@@ -78,7 +79,8 @@ def main():
     wall, processor = (min(times[i] for runs in seconds.values() for times in runs) for i in (0, 1))
     print(json.dumps({
         "peer": "transformers", "dtype": arguments.dtype, "tokens_per_s": arguments.new / wall,
-        "processor_ms": processor / arguments.new * 1e3, "seconds": seconds, "torch": torch.__version__, "transformers": transformers.__version__,
+        "processor_ms": processor / arguments.new * 1e3, "seconds": seconds,
+        "torch": torch.__version__, "transformers": transformers.__version__,
     }))
 
 

@@ -3,9 +3,10 @@
 
     python bench/generate_table.py FOLDER [--threads N] [--rounds 3] [--prompt 32] [--new 128]
 
-FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there. Greedy, one text; the best of all
-rounds counts for each, by the clock and in processor time, which a busy machine leaves as it is. qkscope reads weights as they are stored and computes in float32; transformers computes in the type it
-loads, so both of its types stand beside each stored one.
+FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there. Greedy, one text;
+the best of all rounds counts for each, by the clock and in processor time, which a busy machine leaves as it is. qkscope
+reads weights as they are stored and computes in float32; transformers computes in the type it loads, so both of its
+types stand beside ours.
 """
 
 import argparse
@@ -31,8 +32,8 @@ def run(command):
 def ours(options, folder):
     """tokens/s, and processor milliseconds of a token: those of two runs that differ in length."""
     ids = ",".join(str(10 + i) for i in range(options.prompt))
-    command = [ROOT / "build/bin/qkscope", "generate", "--model", folder, "--device", "cpu", "--threads", options.threads,
-               "--token-ids", ids, "--ignore-end", "--ids", "--max-tokens"]
+    command = [ROOT / "build/bin/qkscope", "generate", "--model", folder, "--device", "cpu", "--ignore-end", "--ids",
+               "--threads", options.threads, "--token-ids", ids, "--max-tokens"]
     _, short = run([*command, 1])
     output, whole = run([*command, options.new + 1])
     rate = float(re.search(r"([\d.]+) tokens/s", output).group(1))
@@ -66,10 +67,12 @@ def main():
             before = best.get(name, (0.0, float("inf")))
             best[name] = max(before[0], rate), min(before[1], processor)
     stored = json.loads((options.folder / "config.json").read_text()).get("torch_dtype", "?")
-    print(f"weights stored as {stored}, {options.threads} threads, prompt of {options.prompt}, best of {options.rounds} rounds")
+    print(f"weights stored as {stored}, {options.threads} threads, prompt of {options.prompt}, "
+          f"best of {options.rounds} rounds")
     print(f"{'':24} {'tokens/s':>9} {'ratio':>6} {'processor ms':>13} {'ratio':>6}")
     mine = best["qkscope"]
-    for name, label in (("qkscope", "qkscope"), ("float32", "transformers, float32"), ("bfloat16", "transformers, bfloat16")):
+    labels = {"qkscope": "qkscope", "float32": "transformers, float32", "bfloat16": "transformers, bfloat16"}
+    for name, label in labels.items():
         rate, processor = best[name]
         print(f"{label:24} {rate:>9.1f} {mine[0] / rate:>6.2f} {processor:>13.1f} {processor / mine[1]:>6.2f}")
 

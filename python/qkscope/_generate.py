@@ -19,7 +19,7 @@ from ._weights import WeightMethods
 if TYPE_CHECKING:
     from .model import Tokens
 
-# True prints; f(text) gets the text of one prompt as it comes, f(text, prompt) that of several with the prompt's number.
+# True prints; f(text) gets the text of one prompt as it comes, f(text, prompt) that of several with its prompt's number.
 Stream = Union[bool, Callable[..., Any], None]
 
 
@@ -52,8 +52,8 @@ class GenerateMethods(TextMethods, WeightMethods):
 
         temperature: logits are divided by it before a token is drawn; 0 takes the most likely token. top_k: draw from
         the k most likely tokens. top_p: of those, from the fewest whose probabilities sum to this. seed: the same one
-        gives the same text. stop: text, or several, before which to end. stop_tokens: ids after which to end, beside the
-        checkpoint's eos_token_id (stop_at_eos).
+        gives the same text. stop: text, or several, before which to end. stop_tokens: ids after which to end, beside
+        the checkpoint's eos_token_id (stop_at_eos).
 
         fwd_hooks: functions that look and edit as in run_with_hooks; they see the prompt first and then each new
         position. Activations of several prompts lie one after another in the rows. "logits" are those of the last
@@ -75,7 +75,8 @@ class GenerateMethods(TextMethods, WeightMethods):
         names, call = self._generating_hooks(fwd_hooks)
         prompts = [[int(token) for token in ids] for ids in batch.sequences]
         found = _engine.generate(
-            self._engine, prompts, options, self.tokenizer if needs_text else None, _on_token(stream, several), names, call)
+            self._engine, prompts, options, self.tokenizer if needs_text else None, _on_token(stream, several), names,
+            call)
         if stream is True:
             print(flush=True)
         results = [
@@ -138,7 +139,7 @@ def _on_token(stream: Stream, several: bool) -> Callable[[int, int, str], Any] |
     if stream is not True and not callable(stream):
         raise InputError(f"stream: found {stream!r}, expected True or a function of the text")
     if stream is True and several:
-        raise InputError("stream=True prints one text, found several; give a function of the text and the prompt's number")
+        raise InputError("stream=True prints one text, found several; give a function of text and number of the prompt")
 
     def on_token(prompt: int, token: int, text: str) -> Any:
         if not text:

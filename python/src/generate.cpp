@@ -79,10 +79,6 @@ void bind_generate(nb::module_& module) {
              nb::arg("call").none(),
              "Goes on with each prompt: (new ids, their text, why it ended). on_token(prompt, id, "
              "text) ends a text with False; call(number of the point, array) as in Model.run.");
-  module.def(
-      "cache_bytes_per_token",
-      [](const LoadedModel& model) { return cache_bytes_per_token(model.model); }, nb::arg("model"),
-      "Bytes that keys and values of one token take while generating.");
 }
 
 }  // namespace qkscope::python

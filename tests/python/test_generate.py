@@ -93,7 +93,8 @@ def test_logits_can_be_steered(demo):
 def test_stopping(demo):
     ids = [1, 2, 3]
     whole = demo.generate(ids, 10, stop_at_eos=False).tolist()
-    assert demo.generate(ids, 10, stop_at_eos=False, stop_tokens=[whole[6]]).tolist() == whole[: whole.index(whole[6], 3) + 1]
+    stopped = demo.generate(ids, 10, stop_at_eos=False, stop_tokens=[whole[6]]).tolist()
+    assert stopped == whole[: whole.index(whole[6], 3) + 1]
     calls = []
 
     def end(text):
