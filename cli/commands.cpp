@@ -8,6 +8,7 @@ void add_commands(CLI::App& app) {
   add_branches(app);
   add_cache(app);
   add_capture(app);
+  add_combine(app);
   add_compare(app);
   add_dataset(app);
   add_demo(app);

@@ -13,6 +13,7 @@ void add_bench(CLI::App& app);
 void add_branches(CLI::App& app);
 void add_cache(CLI::App& app);
 void add_capture(CLI::App& app);
+void add_combine(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_dataset(CLI::App& app);
 void add_demo(CLI::App& app);

@@ -29,7 +29,7 @@ class NoSuchLayer(InputError, IndexError):
 
 
 class ByLayer(Sequence):
-    """Something of every layer, made when it is asked for; np.stack makes one array of it.
+    """Something of every layer or expert, made when it is asked for; np.stack makes one array of it.
 
     W_Q[2] is that of a layer, W_Q[2, 5] a part of it: here, of a head.
     """
@@ -114,6 +114,11 @@ class Attention:
         return self._shown(self._layer.o.bias)
 
     @property
+    def sinks(self) -> MaybeArray:
+        """[n_heads] a score without a value that joins every softmax, or None"""
+        return self._shown(self._layer.sinks)
+
+    @property
     def q_norm(self) -> Norm:
         """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
         return Norm(self._layer.q_norm, self._shown)
@@ -147,7 +152,7 @@ class Attention:
 
 
 class Mlp:
-    """Weights of one MLP."""
+    """Weights of one MLP, or of one of a mixture of experts."""
 
     def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
@@ -185,12 +190,40 @@ class Mlp:
         return self._shown(self._layer.down.bias)
 
 
+class Experts:
+    """Weights of a mixture of experts: W_gate and b_gate are the router's, and experts has an Mlp for each."""
+
+    def __init__(self, layer: Any, shown: Shown):
+        self._layer = layer
+        self._shown = shown
+
+    @property
+    def W_gate(self) -> np.ndarray:
+        """[d_model, n_experts]"""
+        return self._shown(self._layer.router.weight.T)
+
+    @property
+    def b_gate(self) -> MaybeArray:
+        """[n_experts]"""
+        return self._shown(self._layer.router.bias)
+
+    @property
+    def experts(self) -> ByLayer:
+        """By expert: W_gate, W_in, W_out and their biases."""
+        return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("W_in", "W_out", "b_in", "b_out"):
+            raise AttributeError(f"{name}: this MLP is a mixture of experts; ask experts[i].{name}")
+        raise AttributeError(name)
+
+
 class Block:
     """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
 
     def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self.attn = Attention(layer, cfg, shown)
-        self.mlp = Mlp(layer, shown)
+        self.mlp = Experts(layer, shown) if layer.n_experts > 0 else Mlp(layer, shown)
         self._layer = layer
         self._shown = shown
 
@@ -256,7 +289,7 @@ class WeightMethods:
 
     @property
     def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None where the MLP has no gate"""
+        """By layer: [d_model, d_mlp], or None where the MLP has no gate; the router's where it has experts"""
         return self._by_layer("mlp", "W_gate")
 
     @property

@@ -41,7 +41,7 @@ def load(
     center_unembed: bool = False,
     fold_value_biases: bool = False,
 ) -> Model:
-    """A checkpoint folder, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
+    """A checkpoint folder, a GGUF file, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
     device: "auto" (a GPU where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
     the GPU computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else

@@ -22,6 +22,8 @@ std::string activation_name(const ModelConfig& config) {
       return "gelu_tanh";
     case Activation::xielu:
       return "xielu";
+    case Activation::clamped_swiglu:
+      return "clamped_swiglu";
     case Activation::gelu:
       break;
   }
@@ -116,6 +118,14 @@ void bind_config(nb::module_& module) {
       .def_ro("d_model", &ModelConfig::d_model)
       .def_ro("d_head", &ModelConfig::d_head)
       .def_ro("d_mlp", &ModelConfig::d_mlp)
+      .def_prop_ro(
+          "num_experts", [](const ModelConfig& config) { return config.experts.count; },
+          "Of a layer that is a mixture of experts; 0: there is none.")
+      .def_prop_ro("experts_per_token",
+                   [](const ModelConfig& config) { return config.experts.per_token; })
+      .def_prop_ro(
+          "d_expert", [](const ModelConfig& config) { return config.experts.d_mlp; },
+          "Width of one expert.")
       .def_ro("d_vocab", &ModelConfig::vocab_size)
       .def_ro("n_ctx", &ModelConfig::max_positions, "Positions the model was made for.")
       .def_ro("eps", &ModelConfig::norm_eps)

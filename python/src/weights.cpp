@@ -72,14 +72,29 @@ void bind_weights(nb::module_& module) {
   nb::class_<NormWeights>(module, "NormWeights")
       .def_prop_ro("weight", shown(&NormWeights::weight, vector_array), "[n] or None")
       .def_prop_ro("bias", shown(&NormWeights::bias, vector_array), "[n] or None");
+  nb::class_<ExpertWeights>(module, "ExpertWeights")
+      .def_ro("gate", &ExpertWeights::gate)
+      .def_ro("up", &ExpertWeights::up)
+      .def_ro("down", &ExpertWeights::down);
   nb::class_<LayerWeights>(module, "LayerWeights")
       .def_ro("q", &LayerWeights::q)
       .def_ro("k", &LayerWeights::k)
       .def_ro("v", &LayerWeights::v)
+      .def_prop_ro("sinks", shown(&LayerWeights::sinks, vector_array), "[n_heads] or None")
       .def_ro("o", &LayerWeights::o)
       .def_ro("gate", &LayerWeights::gate)
       .def_ro("up", &LayerWeights::up)
       .def_ro("down", &LayerWeights::down)
+      .def_ro("router", &LayerWeights::router)
+      .def_prop_ro(
+          "n_experts", [](const LayerWeights& layer) { return layer.experts.size(); },
+          "0 where the MLP is no mixture of experts")
+      .def(
+          "expert",
+          [](const LayerWeights& layer, std::size_t index) -> const ExpertWeights& {
+            return layer.experts.at(index);
+          },
+          nb::arg("index"), nb::rv_policy::reference_internal)
       .def_ro("input_norm", &LayerWeights::input_norm)
       .def_ro("mlp_norm", &LayerWeights::mlp_norm)
       .def_ro("q_norm", &LayerWeights::q_norm)

@@ -19,16 +19,20 @@
 namespace qkscope {
 
 enum class Buffer : std::uint8_t {
-  residual,    // (rows, d_model)
-  normalized,  // (rows, d_model)
-  q,           // (rows, n_heads, d_head)
-  k,           // (rows, n_kv_heads, d_head)
-  v,           // (rows, n_kv_heads, d_head)
-  z,           // (rows, n_heads, d_head)
-  update,      // (rows, d_model) what attention or MLP adds
-  gate,        // (MLP rows, d_mlp) what the activation reads, then what it gives
-  up,          // (MLP rows, d_mlp) in models with a gate
-  logits,      // (rows, vocab_size)
+  residual,        // (rows, d_model)
+  normalized,      // (rows, d_model)
+  q,               // (rows, n_heads, d_head)
+  k,               // (rows, n_kv_heads, d_head)
+  v,               // (rows, n_kv_heads, d_head)
+  z,               // (rows, n_heads, d_head)
+  update,          // (rows, d_model) what attention or MLP adds
+  router_logits,   // (rows, experts)
+  expert_weights,  // (rows, k) of the k experts that a row chooses, highest first
+  expert_indices,  // (rows, k) their numbers
+  gate,            // (MLP rows, d_mlp) what the activation reads, then what it gives; in a mixture
+                   // of experts (MLP rows, k, d_mlp), in the order of expert_indices
+  up,              // the same in models with a gate
+  logits,          // (rows, vocab_size)
 };
 
 enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
@@ -109,6 +113,11 @@ class Backend {
   virtual void attend() = 0;           // z
   virtual void project_output(Addition addition) = 0;
   virtual void add_update() = 0;
+
+  // Layers with a mixture of experts, before their MLP runs: router_logits of all rows, and what
+  // follows from them, expert_weights and expert_indices.
+  virtual void project_router() = 0;
+  virtual void choose_experts() = 0;
 
   // The MLP goes in chunks of at most this many rows: [begin, begin + count) of those that run.
   virtual std::int64_t mlp_rows() const = 0;

@@ -35,6 +35,8 @@ const CudaHost kHost{
     .pattern_of_edited_scores = pattern_of_edited_scores,
     .attend_edited_rows = attend_edited_rows,
     .attention_statistics = attention_statistics,
+    .rows_by_expert = rows_by_expert,
+    .widen_rows = widen_rows,
 };
 
 // The few functions of the driver that are asked here, as cuda.h declares them.

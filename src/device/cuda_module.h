@@ -15,6 +15,8 @@
 #include "device/memory_plan.h"
 #include "ops/attention.h"
 #include "ops/attention_statistics.h"
+#include "ops/experts.h"
+#include "ops/weight_rows.h"
 #include "qkscope/log.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -39,6 +41,8 @@ struct CudaHost {
                              ConstTensorView scores, ConstTensorView pattern, TensorView z);
   LayerAttention (*attention_statistics)(const AttendedRows& attended,
                                          const AttentionRequest& request);
+  ExpertRows (*rows_by_expert)(ConstTensorView indices, std::int64_t experts);
+  void (*widen_rows)(const WeightMatrix& matrix, const WeightPart& part, float* out);
 };
 
 struct CudaModule {

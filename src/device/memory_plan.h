@@ -1,6 +1,7 @@
 // How much memory a run needs, before it runs, and what of it may be taken on a GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "device/backend.h"
@@ -11,6 +12,15 @@ namespace qkscope {
 // Rows of the MLP whose wide activations exist at a time. On the CPU they stay in its cache.
 constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
+// In a mixture of experts on the CPU: enough for every expert to have some 128 of them, so that its
+// weights are worth reading.
+std::int64_t cpu_expert_rows(const ModelConfig& model);
+// On a GPU: so many that what is wide fits. An expert's rows are filled up to whole units.
+constexpr std::int64_t kExpertRowUnit = 64;
+inline std::int64_t cuda_expert_rows(const ModelConfig& model) {
+  constexpr std::int64_t kMostSlots = 32768;
+  return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
+}
 
 // Bytes of activations that a batch of this many rows needs on top of the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,

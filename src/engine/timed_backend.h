@@ -35,6 +35,8 @@ class TimedBackend : public Backend {
   void attend() override;
   void project_output(Addition addition) override;
   void add_update() override;
+  void project_router() override;
+  void choose_experts() override;
   std::int64_t mlp_rows() const override { return timed_.mlp_rows(); }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
@@ -64,6 +66,7 @@ class TimedBackend : public Backend {
   BenchPart& part(const std::string& name);
   double product_flop(std::int64_t rows, std::int64_t in, std::int64_t out) const;
   double attention_flop() const;
+  std::int64_t mlp_width() const;  // that a row goes through in this layer
 
   Backend& timed_;
   const Batch* batch_ = nullptr;

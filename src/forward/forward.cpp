@@ -105,6 +105,8 @@ class Run {
 
     normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, Buffer::normalized);
+    if (plan_.ends_before({Stage::router_logits, layer})) return;
+    if (config_.layers[static_cast<std::size_t>(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
     run_mlp(layer, mlp);
@@ -167,6 +169,15 @@ class Run {
     return every_row;
   }
 
+  // Which experts each row goes to.
+  void route(std::int64_t layer) {
+    backend_.project_router();
+    show({Stage::router_logits, layer}, Buffer::router_logits);
+    backend_.choose_experts();
+    show({Stage::expert_weights, layer}, Buffer::expert_weights);
+    show({Stage::expert_indices, layer}, Buffer::expert_indices);
+  }
+
   // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
   // or the addition of the MLP's output waits for an edit.
   void run_mlp(std::int64_t layer, Addition addition) {
@@ -200,7 +211,7 @@ class Run {
   }
 
   bool wants_derived(HookPoint point) const {
-    return has_stage(config_, point.stage) && observer_.wants_derived() && observer_.wants(point);
+    return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
   void show_scale(HookPoint point) {
@@ -275,7 +286,7 @@ class Run {
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, Buffer buffer) {
-    if (!has_stage(config_, point.stage) || !observer_.wants(point)) return;
+    if (!has_stage(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))

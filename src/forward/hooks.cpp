@@ -43,6 +43,9 @@ constexpr std::array kNames = {
     StageName{Stage::mlp_in, "hook_mlp_in", true},
     StageName{Stage::ln2_scale, "ln2.hook_scale", true},
     StageName{Stage::ln2_normalized, "ln2.hook_normalized", true},
+    StageName{Stage::router_logits, "mlp.hook_router_logits", true},
+    StageName{Stage::expert_weights, "mlp.hook_expert_weights", true},
+    StageName{Stage::expert_indices, "mlp.hook_expert_indices", true},
     StageName{Stage::mlp_pre, "mlp.hook_pre", true},
     StageName{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
     StageName{Stage::mlp_post, "mlp.hook_post", true},
@@ -114,8 +117,11 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
 
 }  // namespace
 
-bool has_stage(const ModelConfig& model, Stage stage) {
-  switch (stage) {
+bool has_stage(const ModelConfig& model, HookPoint point) {
+  const auto has_experts = [&] {
+    return model.layers[static_cast<std::size_t>(point.layer)].experts;
+  };
+  switch (point.stage) {
     case Stage::pos_embed:
       return model.learned_positions();
     case Stage::ln1_scale:
@@ -129,6 +135,10 @@ bool has_stage(const ModelConfig& model, Stage stage) {
     case Stage::resid_mid:
     case Stage::mlp_in:
       return !model.parallel_residual;
+    case Stage::router_logits:
+    case Stage::expert_weights:
+    case Stage::expert_indices:
+      return has_experts();
     case Stage::ln2_scale:
       return !model.parallel_residual && !model.names.mlp_norm.empty();
     case Stage::mlp_pre_linear:
@@ -166,11 +176,12 @@ std::vector<HookPoint> derived_hook_points(const ModelConfig& model) {
 std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
   return at_edge([&] {
     std::vector<HookPoint> points{{Stage::embed}};
-    if (has_stage(model, Stage::pos_embed)) points.push_back({Stage::pos_embed});
+    if (has_stage(model, {Stage::pos_embed})) points.push_back({Stage::pos_embed});
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
       if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       for (const auto& entry : kNames)
-        if (entry.in_layer && has_stage(model, entry.stage)) points.push_back({entry.stage, layer});
+        if (entry.in_layer && has_stage(model, {entry.stage, layer}))
+          points.push_back({entry.stage, layer});
     }
     for (const auto stage : {Stage::final_scale, Stage::final_normalized, Stage::logits})
       points.push_back({stage});

@@ -12,8 +12,8 @@ namespace qkscope {
 // Derived points are part of it.
 std::vector<HookPoint> all_hook_points(const ModelConfig& model);
 
-// Whether models of this configuration have the stage.
-bool has_stage(const ModelConfig& model, Stage stage);
+// Whether models of this configuration have the stage in this layer.
+bool has_stage(const ModelConfig& model, HookPoint point);
 
 class PassPlan {
  public:

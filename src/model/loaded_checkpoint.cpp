@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/block_scales.h"
 #include "core/convert.h"
+#include "core/dtype.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -19,6 +22,12 @@
 namespace qkscope {
 namespace {
 
+constexpr const char* kScaleEnding = "_scale_inv";
+
+bool is_float8(const TensorInfo& info) {
+  return info.stored_dtype == safetensors_name(DType::f8_e4m3);
+}
+
 // Looks up the tensor of every weight.
 class Binder {
  public:
@@ -26,9 +35,17 @@ class Binder {
       : model_(model),
         checkpoint_(checkpoint),
         prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : tensor_table(model))
+    for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
+  }
+
+  // Without looking at values.
+  void check_all_scales() const {
+    for (const auto& [name, shape] : tensor_table(model_))
+      if (shape.rank() == 2 && checkpoint_.has(prefix_.backbone + name) &&
+          is_float8(checkpoint_.info(prefix_.backbone + name)))
+        check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
   }
 
   ModelWeights bind() const {
@@ -66,7 +83,10 @@ class Binder {
     bind_attention(weights, at);
     weights.post_attention_norm = optional_norm(names.post_attention_norm);
     weights.mlp_norm = optional_norm(names.mlp_norm);
-    bind_mlp(weights, at);
+    if (model_.layers[index].experts)
+      bind_experts(weights, at);
+    else
+      bind_mlp(weights, at);
     weights.post_mlp_norm = optional_norm(names.post_mlp_norm);
     return weights;
   }
@@ -88,6 +108,7 @@ class Binder {
       weights.k = part(1, q_rows, kv_rows);
       weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
+    if (model_.has_sinks()) weights.sinks = vector(at + names.sinks);
     weights.o = linear(at + names.o, model_.output_bias);
     if (!model_.qk_norm) return;
     const auto width = [&](std::int64_t all) { return model_.qk_norm_whole ? all : model_.d_head; };
@@ -107,6 +128,72 @@ class Binder {
     }
     if (model_.activation == Activation::xielu) weights.xielu = xielu(at + names.activation);
     weights.down = linear(at + names.down, model_.mlp_bias);
+  }
+
+  void bind_experts(LayerWeights& weights, const std::string& at) const {
+    const auto& names = prefix_.experts;
+    const auto width = model_.experts.d_mlp;
+    weights.router = linear(at + names.router, model_.experts.router_bias);
+    for (std::int64_t i = 0; i < model_.experts.count; ++i) {
+      ExpertWeights expert;
+      if (names.gate_up.empty()) {
+        expert.gate = expert_matrix(at + names.gate, i);
+        expert.up = expert_matrix(at + names.up, i);
+      } else {
+        const auto both = expert_matrix(at + names.gate_up, i);
+        expert.gate = names.interleaved ? every_second_row(both, 0) : some_rows(both, 0, width);
+        expert.up = names.interleaved ? every_second_row(both, 1) : some_rows(both, width, width);
+      }
+      expert.down = expert_matrix(at + names.down, i);
+      weights.experts.push_back(std::move(expert));
+    }
+  }
+
+  Linear expert_matrix(const std::string& name, std::int64_t expert) const {
+    if (!holds_all_experts(name)) return linear(expert_name(name, expert), false);
+    const auto& names = prefix_.experts;
+    Linear one;
+    if (names.mxfp4) {
+      const auto blocks = one_of(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
+      one.weight.block_scales = one_of(bytes(name + "_scales"), expert);
+    } else {
+      const auto all = matrix(name);
+      one.weight = {one_of(all.values, expert), all.scale};
+      if (names.transposed) one.weight.values = transposed(one.weight.values);
+    }
+    if (model_.experts.bias) {
+      one.bias.resize(static_cast<std::size_t>(one.weight.out()));
+      widen(one_of(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+    }
+    return one;
+  }
+
+  // (a, …) without its first dimension
+  static ConstTensorView one_of(ConstTensorView all, std::int64_t number) {
+    Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
+                  : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
+                                    : Shape{all.dim(1), all.dim(2), all.dim(3)};
+    return all.rows(number, number + 1).reshaped(shape);
+  }
+
+  // Rows `first`, first + 2, … of a layer.
+  static Linear every_second_row(const Linear& all, std::int64_t first) {
+    const auto rows = all.weight.out() / 2;
+    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
+      const auto from = v.rows(first, v.dim(0));
+      return {from.bytes(),
+              from.dtype(),
+              {rows, from.dim(1)},
+              {2 * from.stride(0), from.stride(1)},
+              from.device()};
+    };
+    Linear part;
+    part.weight = {every_second(all.weight.values), all.weight.scale};
+    if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
+    for (auto i = static_cast<std::size_t>(first); i < all.bias.size(); i += 2)
+      part.bias.push_back(all.bias[i]);
+    return part;
   }
 
   // alpha_p and alpha_n are stored as what softplus makes positive.
@@ -154,11 +241,20 @@ class Binder {
 
   Linear linear(const std::string& name, bool bias) const {
     auto weight = matrix(name + ".weight");
-    if (model_.names.transposed) {
-      const auto& v = weight.values;
-      weight.values = {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
-    }
+    if (model_.names.transposed) weight.values = transposed(weight.values);
     return {weight, bias ? vector(name + ".bias") : std::vector<float>{}};
+  }
+
+  static ConstTensorView transposed(ConstTensorView v) {
+    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+  }
+
+  ConstTensorView bytes(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    if (values.dtype() != DType::u8)
+      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4", checkpoint_.info(name).file,
+                name, dtype_name(values.dtype()));
+    return values;
   }
 
   WeightMatrix matrix(const std::string& name) const {
@@ -167,15 +263,30 @@ class Binder {
       bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
                 checkpoint_.info(name).file, name, dtype_name(values.dtype()));
     if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
-    const auto scale = name + "_scale_inv";
+    const auto scale = name + kScaleEnding;
+    check_scales(name, scale);
+    if (!model_.fp8_block.empty()) return {checkpoint_.scaled(name, scale, model_.fp8_block), 1.0f};
+    return {values, vector(scale).front()};
+  }
+
+  // A float8 tensor has one scale, or one for each block.
+  void check_scales(const std::string& name, const std::string& scale) const {
     if (!checkpoint_.has(scale))
       bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_.info(name).file, name,
                 scale);
-    const auto factor = vector(scale);
-    if (factor.size() != 1)
-      bad_input("{}: {} has {} values, expected one scale for the whole tensor",
-                checkpoint_.info(scale).file, scale, factor.size());
-    return {values, factor[0]};
+    const auto& info = checkpoint_.info(scale);
+    if (model_.fp8_block.empty()) {
+      const auto count = checkpoint_.tensor(scale).size();
+      if (count != 1)
+        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
+                  count);
+      return;
+    }
+    const auto expected = scales_shape(checkpoint_.info(name).shape, model_.fp8_block);
+    if (info.shape != expected)
+      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
+                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
+                fmt::join(model_.fp8_block, " x "));
   }
 
   std::vector<float> vector(const std::string& name) const {
@@ -234,7 +345,7 @@ void become_one(NormWeights& norm) {
 }
 
 // Nothing to do where there is no such norm or no such matrix.
-void fold(NormWeights& norm, std::initializer_list<Linear*> readers, LoadedCheckpoint& model) {
+void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
   if (norm.empty()) return;
   for (auto* linear : readers)
     if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
@@ -259,9 +370,24 @@ LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
   LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
   const Json config = overrides.is_null() ? model.checkpoint.config()
                                           : merge_overrides(model.checkpoint.config(), overrides);
-  model.config = parse_model_config(config, folder + "/config.json");
+  model.config = parse_model_config(config, model.checkpoint.config_source());
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
+}
+
+std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+  const Binder binder(model, checkpoint);
+  auto widened = checkpoint.widened_bytes();
+  if (!model.fp8_block.empty()) {
+    binder.check_all_scales();
+    for (const auto& name : checkpoint.names())
+      if (const auto& info = checkpoint.info(name); is_float8(info))
+        widened += std::accumulate(info.shape.begin(), info.shape.end(), sizeof(float),
+                                   std::multiplies<std::uint64_t>());
+  }
+  // Blocks would be widened only to be looked at.
+  if (widened == 0) binder.bind();
+  return widened;
 }
 
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
@@ -279,10 +405,12 @@ Tensor to_float32(const WeightMatrix& matrix) {
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    fold(layer.input_norm, {&layer.q, &layer.k, &layer.v}, model);
-    fold(layer.mlp_norm, {&layer.gate, &layer.up}, model);
+    fold(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
+    fold(layer.mlp_norm, readers, model);
   }
-  fold(model.weights.final_norm, {&model.weights.head}, model);
+  fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
   if (model.config.norm_bias) add_biases(model);
 }
 

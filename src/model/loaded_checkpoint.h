@@ -26,6 +26,10 @@ LoadedCheckpoint load_model(const std::string& folder, const Json& overrides);
 // is added. Matrices stay in the mapped file. Every name and shape is checked first.
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint);
 
+// The same check without the weights: names, shapes and types fit the configuration. Returns the
+// bytes that blocks with scales will take as float32, beside the files.
+std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint);
+
 // Moves norm weights into the matrices that read the normalised vectors. Afterwards the norms
 // before attention, MLP and output embedding multiply by one, and q, k, v, gate, up and the output
 // embedding carry their weights, in float32 of their own; those that read a LayerNorm are also

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -137,11 +138,19 @@ class QueryBlock {
     }
   }
 
+  // The sink counts in the sum alone: exp(sink - highest) beside exp(score - highest).
+  float sum_with_sink(std::int64_t column) const {
+    if (input_.sinks.empty()) return sum_[column];
+    const auto head = static_cast<std::size_t>(task_.kv_head * group_ + column % group_);
+    const auto above = static_cast<double>(input_.sinks[head]) - highest_[column];
+    return sum_[column] + static_cast<float>(std::exp(above));
+  }
+
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
       float* out = z.data<float>() + offset_of(column);
-      const float factor = 1.0f / sum_[column];
+      const float factor = 1.0f / sum_with_sink(column);
       for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
     }
   }

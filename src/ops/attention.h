@@ -23,11 +23,12 @@ struct AttentionInput {
   // Keys and values of all positions, where a cache holds them; attention() then reads neither k
   // nor v.
   const PackedKeys* packed = nullptr;
+  std::span<const float> sinks = {};  // (n_heads) a score with no value that joins each softmax
 };
 
 // z (queries, n_heads, d_head) = softmax(scale q kᵀ, capped and masked) v. Keys are taken block by
 // block with a running softmax: memory does not grow with the square of the length. row_sums
-// (queries, n_heads) or empty: the softmax's highest score and sum of each row.
+// (queries, n_heads) or empty: the softmax's highest score and sum of each row, without the sink.
 void attention(const AttentionInput& input, TensorView z,
                std::span<rows::RunningSoftmax> row_sums = {});
 

@@ -78,6 +78,18 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
   });
 }
 
+void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
+                    TensorView out) {
+  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
+  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kGatesPerTask, [&](std::int64_t begin, std::int64_t end) {
+    rows::clamped_gate(swiglu, g + begin, u + begin, end - begin, o + begin);
+  });
+}
+
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x) {
   QKSCOPE_ASSERT(x.is_contiguous());
   float* values = x.data<float>();

@@ -29,6 +29,10 @@ void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorVi
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out);
 
+// The same with gpt-oss' clamped SwiGLU, see ClampedSwiglu.
+void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
+                    TensorView out);
+
 // x = activation(x): an MLP without a gate. `xielu` counts where that is the activation.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);
 

@@ -170,11 +170,27 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   }
   for (int key = 0; key < 4; ++key) names.push_back(fmt::format("sink_alpha_64_{}", key));
   names.push_back("sink_rate_64");
-  if (!settings.all_keys) return names;
-  for (const auto share : kTopShare)
-    names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
-  names.push_back("key_gini");
+  if (settings.all_keys) {
+    for (const auto share : kTopShare)
+      names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
+    names.push_back("key_gini");
+  }
+  if (keeps_mean_area(settings)) names.emplace_back(kMeanArea);
+  if (settings.exact_rows > 0) {
+    for (const auto share : kKeyShare)
+      names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
+    for (const auto keys : kTopKey) names.push_back(fmt::format("top_{}_exact", keys));
+  }
   return names;
+}
+
+bool keeps_mean_area(const StatisticsSettings& settings) {
+  const auto chosen = [](const auto& list, auto value) {
+    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return settings.moments && settings.near_keys && !settings.layers &&
+         chosen(settings.kinds, VectorKind::query) && chosen(settings.kinds, VectorKind::key) &&
+         chosen(settings.stages, VectorStage::pre);
 }
 
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,

@@ -75,6 +75,30 @@ def test_weights_of_families_with_other_layouts():
             assert model.W_pos is None
 
 
+def test_weights_of_a_mixture_of_experts():
+    for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor", "gpt_oss", "gpt_oss_mxfp4"):
+        model = qkscope.load(GOLDEN / name, device="cpu")
+        cfg, layer = model.cfg, 0
+        cache = model.run_with_cache(some_ids(model, 7))
+        mlp, hook = model.blocks[layer].mlp, f"blocks.{layer}.mlp.hook_"
+        x = cache[f"blocks.{layer}.ln2.hook_normalized"]
+        assert len(mlp.experts) == cfg.num_experts and mlp.experts[1].W_out.shape == (cfg.d_expert, cfg.d_model)
+        np.testing.assert_allclose(cache[hook + "router_logits"], plus(x @ mlp.W_gate, mlp.b_gate), atol=TOLERANCE)
+        chosen = cache[hook + "expert_indices"].astype(int)
+        assert chosen.shape == (7, cfg.experts_per_token)
+        out = np.zeros_like(x)
+        for row, experts in enumerate(chosen):
+            for place, number in enumerate(experts):
+                expert = mlp.experts[number]
+                up = plus(x[row] @ expert.W_in, expert.b_in)
+                np.testing.assert_allclose(cache[hook + "pre_linear"][row, place], up, atol=TOLERANCE)
+                made = plus(cache[hook + "post"][row, place] @ expert.W_out, expert.b_out)
+                out[row] += cache[hook + "expert_weights"][row, place] * made
+        np.testing.assert_allclose(cache[f"blocks.{layer}.hook_mlp_out"], out, atol=TOLERANCE)
+        with pytest.raises(AttributeError, match=r"ask experts\[i\].W_in"):
+            mlp.W_in
+
+
 def test_norms_are_there(tiny):
     cfg, block = tiny.cfg, tiny.blocks[runs_on_text(tiny)[0]]
     assert block.ln1.w.shape == block.ln2.w.shape == tiny.ln_final.w.shape == (cfg.d_model,)

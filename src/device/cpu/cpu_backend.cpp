@@ -163,7 +163,8 @@ AttentionInput CpuBackend::attention_input() const {
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
           .window = config().layers[static_cast<std::size_t>(layer_)].window,
-          .softcap = static_cast<float>(config().attention_softcap)};
+          .softcap = static_cast<float>(config().attention_softcap),
+          .sinks = weights_->sinks};
 }
 
 void CpuBackend::keep_keys() {
@@ -200,33 +201,65 @@ void CpuBackend::add_update() {
   add_to(residual_, update_);
 }
 
+void CpuBackend::project_router() {
+  router_logits_ = Tensor({running_rows(), config().experts.count});
+  linear(normalized_, weights_->router, router_logits_);
+}
+
+void CpuBackend::choose_experts() {
+  expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+  expert_indices_ = Tensor(expert_weights_.shape());
+  qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
+                          expert_indices_);
+}
+
 std::int64_t CpuBackend::mlp_rows() const {
-  return kCpuMlpRows;
+  return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+}
+
+TensorView CpuBackend::mlp_view(Tensor& values) const {
+  const auto& experts = config().experts;
+  const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
+                                   : Shape{chunk_rows_, config().d_mlp};
+  return {values.view().bytes(), DType::f32, shape};
 }
 
 void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
-  if (gate_.empty() || gate_.dim(0) < count) {
-    gate_ = Tensor({count, config().d_mlp});
-    if (config().gated_mlp()) up_ = Tensor({count, config().d_mlp});
-  }
   chunk_rows_ = count;
+  if (const auto size = mlp_view(gate_).size(); gate_.empty() || gate_.size() < size) {
+    gate_ = Tensor({size});
+    if (config().gated_mlp()) up_ = Tensor({size});
+  }
   const auto x = normalized_.view().rows(begin, begin + count);
-  if (config().gated_mlp())
+  if (has_experts()) {
+    by_expert_ =
+        rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
+    experts_gate_up(x, by_expert_, weights_->experts, tensor(Buffer::gate), tensor(Buffer::up));
+  } else if (config().gated_mlp()) {
     linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
-  else
+  } else {
     linear(x, weights_->up, tensor(Buffer::gate));
+  }
 }
 
 void CpuBackend::gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
   const auto gate = tensor(Buffer::gate);
-  if (config().gated_mlp())
+  if (config().activation == Activation::clamped_swiglu)
+    clamped_swiglu(config().swiglu, gate, tensor(Buffer::up), gate);
+  else if (config().gated_mlp())
     gated_activation(config().activation, gate, tensor(Buffer::up), gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
+  if (has_experts()) {
+    experts_down(tensor(Buffer::gate), by_expert_, weights_->experts,
+                 expert_weights_.view().rows(begin, begin + count),
+                 update_.view().rows(begin, begin + count));
+    return add_rows(begin, count, weights_->post_mlp_norm, addition);
+  }
   // As many rows at a time as where nothing is shown: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
@@ -282,10 +315,16 @@ TensorView CpuBackend::tensor(Buffer buffer) {
       return z_;
     case Buffer::update:
       return update_;
+    case Buffer::router_logits:
+      return router_logits_;
+    case Buffer::expert_weights:
+      return expert_weights_;
+    case Buffer::expert_indices:
+      return expert_indices_;
     case Buffer::gate:
-      return gate_.view().rows(0, chunk_rows_);
+      return mlp_view(gate_);
     case Buffer::up:
-      return up_.view().rows(0, chunk_rows_);
+      return mlp_view(up_);
     case Buffer::logits:
       break;
   }

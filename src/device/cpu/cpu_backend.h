@@ -7,6 +7,7 @@
 
 #include "device/backend.h"
 #include "ops/attention.h"
+#include "ops/experts.h"
 #include "ops/packed_keys.h"
 #include "ops/rotary.h"
 
@@ -32,6 +33,8 @@ class CpuBackend : public Backend {
   void attend() override;
   void project_output(Addition addition) override;
   void add_update() override;
+  void project_router() override;
+  void choose_experts() override;
   std::int64_t mlp_rows() const override;
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
@@ -64,6 +67,9 @@ class CpuBackend : public Backend {
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
+  bool has_experts() const { return !weights_->experts.empty(); }
+  // Of a tensor as wide as the MLP, the rows of the current chunk.
+  TensorView mlp_view(Tensor& values) const;
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
 
@@ -80,8 +86,12 @@ class CpuBackend : public Backend {
   Tensor k_;                     // (rows, n_kv_heads, d_head)
   Tensor v_;                     // (rows, n_kv_heads, d_head)
   Tensor z_;                     // (rows, n_heads, d_head)
-  Tensor gate_;                  // (MLP rows, d_mlp)
-  Tensor up_;                    // (MLP rows, d_mlp)
+  Tensor router_logits_;         // (rows, experts)
+  Tensor expert_weights_;        // (rows, k)
+  Tensor expert_indices_;        // (rows, k)
+  ExpertRows by_expert_;         // of the current chunk of the MLP
+  Tensor gate_;                  // at least what mlp_view shows of it
+  Tensor up_;                    // the same
   Tensor logits_;                // (rows, vocab_size)
   std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
   bool keeps_row_sums_ = false;

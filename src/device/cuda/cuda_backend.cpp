@@ -9,8 +9,10 @@
 #include "device/cuda/activations.h"
 #include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_kernel.h"
+#include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
+#include "device/cuda/expert_mixture.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
 #include "device/cuda/gated_product.h"
@@ -59,6 +61,7 @@ class CudaBackend : public Backend {
         copies_(stream_),
         a_(model.config, dtype_),
         updates_(model.config, dtype_, products_, a_, stream_),
+        mixture_(model.config, dtype_, products_, copies_, stream_),
         results_(stream_),
         moments_(results_, stream_),
         scores_(results_, stream_) {}
@@ -195,9 +198,12 @@ class CudaBackend : public Backend {
     keep_keys();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
-    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
-    // The libraries' kernels know neither caps nor a scale for each layer.
-    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
+    const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
+    const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
+    // The libraries' kernels know neither caps nor a scale for each layer, and not all of them
+    // leave the row sums that sinks need.
+    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0 &&
+                       !config().has_sinks();
     const auto kernel = choose_attention({.capability = capability_,
                                           .dtype = dtype_,
                                           .d_head = config().d_head,
@@ -214,6 +220,15 @@ class CudaBackend : public Backend {
     } else {
       attend_with_own_kernel(row_sums);
     }
+    if (config().has_sinks())
+      apply_sinks({.z = a_.z(),
+                   .lse = row_sums.lse,
+                   .sinks = layer_->sinks,
+                   .rows = running_rows(),
+                   .n_heads = config().n_heads,
+                   .d_head = config().d_head,
+                   .dtype = dtype_},
+                  stream_);
   }
 
   void project_output(Addition addition) override {
@@ -231,10 +246,20 @@ class CudaBackend : public Backend {
 
   void add_update() override { updates_.add_deferred(running_rows()); }
 
-  std::int64_t mlp_rows() const override { return kCudaMlpRows; }
+  void project_router() override {
+    mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
+  }
+
+  void choose_experts() override { mixture_.choose(running_rows()); }
+
+  std::int64_t mlp_rows() const override {
+    return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
+  }
 
   // Where the product can gate, it waits until the gate is asked for.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    if (layer_config_.experts)
+      return mixture_.project_gate_up(a_.normalized(), begin, count, layer_->experts_gate_up);
     a_.begin_mlp(count);
     if (has_gated_product_) {
       pending_.gate_up = a_.normalized(begin);
@@ -252,6 +277,7 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
+    if (layer_config_.experts) return mixture_.gate();
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
     cuda::gate({.activation = config().activation,
@@ -266,6 +292,15 @@ class CudaBackend : public Backend {
   }
 
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+    const UpdateTarget target{.begin = begin,
+                              .running = running_rows(),
+                              .post_norm = layer_->post_mlp_norm,
+                              .addition = addition};
+    if (layer_config_.experts) {
+      a_.reserve_update(running_rows());
+      mixture_.project_down(layer_->experts_down, a_.update(begin));
+      return updates_.add_made(count, target);
+    }
     updates_.add_product({.x = a_.gated(),
                           .x_stride = config().d_mlp,
                           .weight = layer_->down.weight,
@@ -273,10 +308,7 @@ class CudaBackend : public Backend {
                           .rows = count,
                           .in = config().d_mlp,
                           .out = config().d_model},
-                         {.begin = begin,
-                          .running = running_rows(),
-                          .post_norm = layer_->post_mlp_norm,
-                          .addition = addition});
+                         target);
   }
 
   void project_logits() override {
@@ -430,7 +462,13 @@ class CudaBackend : public Backend {
 
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
   float softcap() const { return static_cast<float>(config().attention_softcap); }
-  DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
+  DeviceView view(Buffer buffer) const {
+    const bool wide = buffer == Buffer::gate || buffer == Buffer::up;
+    const bool routed = buffer == Buffer::router_logits || buffer == Buffer::expert_weights ||
+                        buffer == Buffer::expert_indices;
+    return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, running_rows())
+                                                     : a_.view(buffer, running_rows());
+  }
 
   struct Numbers {
     std::vector<std::int32_t> rows;
@@ -539,7 +577,8 @@ class CudaBackend : public Backend {
             .scale = scale(),
             .softcap = softcap(),
             .window = layer_config_.window,
-            .dtype = dtype_};
+            .dtype = dtype_,
+            .sinks = layer_->sinks};
   }
 
   const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
@@ -583,7 +622,8 @@ class CudaBackend : public Backend {
             .sequences = batch_->sequences,
             .scale = scale(),
             .softcap = softcap(),
-            .window = layer_config_.window};
+            .window = layer_config_.window,
+            .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
   }
 
   struct Pending {
@@ -606,6 +646,7 @@ class CudaBackend : public Backend {
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  ExpertMixture mixture_;
   StatisticsResults results_;
   MomentStatistics moments_;
   ScoreStatistics scores_;

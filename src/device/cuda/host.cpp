@@ -61,4 +61,12 @@ LayerAttention attention_statistics(const AttendedRows& attended, const Attentio
   return host->attention_statistics(attended, request);
 }
 
+ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  return host->rows_by_expert(indices, experts);
+}
+
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  host->widen_rows(matrix, part, out);
+}
+
 }  // namespace qkscope

@@ -37,11 +37,12 @@ struct ScoreRowsArguments {
   std::int64_t count = 0;
   std::int64_t keys = 0;  // columns; last_key - sequence_begin < keys
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  float scale = 1.0f;         // multiplies q.k
-  float softcap = 0.0f;       // scores become cap tanh(score / cap); 0: not
-  DType dtype = DType::bf16;  // of q and k: bf16, f16 or f32
-  float* scores = nullptr;    // (n_heads, count, keys) scale q.k, -infinity where not seen
-  float* pattern = nullptr;   // (n_heads, count, keys) their softmax, 0 where not seen; or null
+  float scale = 1.0f;            // multiplies q.k
+  float softcap = 0.0f;          // scores become cap tanh(score / cap); 0: not
+  DType dtype = DType::bf16;     // of q and k: bf16, f16 or f32
+  float* scores = nullptr;       // (n_heads, count, keys) scale q.k, -infinity where not seen
+  float* pattern = nullptr;      // (n_heads, count, keys) their softmax, 0 where not seen; or null
+  const float* sinks = nullptr;  // (n_heads) a score more in each softmax, or null
 };
 
 // Products and sums are float32 whatever the type of q and k, in an order that depends on nothing
@@ -65,6 +66,7 @@ struct ScoreSource {
   float softcap = 0.0f;
   std::int64_t window = 0;
   DType dtype = DType::bf16;
+  const float* sinks = nullptr;  // (n_heads) on the GPU, or null
 };
 
 // Scores and patterns of out.rows into the host's memory, some rows at a time: the square of all
@@ -82,6 +84,7 @@ struct HostAttention {
   float scale = 1.0f;
   float softcap = 0.0f;
   std::int64_t window = 0;
+  std::span<const float> sinks = {};  // (n_heads) or empty
 
   void score_rows(const RowScores& out) const;
   void pattern_of_edited_scores(const RowScores& edited) const;
