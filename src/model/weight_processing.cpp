@@ -109,6 +109,9 @@ void center_unembed(LoadedCheckpoint& model) {
 void fold_value_biases(LoadedCheckpoint& model) {
   auto& config = model.config;
   if (!config.qkv_bias) return;
+  if (config.has_sinks())
+    bad_input("fold_value_biases: {} has sinks, which take part of every pattern: leave it out",
+              config.family);
   if (config.qkv_clip > 0.0)
     bad_input("fold_value_biases: {} clips its values at {}: leave it out", config.family,
               config.qkv_clip);

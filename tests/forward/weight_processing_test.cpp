@@ -90,6 +90,8 @@ TEST(WeightProcessing, WhatWouldChangeTheModelIsRefused) {
   EXPECT_THROW(center_writing_weights(rms), Error);
   auto capped = tiny("gemma2");
   EXPECT_THROW(center_unembed(capped), Error);
+  auto with_sinks = tiny("gpt_oss");
+  EXPECT_THROW(fold_value_biases(with_sinks), Error);
 }
 
 }  // namespace

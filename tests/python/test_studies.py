@@ -33,8 +33,6 @@ def test_every_option_of_the_command_is_there(name):
     assert len(options) > 3
     renamed = {} if name == "export" else RENAMED  # its --set is a set of rows
     missing = {option for option in options - ELSEWHERE if renamed.get(option, option) not in parameters}
-    if name in ("analyze", "figures"):
-        missing -= {"planes_of"} if name == "figures" else set()
     assert not missing
     by_place = [p for p in parameters.values() if p.kind != p.KEYWORD_ONLY]
     assert len(by_place) <= 3

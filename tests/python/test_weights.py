@@ -177,7 +177,7 @@ def test_rewritten_weights_give_the_same_probabilities(family):
 
 
 @pytest.mark.parametrize(("family", "option"), [
-    ("llama_gqa", "center_writing_weights"), ("gemma2", "center_unembed"),
+    ("llama_gqa", "center_writing_weights"), ("gemma2", "center_unembed"), ("gpt_oss", "fold_value_biases"),
 ])
 def test_rewriting_that_would_change_the_model_is_refused(family, option):
     with pytest.raises(qkscope.InputError, match=f"{option}: .*leave it out"):
