@@ -182,6 +182,8 @@ class Mlp(nn.Module):
     def __init__(self, model: Model, layer: int):
         super().__init__()
         weights = model._engine.weights.layer(layer)
+        if weights.up.weight is None:
+            raise InputError(f"to_torch_module: layer {layer} has no MLP that it knows; a mixture of experts, say")
         self.activation = _activation(model.cfg.act_fn, weights)
         self.gate = Linear(weights.gate) if weights.gate.weight is not None else None
         self.up, self.down = Linear(weights.up), Linear(weights.down)
