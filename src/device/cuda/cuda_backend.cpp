@@ -7,7 +7,9 @@
 
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
+#include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_kernel.h"
+#include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
 #include "device/cuda/expert_mixture.h"
@@ -42,6 +44,7 @@ class CudaBackend : public Backend {
       : Backend(model),
         dtype_(options.dtype),
         device_(use_device(options.device.index)),
+        capability_(capability(device_)),
         budget_(budget),
         products_(dtype_, stream_),
         hopper_attention_(model.config, dtype_, device_, stream_),
@@ -170,12 +173,16 @@ class CudaBackend : public Backend {
     // leave the row sums that sinks need.
     const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0 &&
                        !config().has_sinks();
-    if (rows_.narrowed() || !plain) {
-      attend_with_own_kernel(row_sums);
-    } else if (hopper_attention_.serves()) {
+    const auto kernel = choose_attention({.capability = capability_,
+                                          .dtype = dtype_,
+                                          .d_head = config().d_head,
+                                          .plain = plain,
+                                          .chosen_rows = rows_.narrowed()},
+                                         {.flash_infer = hopper_attention_.serves()});
+    if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(arguments, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
-    } else if (fused_attention_->attend(arguments)) {
+    } else if (kernel == AttentionKernel::cudnn && fused_attention_->attend(arguments)) {
       attention_kernel_ = "cuDNN";
       // cuDNN could give row sums, with other bits of z
       if (keeps_row_sums_) scores_.find_row_sums(score_source());
@@ -552,6 +559,7 @@ class CudaBackend : public Backend {
 
   DType dtype_;
   int device_;
+  int capability_;  // 90: compute capability 9.0
   DeviceBudget budget_;
   Stream stream_;
   Products products_;
