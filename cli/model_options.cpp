@@ -25,7 +25,9 @@ void add_override(Json& merged, const std::string& text) {
 }  // namespace
 
 void ModelArguments::add_to(CLI::App& command) {
-  command.add_option("--model", name, "Checkpoint folder, or a model id of the Hugging Face Hub")
+  command
+      .add_option("--model", name,
+                  "Checkpoint folder, GGUF file, or a model id of the Hugging Face Hub")
       ->required();
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();

@@ -3,9 +3,10 @@
 
     python tools/make_golden.py [--out tests/golden] [CASE ...]
 
-Needs torch and transformers (tools/requirements-bench.txt). Each case is a folder
+Needs torch, transformers and gguf (tools/requirements-bench.txt). Each case is a folder
 
     config.json, model.safetensors   the checkpoint, as a user would have it
+    model.gguf                       the same as a GGUF file
     config.SPELLING.json             the same model in another spelling of the configuration
     golden.safetensors               what transformers computes: float32, eager attention, on the widened weights
 
@@ -31,7 +32,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from golden import checkpoint, rope_table
+from golden import checkpoint, gguf_file, rope_table
 from golden.cases import CASES
 from golden.checks import check
 from golden.recorder import Recorder
@@ -104,12 +105,27 @@ def check_spellings(case, folder, ids, logits):
             raise AssertionError(f"{case.name}: transformers reads {other.name} as another model")
 
 
-def make(case, out):
-    folder = out / case.name
-    model = checkpoint.make_model(case.model_type, case.config, case.seed)
-    checkpoint.save(model, folder, case.dtype, case.shard_size, case.published_names)
-    if case.finish is not None:
-        case.finish(folder)
+def check_gguf(case, folder, ids, logits):
+    """Where transformers reads the GGUF file, it computes the same; it sums in another order."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=gguf_file.FILE, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        found = model(input_ids=ids[None], use_cache=False).logits[0]
+    difference = float((found - logits).abs().max())
+    if difference > 1e-5:
+        raise AssertionError(f"{case.name}: transformers reads the file as another model, {difference} away")
+
+
+def record_gguf(case, folder):
+    """From the weights that the file was made of, after rounding to its types."""
+    ids, tensors = record(case, folder / "widened")
+    shutil.rmtree(folder / "widened")
+    if case.read_by_transformers:
+        check_gguf(case, folder, ids, tensors["logits"])
+    return ids, tensors
+
+
+def record_folder(case, folder):
     spell(case, folder)
     with tempfile.TemporaryDirectory() as scratch:
         source = folder
@@ -118,6 +134,16 @@ def make(case, out):
             checkpoint.dequantized_copy(folder, source)
         ids, tensors = record(case, source)
     check_spellings(case, folder, ids, tensors["logits"])
+    return ids, tensors
+
+
+def make(case, out):
+    folder = out / case.name
+    model = checkpoint.make_model(case.model_type, case.config, case.seed)
+    checkpoint.save(model, folder, case.dtype, case.shard_size, case.published_names)
+    if case.finish is not None:
+        case.finish(folder)
+    ids, tensors = (record_gguf if (folder / gguf_file.FILE).exists() else record_folder)(case, folder)
     save_file({"token_ids": ids, **select(case, tensors)}, folder / "golden.safetensors")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{case.name:32} {case.tokens:4} tokens  {case.dtype:9} {size / 1024:7.1f} KiB  "

@@ -106,6 +106,30 @@ def checkpoints(root):
     os.mkfifo(case.folder / "config.json")
 
 
+def gguf_files(root):
+    def file(name, content, says, arguments=None):
+        Case(root, "gguf-" + name, arguments or ["inspect", "{}/model.gguf"], says).write("model.gguf", content)
+
+    def text(value):
+        return struct.pack("<Q", len(value)) + value
+
+    def start(tensors, keys, version=3):
+        return b"GGUF" + struct.pack("<IQQ", version, tensors, keys)
+
+    real = (GOLDEN / "gguf_llama" / "model.gguf").read_bytes()
+    file("empty", b"", "not a GGUF file")
+    file("cut", real[:len(real) // 2], "truncated")
+    file("exabytes-of-tensors", start(2**63, 0), "the number of tensors")
+    file("exabytes-of-name", start(0, 1) + struct.pack("<Q", 2**63), "expected at most")
+    file("exabytes-of-list", start(0, 1) + text(b"a") + struct.pack("<IIQ", 9, 0, 2**63), "the length of")
+    file("lists-in-lists", start(0, 1) + text(b"a") + struct.pack("<IIQ", 9, 9, 1) * 1000, "a list of lists")
+    file("escapes-in-a-name", start(1, 0) + text(b"\x1b[2J") + struct.pack("<I", 9), "\\x1b")
+    file("overflow", start(1, 0) + text(b"a") + struct.pack("<IQQQQIQ", 4, *[2**31 - 1] * 4, 0, 0), "more elements")
+    file("unknown-type", start(1, 0) + text(b"a") + struct.pack("<IQIQ", 1, 256, 16, 0), "IQ2_XXS")
+    file("no-tokenizer", real, 'no "tokenizer.ggml.model"',
+         ["tokenize", "--tokenizer", "{}/model.gguf", "--text", "a"])
+
+
 def configs(root):
     def config(name, change, says):
         value = golden_config()
@@ -298,7 +322,7 @@ def main():
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
-    for make in (checkpoints, configs, tokenizers, texts, configurations, captures):
+    for make in (checkpoints, gguf_files, configs, tokenizers, texts, configurations, captures):
         make(options.folder)
     damaged(options.folder, options.damaged)
     (options.folder / "cases.json").write_text(json.dumps(CASES, indent=1))

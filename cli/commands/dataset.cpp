@@ -263,7 +263,7 @@ void add_dataset(CLI::App& app) {
   command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
   command->add_option(
       "--tokenizer", options->tokenizer,
-      "Count tokens with this tokenizer.json, or the one of this folder or model id");
+      "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model id");
   command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
       ->check(CLI::PositiveNumber);
   command->add_flag("--no-special", options->no_special, "Count no special tokens");

@@ -158,6 +158,7 @@ void run(const InspectOptions& options) {
     json["memory"] = {{"length", length}, {"activation_bytes", activations}};
     if (checkpoint.has_weights) {
       json["memory"]["weight_bytes"] = checkpoint.bytes;
+      json["memory"]["widened_bytes"] = checkpoint.widened_bytes;
       json["dtypes"] = dtype_counts(checkpoint);
       for (const auto& tensor : checkpoint.tensors)
         json["tensors"][tensor.name] = {{"shape", tensor.shape}, {"dtype", tensor.stored_dtype}};
@@ -175,8 +176,11 @@ void run(const InspectOptions& options) {
                    ? fmt::format("; its index names {} tensors, all that are needed",
                                  checkpoint.indexed_tensors)
                    : "");
-  fmt::print("memory      {} weights (mapped) + {} activations for {} tokens on the CPU\n",
+  fmt::print("memory      {} weights (mapped){} + {} activations for {} tokens on the CPU\n",
              checkpoint.has_weights ? format_bytes(checkpoint.bytes) : "?",
+             checkpoint.widened_bytes > 0
+                 ? fmt::format(" + {} of them as float32", format_bytes(checkpoint.widened_bytes))
+                 : "",
              format_bytes(activations), length);
   if (options.tensors)
     for (const auto& tensor : checkpoint.tensors)
@@ -192,7 +196,7 @@ void add_inspect(CLI::App& app) {
       "inspect", "Say what a checkpoint is: family, layers, heads, RoPE, weights, memory");
   command
       ->add_option("model", options->name,
-                   "Checkpoint folder, or a model id in the Hugging Face cache")
+                   "Checkpoint folder, GGUF file, or a model id in the Hugging Face cache")
       ->required();
   command->add_option("--revision", options->revision, "Branch, tag or commit of a model id");
   command

@@ -168,8 +168,9 @@ void add_tokenize(CLI::App& app) {
   auto options = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, and back");
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "A tokenizer.json, a folder with one, or a model id of the Hugging Face Hub")
+      ->add_option(
+          "--tokenizer", options->tokenizer,
+          "A tokenizer.json, a GGUF file, a folder with one, or a model id of the Hugging Face Hub")
       ->required();
   auto* text = command->add_option("--text", options->text, "The text itself");
   auto* file = command->add_option("--text-file", options->text_file, "A file that is the text");

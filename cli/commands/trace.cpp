@@ -1,7 +1,6 @@
 // qkscope trace: run one text and keep what the hook points show.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <span>
 
@@ -51,7 +50,7 @@ void print_table(const std::vector<NamedTensor>& tensors) {
 // The token at each position, as the vocabulary spells it and as text; without a tokenizer nothing.
 void add_token_texts(const std::string& folder, const std::vector<std::int32_t>& ids,
                      std::map<std::string, std::string>& metadata) {
-  if (!std::filesystem::exists(folder + "/tokenizer.json")) return;
+  if (!has_tokenizer(folder)) return;
   const auto tokenizer = Tokenizer::load(folder);
   Json tokens = Json::array();
   Json texts = Json::array();

@@ -182,7 +182,8 @@ struct ModelConfig {
 
   bool tied = false;  // the output embedding is the input embedding when the file has no lm_head
   bool fp8 = false;   // weights may be E4M3 with a scale each
-  std::string stored_dtype;  // torch_dtype or dtype, "" when the file does not say
+  std::vector<std::int64_t> fp8_block;  // or one for each block of so many rows and columns
+  std::string stored_dtype;             // torch_dtype or dtype, "" when the file does not say
   TensorNames names;
 
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
@@ -225,6 +226,7 @@ struct CheckpointInfo {
   bool has_weights = false;
   std::vector<TensorInfo> tensors;   // sorted by name; empty without weights
   std::uint64_t bytes = 0;           // of all tensors, each counted once; 0 without weights
+  std::uint64_t widened_bytes = 0;   // of memory that blocks with scales take as float32
   std::int64_t indexed_tensors = 0;  // without weights: tensors that the index of shards names
 };
 
@@ -333,8 +335,10 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;    // qkscope/forward.h
-class Observer;  // qkscope/forward.h
+struct Batch;           // qkscope/forward.h
+class Observer;         // qkscope/forward.h
+struct RunOptions;      // qkscope/forward.h
+class LayerStatistics;  // the library's own
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -345,7 +349,12 @@ struct ModelOptions {
   std::int64_t longest_batch = 0;     // rows, where known: weights stream on CUDA where they do not
                                       // fit beside the activations of such a batch
   bool fold_norms = false;            // moves norm weights into the matrices behind them
-  bool quiet = false;                 // no progress while a Hub model is downloaded
+  // The other rewritings of TransformerLens, after it; probabilities of the next token stay as they
+  // are. One that a family does not allow is refused.
+  bool center_writing_weights = false;  // LayerNorm: nothing writes a mean into the residual stream
+  bool center_unembed = false;          // takes the mean over the vocabulary off the logits
+  bool fold_value_biases = false;       // moves value biases into the output projection's
+  bool quiet = false;                   // no progress while a Hub model is downloaded
 };
 
 // A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the
@@ -372,8 +381,12 @@ class QKSCOPE_API Model {
   // model at the same time; on CUDA one waits for the other. What the observer throws comes out as
   // it is.
   void run(const Batch& batch, Observer& observer) const;
+  void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
+  // The same through all layers, with sums that the library adds up on the way: score_heads().
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
+  friend class KeyValueCache;  // qkscope/generate.h
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -12,6 +12,9 @@
 
 namespace qkscope {
 
+// Whether a folder or file is one that Tokenizer::load would look into.
+QKSCOPE_API bool has_tokenizer(const std::string& folder_or_file);
+
 // Where a token came from: characters (not bytes) [begin, end) of the text.
 struct TokenOffset {
   std::int64_t begin = 0;
@@ -23,7 +26,8 @@ struct TokenOffset {
 class QKSCOPE_API Tokenizer {
  public:
   // A tokenizer.json, or a folder that holds one; the tokenizer_config.json beside it says whether
-  // bos and eos are added and which side of a long text is cut.
+  // bos and eos are added and which side of a long text is cut. Or a GGUF file, or a folder whose
+  // only tokenizer is in one.
   static Tokenizer load(const std::string& folder_or_file, Version headers = kHeaderVersion);
   // From the text of a tokenizer.json, without a tokenizer_config.json. `name` stands for the file
   // in messages.

@@ -27,9 +27,10 @@ std::int64_t least_tokens(const BatchNeeds& needs) {
                                                           : needs.documents * needs.max_length;
 }
 
-// As the checkpoint stores them: the CPU uses them from the mapped file.
+// As the checkpoint stores them: the CPU uses them from the mapped file. Blocks with scales are
+// widened.
 std::int64_t stored_weight_bytes(const ModelConfig& model) {
-  const bool wide = model.stored_dtype == "float32";
+  const bool wide = model.stored_dtype == "float32" || !model.fp8_block.empty();
   return parameter_count(model) * (wide ? 4 : 2);
 }
 

@@ -9,6 +9,7 @@
 #include "io/checksum.h"
 #include "io/folder.h"
 #include "texts/split_files.h"
+#include "tokenizer/gguf_tokenizer.h"
 
 namespace qkscope {
 namespace {
@@ -24,8 +25,20 @@ Files in_folder(const std::string& folder, const std::vector<std::string>& names
   return files;
 }
 
-// tokenizer.json under whatever name, and the configuration beside it.
+// `paths` under their names below `root`, which may be the only one of them itself.
+Files below(const std::string& root, const std::vector<std::string>& paths) {
+  Files files;
+  for (const auto& path : paths) {
+    const auto name = fs::path(path).lexically_relative(root).string();
+    files[name == "." ? fs::path(path).filename().string() : name] = path;
+  }
+  return files;
+}
+
+// tokenizer.json under whatever name, and the configuration beside it; or a GGUF file.
 Files tokenizer_files(const std::string& folder_or_file) {
+  if (const auto gguf = tokenizer_gguf(folder_or_file); !gguf.empty())
+    return below(folder_or_file, {gguf});
   if (is_folder(folder_or_file))
     return in_folder(folder_or_file, {"tokenizer.json", "tokenizer_config.json"});
   const fs::path file = folder_or_file;
@@ -34,13 +47,8 @@ Files tokenizer_files(const std::string& folder_or_file) {
 }
 
 Files dataset_files(const RunPlan& plan) {
-  Files files;
-  if (!path_exists(plan.dataset_path)) return files;
-  for (const auto& path : find_corpus_files(corpus_options(plan, {}))) {
-    const auto name = fs::path(path).lexically_relative(plan.dataset_path).string();
-    files[name == "." ? fs::path(path).filename().string() : name] = path;
-  }
-  return files;
+  if (!path_exists(plan.dataset_path)) return {};
+  return below(plan.dataset_path, find_corpus_files(corpus_options(plan, {})));
 }
 
 Json fingerprints(const Files& files) {
@@ -55,18 +63,31 @@ Json fingerprints(const Files& files) {
   return json;
 }
 
-}  // namespace
+using Kinds = std::map<std::string, Files>;
 
-Json fingerprint_inputs(const RunPlan& plan) {
-  const std::map<std::string, Files> kinds = {
-      {"config", in_folder(plan.model_folder, {"config.json"})},
-      {"tokenizer", tokenizer_files(plan.tokenizer_folder)},
-      {"weights", in_folder(plan.model_folder, weight_files(plan.model_folder))},
-      {"dataset", dataset_files(plan)}};
+Kinds small_files(const RunPlan& plan) {
+  return {{"config", in_folder(plan.model_folder, {"config.json"})},
+          {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
+}
+
+Json fingerprints_of(const Kinds& kinds) {
   Json inputs = Json::object();
   for (const auto& [kind, files] : kinds)
     if (!files.empty()) inputs[kind] = fingerprints(files);
   return inputs;
+}
+
+}  // namespace
+
+Json fingerprint_small_inputs(const RunPlan& plan) {
+  return fingerprints_of(small_files(plan));
+}
+
+Json fingerprint_inputs(const RunPlan& plan) {
+  auto kinds = small_files(plan);
+  kinds["weights"] = below(plan.model_folder, weight_files(plan.model_folder));
+  kinds["dataset"] = dataset_files(plan);
+  return fingerprints_of(kinds);
 }
 
 Manifest manifest_with_inputs(const RunPlan& plan) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/block_scales.h"
 #include "checkpoint/torch_zip.h"
 #include "checkpoint/weight_index.h"
 #include "core/error.h"
@@ -36,6 +37,7 @@ std::string listing(const std::vector<std::string>& names) {
   std::vector<std::string> expected;
   for (const auto& format : kWeightFormats)
     expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
+  expected.emplace_back("one .gguf file");
   bad_input("{}: no weights: expected {}; the folder holds {}", folder,
             fmt::join(expected, ", or "), listing(names_in(folder)));
 }
@@ -66,20 +68,27 @@ std::set<std::string> shards_of(const std::map<std::string, std::string>& weight
 }  // namespace
 
 std::vector<std::string> weight_files(const std::string& folder) {
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
   for (const auto& format : kWeightFormats) {
-    if (path_exists(join(folder, format.single))) return {format.single};
+    if (path_exists(join(folder, format.single))) return {join(folder, format.single)};
     if (!path_exists(join(folder, format.index))) continue;
-    std::vector<std::string> files = {format.index};
+    std::vector<std::string> files = {join(folder, format.index)};
     for (const auto& shard : shards_of(load_weight_index(folder, format.index))) {
       if (!path_exists(join(folder, shard))) return {};
-      files.push_back(shard);
+      files.push_back(join(folder, shard));
     }
     return files;
   }
   return {};
 }
 
+std::string config_source(const std::string& folder) {
+  const auto gguf = find_gguf(folder);
+  return gguf.empty() ? join(folder, "config.json") : gguf;
+}
+
 Json load_config(const std::string& folder) {
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) return GgufFile(gguf).model().config;
   if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
   if (!is_folder(folder))
     bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
@@ -103,7 +112,7 @@ Json merge_overrides(Json config, const Json& overrides) {
   return config;
 }
 
-Checkpoint::Checkpoint() = default;
+Checkpoint::Checkpoint() : scaled_(std::make_unique<KeptTensors>()) {}
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
@@ -111,6 +120,11 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
+  checkpoint.config_source_ = qkscope::config_source(folder);
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) {
+    checkpoint.open_gguf(gguf);
+    return checkpoint;
+  }
   checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
   for (const auto& format : kWeightFormats) {
     if (path_exists(join(folder, format.single)))
@@ -123,6 +137,16 @@ Checkpoint Checkpoint::open(const std::string& folder) {
     return checkpoint;
   }
   refuse_without_weights(folder);
+}
+
+void Checkpoint::open_gguf(const std::string& path) {
+  gguf_ = std::make_unique<const GgufFile>(path);
+  config_ = std::make_unique<const Json>(gguf_->model().config);
+  bytes_ = gguf_->stored_bytes();
+  const auto file = std::filesystem::path(path).filename().string();
+  for (const auto& [name, source] : gguf_->model().tensors)
+    tensors_.emplace(name,
+                     Place{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
 }
 
 void Checkpoint::open_single(const std::string& file) {
@@ -191,7 +215,17 @@ const TensorInfo& Checkpoint::info(const std::string& name) const {
 
 ConstTensorView Checkpoint::tensor(const std::string& name) const {
   const Place& found = place(name);
+  if (gguf_ != nullptr) return gguf_->tensor(found.stored);
   return files_[found.file].tensor(found.stored);
+}
+
+ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& scales,
+                                   const std::vector<std::int64_t>& block) const {
+  return scaled_->get(name, [&] { return widen_scaled(tensor(name), tensor(scales), block); });
+}
+
+std::uint64_t Checkpoint::widened_bytes() const {
+  return gguf_ == nullptr ? 0 : gguf_->widened_bytes();
 }
 
 std::vector<std::string> Checkpoint::names() const {

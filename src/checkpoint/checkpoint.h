@@ -1,4 +1,5 @@
-// A Hugging Face checkpoint on disk: config.json and weights, whole or in shards.
+// A checkpoint on disk: a folder of Hugging Face's with config.json and weights, whole or in
+// shards, or a GGUF file that stands for such a folder.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/gguf_file.h"
 #include "checkpoint/safetensors.h"
 #include "io/json_fwd.h"
 #include "qkscope/model.h"
@@ -20,7 +22,8 @@ namespace qkscope {
 class Checkpoint {
  public:
   // Weights: model.safetensors, or else the shards of model.safetensors.index.json, or else the
-  // same as pytorch_model.bin. Other files (consolidated.safetensors) are not looked at.
+  // same as pytorch_model.bin, or else the only GGUF file of the folder; or `folder` is one. Other
+  // files (consolidated.safetensors) are not looked at.
   static Checkpoint open(const std::string& folder);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -28,13 +31,18 @@ class Checkpoint {
 
   const std::string& folder() const { return folder_; }
   const Json& config() const { return *config_; }  // config.json as it is on disk
+  const std::string& config_source() const { return config_source_; }  // its name in messages
 
   // A name that a file's metadata declares as another name of a tensor counts like a tensor.
   bool has(const std::string& name) const { return tensors_.contains(name); }
   const TensorInfo& info(const std::string& name) const;
   ConstTensorView tensor(const std::string& name) const;
+  // A float8 matrix times its `scales`, one for each block, in float32: made once and kept.
+  ConstTensorView scaled(const std::string& name, const std::string& scales,
+                         const std::vector<std::int64_t>& block) const;
   std::vector<std::string> names() const;         // sorted
   std::uint64_t bytes() const { return bytes_; }  // of all tensors, each counted once
+  std::uint64_t widened_bytes() const;            // of memory they take beside the files
 
  private:
   struct Place {
@@ -44,6 +52,7 @@ class Checkpoint {
   };
 
   Checkpoint();
+  void open_gguf(const std::string& path);
   void open_single(const std::string& file);
   void open_shards(const std::string& index);
   std::size_t add_file(const std::string& file);
@@ -53,6 +62,9 @@ class Checkpoint {
 
   std::string folder_;
   std::unique_ptr<const Json> config_;
+  std::string config_source_;
+  std::unique_ptr<const GgufFile> gguf_;  // null: the tensors are in files_
+  std::unique_ptr<KeptTensors> scaled_;
   std::vector<SafetensorsFile> files_;
   std::vector<std::string> file_names_;
   std::map<std::string, Place> tensors_;
@@ -60,13 +72,15 @@ class Checkpoint {
   std::uint64_t bytes_ = 0;
 };
 
-// The weight files of a checkpoint, relative to its folder: the one with all of them, or the index
-// and the shards that it names. Empty where there are none, or where the index names one that is
-// not there.
+// The weight files of a checkpoint: the one with all of them, or the index and the shards that it
+// names. Empty where there are none, or where the index names one that is not there.
 std::vector<std::string> weight_files(const std::string& folder);
 
-// config.json alone, which must be a map; no weights needed.
+// config.json alone, which must be a map; no weights needed. Of a GGUF file, what it stands for.
 Json load_config(const std::string& folder);
+
+// What a message calls the configuration: the path of config.json, or of the GGUF file.
+std::string config_source(const std::string& folder);
 
 // `overrides` over `config`: key by key where both hold maps, at every depth; replaced otherwise.
 Json merge_overrides(Json config, const Json& overrides);

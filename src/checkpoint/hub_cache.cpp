@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/gguf_file.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
@@ -241,8 +242,9 @@ std::string cached_commit(RepositoryKind kind, const std::string& id, const std:
 
 std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision) {
   const auto& id = name_or_folder;
-  if (is_folder(id)) return id;
-  if (path_exists(id)) bad_input("{}: is a file; expected a checkpoint folder or a model id", id);
+  if (is_folder(id) || !find_gguf(id).empty()) return id;
+  if (path_exists(id))
+    bad_input("{}: is a file; expected a checkpoint folder, a GGUF file or a model id", id);
   if (!is_repository_id(id))
     bad_input(
         "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "

@@ -39,9 +39,9 @@ std::map<std::string, std::string> cached_refs(const std::string& cached_reposit
 // The commit a revision stands for in the cache; "" where the cache does not know it.
 std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision);
 
-// The folder of a checkpoint. An existing local folder is returned as it is (it has no revisions);
-// otherwise a model id, "org/name" or "name", is looked up in the cache. `revision`: a branch or
-// tag that was downloaded, a commit, or at least seven digits of one; "" means main.
+// The folder of a checkpoint. An existing local folder or GGUF file is returned as it is (it has no
+// revisions); otherwise a model id, "org/name" or "name", is looked up in the cache. `revision`: a
+// branch or tag that was downloaded, a commit, or at least seven digits of one; "" means main.
 std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision);
 
 // A dataset's file or folder: the path itself where it exists, else the main branch of a dataset id

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -16,29 +15,21 @@
 
 namespace qkscope {
 
-struct SafetensorsFile::AlignedCopies {
-  std::mutex mutex;
-  std::map<std::string, Tensor> tensors;
+namespace {
 
-  ConstTensorView of(const std::string& name, ConstTensorView original) {
-    const std::lock_guard lock(mutex);
-    auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      Tensor copy(original.shape(), original.dtype());
-      std::memcpy(copy.view().bytes(), original.bytes(), original.size_bytes());
-      found = tensors.emplace(name, std::move(copy)).first;
-    }
-    return found->second;
-  }
-};
+Tensor copy_of(ConstTensorView original) {
+  Tensor copy(original.shape(), original.dtype());
+  std::memcpy(copy.view().bytes(), original.bytes(), original.size_bytes());
+  return copy;
+}
+
+}  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : SafetensorsFile(path, parse_safetensors_header) {}
 
 SafetensorsFile::SafetensorsFile(const std::string& path, Parse* parse)
-    : file_(path),
-      header_(parse(file_.bytes(), path)),
-      copies_(std::make_unique<AlignedCopies>()) {}
+    : file_(path), header_(parse(file_.bytes(), path)), copies_(std::make_unique<KeptTensors>()) {}
 
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
@@ -60,7 +51,7 @@ ConstTensorView SafetensorsFile::tensor(const std::string& name) const {
   const std::byte* bytes = file_.bytes().data() + header_.data_offset + entry.begin;
   const ConstTensorView view(bytes, entry.dtype, Shape(std::span(entry.shape)));
   if (reinterpret_cast<std::uintptr_t>(bytes) % dtype_size(entry.dtype) == 0) return view;
-  return copies_->of(name, view);
+  return copies_->get(name, [&] { return copy_of(view); });
 }
 
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,

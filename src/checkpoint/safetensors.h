@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/kept_tensors.h"
 #include "checkpoint/safetensors_header.h"
 #include "io/mapped_file.h"
 #include "qkscope/tensor.h"
@@ -30,11 +31,9 @@ class SafetensorsFile {
   ConstTensorView tensor(const std::string& name) const;
 
  private:
-  struct AlignedCopies;
-
   MappedFile file_;
   SafetensorsHeader header_;
-  std::unique_ptr<AlignedCopies> copies_;
+  std::unique_ptr<KeptTensors> copies_;
 };
 
 }  // namespace qkscope

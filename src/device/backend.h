@@ -72,6 +72,13 @@ class AttentionSink {
   virtual void add(LayerAttention attention) = 0;  // of the whole batch
 };
 
+// Keys and values of sequences that were run, in the memory of the device that made it. A backend
+// works with those that it made.
+class KeyValueStore {
+ public:
+  virtual ~KeyValueStore() = default;
+};
+
 class Backend {
  public:
   explicit Backend(const LoadedCheckpoint& model) : model_(model) {}
@@ -84,8 +91,16 @@ class Backend {
 
   // The batch must outlive the pass. What an earlier pass left unfinished is dropped.
   virtual void begin(const Batch& batch) = 0;
+  // Room for keys and values of so many sequences of up to `positions` each.
+  virtual std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                                    std::int64_t positions) = 0;
+  // After begin(): attention keeps the keys and values of this pass in the store, and sees those of
+  // the positions that a sequence of the batch has behind it. The store must outlive the pass.
+  virtual void use_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // update; for models that learn them
+  // In place of the embedding: (rows, d_model) float32 on the host or on the device.
+  virtual void put_residual(ConstTensorView residual) = 0;
   // The steps up to the next call use the weights of this layer.
   virtual void begin_layer(std::int64_t layer) = 0;
   // In a model with parallel residuals the norm before the MLP is of the residual as it is now.

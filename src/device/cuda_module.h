@@ -31,6 +31,7 @@ struct CudaHost {
   void (*parallel_ranges)(std::int64_t count, std::int64_t grain,
                           const std::function<void(std::int64_t, std::int64_t)>& body);
   void (*check_rows)(const DeviceBudget& budget, std::int64_t rows);
+  std::int64_t (*take_cache)(DeviceBudget& budget, std::int64_t sequences, std::int64_t positions);
   RopeFrequencies (*rope_frequencies)(const RopeConfig& rope, std::int64_t length);
   void (*score_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
                      TensorView scores, TensorView pattern);

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include <unistd.h>
+
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -109,6 +111,20 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
+struct CacheSize {
+  std::int64_t sequences;
+  std::int64_t positions;
+  std::int64_t bytes;
+};
+
+[[noreturn]] void refuse_cache(const CacheSize& cache, std::int64_t room) {
+  bad_input(
+      "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
+      "fewer new tokens",
+      cache.sequences, cache.sequences == 1 ? "text" : "texts", cache.positions,
+      bytes_text(cache.bytes), bytes_text(room));
+}
+
 }  // namespace
 
 std::int64_t cpu_expert_rows(const ModelConfig& model) {
@@ -139,6 +155,20 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
   const auto values = statistics.attention ? kStatisticsValues : 0;
   const auto bins = statistics.all_keys ? kStatisticsBins : 0;
   return moments + row_sums + values + bins + kStatisticsResults;
+}
+
+std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  return layers * 2 * model.n_kv_heads * model.d_head *
+         static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions) {
+  const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
+  if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
 }
 
 std::int64_t usable_memory(const BackendOptions& options) {
@@ -194,16 +224,26 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
                   : device_weight_bytes(model_, options_.dtype);
 }
 
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
+  const auto rest =
+      weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
+  if (rest + bytes > limit_) refuse_cache({sequences, positions, bytes}, limit_ - rest);
+  caches_ += bytes;
+  return bytes;
+}
+
 void DeviceBudget::check_rows(std::int64_t rows) const {
-  const auto weights = weight_bytes(streams_);
+  const auto weights = weight_bytes(streams_) + caches_;
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;
   const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
   bad_input(
-      "device memory: {} tokens at a time need {} for weights{} and {} for activations, {} may be "
+      "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
+      "be "
       "used; {}",
-      rows, bytes_text(weights), streams_ ? " (streamed)" : "", bytes_text(activations),
-      bytes_text(limit_),
+      rows, bytes_text(weights), streams_ ? " (streamed)" : "",
+      caches_ > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
       longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
                                 "tokenizer.max_length",
                                 longest)

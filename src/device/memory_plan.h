@@ -37,6 +37,12 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const StatisticsMemory& statistics,
                               const BackendOptions& options = {});
 
+// Bytes that the keys and values of one token take in a cache, in all layers.
+std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype);
+
+// Refuses a cache of keys and values that is larger than the host's memory.
+void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions);
+
 // Bytes that a run may take on its GPU: what is free but for a little that the driver and the
 // libraries take late, or what the options allow where that is less. 0 on the CPU.
 std::int64_t usable_memory(const BackendOptions& options);
@@ -59,15 +65,21 @@ class DeviceBudget {
   DeviceBudget(const ModelConfig& model, const BackendOptions& options);
 
   bool streams() const { return streams_; }
-  // Refuses a batch whose activations do not fit beside the weights; says how long one may be.
+  // Refuses a batch whose activations do not fit beside the weights and the caches; says how long
+  // one may be.
   void check_rows(std::int64_t rows) const;
+  // Takes the bytes of a cache of keys and values, until they are given back. Refuses one that does
+  // not fit beside the weights, other caches and the activations of a step.
+  std::int64_t take_cache(std::int64_t sequences, std::int64_t positions);
+  void give_back(std::int64_t bytes) { caches_ -= bytes; }
 
  private:
   std::int64_t weight_bytes(bool streamed) const;
 
   const ModelConfig& model_;
   BackendOptions options_;
-  std::int64_t limit_;  // bytes
+  std::int64_t limit_;       // bytes
+  std::int64_t caches_ = 0;  // bytes that caches of keys and values have taken
   bool streams_ = false;
 };
 

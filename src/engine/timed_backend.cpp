@@ -69,6 +69,10 @@ void TimedBackend::embed_positions() {
   time("embedding", 0.0, [&] { timed_.embed_positions(); });
 }
 
+void TimedBackend::put_residual(ConstTensorView residual) {
+  time("embedding", 0.0, [&] { timed_.put_residual(residual); });
+}
+
 void TimedBackend::keep_layer_input() {
   time("norms", 0.0, [&] { timed_.keep_layer_input(); });
 }

@@ -18,8 +18,14 @@ class TimedBackend : public Backend {
   const std::vector<BenchKernel>& kernels() const { return kernels_; }
 
   void begin(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    return timed_.make_store(sequences, positions);
+  }
+  void use_store(KeyValueStore& store) override { timed_.use_store(store); }
   void embed() override;
   void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override;
   void normalize(Norm norm) override;

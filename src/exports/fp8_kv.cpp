@@ -136,8 +136,7 @@ std::map<std::string, std::string> weight_map(const std::string& folder,
   if (!path_exists(folder + "/" + kSingleFile) && path_exists(index))
     return parse_weight_index(MappedFile(index).text(), index);
   if (!path_exists(folder + "/" + kSingleFile))
-    bad_input("{}: its weights are files of PyTorch; scales can be put beside safetensors only",
-              folder);
+    bad_input("{}: its weights are no safetensors; scales can be put beside those only", folder);
   std::map<std::string, std::string> map;
   for (const auto& name : names) map[name] = kLinkedSingleFile;
   return map;

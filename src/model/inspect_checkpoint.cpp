@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_file.h"
 #include "core/edge.h"
 #include "io/folder.h"
 #include "model/loaded_checkpoint.h"
@@ -12,6 +13,7 @@ namespace {
 
 // Weight files themselves; an index alone says only which tensors there would be.
 bool has_weight_files(const std::string& folder) {
+  if (!find_gguf(folder).empty()) return true;
   const auto names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return name.ends_with(".safetensors") || name.ends_with(".bin");
@@ -20,7 +22,7 @@ bool has_weight_files(const std::string& folder) {
 
 void inspect_weights(const std::string& folder, CheckpointInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
-  bind_weights(info.config, checkpoint);  // names, shapes and types fit the configuration
+  info.widened_bytes = check_weights(info.config, checkpoint);
   info.has_weights = true;
   info.bytes = checkpoint.bytes();
   for (const auto& name : checkpoint.names()) info.tensors.push_back(checkpoint.info(name));

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/block_scales.h"
 #include "core/convert.h"
+#include "core/dtype.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -18,6 +22,12 @@
 namespace qkscope {
 namespace {
 
+constexpr const char* kScaleEnding = "_scale_inv";
+
+bool is_float8(const TensorInfo& info) {
+  return info.stored_dtype == safetensors_name(DType::f8_e4m3);
+}
+
 // Looks up the tensor of every weight.
 class Binder {
  public:
@@ -28,6 +38,14 @@ class Binder {
     for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
+  }
+
+  // Without looking at values.
+  void check_all_scales() const {
+    for (const auto& [name, shape] : tensor_table(model_))
+      if (shape.rank() == 2 && checkpoint_.has(prefix_.backbone + name) &&
+          is_float8(checkpoint_.info(prefix_.backbone + name)))
+        check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
   }
 
   ModelWeights bind() const {
@@ -245,15 +263,30 @@ class Binder {
       bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
                 checkpoint_.info(name).file, name, dtype_name(values.dtype()));
     if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
-    const auto scale = name + "_scale_inv";
+    const auto scale = name + kScaleEnding;
+    check_scales(name, scale);
+    if (!model_.fp8_block.empty()) return {checkpoint_.scaled(name, scale, model_.fp8_block), 1.0f};
+    return {values, vector(scale).front()};
+  }
+
+  // A float8 tensor has one scale, or one for each block.
+  void check_scales(const std::string& name, const std::string& scale) const {
     if (!checkpoint_.has(scale))
       bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_.info(name).file, name,
                 scale);
-    const auto factor = vector(scale);
-    if (factor.size() != 1)
-      bad_input("{}: {} has {} values, expected one scale for the whole tensor",
-                checkpoint_.info(scale).file, scale, factor.size());
-    return {values, factor[0]};
+    const auto& info = checkpoint_.info(scale);
+    if (model_.fp8_block.empty()) {
+      const auto count = checkpoint_.tensor(scale).size();
+      if (count != 1)
+        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
+                  count);
+      return;
+    }
+    const auto expected = scales_shape(checkpoint_.info(name).shape, model_.fp8_block);
+    if (info.shape != expected)
+      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
+                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
+                fmt::join(model_.fp8_block, " x "));
   }
 
   std::vector<float> vector(const std::string& name) const {
@@ -281,7 +314,8 @@ class Binder {
 };
 
 // W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
-// in a tensor that the model then owns, and b' = b + W norm.bias.
+// in a tensor that the model then owns, and b' = b + W norm.bias. What a LayerNorm gives has no
+// mean, so rows of W' are given none either: what they do to a mean is chance.
 void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
   Tensor folded = to_float32(linear.weight);
   const auto in = folded.dim(1);
@@ -293,6 +327,11 @@ void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
     for (std::size_t i = 0; i < norm.bias.size(); ++i)
       constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
     for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
+    if (model.config.norm == NormKind::layer) {
+      const double mean = std::accumulate(weights, weights + in, 0.0) / static_cast<double>(in);
+      for (std::int64_t i = 0; i < in; ++i)
+        weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean);
+    }
     if (!norm.bias.empty())
       linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
   });
@@ -313,6 +352,14 @@ void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoi
   become_one(norm);
 }
 
+// Of a family whose norms add something and whose matrices do not, these have a bias from now on.
+void add_biases(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers)
+    if (!layer.down.weight.values.empty())
+      layer.down.bias.resize(static_cast<std::size_t>(model.config.d_model), 0.0f);
+  model.config.qkv_bias = model.config.mlp_bias = true;
+}
+
 }  // namespace
 
 LoadedCheckpoint load_model(const std::string& folder) {
@@ -323,9 +370,24 @@ LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
   LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
   const Json config = overrides.is_null() ? model.checkpoint.config()
                                           : merge_overrides(model.checkpoint.config(), overrides);
-  model.config = parse_model_config(config, folder + "/config.json");
+  model.config = parse_model_config(config, model.checkpoint.config_source());
   model.weights = bind_weights(model.config, model.checkpoint);
   return model;
+}
+
+std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+  const Binder binder(model, checkpoint);
+  auto widened = checkpoint.widened_bytes();
+  if (!model.fp8_block.empty()) {
+    binder.check_all_scales();
+    for (const auto& name : checkpoint.names())
+      if (const auto& info = checkpoint.info(name); is_float8(info))
+        widened += std::accumulate(info.shape.begin(), info.shape.end(), sizeof(float),
+                                   std::multiplies<std::uint64_t>());
+  }
+  // Blocks would be widened only to be looked at.
+  if (widened == 0) binder.bind();
+  return widened;
 }
 
 ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
@@ -349,6 +411,7 @@ void fold_norms(LoadedCheckpoint& model) {
     fold(layer.mlp_norm, readers, model);
   }
   fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
+  if (model.config.norm_bias) add_biases(model);
 }
 
 }  // namespace qkscope

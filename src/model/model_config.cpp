@@ -42,23 +42,26 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Of the quantized formats FP8 with one scale per tensor is supported, and MXFP4 in families that
-// are published in it.
-bool read_quantization(const ModelConfig& model, const ConfigReader& config) {
-  if (!config.has("quantization_config")) return false;
+// Of the quantized formats FP8 is supported, with one scale per tensor or per block, and MXFP4 in
+// families that are published in it.
+void read_quantization(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("quantization_config")) return;
   const auto quantization = config.section("quantization_config");
   const auto method = quantization.word("quant_method", "unknown");
   const auto& experts = model.names.experts;
   if (method == "mxfp4" && std::any_of(experts.begin(), experts.end(),
                                        [](const ExpertNames& names) { return names.mxfp4; }))
-    return false;
-  if (method != "fp8" || quantization.has("weight_block_size"))
+    return;
+  if (method != "fp8")
     bad_input(
-        "{}: quantization '{}'{} is not supported; supported are unquantized checkpoints and "
-        "fp8 with one scale per tensor. Use the unquantized checkpoint of this model",
-        config.where(), method,
-        quantization.has("weight_block_size") ? " with weight_block_size" : "");
-  return true;
+        "{}: quantization '{}' is not supported; supported are unquantized checkpoints and fp8 "
+        "with one scale per tensor or per block. Use the unquantized checkpoint of this model",
+        config.where(), method);
+  model.fp8 = true;
+  if (!quantization.has("weight_block_size")) return;
+  model.fp8_block = quantization.integers("weight_block_size");
+  if (model.fp8_block.size() != 2 || model.fp8_block[0] < 1 || model.fp8_block[1] < 1)
+    quantization.complain("weight_block_size", "numbers of rows and columns, as [128, 128]");
 }
 
 // Numbers of parameters and bytes must not overflow: seven matrices of two such widths in each
@@ -111,7 +114,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   find_family(model_type, where).read(model, text);
   if (wrapper && !text.has("tie_word_embeddings"))
     model.tied = top.flag("tie_word_embeddings", model.tied);
-  model.fp8 = read_quantization(model, top);
+  read_quantization(model, top);
   model.stored_dtype =
       text.word("dtype", text.word("torch_dtype", top.word("dtype", top.word("torch_dtype", ""))));
   check_sizes(model, text);
@@ -121,7 +124,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 ModelConfig read_model_config(const std::string& folder, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    return parse_model_config(load_config(folder), folder + "/config.json");
+    return parse_model_config(load_config(folder), config_source(folder));
   });
 }
 

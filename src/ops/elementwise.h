@@ -14,7 +14,7 @@ namespace qkscope {
 // y (ids, d_model) = table[ids] * scale, widened from the stored type.
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
 
-// y (rows, d_model) = table[position], where each sequence counts its positions from 0.
+// y (rows, d_model) = table[position]
 void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y);
 
 // y = x / sqrt(mean(x²) + eps) * weight, over the last dimension. x and y (rows, n) or (rows,

@@ -11,25 +11,28 @@
 namespace qkscope {
 namespace {
 
-const Sequence& sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
+// The number of the sequence that holds a row of q.
+std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
                        [](std::int64_t value, const Sequence& s) { return value < s.begin; });
-  return *(after - 1);
+  return static_cast<std::size_t>(after - sequences.begin()) - 1;
 }
 
 // One row of scores against all keys of its sequence; returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
-  const auto& sequence = sequence_of(input.sequences, row);
-  const auto position = row - sequence.begin;
+  const auto number = sequence_of(input.sequences, row);
+  const auto& sequence = input.sequences[number];
+  const auto position = sequence.past + row - sequence.begin;
   const auto d = input.q.dim(2);
   const auto n_kv = input.k.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
   const auto begin = first_visible_key(position, input.window);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
-  const float* k = input.k.data<float>() + ((sequence.begin + begin) * n_kv + kv_head) * d;
+  const auto key_row = first_key_row(input.sequences, number) + begin;
+  const float* k = input.k.data<float>() + (key_row * n_kv + kv_head) * d;
   rows::dots({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
   if (input.softcap > 0.0f)
     rows::soft_cap(scores.data() + begin, position + 1 - begin, input.softcap);
@@ -113,16 +116,17 @@ class EditedRow {
 
 void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                      std::span<const float> pattern, TensorView z) {
-  const auto& sequence = sequence_of(input.sequences, row);
+  const auto number = sequence_of(input.sequences, row);
+  const auto first_row = first_key_row(input.sequences, number);
   const auto d = input.v.dim(2);
   const auto n_kv = input.v.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   float* out = z.data<float>() + (row * z.dim(1) + head) * d;
   std::fill(out, out + d, 0.0f);
-  for (std::int64_t key = 0; key < sequence.length; ++key) {
+  for (std::int64_t key = 0; key < input.sequences[number].end(); ++key) {
     const float weight = pattern[static_cast<std::size_t>(key)];
     if (weight == 0.0f) continue;
-    const float* v = input.v.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
+    const float* v = input.v.data<float>() + ((first_row + key) * n_kv + kv_head) * d;
     rows::add_scaled(out, v, d, weight);
   }
 }

@@ -7,9 +7,6 @@
 
 namespace qkscope {
 
-const char* const kGpt2Expression =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 namespace {
 
 using unicode::kLetter;
@@ -211,19 +208,9 @@ class FamilyPattern : public Pattern {
 
 PatternPointer make_family_pattern(std::string_view expression) {
   if (expression == kGpt2Expression) return std::make_unique<FamilyPattern<Gpt2>>();
-  // Llama 3, SmolLM3 and GLM 4.
-  if (expression ==
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)") {
-    return std::make_unique<FamilyPattern<Llama3>>();
-  }
-  if (expression ==
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)") {
-    return std::make_unique<FamilyPattern<Qwen2>>();
-  }
-  if (expression ==
-      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)") {
-    return std::make_unique<FamilyPattern<Tekken>>();
-  }
+  if (expression == kLlama3Expression) return std::make_unique<FamilyPattern<Llama3>>();
+  if (expression == kQwen2Expression) return std::make_unique<FamilyPattern<Qwen2>>();
+  if (expression == kTekkenExpression) return std::make_unique<FamilyPattern<Tekken>>();
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 #include "qkscope/tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -9,8 +10,10 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/utf8.h"
+#include "io/folder.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/encoder.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/tokenizer_file.h"
 
@@ -91,6 +94,13 @@ std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<
 }
 
 }  // namespace
+
+bool has_tokenizer(const std::string& folder_or_file) {
+  return at_edge([&] {
+    const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
+    return path_exists(own.string()) || !tokenizer_gguf(folder_or_file).empty();
+  });
+}
 
 struct Tokenizer::State {
   explicit State(TokenizerFile file)
@@ -245,7 +255,9 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer Tokenizer::load(const std::string& folder_or_file, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    return Tokenizer(std::make_unique<State>(read_tokenizer_file(folder_or_file)));
+    const auto gguf = tokenizer_gguf(folder_or_file);
+    return Tokenizer(std::make_unique<State>(gguf.empty() ? read_tokenizer_file(folder_or_file)
+                                                          : read_gguf_tokenizer(gguf)));
   });
 }
 

@@ -70,6 +70,20 @@ TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
   EXPECT_EQ(run("out", "--shard 0/2").status, 0);
 }
 
+TEST_F(CaptureIntegrity, TheFingerprintOfAGgufFileCoversAllOfIt) {
+  fs::remove_all(file("model"));
+  fs::create_directories(file("model"));
+  fs::copy(source_path("tests/golden/gguf_llama/model.gguf"), file("model/small.gguf"));
+  interrupt("out");
+  const auto before = std::string(MappedFile(file("model/small.gguf")).text());
+  auto text = before;
+  text.back() ^= 1;
+  write_text(file("model/small.gguf"), text);
+  expect_refused(run("out", "--shard 0/2"), "changed since this run began (small.gguf)");
+  write_text(file("model/small.gguf"), before);
+  EXPECT_EQ(run("out", "--shard 0/2").status, 0);
+}
+
 TEST_F(CaptureIntegrity, AFinishedCaptureIsNotThatOfOtherInputs) {
   ASSERT_EQ(run("out").status, 0);
   EXPECT_EQ(run("out").status, 0);

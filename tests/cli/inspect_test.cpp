@@ -30,6 +30,16 @@ TEST(Inspect, JsonHoldsEveryLayer) {
   EXPECT_GT(json["memory"]["activation_bytes"].get<std::int64_t>(), 0);
 }
 
+TEST(Inspect, OfAGgufFileTheMemoryOfItsBlocksIsSaid) {
+  const auto outcome = run_program("qkscope inspect " + kGolden + "gguf_llama/model.gguf");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto* part : {"llama", "5 F32", "Q4_0", "of them as float32"})
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  const Json json =
+      parse_json(run_program("qkscope inspect " + kGolden + "gguf_llama --json").out, "output");
+  EXPECT_GT(json["memory"]["widened_bytes"], json["memory"]["weight_bytes"]);
+}
+
 TEST(Inspect, EveryTensorIsListedWhenAsked) {
   EXPECT_THAT(run_program("qkscope inspect " + kGolden + "glm --tensors").out,
               HasSubstr("mlp.gate_up_proj.weight ["));

@@ -32,6 +32,16 @@ class Trace : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(Trace, AGgufFileIsAModelWithItsTokenizer) {
+  const auto outcome =
+      run_program("qkscope trace --model " + source_path("tests/golden/gguf_llama/model.gguf") +
+                  " --device cpu --text 'a b' --hooks logits --out " + file());
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const SafetensorsFile stored(file());
+  EXPECT_EQ(stored.tensor("logits").shape(), Shape({4, 96}));
+  EXPECT_EQ(stored.header().metadata.at("token_texts"), R"(["<s>","a"," ","b"])");
+}
+
 TEST_F(Trace, StoresHookedTensorsUnderTheirNames) {
   const auto outcome = run("--token-ids 1,2,3,4,5 --hooks 'blocks.*.attn.hook_rot_q,logits'");
   EXPECT_EQ(outcome.status, 0) << outcome.err;

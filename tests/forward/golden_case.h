@@ -26,11 +26,11 @@ namespace fs = std::filesystem;
 
 struct Case {
   std::string folder;
-  std::string config;  // a spelling of the configuration in that folder
+  std::string config;  // a spelling of the configuration in that folder, or the GGUF file
   std::string answers;
   std::string name() const {
     std::string text = fs::path(folder).filename().string();
-    if (config != "config.json")
+    if (config.ends_with(".json") && config != "config.json")
       text += "_" + fs::path(config).stem().extension().string().substr(1);
     std::replace(text.begin(), text.end(), '-', '_');
     return text;
@@ -47,7 +47,7 @@ inline std::vector<Case> golden_cases() {
     if (!fs::exists(entry.path() / "golden.safetensors")) continue;
     for (const auto& file : fs::directory_iterator(entry.path())) {
       const auto name = file.path().filename().string();
-      if (name.starts_with("config.") && name.ends_with(".json"))
+      if ((name.starts_with("config.") && name.ends_with(".json")) || name.ends_with(".gguf"))
         found.push_back(
             {entry.path().string(), name, (entry.path() / "golden.safetensors").string()});
     }
@@ -62,6 +62,7 @@ inline std::vector<Case> golden_cases() {
 }
 
 inline LoadedCheckpoint load_case(const Case& golden) {
+  if (golden.config.ends_with(".gguf")) return load_model(golden.folder);
   LoadedCheckpoint model{Checkpoint::open(golden.folder), {}, {}};
   const auto path = golden.folder + "/" + golden.config;
   model.config = parse_model_config(load_json(path), path);

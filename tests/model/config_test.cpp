@@ -76,8 +76,8 @@ TEST(Config, WrongValuesAreNamed) {
                    "quantization 'gptq'");
   expect_complaint(
       with(llama(),
-           R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"),
-      "with weight_block_size");
+           R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 0]}})"),
+      "'weight_block_size' is [128,0], expected numbers of rows and columns");
   expect_complaint(with(llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})"),
                    "one map per layer type");
 }

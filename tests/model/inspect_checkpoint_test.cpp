@@ -1,10 +1,14 @@
 // The public view of a checkpoint: configuration alone, with an index of shards, with weights.
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "checkpoint/weight_index.h"
 #include "error_message.h"
+#include "io/json.h"
 #include "io/output_file.h"
 #include "model/tensor_table.h"
+#include "paths.h"
 #include "qkscope/model.h"
 #include "temporary_folder.h"
 
@@ -78,6 +82,34 @@ TEST_F(InspectCheckpoint, AProgramOfAnotherVersionIsRefused) {
   const Version other{kHeaderVersion.major + 1, 0, 0};
   EXPECT_THROW(read_model_config(folder_.path(), other), Error);
   EXPECT_THROW(inspect_checkpoint(folder_.path(), other), Error);
+}
+
+// Blocks are widened when a model is run, not when it is looked at.
+TEST(InspectBlocks, TheirMemoryIsSaid) {
+  const auto gguf = inspect_checkpoint(source_path("tests/golden/gguf_qwen2/model.gguf"));
+  EXPECT_EQ(gguf.config.family, "qwen2");
+  EXPECT_TRUE(gguf.has_weights);
+  EXPECT_EQ(gguf.config.stored_dtype, "float32");
+  EXPECT_GT(gguf.widened_bytes, 3 * gguf.bytes);
+
+  const auto scaled = inspect_checkpoint(source_path("tests/golden/qwen3_fp8_blocks"));
+  EXPECT_EQ(scaled.config.fp8_block, (std::vector<std::int64_t>{20, 12}));
+  const auto plain = inspect_checkpoint(source_path("tests/golden/qwen3"));
+  EXPECT_EQ(plain.widened_bytes, 0u);
+  EXPECT_GT(scaled.widened_bytes, scaled.bytes);
+}
+
+TEST(InspectBlocks, ScalesMustFitTheirBlocks) {
+  const TemporaryFolder folder;
+  for (const auto* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(source_path("tests/golden/qwen3_fp8_blocks/") + name,
+                               folder.file(name));
+  auto config = load_json(folder.file("config.json"));
+  config["quantization_config"]["weight_block_size"] = {16, 12};
+  write_file(folder.file("config.json"), config.dump());
+  const auto message = bad_input_message([&] { inspect_checkpoint(folder.path()); });
+  EXPECT_NE(message.find("expected [3, 3]: a scale for each block of 16 x 12"), std::string::npos)
+      << message;
 }
 
 }  // namespace

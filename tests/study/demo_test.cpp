@@ -54,5 +54,35 @@ TEST_F(Demo, SaysWhereItLookedForItsData) {
   EXPECT_THAT(outcome.err, HasSubstr("looked in data/demo"));
 }
 
+// What `./run.sh demo-real` does once model and texts are there, on a smaller model.
+TEST(DemoReal, AGgufFileIsCapturedAnalysedAndCompared) {
+  const TemporaryFolder folder;
+  make_folders(folder.file("build/demo-real/texts"));
+  fs::copy_file(source_path("tests/golden/gguf_llama/model.gguf"),
+                folder.file("build/demo-real/SmolLM2-135M-Instruct.Q4_1.gguf"));
+  for (int i = 0; i < 8; ++i) {
+    std::string text = std::to_string(i) + " ";
+    for (int word = 0; word < 60; ++word) text += word * i % 7 < 3 ? "stone " : "river ";
+    write_text(folder.file("build/demo-real/texts/") + std::to_string(i) + ".txt", text);
+  }
+  const auto run = [&](const std::string& command) {
+    const auto outcome = run_program("cd " + folder.path() + "; qkscope " + command);
+    EXPECT_EQ(outcome.status, 0) << command << "\n" << outcome.err;
+    return outcome.out;
+  };
+  const auto config = " --config " + source_path("configs/demo-real/capture.yaml") +
+                      " --set tokenizer.max_length=128 --set capture.min_bucket_size=8";
+  run("capture" + config);
+  run("stats" + config + " --set dataset.max_samples=4 --set output.data_root=statistics");
+  run("analyze results/demo-real/capture --out tables --label SmolLM2-135M-Instruct");
+  run("analyze statistics --out exact --label SmolLM2-135M-Instruct");
+  EXPECT_TRUE(fs::exists(folder.file("exact/attention.csv")));
+  const auto compared =
+      run("compare tables --published " + source_path("configs/demo-real/reference.csv") +
+          " --as SmolLM2-135M-Instruct");
+  for (const auto* name : {"r_q", "abs_r_k", "pc0_variance", "ap_overall", "ap_first20", "ap_drop"})
+    EXPECT_THAT(compared, HasSubstr(name));
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -8,6 +8,7 @@ import torch
 
 from . import checkpoint
 from . import spelling as sp
+from .gguf_file import as_gguf
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Case:
     shard_size: str | None = None
     published_names: bool = True  # else those of transformers' own modules
     draw: int = 0  # another random model
+    read_by_transformers: bool = False  # a GGUF file of which transformers itself makes the same model
 
     @property
     def seed(self):
@@ -178,6 +180,9 @@ QWEN = [
          published=sp.without("layer_types")),
     Case("qwen3_yarn", "qwen3", ROPE | {"head_dim": 24, "rope_parameters": YARN | {"rope_theta": 1000000.0}},
          tokens=150, rows=6, pattern_rows=3, dtype="float32", spellings=OLD | OLDEST),
+    Case("qwen3_fp8_blocks", "qwen3", ROPE | {"head_dim": 24}, rows=5, finish=checkpoint.quantize_fp8_blocks(20, 12)),
+    Case("qwen3_fp8_published_blocks", "qwen3", ROPE | {"head_dim": 80}, rows=4, pattern_rows=3,
+         finish=checkpoint.quantize_fp8_blocks(128, 128)),
 ]
 
 # ---- SmolLM3
@@ -378,5 +383,32 @@ EXPERTS = [
          finish=checkpoint.quantize_mxfp4, draw=11),
 ]
 
-CASES = (LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO + OTHERS
-         + EXPERTS)
+# ---- GGUF files
+
+EVEN = {"intermediate_size": 64}  # so that blocks of 32 fill the rows
+GEMMA_KIND = ["sliding_attention"] * 5 + ["full_attention"]
+
+
+def gguf_case(name, model_type, config, kind, **values):
+    return Case(f"gguf_{name}", model_type, config, rows=5, pattern_rows=3, dtype="float32", finish=as_gguf(kind),
+                **values)
+
+
+GGUF = [
+    gguf_case("llama", "llama", SMALL | EVEN | default_rope(100000.0), "blocks", read_by_transformers=True),
+    gguf_case("llama_factors", "llama", ROPE | {"rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 256}}, "F16", tokens=90),
+    gguf_case("qwen2", "qwen2", SMALL | EVEN | default_rope(1000000.0), "Q8_0", read_by_transformers=True),
+    gguf_case("qwen3", "qwen3", ROPE | {"head_dim": 24, "rope_parameters": YARN | {"rope_theta": 1000000.0}}, "BF16",
+              tokens=90),
+    gguf_case("smollm3", "smollm3", ROPE | {"num_hidden_layers": 4} | default_rope(2000000.0), "F16"),
+    gguf_case("gemma2", "gemma2", GEMMA2 | {"query_pre_attn_scalar": 16}, "F16", tokens=43),
+    gguf_case("gemma3", "gemma3_text", GEMMA_TEXT | {"num_hidden_layers": 6, "query_pre_attn_scalar": 16,
+              "layer_types": GEMMA_KIND, "rope_parameters": GEMMA_ROPE}, "Q8_0", tokens=43),
+    gguf_case("phi3", "phi3", SMALL | EVEN | {"sliding_window": 20} | default_rope(10000.0), "Q4_1"),
+    gguf_case("phi3_longrope", "phi3", PHI_LONG, "F32", tokens=90),
+]
+
+CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
+         + OTHERS + EXPERTS)

@@ -193,6 +193,41 @@ def quantize_fp8(folder):
     write_config(Path(folder) / "config.json", config | {"quantization_config": FP8_CONFIG})
 
 
+def quantize_fp8_blocks(rows, columns):
+    """E4M3 projections as DeepSeek and Qwen publish them: `weight_scale_inv` has a factor for each block of so many
+    rows and columns, smaller ones at the edges."""
+
+    def quantize(folder):
+        def edit(tensors, _):
+            result = {}
+            for name, tensor in tensors.items():
+                if not name.endswith("_proj.weight"):
+                    result[name] = tensor
+                    continue
+                scales = torch.stack([
+                    torch.stack([part.float().abs().max() / torch.finfo(torch.float8_e4m3fn).max
+                                 for part in band.split(columns, dim=1)]) for band in tensor.split(rows)]).bfloat16()
+                result[name] = (tensor.float() / spread(scales, tensor, (rows, columns))).to(torch.float8_e4m3fn)
+                result[name + "_scale_inv"] = scales
+            return result
+
+        edit_tensors(folder, edit)
+        config = read_config(folder)
+        quantization = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                        "weight_block_size": [rows, columns]}
+        write_config(Path(folder) / "config.json", config | {"quantization_config": quantization})
+
+    return quantize
+
+
+def spread(scales, tensor, block):
+    """A scale, or one for each block, for every element."""
+    if block is None:
+        return scales.float()
+    whole = scales.float().repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+    return whole[:tensor.shape[0], :tensor.shape[1]]
+
+
 # ---- MXFP4: blocks of 32 numbers of four bits (E2M1) with a power of two (E8M0)
 
 MXFP4_CONFIG = {
@@ -226,6 +261,7 @@ def quantize_mxfp4(folder):
 
 def dequantized_copy(folder, target):
     """The checkpoint that a quantized one stands for, in float32."""
+    block = read_config(folder)["quantization_config"].get("weight_block_size")
 
     def edit(tensors, _):
         blocks = {name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")}
@@ -239,7 +275,7 @@ def dequantized_copy(folder, target):
             if name.endswith(("_scale_inv", "activation_scale")):
                 continue
             scale = tensors.get(name + "_scale_inv")
-            result[name] = tensor.float() if scale is None else tensor.float() * scale.float()
+            result[name] = tensor.float() if scale is None else tensor.float() * spread(scale, tensor, block)
         return result
 
     shutil.copytree(folder, target)

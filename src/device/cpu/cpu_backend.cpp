@@ -39,14 +39,30 @@ void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
   tensor = std::move(taken);
 }
 
+struct CpuStore : KeyValueStore {
+  std::vector<KeyStore> layers;
+};
+
 }  // namespace
 
 void CpuBackend::begin(const Batch& batch) {
   batch_ = &batch;
+  stored_ = nullptr;
   kept_.clear();
   layer_input_ = {};
   tables_.clear();
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
+}
+
+std::unique_ptr<KeyValueStore> CpuBackend::make_store(std::int64_t sequences, std::int64_t) {
+  auto store = std::make_unique<CpuStore>();
+  for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
+    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head);
+  return store;
+}
+
+void CpuBackend::use_store(KeyValueStore& store) {
+  stored_ = &dynamic_cast<CpuStore&>(store).layers;
 }
 
 void CpuBackend::embed() {
@@ -58,6 +74,12 @@ void CpuBackend::embed() {
 
 void CpuBackend::embed_positions() {
   qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
+}
+
+void CpuBackend::put_residual(ConstTensorView residual) {
+  residual_ = Tensor(residual.shape());
+  copy_rows(residual_, residual);
+  allocate();
 }
 
 void CpuBackend::allocate() {
@@ -73,6 +95,8 @@ void CpuBackend::allocate() {
 
 void CpuBackend::begin_layer(std::int64_t layer) {
   layer_ = layer;
+  keys_kept_ = false;
+  all_keys_.reset();
   weights_ = &model().weights.layers[static_cast<std::size_t>(layer)];
   if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
 }
@@ -143,9 +167,29 @@ AttentionInput CpuBackend::attention_input() const {
           .sinks = weights_->sinks};
 }
 
+void CpuBackend::keep_keys() {
+  if (!keys_kept_) (*stored_)[static_cast<std::size_t>(layer_)].append(k_, v_, batch_->sequences);
+  keys_kept_ = true;
+}
+
+AttentionInput CpuBackend::input_of_all_keys() {
+  auto input = attention_input();
+  if (stored_ == nullptr) return input;
+  keep_keys();
+  if (!all_keys_) all_keys_ = (*stored_)[static_cast<std::size_t>(layer_)].rows(batch_->sequences);
+  input.k = all_keys_->k;
+  input.v = all_keys_->v;
+  return input;
+}
+
 void CpuBackend::attend() {
   row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
-  attention(attention_input(), z_, row_sums_);
+  auto input = attention_input();
+  if (stored_ == nullptr) return attention(input, z_, row_sums_);
+  keep_keys();
+  const auto packed = (*stored_)[static_cast<std::size_t>(layer_)].packed(batch_->sequences);
+  input.packed = &packed;
+  attention(input, z_, row_sums_);
 }
 
 void CpuBackend::project_output(Addition addition) {
@@ -348,15 +392,16 @@ double CpuBackend::product_rate(double seconds) {
 }
 
 void CpuBackend::score_rows(const RowScores& out) {
-  qkscope::score_rows(attention_input(), out.rows, out.scores, out.pattern);
+  qkscope::score_rows(input_of_all_keys(), out.rows, out.scores, out.pattern);
 }
 
 void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
-  qkscope::pattern_of_edited_scores(attention_input(), edited.rows, edited.scores, edited.pattern);
+  qkscope::pattern_of_edited_scores(input_of_all_keys(), edited.rows, edited.scores,
+                                    edited.pattern);
 }
 
 void CpuBackend::attend_edited_rows(const RowScores& edited) {
-  qkscope::attend_edited_rows(attention_input(), edited.rows, edited.scores, edited.pattern, z_);
+  qkscope::attend_edited_rows(input_of_all_keys(), edited.rows, edited.scores, edited.pattern, z_);
 }
 
 void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {

@@ -1,11 +1,14 @@
 // The forward pass on the CPU: float32 activations, weights in their stored type.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/backend.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
+#include "ops/packed_keys.h"
 #include "ops/rotary.h"
 
 namespace qkscope {
@@ -15,8 +18,12 @@ class CpuBackend : public Backend {
   using Backend::Backend;
 
   void begin(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override;
+  void use_store(KeyValueStore& store) override;
   void embed() override;
   void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override;
   void normalize(Norm norm) override;
@@ -54,6 +61,9 @@ class CpuBackend : public Backend {
  private:
   void allocate();
   AttentionInput attention_input() const;
+  void keep_keys();
+  // With the keys and values of all positions as rows.
+  AttentionInput input_of_all_keys();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
@@ -87,6 +97,9 @@ class CpuBackend : public Backend {
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
   std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
+  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) or null
+  bool keys_kept_ = false;                      // of this layer, in stored_
+  std::optional<KeyStore::Rows> all_keys_;      // of this layer, where scores are shown
 };
 
 }  // namespace qkscope

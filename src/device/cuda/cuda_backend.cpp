@@ -18,6 +18,7 @@
 #include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/key_value_store.h"
 #include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
@@ -73,15 +74,32 @@ class CudaBackend : public Backend {
     updates_.begin();
     batch_ = &batch;
     keeps_row_sums_ = false;
+    store_ = nullptr;
+    continues_ = std::any_of(batch.sequences.begin(), batch.sequences.end(),
+                             [](const Sequence& sequence) { return sequence.past > 0; });
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
-    if (hopper_attention_.serves())
-      hopper_attention_.begin(batch.sequences);
-    else
-      fused_attention_->begin(batch.sequences);
+    if (!continues_) begin_attention(batch.sequences);
     a_.begin(batch.rows());
     moments_.begin(batch);
     scores_.begin(batch);
+  }
+
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    use_device(device_);
+    return std::make_unique<CudaStore>(config(), dtype_, budget_, sequences, positions);
+  }
+
+  void use_store(KeyValueStore& store) override {
+    store_ = static_cast<CudaStore*>(&store);
+    const auto rows = store_->new_rows(batch_->sequences);
+    const auto bytes = rows.size() * sizeof(std::int32_t);
+    check(
+        cudaMemcpyAsync(stored_rows_.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"),
+                        rows.data(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copy row numbers to the GPU");
+    if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
   }
 
   void embed() override {
@@ -106,9 +124,21 @@ class CudaBackend : public Backend {
                 stream_);
   }
 
+  void put_residual(ConstTensorView residual) override {
+    const auto whole = view(Buffer::residual);
+    if (residual.device().kind == Device::Kind::cuda) {
+      copies_.put(residual.data<float>(), whole);
+      return;
+    }
+    Tensor values(residual.shape());
+    std::memcpy(values.view().bytes(), residual.bytes(), residual.size_bytes());
+    copies_.put(values, whole);
+  }
+
   void begin_layer(std::int64_t layer) override {
     layer_ = &weights_.layer(layer, stream_);
     layer_number_ = layer;
+    keys_kept_ = false;
     layer_config_ = config().layers[static_cast<std::size_t>(layer)];
   }
 
@@ -165,6 +195,7 @@ class CudaBackend : public Backend {
 
   void attend() override {
     finish_pending();
+    keep_keys();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
     const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
@@ -177,7 +208,7 @@ class CudaBackend : public Backend {
                                           .dtype = dtype_,
                                           .d_head = config().d_head,
                                           .plain = plain,
-                                          .chosen_rows = rows_.narrowed()},
+                                          .chosen_rows = rows_.narrowed() || continues_},
                                          {.flash_infer = hopper_attention_.serves()});
     if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(arguments, row_sums);
@@ -362,6 +393,7 @@ class CudaBackend : public Backend {
 
   void score_rows(const RowScores& out) override {
     finish_pending();
+    keep_keys();
     copies_.show_all();
     if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
     host_attention_.emplace(fetch_attention());
@@ -420,6 +452,14 @@ class CudaBackend : public Backend {
   }
 
  private:
+  // Not where keys are cached: there our own kernel attends.
+  void begin_attention(std::span<const Sequence> sequences) {
+    if (hopper_attention_.serves())
+      hopper_attention_.begin(sequences);
+    else
+      fused_attention_->begin(sequences);
+  }
+
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
   float softcap() const { return static_cast<float>(config().attention_softcap); }
   DeviceView view(Buffer buffer) const {
@@ -492,12 +532,12 @@ class CudaBackend : public Backend {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
-               .k = a_.k(),
-               .v = a_.v(),
+               .k = all_keys(),
+               .v = continues_ ? store_->v(layer_number_) : a_.v(),
                .z = a_.z(),
                .q_stride = a_.query_stride(),
-               .k_stride = a_.qkv_width(),
-               .v_stride = a_.qkv_width(),
+               .k_stride = key_stride(),
+               .v_stride = key_stride(),
                .z_stride = a_.q_width(),
                .first_key = keys.first,
                .last_key = keys.last,
@@ -528,8 +568,9 @@ class CudaBackend : public Backend {
 
   ScoreSource score_source() const {
     return {.q = a_.qkv(),
-            .k = a_.k(),
+            .k = all_keys(),
             .row_stride = a_.qkv_width(),
+            .k_stride = key_stride(),
             .n_heads = config().n_heads,
             .n_kv_heads = config().n_kv_heads,
             .d_head = config().d_head,
@@ -540,10 +581,44 @@ class CudaBackend : public Backend {
             .sinks = layer_->sinks};
   }
 
+  const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
+  std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
+
+  // Keys and values of this pass into the store, once per layer.
+  void keep_keys() {
+    if (store_ == nullptr || keys_kept_) return;
+    put_rows({.x = a_.k(),
+              .x_stride = a_.qkv_width(),
+              .rows = stored_rows_.as<std::int32_t>(),
+              .y = store_->k(layer_number_),
+              .y_stride = store_->row_stride(),
+              .count = batch_->rows(),
+              .n = 2 * a_.kv_width(),
+              .dtype = dtype_},
+             stream_);
+    keys_kept_ = true;
+  }
+
+  // Of all positions, one sequence after another.
+  Tensor fetch_all(bool keys) {
+    if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
+    std::int64_t rows = 0;
+    for (const auto& sequence : batch_->sequences) rows += sequence.end();
+    Tensor all({rows, config().n_kv_heads, config().d_head});
+    auto* to = all.view().bytes();
+    for (const auto& sequence : batch_->sequences) {
+      const auto part = copies_.fetch(keys ? store_->all_keys(layer_number_, sequence)
+                                           : store_->all_values(layer_number_, sequence));
+      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
+      to += part.view().size_bytes();
+    }
+    return all;
+  }
+
   HostAttention fetch_attention() {
     return {.q = copies_.fetch(view(Buffer::q)),
-            .k = copies_.fetch(view(Buffer::k)),
-            .v = copies_.fetch(view(Buffer::v)),
+            .k = fetch_all(true),
+            .v = fetch_all(false),
             .sequences = batch_->sequences,
             .scale = scale(),
             .softcap = softcap(),
@@ -576,6 +651,10 @@ class CudaBackend : public Backend {
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
+  CudaStore* store_ = nullptr;  // or null
+  DeviceBlock stored_rows_;     // (rows of the batch) of the store
+  bool continues_ = false;      // sequences of the batch have positions behind them
+  bool keys_kept_ = false;      // of this layer, in the store
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

@@ -34,6 +34,10 @@ void DeviceBudget::check_rows(std::int64_t rows) const {
   host->check_rows(*this, rows);
 }
 
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  return host->take_cache(*this, sequences, positions);
+}
+
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
   return host->rope_frequencies(rope, length);
 }

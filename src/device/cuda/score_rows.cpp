@@ -66,7 +66,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
     score_rows({.q = source.q,
                 .k = source.k,
                 .q_stride = source.row_stride,
-                .k_stride = source.row_stride,
+                .k_stride = source.k_stride,
                 .rows = at,
                 .first_key = at + count,
                 .last_key = at + 2 * count,

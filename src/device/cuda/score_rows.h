@@ -57,7 +57,8 @@ void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
 struct ScoreSource {
   const void* q = nullptr;      // (rows, n_heads, d_head)
   const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;  // elements from one row of q and k to the next
+  std::int64_t row_stride = 0;  // elements from one row of q to the next
+  std::int64_t k_stride = 0;    // the same of k; row_stride but for keys of a cache
   std::int64_t n_heads = 0;
   std::int64_t n_kv_heads = 0;
   std::int64_t d_head = 0;

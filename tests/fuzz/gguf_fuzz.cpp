@@ -1,0 +1,43 @@
+// A GGUF file: refused with an Error, or every tensor inside it; and the same for the model and the
+// tokenizer that it describes.
+#include <cstdint>
+#include <span>
+
+#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_model.h"
+#include "core/error.h"
+#include "expect.h"
+#include "tokenizer/gguf_tokenizer.h"
+
+namespace {
+
+template <typename Read>
+void refused_or(Read read) {
+  try {
+    read();
+  } catch (const qkscope::Error& error) {
+    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto file = std::as_bytes(std::span(data, size));
+  refused_or([&] {
+    const auto header = qkscope::parse_gguf(file, "fuzz");
+    for (const auto& [name, tensor] : header.tensors) {
+      FUZZ_EXPECT(tensor.begin <= tensor.end && tensor.end <= size);
+      FUZZ_EXPECT(static_cast<std::uint64_t>(tensor.count() / tensor.type->elements) *
+                      tensor.type->bytes ==
+                  tensor.end - tensor.begin);
+    }
+    refused_or([&] { qkscope::read_gguf_model(header, file, "fuzz"); });
+    refused_or([&] {
+      const auto tokenizer = qkscope::parse_gguf_tokenizer({header, "fuzz"});
+      for (const auto& merge : tokenizer.model.merges)
+        FUZZ_EXPECT(merge.left >= 0 && merge.right >= 0 && merge.into >= 0);
+    });
+  });
+  return 0;
+}

@@ -1,0 +1,139 @@
+// Tokenizers from the metadata of GGUF files: the same ids as the tokenizer.json they stand for.
+#include "tokenizer/gguf_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/gguf_bytes.h"
+#include "error_message.h"
+#include "io/json.h"
+#include "io/output_file.h"
+#include "paths.h"
+#include "qkscope/tokenizer.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Tokenizer load(const GgufBytes& file) {
+  const TemporaryFolder folder;
+  write_file(folder.file("model.gguf"), file.build());
+  return Tokenizer::load(folder.path());
+}
+
+std::string refusal(const GgufBytes& file) {
+  return bad_input_message([&] { load(file); });
+}
+
+// What llama.cpp's converter makes of a tokenizer.json with a vocabulary of bytes.
+GgufBytes converted(const std::string& path, const std::string& pre) {
+  const Json json = load_json(path);
+  std::map<std::int64_t, std::pair<std::string, std::int32_t>> tokens;
+  for (const auto& [token, id] : json["model"]["vocab"].items())
+    tokens[id.get<std::int64_t>()] = {token, 1};
+  for (const auto& token : json["added_tokens"])
+    tokens[token["id"].get<std::int64_t>()] = {token["content"].get<std::string>(),
+                                               token["special"].get<bool>() ? 3 : 4};
+  std::vector<std::string> texts;
+  std::vector<std::int32_t> types;
+  for (const auto& [id, token] : tokens) {
+    EXPECT_EQ(id, std::ssize(texts)) << path;
+    texts.push_back(token.first);
+    types.push_back(token.second);
+  }
+  std::vector<std::string> merges;
+  for (const auto& merge : json["model"]["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  return GgufBytes()
+      .text("tokenizer.ggml.model", "gpt2")
+      .text("tokenizer.ggml.pre", pre)
+      .texts("tokenizer.ggml.tokens", texts)
+      .integers("tokenizer.ggml.token_type", types)
+      .texts("tokenizer.ggml.merges", merges)
+      .flag("tokenizer.ggml.add_bos_token", false);
+}
+
+// Four letters, and tokens of two and three of them with the better score for "bc".
+GgufBytes sentencepiece() {
+  return GgufBytes()
+      .text("tokenizer.ggml.model", "llama")
+      .texts("tokenizer.ggml.tokens",
+             {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", "b", "c", "ab", "bc", "abc", "<0x21>",
+              "\xE2\x96\x81"
+              "abc"})
+      .reals("tokenizer.ggml.scores", {0, 0, 0, -9, -9, -9, -9, -2, -1, -3, 0, -4})
+      .integers("tokenizer.ggml.token_type", {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1})
+      .number("tokenizer.ggml.bos_token_id", 1)
+      .number("tokenizer.ggml.unknown_token_id", 0);
+}
+
+TEST(GgufTokenizer, CutsTextAsTheFamilyDoes) {
+  const std::string text =
+      "The year 1984, they'll say: HE'S 42000!\n\n  naïve  déjà-vu\t end ½ 日本語 \U0001F600.";
+  for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, std::pair{"starcoder", "smollm"},
+                                  std::pair{"llama3", "llama-bpe"}, std::pair{"qwen2", "qwen2"},
+                                  std::pair{"tekken", "tekken"}}) {
+    const auto path = source_path("tests/tokenizer/data/") + name + ".json";
+    const auto ids = load(converted(path, pre)).encode(text).ids;
+    const auto tokenizer = Tokenizer::load(path);
+    EXPECT_EQ(ids, tokenizer.encode(text, {.add_special_tokens = false}).ids) << name;
+    EXPECT_EQ(load(converted(path, pre)).decode(ids), tokenizer.decode(ids)) << name;
+  }
+}
+
+TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
+  const auto tokenizer = load(sentencepiece());
+  // "▁abc": bc is better than ab, and then a+bc and ▁+abc are tokens.
+  EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(1, 11));
+  EXPECT_THAT(tokenizer.encode("ab").ids, ElementsAre(1, 3, 7));
+  EXPECT_THAT(tokenizer.encode("a!").ids, ElementsAre(1, 3, 4, 10));
+  EXPECT_THAT(tokenizer.encode("a?</s>").ids, ElementsAre(1, 3, 4, 0, 2));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("abc ab!").ids, true), "abc ab!");
+}
+
+TEST(GgufTokenizer, WithoutAPrefixTextIsTakenAsItIs) {
+  auto file = sentencepiece();
+  file.flag("tokenizer.ggml.add_space_prefix", false).flag("tokenizer.ggml.add_bos_token", false);
+  const auto tokenizer = load(file);
+  EXPECT_THAT(tokenizer.encode("abc abc").ids, ElementsAre(9, 11));
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{9, 11}), "abc abc");
+}
+
+TEST(GgufTokenizer, GemmaLearnedItsTokensInTheOrderOfTheirIds) {
+  const auto tokenizer = load(GgufBytes()
+                                  .text("general.architecture", "gemma2")
+                                  .text("tokenizer.ggml.model", "llama")
+                                  .texts("tokenizer.ggml.tokens", {"a", "b", "c", "ab", "bc", "  "})
+                                  .flag("tokenizer.ggml.add_space_prefix", false)
+                                  .flag("tokenizer.ggml.add_bos_token", false));
+  EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(3, 2));
+}
+
+TEST(GgufTokenizer, WhatIsNotKnownIsNamed) {
+  const auto path = source_path("tests/tokenizer/data/gpt2.json");
+  EXPECT_THAT(refusal(converted(path, "poro-chat")),
+              HasSubstr(R"(pre-tokenizer "poro-chat" is not)"));
+  EXPECT_THAT(refusal(GgufBytes().text("tokenizer.ggml.model", "bert")), HasSubstr(R"("bert")"));
+  EXPECT_THAT(refusal(GgufBytes()), HasSubstr(R"(no "tokenizer.ggml.model")"));
+  EXPECT_THAT(refusal(sentencepiece().number("tokenizer.ggml.eos_token_id", 99)),
+              HasSubstr("is 99, expected the id of one of 12 tokens"));
+  const auto with_tokens = [] {
+    return GgufBytes().text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"a"});
+  };
+  EXPECT_THAT(refusal(with_tokens().reals("tokenizer.ggml.scores", {1, 2})),
+              HasSubstr("2 scores for 1 tokens"));
+  EXPECT_THAT(refusal(GgufBytes()
+                          .text("tokenizer.ggml.model", "gpt2")
+                          .text("tokenizer.ggml.pre", "gpt-2")
+                          .texts("tokenizer.ggml.tokens", {"a", "b"})
+                          .texts("tokenizer.ggml.merges", {"a b"})),
+              HasSubstr(R"(the merge "a b" is not two tokens)"));
+}
+
+}  // namespace
+}  // namespace qkscope
