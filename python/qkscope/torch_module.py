@@ -40,6 +40,8 @@ def to_torch_module(model: Model, layer: int | None = None, check: bool = True) 
     layers = range(model.cfg.n_layers)
     if layer is not None and layer not in layers:
         raise InputError(f"layer={layer!r}: expected a layer from 0 to {len(layers) - 1}")
+    if model.cfg.num_experts > 0:
+        raise InputError(f"to_torch_module: {model.cfg.family} has a mixture of experts, which the module does not know")
     module = TorchModel(model) if layer is None else Block(model, layer)
     module.eval()
     if check:

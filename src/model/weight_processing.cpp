@@ -108,6 +108,12 @@ void center_unembed(LoadedCheckpoint& model) {
 
 void fold_value_biases(LoadedCheckpoint& model) {
   auto& config = model.config;
+  if (config.has_sinks())
+    bad_input(
+        "fold_value_biases: {} has learned sinks, so that a pattern does not add up to one: leave "
+        "it "
+        "out",
+        config.family);
   if (!config.qkv_bias) return;
   if (config.has_sinks())
     bad_input("fold_value_biases: {} has sinks, which take part of every pattern: leave it out",
