@@ -30,6 +30,18 @@ double real(std::int64_t number) {
   return static_cast<double>(number);
 }
 
+// Numbers in the matrices that a row of the layer is multiplied with.
+double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
+  const auto d_model = real(model.d_model);
+  const auto attention =
+      2 * real(model.n_heads + model.n_kv_heads) * real(model.d_head) * d_model;  // q, o; k, v
+  const double matrices = model.gated_mlp() ? 3 : 2;
+  if (!layer.experts) return attention + matrices * d_model * real(model.d_mlp);
+  const auto& experts = model.experts;
+  const auto router = d_model * real(experts.count);
+  return attention + router + matrices * d_model * real(experts.per_token * experts.d_mlp);
+}
+
 }  // namespace
 
 double attended_pairs(std::int64_t length, std::int64_t window) {
@@ -39,12 +51,12 @@ double attended_pairs(std::int64_t length, std::int64_t window) {
 }
 
 double forward_flop(const ModelConfig& model, std::int64_t length) {
-  const auto embedding = real(model.vocab_size) * real(model.d_model);
-  const auto weights = real(parameter_count(model)) - embedding * (model.tied ? 1 : 2);
-  auto flop = 2 * weights * real(length);
-  for (const auto& layer : model.layers)
-    if (!layer.cross_attention)  // which does not run on text
-      flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
+  double flop = 0;
+  for (const auto& layer : model.layers) {
+    if (layer.cross_attention) continue;  // does not run on text
+    flop += 2 * layer_weights(model, layer) * real(length);
+    flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
+  }
   return flop;
 }
 
