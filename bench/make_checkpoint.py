@@ -68,6 +68,10 @@ SHAPES = {
         "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192}},
+    "llama-3.1-70b": LLAMA | sizes(80, 8192, 28672, 64, 8, 128) | {
+        "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 500000.0, "tie_word_embeddings": False,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192}},
     "qwen3-8b": QWEN3 | sizes(36, 4096, 12288, 32, 8, 128),
     "qwen3-14b": QWEN3 | sizes(40, 5120, 17408, 40, 8, 128),
 }

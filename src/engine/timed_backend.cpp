@@ -114,6 +114,7 @@ void TimedBackend::add_update() {
   time("output", 0.0, [&] { timed_.add_update(); });
 }
 
+// A GPU may compute the product where the activation is asked for: both are one part.
 void TimedBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   time("gate, up",
        product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * config().d_mlp),
@@ -121,7 +122,7 @@ void TimedBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
 }
 
 void TimedBackend::gate(std::int64_t count) {
-  time("activation", 0.0, [&] { timed_.gate(count); });
+  time("gate, up", 0.0, [&] { timed_.gate(count); });
 }
 
 void TimedBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {

@@ -7,6 +7,7 @@
 
 #include "device/cuda/activation_copies.h"
 #include "device/cuda/activations.h"
+#include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_kernel.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
@@ -41,6 +42,7 @@ class CudaBackend : public Backend {
       : Backend(model),
         dtype_(options.dtype),
         device_(use_device(options.device.index)),
+        capability_(capability(device_)),
         budget_(budget),
         products_(dtype_, stream_),
         hopper_attention_(model.config, dtype_, device_, stream_),
@@ -165,12 +167,16 @@ class CudaBackend : public Backend {
     const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
     // The libraries' kernels know neither caps nor a scale for each layer.
     const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
-    if (rows_.narrowed() || !plain) {
-      attend_with_own_kernel(row_sums);
-    } else if (hopper_attention_.serves()) {
+    const auto kernel = choose_attention({.capability = capability_,
+                                          .dtype = dtype_,
+                                          .d_head = config().d_head,
+                                          .plain = plain,
+                                          .chosen_rows = rows_.narrowed()},
+                                         {.flash_infer = hopper_attention_.serves()});
+    if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(arguments, row_sums);
       attention_kernel_ = "FlashInfer (Hopper)";
-    } else if (fused_attention_->attend(arguments)) {
+    } else if (kernel == AttentionKernel::cudnn && fused_attention_->attend(arguments)) {
       attention_kernel_ = "cuDNN";
       // cuDNN could give row sums, with other bits of z
       if (keeps_row_sums_) scores_.find_row_sums(score_source());
@@ -513,6 +519,7 @@ class CudaBackend : public Backend {
 
   DType dtype_;
   int device_;
+  int capability_;  // 90: compute capability 9.0
   DeviceBudget budget_;
   Stream stream_;
   Products products_;

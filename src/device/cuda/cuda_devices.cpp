@@ -37,8 +37,12 @@ std::string why_unusable(int device) {
 }
 
 bool is_hopper(int device) {
-  return attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
-         attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
+  return capability(device) == 90;
+}
+
+int capability(int device) {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+         attribute(cudaDevAttrComputeCapabilityMinor, device);
 }
 
 int multiprocessors(int device) {

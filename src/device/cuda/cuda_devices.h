@@ -12,6 +12,7 @@ namespace qkscope::cuda {
 std::string why_unusable(int device);
 
 bool is_hopper(int device);
+int capability(int device);  // 90: compute capability 9.0
 int multiprocessors(int device);
 
 std::int64_t free_memory(int device);  // bytes, whoever uses the others

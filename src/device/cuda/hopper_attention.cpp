@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_tiles.h"
 #include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
@@ -12,8 +13,11 @@ namespace qkscope::cuda {
 HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int device,
                                  cudaStream_t stream)
     : model_(model), dtype_(dtype), stream_(stream), multiprocessors_(multiprocessors(device)) {
-  if ((dtype == DType::bf16 || dtype == DType::f16) && is_hopper(device))
-    tile_rows_ = hopper_tile_rows(model.d_head);
+  const AttentionCase any_layer{
+      .capability = capability(device), .dtype = dtype, .d_head = model.d_head};
+  if (choose_attention(any_layer, {.flash_infer = hopper_tile_rows() > 0}) ==
+      AttentionKernel::flash_infer)
+    tile_rows_ = hopper_tile_rows();
 }
 
 void HopperAttention::begin(std::span<const Sequence> sequences) {

@@ -189,8 +189,8 @@ cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-int hopper_tile_rows(std::int64_t d_head) {
-  return d_head == 128 || d_head == 256 ? kTileRows : 0;
+int hopper_tile_rows() {
+  return kTileRows;
 }
 
 cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream) {

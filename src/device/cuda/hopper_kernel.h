@@ -33,8 +33,8 @@ struct HopperArguments {
   int multiprocessors = 0;
 };
 
-// Rows of queries in a tile; 0 where there is no kernel for heads of this size.
-int hopper_tile_rows(std::int64_t d_head);
+// Rows of queries in a tile; 0 in a build without the kernel. It is there for heads of 128 and 256.
+int hopper_tile_rows();
 
 cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream);
 

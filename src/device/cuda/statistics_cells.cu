@@ -27,6 +27,17 @@ struct Row {
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
+  // Whether a column is the values that a pass stored.
+  __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
+    if (column >= layout.near_end())
+      return column != layout.perplexity() && column != layout.entropy_relative() &&
+             (column < layout.kept(0) || (column - layout.kept(0)) % 2 == 0);
+    return column < ColumnLayout::at(NearColumn::sink_4) ||
+           (column > ColumnLayout::at(NearColumn::sink_4) &&
+            column < ColumnLayout::at(NearColumn::max_logit)) ||
+           column >= ColumnLayout::at(NearColumn::near);
+  }
+
   // Some columns follow from others.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
@@ -82,10 +93,17 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arg
   const auto out = blockIdx.x * a.n_heads + head;
   for (std::int64_t column = threadIdx.x / 32; column < columns; column += kThreads / 32) {
     double sum = 0, square = 0;
-    for (int row = cell.begin + lane; row < cell.end; row += 32) {
-      const double value = Row{a, head, row, cell.position + row - cell.begin}.value(column);
+    const auto add = [&](double value) {
       sum += value;
       square += value * value;
+    };
+    if (Row::is_stored(a.layout, column)) {  // most: many rows at once
+      const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
+#pragma unroll 8
+      for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
+    } else {
+      for (int row = cell.begin + lane; row < cell.end; row += 32)
+        add(Row{a, head, row, cell.position + row - cell.begin}.value(column));
     }
     sum = warp_sum(sum);
     square = warp_sum(square);

@@ -74,26 +74,67 @@ struct TileWalk {
 // Sums over a lane's rows of one channel, around its centre.
 struct ChannelSums {
   float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // of the chunk
-  float least = INFINITY, largest = -INFINITY;          // of the segment, as are the next
-  double far3 = 0, far4 = 0;                            // powers of outliers
+  double far3 = 0, far4 = 0;                            // powers of outliers, of the segment
 
-  __device__ void add(float x, float centre, float limit, float t, float u) {
+  // Third and fourth powers of outliers are left to add_far: one of them can outweigh all others,
+  // and float32 is not enough. Whether it is one.
+  __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
     const float from_centre = x - centre;
     const float square = from_centre * from_centre;
     y += from_centre;
     y2 += square;
     yt = fmaf(from_centre, t, yt);
     yu = fmaf(from_centre, u, yu);
-    least = fminf(least, x);
-    largest = fmaxf(largest, x);
-    if (square <= limit) {
-      y3 = fmaf(square, from_centre, y3);
-      y4 = fmaf(square, square, y4);
-    } else {  // one of them can outweigh all others: float32 is not enough for its powers
-      const double far = static_cast<double>(x) - centre;
-      far3 += far * far * far;
-      far4 += far * far * far * far;
-    }
+    const bool is_far = !(square <= limit);
+    const float near = is_far ? 0.0f : square;
+    y3 = fmaf(near, from_centre, y3);
+    y4 = fmaf(near, near, y4);
+    return is_far;
+  }
+  __device__ void add_far(float x, float centre, float limit) {
+    const float from_centre = x - centre;
+    if (from_centre * from_centre <= limit) return;
+    const double far = static_cast<double>(x) - centre;
+    far3 += far * far * far;
+    far4 += far * far * far * far;
+  }
+};
+
+// The least and the largest of two channels.
+template <typename T>
+struct PairRange;
+template <>
+struct PairRange<__nv_bfloat16> {
+  __nv_bfloat162 least = __float2bfloat162_rn(INFINITY);
+  __nv_bfloat162 largest = __float2bfloat162_rn(-INFINITY);
+
+  __device__ __forceinline__ void add(Pack<__nv_bfloat16, 2> pair) {
+    const __nv_bfloat162 x(pair.values[0], pair.values[1]);
+    least = __hmin2(least, x);
+    largest = __hmax2(largest, x);
+  }
+  __device__ float least_of(int channel) const {
+    return to_float(channel == 0 ? least.x : least.y);
+  }
+  __device__ float largest_of(int channel) const {
+    return to_float(channel == 0 ? largest.x : largest.y);
+  }
+};
+template <>
+struct PairRange<__half> {
+  __half2 least = __float2half2_rn(INFINITY);
+  __half2 largest = __float2half2_rn(-INFINITY);
+
+  __device__ __forceinline__ void add(Pack<__half, 2> pair) {
+    const __half2 x(pair.values[0], pair.values[1]);
+    least = __hmin2(least, x);
+    largest = __hmax2(largest, x);
+  }
+  __device__ float least_of(int channel) const {
+    return to_float(channel == 0 ? least.x : least.y);
+  }
+  __device__ float largest_of(int channel) const {
+    return to_float(channel == 0 ? largest.x : largest.y);
   }
 };
 
@@ -129,18 +170,9 @@ class Channels {
     const auto position = walk.chunk.position;
     const float row_u =
         log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - begin_u(position);
-    const int rows = walk.rows();
-#pragma unroll
-    for (int i = 0; i < Tile::kRows / 4; ++i) {
-      const int row = row_of(i);
-      const float u = __shfl_sync(kAllLanes, row_u, row);
-      if (row >= rows) continue;
-      const auto t = static_cast<float>(walk.offset + row);
-      const auto pair = *reinterpret_cast<const Pack<T, 2>*>(at(tile, row));
-#pragma unroll
-      for (int c = 0; c < 2; ++c)
-        sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
-    }
+    const bool has_far = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
+                                                    : add_rows<false>(tile, walk, row_u);
+    if (has_far) add_far(tile, walk.rows());
   }
 
   // All of a chunk of few rows, in float64.
@@ -156,8 +188,6 @@ class Channels {
       for (int row = 0; row < walk.rows(); ++row) {
         const float x = to_float(reinterpret_cast<const T*>(at(tile, row))[c]);
         const double y = static_cast<double>(x) - centre_[c], t = walk.chunk.position + row;
-        sums_[c].least = fminf(sums_[c].least, x);
-        sums_[c].largest = fmaxf(sums_[c].largest, x);
         sum += y;
         squares += y * y;
         memory.sums[kSumYT][channel] += y * t;
@@ -170,6 +200,7 @@ class Channels {
       to[channel] = static_cast<float>(sum);
       to[dim + channel] = static_cast<float>(squares);
     }
+    for (int row = 0; row < walk.rows(); ++row) range_.add(pair_at(tile, row));
   }
 
   // Rows of the tile become rows minus the shift of the product.
@@ -217,9 +248,10 @@ class Channels {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       auto& s = sums_[c];
+      float least = range_.least_of(c), largest = range_.largest_of(c);
       for (int distance = 8; distance <= 16; distance *= 2) {
-        s.least = fminf(s.least, __shfl_xor_sync(kAllLanes, s.least, distance));
-        s.largest = fmaxf(s.largest, __shfl_xor_sync(kAllLanes, s.largest, distance));
+        least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
       }
       const double far3 = channel_sum(s.far3), far4 = channel_sum(s.far4);
       const int channel = channel_ + c;
@@ -227,14 +259,47 @@ class Channels {
       double* sums = record + a.record.sums() + channel;
       for (int i = 0; i < 6; ++i)
         sums[i * dim] = memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
-      record[a.record.least() + channel] = s.least;
-      record[a.record.largest() + channel] = s.largest;
+      record[a.record.least() + channel] = least;
+      record[a.record.largest() + channel] = largest;
     }
   }
 
  private:
+  // Whether one of them is an outlier.
+  template <bool kWhole>
+  __device__ __forceinline__ bool add_rows(const char* tile, const TileWalk<Tile>& walk,
+                                           float row_u) {
+    const int rows = walk.rows();
+    const auto begin = static_cast<float>(walk.offset + row_of(0));
+    bool has_far = false;
+#pragma unroll
+    for (int i = 0; i < Tile::kRows / 4; ++i) {
+      const int row = row_of(i);
+      const float u = __shfl_sync(kAllLanes, row_u, row);
+      if (!kWhole && row >= rows) continue;
+      const float t = begin + static_cast<float>(i / 2 * 8 + i % 2);
+      const auto pair = pair_at(tile, row);
+      range_.add(pair);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        has_far |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+    }
+    return has_far;
+  }
+
+  __device__ __forceinline__ void add_far(const char* tile, int rows) {
+    for (int i = 0; i < Tile::kRows / 4; ++i) {
+      if (row_of(i) >= rows) continue;
+      const auto pair = pair_at(tile, row_of(i));
+      for (int c = 0; c < 2; ++c) sums_[c].add_far(to_float(pair.values[c]), centre_[c], limit_[c]);
+    }
+  }
+
   __device__ int row_of(int i) const {
     return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
+  }
+  __device__ Pack<T, 2> pair_at(const char* tile, int row) const {
+    return *reinterpret_cast<const Pack<T, 2>*>(at(tile, row));
   }
   template <typename Char>
   __device__ Char* at(Char* tile, int row) const {
@@ -249,6 +314,7 @@ class Channels {
   int channel_;
   float centre_[2] = {}, limit_[2] = {}, product_[2] = {};
   ChannelSums sums_[2];
+  PairRange<T> range_;  // of the segment
 };
 
 // Lengths of rows and of rotary pairs; a warp takes every so many rows of a tile.
@@ -261,27 +327,18 @@ class Lengths {
         pairs_(static_cast<int>(a.record.pairs)),
         interleaved_(a.interleaved) {}
 
-  __device__ void add(const char* tile, int rows) {
-    constexpr int kWarpRows = Tile::kRows / Tile::kWarps;
-    const int first = static_cast<int>(threadIdx.x) / 32 * kWarpRows;
-    for (int row = first; row < min(first + kWarpRows, rows); ++row) {
-      const char* x = tile + row * kPitch<Tile::kWidth>;
-      float squares = 0;
+  __device__ void add(const char* tile) {
+    const char* rows = tile + threadIdx.x / 32 * kWarpRows * kPitch<Tile::kWidth>;
+    float squares[kWarpRows];  // rows beyond the chunk are zeros
+    if (2 * pairs_ == Tile::kWidth && !interleaved_)
+      add_pairs<true>(rows, squares);
+    else if (pairs_ == 0)
+      add_pairs<false>(rows, squares);
+    else
+      add_other_pairs(rows, squares);
 #pragma unroll
-      for (int j = 0; j < Tile::kLanePairs; ++j) {
-        const int pair = lane_ + 32 * j;
-        if (pair >= pairs_) continue;
-        const float one = at(x, interleaved_ ? 2 * pair : pair);
-        const float other = at(x, interleaved_ ? 2 * pair + 1 : pair + pairs_);
-        const float square = fmaf(one, one, other * other);
-        of_pairs_[j] += sqrtf(square);
-        squares += square;
-      }
-      for (int channel = 2 * pairs_ + 2 * lane_; channel < dim_; channel += 64) {
-        const float one = at(x, channel), other = at(x, channel + 1);
-        squares = fmaf(one, one, fmaf(other, other, squares));
-      }
-      const float norm = sqrtf(warp_sum(squares));
+    for (int i = 0; i < kWarpRows; ++i) {
+      const float norm = sqrt_fast(warp_sum(squares[i]));
       of_rows_ += norm;
       norm_max_ = fmaxf(norm_max_, norm);
     }
@@ -302,7 +359,7 @@ class Lengths {
     const int warp = threadIdx.x / 32;
 #pragma unroll
     for (int j = 0; j < Tile::kLanePairs; ++j)
-      if (lane_ + 32 * j < pairs_) memory.pairs[warp][lane_ + 32 * j] = pair_totals_[j];
+      if (pair_of(j) < pairs_) memory.pairs[warp][pair_of(j)] = pair_totals_[j];
     if (lane_ == 0) {
       memory.norms[warp] = total_;
       memory.norm_max[warp] = norm_max_;
@@ -326,6 +383,56 @@ class Lengths {
   }
 
  private:
+  static constexpr int kWarpRows = Tile::kRows / Tile::kWarps;
+  static constexpr int kLanePairs = Tile::kLanePairs;
+
+  // Lanes have consecutive pairs where all channels are in one, (i, i + kWidth / 2).
+  __device__ int pair_of(int j) const {
+    return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
+  }
+
+  // Channels lane * kLanePairs ... and those kWidth / 2 further on.
+  template <bool kPairs>
+  __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
+    using Lane = Pack<T, kLanePairs>;
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      const auto* row = reinterpret_cast<const Lane*>(rows + i * kPitch<Tile::kWidth>);
+      const Lane ones = row[lane_], others = row[lane_ + 32];
+      squares[i] = 0;
+#pragma unroll
+      for (int j = 0; j < kLanePairs; ++j) {
+        const float one = to_float(ones.values[j]), other = to_float(others.values[j]);
+        const float square = fmaf(one, one, other * other);
+        if constexpr (kPairs) of_pairs_[j] += sqrt_fast(square);
+        squares[i] += square;
+      }
+    }
+  }
+
+  // Pairs side by side, or only of some channels.
+  __device__ void add_other_pairs(const char* rows, float (&squares)[kWarpRows]) {
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) {
+      const char* x = rows + i * kPitch<Tile::kWidth>;
+      squares[i] = 0;
+#pragma unroll
+      for (int j = 0; j < kLanePairs; ++j) {
+        const int pair = lane_ + 32 * j;
+        if (pair >= pairs_) continue;
+        const float one = at(x, interleaved_ ? 2 * pair : pair);
+        const float other = at(x, interleaved_ ? 2 * pair + 1 : pair + pairs_);
+        const float square = fmaf(one, one, other * other);
+        of_pairs_[j] += sqrt_fast(square);
+        squares[i] += square;
+      }
+      for (int channel = 2 * pairs_ + 2 * lane_; channel < dim_; channel += 64) {
+        const float one = at(x, channel), other = at(x, channel + 1);
+        squares[i] = fmaf(one, one, fmaf(other, other, squares[i]));
+      }
+    }
+  }
+
   __device__ static float at(const char* row, int channel) {
     return to_float(reinterpret_cast<const T*>(row)[channel]);
   }
@@ -472,7 +579,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
     load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
     char* tile = memory.tiles[stage];
     stage = (stage + 1) % Tile::kStages;
-    lengths.add(tile, walk.rows());
+    lengths.add(tile);
     if (walk.chunk.rows <= kFewRows) {
       channels.add_few(memory, a, head, tile, walk);
       lengths.end_chunk();

@@ -100,6 +100,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return result;
 }
 
+// Off by at most 2^-23 of the root.
+__device__ __forceinline__ float sqrt_fast(float x) {
+  float result;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 // A row of kWidth elements in shared memory takes 16 bytes more than it needs: an odd number of
 // 16-byte units, so that eight rows of one column lie in different banks.
 template <int kWidth>
