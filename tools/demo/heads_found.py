@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Says which heads of a sweep's run attend to what: the best of its table `attention`, beside those that are expected.
+"""Says which heads attend to what: the best of the table `attention`, beside those that are expected.
 
-    tools/demo/heads_found.py results/demo-real [--expect previous_token_head=16.0 ...]
+    tools/demo/heads_found.py results/demo-real/tables [--expect previous_token_head=16.0 ...]
 
 Induction is scored without the first token, which takes most of such heads' attention where there is nothing to repeat.
 """
