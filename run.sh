@@ -126,6 +126,7 @@ build_python() {
 test_python() {  # test_python [ctest options]
   build_python
   ctest --preset release -R '^python\.' -j "$(nproc)" "$@"
+  say "Not run here: what needs torch and TransformerLens (./run.sh test-torch)"
 }
 
 # The exports in the packages that read them, each in an environment of its own: kvpress wants an older transformers.
@@ -141,6 +142,14 @@ test_exports() {  # test_exports [pytest options]
     (cd tests/exports/packages && QKSCOPE="$OLDPWD/build/bin/qkscope" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
       "$OLDPWD/build/venv-$name/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@")
   done
+}
+
+# What the Python package does beside torch and TransformerLens, in an environment of its own.
+test_torch() {  # test_torch [pytest options]
+  build_python
+  need_environment build/venv-torch requirements-torch.txt
+  PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
+    build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
@@ -281,6 +290,7 @@ usage() {
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
+  test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -308,6 +318,7 @@ case "$command" in
   test-tsan) test_tsan "$@" ;;
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
+  test-torch) test_torch "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;

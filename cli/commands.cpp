@@ -8,12 +8,15 @@ void add_commands(CLI::App& app) {
   add_branches(app);
   add_cache(app);
   add_capture(app);
+  add_combine(app);
   add_compare(app);
   add_dataset(app);
   add_demo(app);
   add_download(app);
   add_export(app);
   add_figures(app);
+  add_generate(app);
+  add_heads(app);
   add_inspect(app);
   add_merge(app);
   add_pca(app);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "cli/shard.h"
 #include "qkscope/forward.h"
 #include "qkscope/text.h"
@@ -15,7 +17,13 @@ void RunArguments::add_to(CLI::App& command) {
       .add_option("--set", overrides,
                   "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
       ->allow_extra_args(false);
-  command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  auto* one =
+      command.add_option("--device", device, "auto, cpu, cuda or cuda:N (default: the file's)");
+  command
+      .add_option("--devices", devices,
+                  "Several that share the texts: all (every GPU), or a list as cuda:0,cuda:1; "
+                  "results are those of one")
+      ->excludes(one);
   command.add_option("--dtype", dtype,
                      "On CUDA: float32, float16 or bfloat16 (default: the file's)");
   command.add_option("--device-memory", device_memory,
@@ -35,7 +43,8 @@ void RunArguments::add_to(CLI::App& command) {
                   "What tells examples apart: column (dataset.id_column) or row (their number)")
       ->check(CLI::IsMember({"column", "row"}));
   command.add_option("--shard", shard,
-                     "i/n: every n-th example, from the i-th (0 to n-1); see qkscope merge");
+                     "i/n: every n-th example, from the i-th (0 to n-1); auto: i and n from Slurm, "
+                     "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
   command.add_flag("--overwrite", overwrite, "Start again, replacing what is there");
   command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
   command.add_flag("--json", json, "Print the plan or the result as one JSON object");
@@ -48,6 +57,7 @@ ComputeOptions RunArguments::compute() const {
                          .device_memory = 0,
                          .batch_tokens = batch_tokens,
                          .deterministic = deterministic};
+  if (!devices.empty()) compute.devices = split(devices, ',');
   if (!dtype.empty()) compute.dtype = parse_compute_dtype(dtype, "--dtype");
   if (!device_memory.empty()) compute.device_memory = parse_bytes(device_memory, "--device-memory");
   return compute;
@@ -57,6 +67,11 @@ Shard RunArguments::chosen_shard() const {
   Shard chosen;
   if (!shard.empty()) std::tie(chosen.index, chosen.count) = parse_shard(shard);
   return chosen;
+}
+
+std::string shown_devices(Device first, std::size_t count) {
+  const auto name = device_name(first);
+  return count > 1 ? fmt::format("{} and {} more", name, count - 1) : name;
 }
 
 void RunArguments::apply_to(DatasetConfig& dataset) const {

@@ -17,6 +17,7 @@ struct RunArguments {
   std::string config;
   std::vector<std::string> overrides;
   std::string device;
+  std::string devices;
   std::string dtype;
   std::string device_memory;
   std::string shard;
@@ -37,5 +38,8 @@ struct RunArguments {
   // With --json the object is all that goes to standard output.
   bool talks() const { return !common.quiet && !json; }
 };
+
+// "cuda:0", "cuda:0 and 3 more".
+std::string shown_devices(Device first, std::size_t count);
 
 }  // namespace qkscope::cli

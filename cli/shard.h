@@ -1,4 +1,5 @@
-// "--shard i/n": one of n equal parts of a dataset.
+// "--shard i/n": one of n equal parts of a dataset, or of a sweep; "--shard auto": the part that
+// the scheduler's variables name.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ std::vector<std::int32_t> read_token_ids(const std::string& option) {
 
 }  // namespace
 
-void TokenInput::add_to(CLI::App& command) {
+CLI::App& TokenInput::add_to(CLI::App& command) {
   auto* input = command.add_option_group("input", "What to run: one of these");
   input->add_option("--text", text, "The text itself");
   input->add_option("--text-file", text_file, "A file with the text");
@@ -46,6 +46,7 @@ void TokenInput::add_to(CLI::App& command) {
                     "Token ids (1,2,3), or a JSON file with a list of them");
   input->require_option(1);
   command.add_flag("--no-special", no_special, "Do not add the tokenizer's special tokens");
+  return *input;
 }
 
 std::vector<std::int32_t> TokenInput::read(const std::string& folder) const {

@@ -9,14 +9,16 @@
 
 namespace qkscope::cli {
 
-// Exactly one of --text, --text-file and --token-ids.
+// Exactly one of --text, --text-file and --token-ids, unless the command asks otherwise of the
+// group.
 struct TokenInput {
   std::string text;
   std::string text_file;
   std::string token_ids;
   bool no_special = false;
 
-  void add_to(CLI::App& command);
+  CLI::App& add_to(CLI::App& command);  // the group of the three
+  bool given() const { return !text.empty() || !text_file.empty() || !token_ids.empty(); }
   // Texts are tokenized with the tokenizer in the checkpoint's folder.
   std::vector<std::int32_t> read(const std::string& folder) const;
 };

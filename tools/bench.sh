@@ -7,6 +7,7 @@ readonly data=build/bench-data
 
 echo "== Forward pass on the CPU, shape of SmolLM2-135M =="
 .venv/bin/python bench/forward_table.py "$data/smollm2-135m"
+.venv/bin/python bench/generate_table.py "$data/smollm2-135m-bf16"
 
 echo "== Tokenizer =="
 mkdir -p "$data"

@@ -140,7 +140,7 @@ def record_folder(case, folder):
 def make(case, out):
     folder = out / case.name
     model = checkpoint.make_model(case.model_type, case.config, case.seed)
-    checkpoint.save(model, folder, case.dtype, case.shard_size)
+    checkpoint.save(model, folder, case.dtype, case.shard_size, case.published_names)
     if case.finish is not None:
         case.finish(folder)
     ids, tensors = (record_gguf if (folder / gguf_file.FILE).exists() else record_folder)(case, folder)

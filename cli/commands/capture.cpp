@@ -44,7 +44,8 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().model.name, plan.model().family, plan.model().n_layers,
              plan.model().n_heads, plan.model().n_kv_heads, plan.model().d_head);
-  fmt::print("device     {}, {}\n", device_name(plan.device()), dtype_name(plan.dtype()));
+  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+             dtype_name(plan.dtype()));
   fmt::print("layers     {} eligible{}\n", plan.eligible_layers().size(),
              plan.excluded_layers().empty() ? ""
                                             : fmt::format(", excluded as sliding: {}",
@@ -54,6 +55,7 @@ void print_plan(const CapturePlan& plan, const DryRun& dry) {
                fmt::join(group.heads, " "));
   fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
              number(dry.truncated), number(plan.config().tokenizer.max_length));
+  fmt::print("work       {:.3g} FLOP in the forward passes\n", dry.flop);
   fmt::print("output     {} rows in {} files, {} before compression, in {}\n", number(dry.rows),
              number(dry.files), bytes(dry.bytes), plan.config().output.data_root);
   print_memory(plan, dry);

@@ -52,7 +52,8 @@ Json layer_json(const ModelConfig& model, std::int64_t layer) {
   return {{"layer", layer},
           {"attention", config.window > 0 ? "sliding" : "full"},
           {"window", config.window > 0 ? Json(config.window) : Json(nullptr)},
-          {"rope", rope ? rope_json(*rope) : Json("none")}};
+          {"rope", rope ? rope_json(*rope) : Json("none")},
+          {"experts", config.experts}};
 }
 
 Json config_json(const ModelConfig& model) {
@@ -65,6 +66,9 @@ Json config_json(const ModelConfig& model) {
           {"n_kv_heads", model.n_kv_heads},
           {"d_head", model.d_head},
           {"d_mlp", model.d_mlp},
+          {"experts", model.experts.count},
+          {"experts_per_token", model.experts.per_token},
+          {"d_expert", model.experts.d_mlp},
           {"vocab_size", model.vocab_size},
           {"max_positions", model.max_positions},
           {"qk_norm", model.qk_norm},
@@ -94,6 +98,7 @@ void print_layers(const ModelConfig& model) {
                                 rope_type_name(rope->type), rope->theta, rope->dim, model.d_head);
       if (rope && rope->type != RopeType::standard)
         kind += fmt::format(", factor {:g} over {} positions", rope->factor, rope->original_max);
+      if (model.experts.count > 0 && !layer.experts) kind += ", one MLP";
     }
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& entry) { return entry.first == kind; });
@@ -116,6 +121,9 @@ void print_config(const ModelConfig& model) {
              model.parallel_residual ? ", beside the MLP" : "");
   fmt::print("width       model {}, MLP {}{}, vocabulary {}\n", model.d_model, model.d_mlp,
              model.gated_mlp() ? "" : " (no gate)", model.vocab_size);
+  if (const auto& experts = model.experts; experts.count > 0)
+    fmt::print("experts     {} of width {}, {} for each token{}\n", experts.count, experts.d_mlp,
+               experts.per_token, experts.normalized ? ", weights that sum to one" : "");
   fmt::print("context     {} positions\n", model.max_positions);
   fmt::print("parameters  {}{}\n", format_count(static_cast<std::uint64_t>(parameter_count(model))),
              model.tied ? ", input and output embedding tied" : "");

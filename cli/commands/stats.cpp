@@ -18,6 +18,7 @@ namespace {
 struct StatsArguments : RunArguments {
   std::string groups;
   double min_match = 0;
+  std::int64_t exact_rows = 0;
 };
 
 void print_cost(const char* group, double flop, double forward) {
@@ -31,7 +32,8 @@ void print_plan(const StatsPlan& plan, const StatsDryRun& dry) {
   fmt::print("model      {} ({}, {} layers, {} query and {} key heads of dimension {})\n",
              plan.config().run.model.name, model.family, model.n_layers, model.n_heads,
              model.n_kv_heads, model.d_head);
-  fmt::print("device     {}, {}\n", device_name(plan.device()), dtype_name(plan.dtype()));
+  fmt::print("device     {}, {}\n", shown_devices(plan.device(), plan.workers()),
+             dtype_name(plan.dtype()));
   fmt::print("examples   {}, {} tokens, {} cut at {}\n", number(dry.examples), number(dry.tokens),
              number(dry.truncated), number(plan.config().run.tokenizer.max_length));
   if (dry.trials > 0) fmt::print("retrieval  {} trials\n", number(dry.trials));
@@ -82,6 +84,8 @@ StatsConfig configuration(const StatsArguments& options) {
   if (!options.groups.empty()) overrides.push_back("stats.groups=[" + options.groups + "]");
   if (options.min_match > 0)
     overrides.push_back(fmt::format("stats.min_match={}", options.min_match));
+  if (options.exact_rows > 0)
+    overrides.push_back(fmt::format("stats.exact_rows={}", options.exact_rows));
   auto config = read_stats_config(options.config, overrides);
   options.apply_to(config.run.dataset);
   return config;
@@ -115,6 +119,12 @@ void add_stats(CLI::App& app) {
       .add_option("--min-match", options->min_match,
                   "Retrieval: the share of greedy tokens from which a trial counts (default 0.5)")
       ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option(
+          "--exact-rows", options->exact_rows,
+          "Group C: so many rows of each document, evenly spaced, are sorted: how many keys "
+          "hold 90 % of the mass and what the largest hold, without a bracket")
+      ->check(CLI::PositiveNumber);
   command.callback([options] { run(*options); });
 }
 

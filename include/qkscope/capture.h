@@ -130,7 +130,10 @@ QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config, const FetchOp
 
 // How the model runs, in place of what the configuration says.
 struct ComputeOptions {
-  std::string device;              // "": model.device_map
+  std::string device;  // "": model.device_map
+  // Several devices that share the texts, in place of `device`: cpu, cuda:N, the same one more than
+  // once, or all (every GPU). All of one kind. Results are those of one device.
+  std::vector<std::string> devices = {};
   std::optional<DType> dtype;      // of weights and activations on CUDA; none: the configuration's
   std::int64_t device_memory = 0;  // bytes that may be taken on CUDA; 0: what is free
   std::int64_t batch_tokens = 0;  // that run together on CUDA; 0: 32768, 65536 for streamed weights
@@ -155,7 +158,8 @@ class QKSCOPE_API CapturePlan {
 
   const CaptureConfig& config() const;  // with the type that ComputeOptions asked for
   const ModelConfig& model() const;
-  Device device() const;
+  Device device() const;                                     // the first, where there are several
+  std::size_t workers() const;                               // how many devices share the texts
   DType dtype() const;                                       // in which the model runs
   const MemoryPlan& memory() const;                          // on the device
   const std::vector<HeadGroup>& heads() const;               // by layer, q before k
@@ -182,6 +186,7 @@ struct DryRun {
   std::int64_t files = 0;             // head files
   std::int64_t rows = 0;              // over all heads
   std::int64_t bytes = 0;             // of those rows before compression
+  double flop = 0;                    // of the forward passes
   std::int64_t largest_batch = 0;     // tokens
   std::int64_t weight_bytes = 0;      // in memory at a time; on the CPU mapped from the checkpoint
   std::int64_t activation_bytes = 0;  // of the largest batch

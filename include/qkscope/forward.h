@@ -24,6 +24,10 @@ enum class Stage : std::uint8_t {
   embed,
   pos_embed,
   resid_pre,
+  q_input,
+  k_input,
+  v_input,
+  ln1_scale,
   ln1_normalized,
   q,
   k,
@@ -35,14 +39,21 @@ enum class Stage : std::uint8_t {
   attn_scores,
   pattern,
   z,
+  result,
   attn_out,
   resid_mid,
+  mlp_in,
+  ln2_scale,
   ln2_normalized,
+  router_logits,
+  expert_weights,
+  expert_indices,
   mlp_pre,
   mlp_pre_linear,
   mlp_post,
   mlp_out,
   resid_post,
+  final_scale,
   final_normalized,
   logits,
 };
@@ -56,11 +67,21 @@ struct HookPoint {
 
 QKSCOPE_API std::string hook_name(HookPoint point);  // "blocks.3.attn.hook_rot_q"
 
-// Every hook point that fires for this model, in the order in which they fire.
+// Every hook point that fires for this model, in the order in which they fire, but for the derived
+// ones.
 QKSCOPE_API std::vector<HookPoint> hook_points(const ModelConfig& model);
 
+// Points that no pass computes for itself: the inputs of single heads, what each head adds, and the
+// scales of norms. They fire for observers that ask for them by name.
+QKSCOPE_API bool is_derived(Stage stage);
+QKSCOPE_API std::vector<HookPoint> derived_hook_points(const ModelConfig& model);
+
+// All but the scales and what each head adds; for these edit the norm's result and z.
+QKSCOPE_API bool can_be_edited(Stage stage);
+
 // Those that names or glob patterns mean, in the order in which they fire; '*' stands for any run
-// of characters, dots included. A pattern that means none is an error that gives the nearest name.
+// of characters, dots included. Derived points are meant by patterns that end with their name
+// ("*hook_result"). A pattern that means none is an error that gives the nearest name.
 QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                                std::span<const std::string> patterns);
 
@@ -69,7 +90,11 @@ QKSCOPE_API std::vector<HookPoint> match_hooks(const ModelConfig& model,
 
 struct Sequence {
   std::int64_t begin = 0;   // first row
-  std::int64_t length = 0;  // rows; row begin + p holds position p
+  std::int64_t length = 0;  // rows; row begin + p holds position past + p
+  std::int64_t past = 0;    // positions before the first row, whose keys and values a cache holds
+  std::int64_t slot = 0;    // of the cache
+
+  std::int64_t end() const { return past + length; }  // positions of the text so far
 };
 
 struct QKSCOPE_API Batch {
@@ -77,9 +102,20 @@ struct QKSCOPE_API Batch {
   std::vector<Sequence> sequences;
 
   void add(std::span<const std::int32_t> sequence);  // token ids
+  // A sequence of so many positions without tokens, for a run that starts from residuals.
+  void add_positions(std::int64_t length);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
-  std::int64_t longest() const;  // rows of the longest sequence
+  std::int64_t longest() const;  // positions of the longest sequence
+};
+
+// Where a run starts, if not from the tokens of its batch.
+struct RunOptions {
+  // The residual stream before layer start_at_layer, (rows of the batch, d_model), float32 and
+  // contiguous, on the host or on the model's GPU. What comes before that layer does not run, and
+  // token ids are not looked at. Empty: the run starts from the tokens.
+  ConstTensorView residual = {};
+  std::int64_t start_at_layer = 0;  // up to n_layers, where only the final norm and logits are left
 };
 
 // Which part of an activation an observer gets: all of it, some rows, or some heads of some rows.
@@ -104,6 +140,9 @@ class QKSCOPE_API Observer {
   // The network runs up to the last point that is wanted.
   virtual bool wants(HookPoint point) const = 0;
 
+  // Whether wants() is asked about derived points.
+  virtual bool wants_derived() const;
+
   // Called before each layer that runs; what it throws ends the pass.
   virtual void begin_layer(std::int64_t layer);
 
@@ -124,7 +163,8 @@ class QKSCOPE_API Observer {
   // bit.
   virtual void edit(HookPoint point, TensorView activation);
 
-  // Whether wanted points other than scores and patterns go to keep() instead of see() and edit().
+  // Whether wanted points other than scores, patterns and derived ones go to keep() instead of
+  // see() and edit().
   virtual bool keeps_on_device() const;
 
   // The copy is the observer's and may outlive the pass. True, allowed where edits() is true: the
@@ -149,6 +189,7 @@ class QKSCOPE_API Collector : public Observer {
       : points_(std::move(points)), rows_(std::move(rows)) {}
 
   bool wants(HookPoint point) const override;
+  bool wants_derived() const override { return true; }
   Selection selection(HookPoint point) const override;
   void see(HookPoint point, ConstTensorView activation) override;
   std::span<const std::int64_t> score_rows() const override;
@@ -161,8 +202,9 @@ class QKSCOPE_API Collector : public Observer {
   std::vector<Kept> kept_;
 };
 
-// Refuses scores and patterns that would take more than 16 GiB at `rows` queries x `keys`, before
-// they are computed. `how` says where positions are chosen ("--positions"), for the message.
+// Refuses scores, patterns and what there is of every head, that would take more than 16 GiB at
+// `rows` positions x `keys`, before they are computed. `how` says where positions are chosen
+// ("--positions"), for the message.
 QKSCOPE_API void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
                                   std::int64_t rows, std::int64_t keys, std::string_view how);
 

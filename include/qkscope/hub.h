@@ -91,7 +91,18 @@ QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
 QKSCOPE_API std::uint64_t remove_revision(const RepositoryName& repository,
                                           const std::string& revision);
 
-// Removes a checkpoint's safetensors files, except those that another revision in the cache has
+struct CheckpointBytes {
+  std::uint64_t weights = 0;      // of its files with weights
+  std::uint64_t to_download = 0;  // of those, what the cache lacks
+};
+
+// By the sizes that the Hub listed when fetch_checkpoint() asked for the small files; nothing is
+// asked or downloaded here. A local folder has everything.
+QKSCOPE_API CheckpointBytes checkpoint_bytes(const std::string& name_or_folder,
+                                             const std::string& revision = "",
+                                             Version headers = kHeaderVersion);
+
+// Removes a checkpoint's files with weights, except those that another revision in the cache has
 // too, and returns the bytes that became free. Config and tokenizer stay; fetch_checkpoint()
 // downloads the weights again. Nothing happens where they are not in the cache, or where the name
 // is a local folder.

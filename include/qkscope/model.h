@@ -49,7 +49,13 @@ struct RopeFrequencies {
 // float32 arithmetic in the order transformers uses.
 QKSCOPE_API RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length);
 
-enum class Activation { silu, gelu_tanh, gelu, xielu };
+enum class Activation { silu, gelu_tanh, gelu, xielu, clamped_swiglu };
+
+// gpt-oss: (min(max(up, -limit), limit) + 1) g / (1 + exp(-alpha g)), where g = min(gate, limit).
+struct ClampedSwiglu {
+  float alpha = 1.702f;
+  float limit = 7.0f;
+};
 
 // RMSNorm divides by the root of the mean square; LayerNorm takes off the mean before.
 enum class NormKind { rms, layer };
@@ -59,6 +65,19 @@ struct LayerConfig {
   std::int64_t window = 0;       // keys a query sees, itself included; 0: all before it
   int rope = 0;                  // index into ModelConfig::ropes; -1: none (NoPE)
   double score_scale = 1.0;      // multiplies q.k on top of ModelConfig::attention_scale
+  bool experts = false;          // the MLP is a mixture of experts, see ExpertsConfig
+};
+
+// A mixture of experts: a router gives each row a logit for every expert, and the row goes through
+// those with the highest. Expert e counts with the softmax of the logits at e: over all experts, or
+// over the chosen ones alone.
+struct ExpertsConfig {
+  std::int64_t count = 0;      // in a layer that has them; 0: the model has none
+  std::int64_t per_token = 0;  // chosen for a row
+  std::int64_t d_mlp = 0;      // width of one
+  bool normalized = false;     // the weights of the chosen ones sum to one
+  bool bias = false;           // their matrices have one
+  bool router_bias = false;
 };
 
 // Ministral 3: after RoPE the query is multiplied by 1 + beta ln(1 + floor(position /
@@ -66,6 +85,22 @@ struct LayerConfig {
 struct QueryScaling {
   double beta = 0.0;
   std::int64_t original_max = 0;
+};
+
+// Where a layer with a mixture of experts keeps it. In a name that holds "{}" that is the number of
+// an expert. A name without it is one tensor of all experts, (experts, out, in), which has no
+// ".weight"; its biases are NAME_bias.
+struct ExpertNames {
+  std::string router = {};
+  std::string gate = {};
+  std::string up = {};
+  std::string gate_up = {};  // in place of the two: rows of gate, then up
+  std::string down = {};
+
+  // Of tensors that hold all experts:
+  bool transposed = false;   // they are (experts, in, out)
+  bool interleaved = false;  // gate_up has a row of gate, then one of up, and so on
+  bool mxfp4 = false;        // NAME_blocks (experts, out, in / 32, 16), NAME_scales (…, in / 32)
 };
 
 // Where a checkpoint keeps its tensors: names below the language model's prefix, and those of a
@@ -94,6 +129,11 @@ struct TensorNames {
   std::string down = "mlp.down_proj";
   std::string activation = "mlp.act_fn";  // of an activation with weights
   std::string post_mlp_norm;              // on the MLP's output, before it is added
+
+  std::string sinks;  // (n_heads) a logit that joins the softmax of every query of a head
+  // Every spelling that is known; a checkpoint has one of them. The first stores every number as
+  // an element: sizes are counted by it.
+  std::vector<ExpertNames> experts;
 
   bool qkv_by_head = false;  // qkv holds q, k and v of the first head, then of the second, ...
   bool transposed = false;   // matrices of layers are stored (in, out)
@@ -127,6 +167,8 @@ struct ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   Activation activation = Activation::silu;
+  ClampedSwiglu swiglu;  // where that is the activation
+  ExpertsConfig experts;
   double embedding_scale = 1.0;
   double residual_scale = 1.0;     // multiplies what attention and MLP add
   double attention_scale = 0.0;    // multiplies q.k
@@ -147,6 +189,7 @@ struct ModelConfig {
   std::int64_t heads_per_kv_head() const { return n_heads / n_kv_heads; }
   bool gated_mlp() const { return !names.gate.empty() || !names.gate_up.empty(); }
   bool learned_positions() const { return !names.positions.empty(); }
+  bool has_sinks() const { return !names.sinks.empty(); }
   double score_scale(std::int64_t layer) const {
     return attention_scale * layers[static_cast<std::size_t>(layer)].score_scale;
   }
@@ -205,11 +248,16 @@ struct WeightMatrix {
   // What a checkpoint stores as (in, out) has the strides of the transpose.
   ConstTensorView values;
   float scale = 1.0f;  // multiplies every value; not 1 for FP8 only
+  // MXFP4: `values` are bytes (out, in / 2), each two numbers of four bits (E2M1), the low ones
+  // first; every 32 of a row have a power of two here, (out, in / 32) of E8M0. Else empty.
+  ConstTensorView block_scales = {};
 
+  bool is_mxfp4() const { return !block_scales.empty(); }
   bool in_blocks() const { return values.rank() == 3; }
   std::int64_t out() const { return in_blocks() ? values.dim(0) * values.dim(1) : values.dim(0); }
-  std::int64_t in() const { return values.dim(values.rank() - 1); }
-  bool transposed() const { return values.rank() == 2 && values.stride(0) == 1 && in() > 1; }
+  std::int64_t in() const { return values.dim(values.rank() - 1) * (is_mxfp4() ? 2 : 1); }
+  std::int64_t size() const { return out() * in(); }
+  bool transposed() const { return values.rank() == 2 && values.stride(1) != 1; }
   // Elements from the first value of the matrix to the first of row r.
   std::int64_t row_offset(std::int64_t r) const {
     if (!in_blocks()) return r * values.stride(0);
@@ -241,21 +289,31 @@ struct XieluWeights {
   float eps = 0.0f;
 };
 
+// One of a mixture of experts.
+struct ExpertWeights {
+  Linear gate;  // (d_mlp, d_model)
+  Linear up;    // (d_mlp, d_model)
+  Linear down;  // (d_model, d_mlp)
+};
+
 struct LayerWeights {
-  NormWeights input_norm;           // (d_model) or empty
-  Linear q;                         // (n_heads * d_head, d_model)
-  Linear k;                         // (n_kv_heads * d_head, d_model)
-  Linear v;                         // (n_kv_heads * d_head, d_model)
-  NormWeights q_norm;               // (d_head), (n_heads * d_head) or empty
-  NormWeights k_norm;               // (d_head), (n_kv_heads * d_head) or empty
-  Linear o;                         // (d_model, n_heads * d_head)
-  NormWeights post_attention_norm;  // (d_model) or empty
-  NormWeights mlp_norm;             // (d_model) or empty
-  Linear gate;                      // (d_mlp, d_model); empty where the MLP has no gate
-  Linear up;                        // (d_mlp, d_model)
-  XieluWeights xielu;               // where that is the activation
-  Linear down;                      // (d_model, d_mlp)
-  NormWeights post_mlp_norm;        // (d_model) or empty
+  NormWeights input_norm;              // (d_model) or empty
+  Linear q;                            // (n_heads * d_head, d_model)
+  Linear k;                            // (n_kv_heads * d_head, d_model)
+  Linear v;                            // (n_kv_heads * d_head, d_model)
+  NormWeights q_norm;                  // (d_head), (n_heads * d_head) or empty
+  NormWeights k_norm;                  // (d_head), (n_kv_heads * d_head) or empty
+  std::vector<float> sinks;            // (n_heads) or empty
+  Linear o;                            // (d_model, n_heads * d_head)
+  NormWeights post_attention_norm;     // (d_model) or empty
+  NormWeights mlp_norm;                // (d_model) or empty
+  Linear gate;                         // (d_mlp, d_model); empty where the MLP has no gate
+  Linear up;                           // (d_mlp, d_model); empty in a mixture of experts
+  XieluWeights xielu;                  // where that is the activation
+  Linear down;                         // (d_model, d_mlp); empty in a mixture of experts
+  Linear router;                       // (experts, d_model) or empty
+  std::vector<ExpertWeights> experts;  // empty where the MLP is one
+  NormWeights post_mlp_norm;           // (d_model) or empty
 };
 
 struct ModelWeights {
@@ -277,8 +335,10 @@ struct NamedTensor {
 QKSCOPE_API void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                                    const std::map<std::string, std::string>& metadata = {});
 
-struct Batch;    // qkscope/forward.h
-class Observer;  // qkscope/forward.h
+struct Batch;           // qkscope/forward.h
+class Observer;         // qkscope/forward.h
+struct RunOptions;      // qkscope/forward.h
+class LayerStatistics;  // the library's own
 
 struct ModelOptions {
   std::string revision = {};    // branch, tag or commit of a Hub model; "": main
@@ -289,7 +349,12 @@ struct ModelOptions {
   std::int64_t longest_batch = 0;     // rows, where known: weights stream on CUDA where they do not
                                       // fit beside the activations of such a batch
   bool fold_norms = false;            // moves norm weights into the matrices behind them
-  bool quiet = false;                 // no progress while a Hub model is downloaded
+  // The other rewritings of TransformerLens, after it; probabilities of the next token stay as they
+  // are. One that a family does not allow is refused.
+  bool center_writing_weights = false;  // LayerNorm: nothing writes a mean into the residual stream
+  bool center_unembed = false;          // takes the mean over the vocabulary off the logits
+  bool fold_value_biases = false;       // moves value biases into the output projection's
+  bool quiet = false;                   // no progress while a Hub model is downloaded
 };
 
 // A checkpoint that is ready to run, on the device it was loaded for. Weights are mapped from the
@@ -316,8 +381,12 @@ class QKSCOPE_API Model {
   // model at the same time; on CUDA one waits for the other. What the observer throws comes out as
   // it is.
   void run(const Batch& batch, Observer& observer) const;
+  void run(const Batch& batch, Observer& observer, const RunOptions& options) const;
+  // The same through all layers, with sums that the library adds up on the way: score_heads().
+  void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
+  friend class KeyValueCache;  // qkscope/generate.h
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

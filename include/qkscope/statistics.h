@@ -104,21 +104,23 @@ QKSCOPE_API HeadMoments all_rows(const LayerMoments& moments);
 // Keys that stand in for the model's in group C, for the divergence they cause.
 struct KeyReplacement {
   enum class Scheme : std::uint8_t { fp8, int8, int4 };
-  enum class Scale : std::uint8_t { channel, token, group, head };  // what shares a scale
+  // What shares a scale; exported: those of an fp8-kv export.
+  enum class Scale : std::uint8_t { channel, token, group, head, exported };
   Scheme scheme = Scheme::fp8;
   Scale scale = Scale::head;
   std::int64_t group = 0;  // channels that share a scale, with Scale::group
-  std::string name;        // "fp8", "int8_channel", "int4_group_32"
+  std::string name;        // "fp8", "fp8_exported", "int8_channel", "int4_group_32"
 };
 
 // A set of kept keys that does not depend on the query.
 struct KeptKeys {
-  enum class Rule : std::uint8_t { ends, short_keys };
+  // filtered_keys: those with the best score of q-filters.
+  enum class Rule : std::uint8_t { ends, short_keys, filtered_keys };
   Rule rule = Rule::ends;
   std::int64_t first = 0;  // ends: the first so many
   std::int64_t last = 0;   // and the last so many of a query's keys
-  double share = 0;        // short_keys: this share of a document's keys, the shortest ones
-  std::string name;        // "first_4_last_256", "short_50"
+  double share = 0;        // short_keys, filtered_keys: this share of a document's keys
+  std::string name;        // "first_4_last_256", "short_50", "qfilter_50"
 };
 
 struct StatisticsSettings {
@@ -138,8 +140,11 @@ struct StatisticsSettings {
   std::vector<LayerHead> columns;  // heads whose key sums are kept whole
   std::vector<KeyReplacement> kl;
   std::vector<KeptKeys> keep;
-  std::string retrieval;   // a file of trials; "": none
-  double min_match = 0.5;  // retrieval: trials with fewer greedy tokens do not count
+  std::string fp8_scales;       // an fp8-kv export, for the replacement fp8_exported
+  std::string q_filters;        // a q-filters export, for kept keys of that rule
+  std::int64_t exact_rows = 0;  // of each document, whose keys_ and top_ are found by sorting
+  std::string retrieval;        // a file of trials; "": none
+  double min_match = 0.5;       // retrieval: trials with fewer greedy tokens do not count
 };
 
 // ---- Groups B and C ----
@@ -258,7 +263,8 @@ class QKSCOPE_API StatsPlan {
 
   const StatsConfig& config() const;
   const ModelConfig& model() const;
-  Device device() const;
+  Device device() const;        // the first, where there are several
+  std::size_t workers() const;  // how many devices share the texts
   DType dtype() const;
   const MemoryPlan& memory() const;
 

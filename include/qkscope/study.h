@@ -27,6 +27,10 @@ struct SweepSource {
   // from there; "": the file's own data_folder, where it has one.
   std::string data_folder;
   ComputeOptions compute = {};  // how the models run, in place of what file and configurations say
+  // Which of the checkpoints that the file gives by a rule, in place of what it says: every n-th,
+  // or at most so many of each phase, evenly in the logarithm of the step. 0: what the file says.
+  std::int64_t every = 0;
+  std::int64_t log = 0;
 };
 
 // The sweep over the small model that comes with qkscope. Bad input where its data is not
@@ -53,14 +57,30 @@ struct PlannedRun {
     std::int64_t files = 0;  // head files
     std::int64_t rows = 0;   // over all heads, exact
     std::int64_t bytes = 0;  // of those rows before compression
+    double flop = 0;         // of the forward passes
+  };
+  struct Statistics {
+    std::int64_t examples = 0;
+    std::int64_t tokens = 0;
+    bool beside = false;  // the capture's forward passes give them too
+    double flop = 0;      // of forward passes of their own, and of the statistics
   };
   std::string label;
   bool captured = false;
+  bool measured = false;  // its statistics, where the sweep asks for them
   bool analysed = false;
-  std::optional<Capture> capture;  // of a run that is still to capture
-  std::string publish;             // "org/name@branch" it goes to; "": nowhere
-  bool published = false;          // it is there
-  std::string error;               // why it could not be planned
+  std::optional<Capture> capture;        // of a run that is still to capture
+  std::optional<Statistics> statistics;  // of a run whose statistics are still to be made
+  // Of the checkpoint, where the run still needs it.
+  std::uint64_t weights = 0;      // bytes
+  std::uint64_t to_download = 0;  // bytes of them that are not on this machine; 0 where an earlier
+                                  // run of the plan has them downloaded
+  // Bytes of downloaded weights of the plan's checkpoints while this run is at work, those that are
+  // fetched for the next run counted in.
+  std::uint64_t weights_on_disk = 0;
+  std::string publish;     // "org/name@branch" it goes to; "": nowhere
+  bool published = false;  // it is there
+  std::string error;       // why it could not be planned
   ErrorKind error_kind = ErrorKind::bad_input;
 };
 
@@ -212,6 +232,22 @@ QKSCOPE_API Table compare_with_published(const std::string& results,
 // what has no partner is told in the log.
 QKSCOPE_API Table compare_runs(const std::string& a, const std::string& b,
                                Version headers = kHeaderVersion);
+
+// ---- The tables of many sweeps.
+
+struct CombinedTable {
+  std::string name;         // of the file, without its ending
+  std::int64_t sweeps = 0;  // that have it
+  std::int64_t rows = 0;
+};
+
+// Stacks the Parquet tables of sweeps (RESULTS/NAME, or another name as in NAME=RESULTS/NAME) in
+// the folder `out`: first the column sweep, then those of all sweeps by name, null where a sweep
+// lacks one. The table runs has the checkpoint and the step of every run. Two sweeps of one name,
+// and a column that has another type in another sweep, are bad input.
+QKSCOPE_API std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps,
+                                                      const std::string& out,
+                                                      Version headers = kHeaderVersion);
 
 // ---- Several analyses taken together.
 

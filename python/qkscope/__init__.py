@@ -7,27 +7,43 @@
     cache = model.run_with_cache(tokens, "blocks.*.attn.hook_rot_q")
     cache["blocks.0.attn.hook_rot_q"]  # [pos, head, d_head]
 
-Arrays are float32: NumPy on the CPU, torch tensors on a GPU. Hook points and their shapes: docs/hooks.md; this
-package: docs/python.md.
+    cache["rot_q", 0]                          # the same
+    model(tokens, return_type="loss")
+
+Arrays are float32: NumPy on the CPU, torch tensors on a GPU or where load(arrays="torch") asks for them. Hook points
+and their shapes: docs/hooks.md; this package: docs/python.md; beside TransformerLens:
+docs/coming-from-transformerlens.md.
 """
 
 import logging
+import ssl  # noqa: F401  OpenSSL must find its own functions before it finds those that pyarrow's libparquet shows
 
 import pyarrow  # noqa: F401  brings libarrow, which the engine is linked to
 
+from . import patching
+from ._cache import ActivationCache, get_act_name
+from ._circuits import SVDInterpreter
 from ._engine import (
-    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, Rope, __version__, set_threads, show_progress,
-    threads,
+    CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress,
+    StatsResult, __version__, set_threads, show_progress, threads,
 )
+from ._factored import FactoredMatrix
 from ._hooks import HookPoint
-from ._runs import analyze, capture, figures, merge
+from ._runs import analyze, capture, figures, merge, stats
 from ._statistics import Statistics, open_stats
+from ._studies import SweepResult, compare, export, publish, sweep
+from .ablation import ablate
+from .attribution import direct_logit_attribution, logit_lens
+from .heads import detect_head, heads
 from .model import Model, load
+from .path_patching import path_patch
 
 __all__ = [
-    "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "HookPoint", "Model", "Rope", "Statistics",
-    "__version__", "analyze", "capture", "figures", "load", "merge", "open_stats", "set_threads",
-    "show_progress", "threads",
+    "ActivationCache", "CaptureProgress", "CaptureResult", "Config", "DeviceArray", "Drawn", "Error", "FactoredMatrix",
+    "HookPoint", "InputError", "Model", "PublishResult", "Rope", "SVDInterpreter", "Statistics", "StatsProgress",
+    "StatsResult", "SweepResult", "__version__", "ablate", "analyze", "capture", "compare", "detect_head",
+    "direct_logit_attribution", "export", "figures", "get_act_name", "heads", "load", "logit_lens", "merge",
+    "open_stats", "patching", "path_patch", "publish", "set_threads", "show_progress", "stats", "sweep", "threads",
 ]
 
 logging.getLogger("qkscope").addHandler(logging.NullHandler())  # silent unless the program sets up logging

@@ -1,4 +1,4 @@
-"""Arguments of the calls that take many: every mistake is an Error that says what was found and what was expected."""
+"""Arguments of the calls that take many: mistakes are an InputError that says what was found and expected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
 from typing import Any, TypeVar, Union
 
-from ._engine import Error
+from ._engine import InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Layers = Union[str, int, Iterable[int]]
@@ -21,18 +21,18 @@ _MOST = 1 << 20  # layers, heads and other counts
 
 
 def checked(function: Function) -> Function:
-    """Arguments that the function does not have, or that are missing, are an Error instead of a TypeError."""
+    """Arguments that the function does not have, or that are missing, are an InputError instead of a TypeError."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
             if name not in signature.parameters:
-                raise Error(f"{function.__name__}: no argument {name!r}; {_expected(name, signature.parameters)}")
+                raise InputError(f"{function.__name__}: no argument {name!r}; {_expected(name, signature.parameters)}")
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise Error(f"{function.__name__}: {error}; expected {function.__name__}{_short(signature)}") from None
+            raise InputError(f"{function.__name__}: {error}; expected {function.__name__}{_short(signature)}") from None
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
@@ -53,25 +53,25 @@ def path(name: str, value: str | PathLike[str]) -> str:
     try:
         return fspath(value)
     except TypeError:
-        raise Error(f"{name}={value!r}: expected a text or a path") from None
+        raise InputError(f"{name}={value!r}: expected a text or a path") from None
 
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Error(f"{name}={value!r}: expected a text")
+        raise InputError(f"{name}={value!r}: expected a text")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Error(f"{name}={value!r}: expected True or False")
+        raise InputError(f"{name}={value!r}: expected True or False")
     return value
 
 
 def whole(name: str, value: Any, least: int, most: int = _MOST) -> int:
     found = _index(value)
     if found is None or not least <= found <= most:
-        raise Error(f"{name}={value!r}: expected a whole number from {least} to {most}")
+        raise InputError(f"{name}={value!r}: expected a whole number from {least} to {most}")
     return found
 
 
@@ -81,19 +81,19 @@ def number(name: str, value: Any, low: float, high: float) -> float:
     except (TypeError, ValueError):
         found = None
     if found is None or not low <= found <= high:
-        raise Error(f"{name}={value!r}: expected a number from {low:g} to {high:g}")
+        raise InputError(f"{name}={value!r}: expected a number from {low:g} to {high:g}")
     return found
 
 
 def choice(name: str, value: Any, words: Sequence[str]) -> str:
     if value not in words:
-        raise Error(f"{name}={value!r}: expected {' or '.join(map(repr, words))}")
+        raise InputError(f"{name}={value!r}: expected {' or '.join(map(repr, words))}")
     return value
 
 
 def wholes(name: str, value: Any, least: int, most: int = _MOST) -> list[int]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise Error(f"{name}={value!r}: expected a list of whole numbers")
+        raise InputError(f"{name}={value!r}: expected a list of whole numbers")
     return [whole(name, item, least, most) for item in value]
 
 
@@ -107,7 +107,7 @@ def layers(name: str, value: Layers) -> list[int]:
         ends = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
         if last < first:
-            raise Error(f"{name}={value!r}: {part!r} is not a layer; expected numbers and ranges, as '0,4-7'")
+            raise InputError(f"{name}={value!r}: {part!r} is not a layer; expected numbers and ranges, as '0,4-7'")
         found.extend(range(first, last + 1))
     return found
 
@@ -123,7 +123,7 @@ def heads(name: str, value: Heads) -> list[tuple[int, int]]:
     for pair in pairs:
         ends = [_index(end) for end in pair] if isinstance(pair, Sequence) and len(pair) == 2 else [None]
         if any(end is None or not 0 <= end <= _MOST for end in ends):
-            raise Error(f"{name}={value!r}: expected pairs (layer, head), as [(3, 5), (3, 6)], or '3.5,3.6'")
+            raise InputError(f"{name}={value!r}: expected pairs (layer, head), as [(3, 5), (3, 6)], or '3.5,3.6'")
         found.append((ends[0], ends[1]))
     return found
 

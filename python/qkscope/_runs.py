@@ -1,70 +1,129 @@
-"""Captures, analyses and figures: what the command line does, from Python."""
+"""Captures, statistics, analyses and figures: what the command line does, from Python."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Union
 
-import numpy as np
 import pyarrow as pa
 
 from . import _engine, _options
-from ._engine import CaptureProgress, CaptureResult, Drawn, Error
+from ._engine import CaptureResult, Drawn, Error, InputError, StatsResult
+from ._progress import Progress, Told
+from ._tables import to_arrow
 
 ANALYSES = ("pca", "rotation", "plasticity")
-
-_ARROW_TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_(), "text": pa.string()}
 
 Config = Union[str, "PathLike[str]", Mapping[str, Any]]
 
 
+@_options.checked
 def capture(
     config: Config,
     overrides: Mapping[str, Any] | None = None,
+    *,
     limit: int | None = None,
+    ids: str = "",
     shard: tuple[int, int] = (0, 1),
     overwrite: bool = False,
+    non_finite: str = "",
     device: str = "",
-    progress: Callable[[CaptureProgress], Any] | None = None,
     dtype: str = "",
     device_memory: int | str = 0,
     batch_tokens: int = 0,
     deterministic: bool = False,
-) -> CaptureResult:
+    publish: bool = True,
+    dry_run: bool = False,
+    progress: Progress = None,
+) -> CaptureResult | dict[str, Any]:
     """Stores query and key vectors of sampled heads and positions; docs/capture.md describes the configuration.
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
-    examples. shard: (i, n) captures every n-th example from the i-th; merge() joins them. progress is called after
-    every batch. An exception there, or Ctrl-C, ends the run with everything kept: the same call continues it.
+    examples. ids: what tells examples apart, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
+    example from the i-th; merge() joins them. overwrite: start again. non_finite: a vector with NaN or infinity ends
+    the run ("refuse", the default) or is stored and counted ("keep"). publish=False: not, whatever output.hf_repo_id
+    says. dry_run: what the run would give and cost, as a dict; nothing is written.
+
+    progress: a function that is called after every batch with a CaptureProgress; True: a bar of tqdm; None: that in
+    notebooks. An exception in the function, or Ctrl-C, ends the run with everything kept: the same call continues it.
 
     device and dtype stand in place of the configuration's. On CUDA, device_memory (bytes, or "8GiB") is the most that
     may be taken, batch_tokens how many tokens run together, and deterministic runs every document alone, so that
     vectors do not depend on what ran beside them; on the CPU they never do.
     """
-    options = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
-    if isinstance(config, Mapping):
-        read = _engine.parse_capture_config(json.dumps(config, default=fspath), options)
-    else:
-        read = _engine.read_capture_config(fspath(config), options)
-    if limit is not None:
-        if limit < 1:
-            raise Error(f"limit={limit}: expected at least 1")
-        read.max_samples = min(limit, read.max_samples or limit)
-    index, count = shard
-    if not 0 <= index < count:
-        raise Error(f"shard={shard}: expected (i, n) with i from 0 to n - 1")
-    if batch_tokens < 0:
-        raise Error(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
-    memory = str(device_memory) if device_memory else ""
-    compute = _engine.compute_options(device, dtype, memory, batch_tokens, deterministic)
-    return _engine.capture(read, compute, (index, count), overwrite, progress)
+    read = _read_config(config, overrides, _engine.read_capture_config, _engine.parse_capture_config)
+    apply_choice(read, limit, ids)
+    if non_finite:
+        read.keep_non_finite = _options.choice("non_finite", non_finite, ("refuse", "keep")) == "keep"
+    part = shard_pair(shard)
+    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
+    if _options.flag("dry_run", dry_run):
+        return json.loads(_engine.dry_run_capture(read, compute, part))
+    with Told(progress, "examples") as tell:
+        result = _engine.capture(read, compute, part, _options.flag("overwrite", overwrite), tell)
+    if _options.flag("publish", publish) and limit is None and result.outcome in ("finished", "already finished"):
+        _publish_finished(read)
+    return result
 
 
-def merge(data_root: str | PathLike[str]) -> CaptureResult:
-    """The final files of a capture in shards, once every shard is done."""
-    return _engine.merge_capture(fspath(data_root))
+@_options.checked
+def stats(
+    config: Config,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    groups: str | Sequence[str] = (),
+    min_match: float | None = None,
+    limit: int | None = None,
+    ids: str = "",
+    shard: tuple[int, int] = (0, 1),
+    overwrite: bool = False,
+    device: str = "",
+    dtype: str = "",
+    device_memory: int | str = 0,
+    batch_tokens: int = 0,
+    deterministic: bool = False,
+    dry_run: bool = False,
+    progress: Progress = None,
+) -> StatsResult | dict[str, Any]:
+    """Adds up statistics over every token of every head; docs/statistics.md describes them; open_stats() reads them.
+
+    config: a capture's configuration with a section `stats`. groups: some of "A" (moments), "B" (attention to a few
+    keys), "C" (to all keys, with B), also "A,C". min_match: of retrieval, the share of greedy tokens from which a trial
+    counts. progress is told a StatsProgress. The other options are those of capture().
+    """
+    more: dict[str, Any] = dict(overrides or {})
+    if groups:
+        named = groups.replace(" ", "").split(",") if isinstance(groups, str) else list(groups)
+        more["stats.groups"] = [_options.choice("groups", group, ("A", "B", "C")) for group in named]
+    if min_match is not None:
+        more["stats.min_match"] = _options.number("min_match", min_match, 0, 1)
+    read = _read_config(config, more, _engine.read_stats_config, _engine.parse_stats_config)
+    apply_choice(read, limit, ids)
+    part = shard_pair(shard)
+    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
+    if _options.flag("dry_run", dry_run):
+        return json.loads(_engine.dry_run_stats(read, compute, part))
+    with Told(progress, "documents") as tell:
+        return _engine.stats(read, compute, part, _options.flag("overwrite", overwrite), tell)
+
+
+@_options.checked
+def merge(
+    data_root: str | PathLike[str] | Sequence[str | PathLike[str]], out: str | PathLike[str] | None = None
+) -> CaptureResult | StatsResult:
+    """The final files of a capture or of statistics in shards, once every shard is done.
+
+    With out, data_root is a list of folders of finished statistics, which are joined into that new one.
+    """
+    if out is not None:
+        folders = [data_root] if isinstance(data_root, (str, PathLike)) else list(data_root)
+        named = [_options.path("data_root", folder) for folder in folders]
+        return _engine.merge_stats_folders(named, _options.path("out", out))
+    folder = _options.path("data_root", data_root)
+    return _engine.merge_stats_shards(folder) if _engine.holds_statistics(folder) else _engine.merge_capture(folder)
 
 
 @_options.checked
@@ -130,9 +189,9 @@ def analyze(
     chosen = [only] if isinstance(only, str) else list(only)
     for name in chosen:
         if name not in ANALYSES:
-            raise Error(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
+            raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
     if not chosen:
-        raise Error("only: found none; expected some of pca, rotation, plasticity")
+        raise InputError("only: found none; expected some of pca, rotation, plasticity")
     options = _engine.AnalyzeOptions()
     options.data_root = _options.path("data_root", data_root)
     options.quiet = True
@@ -203,7 +262,7 @@ def figures(
     options.report = _options.flag("report", report)
     shown = _options.wholes("components", components, 0)
     if len(shown) != 2:
-        raise Error(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
+        raise InputError(f"components={components!r}: expected two numbers from 0 on, such as (2, 3)")
     options.components = shown
     options.head = _options.text("head", head)
     options.scores = _options.path("scores", scores)
@@ -231,7 +290,7 @@ def _describe_capture(
     if head_counts is not None:
         counts = _options.wholes("head_counts", head_counts, 1)
         if len(counts) != 2:
-            raise Error(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
+            raise InputError(f"head_counts={head_counts!r}: expected two numbers, of query and of key heads per layer")
         options.set_head_counts(*counts)
 
 
@@ -243,8 +302,8 @@ def _profile_bins(value: int | str | None) -> int:
         return kinds.BUCKETS
     try:
         return _options.whole("profile_bins", value, 1, kinds.MOST_BINS)
-    except Error:
-        raise Error(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
+    except InputError:
+        raise InputError(f"profile_bins={value!r}: expected 1 to {kinds.MOST_BINS}, 'buckets' or None") from None
 
 
 def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None) -> dict[str, pa.Table]:
@@ -252,7 +311,7 @@ def _run(options: _engine.AnalyzeOptions, out: str | PathLike[str] | None) -> di
     if out is not None:
         analysis.write(_options.path("out", out))
     _report_failures(analysis.failures)
-    return {name: _table(columns) for name, columns in analysis.tables.items()}
+    return {name: to_arrow(columns) for name, columns in analysis.tables.items()}
 
 
 def _report_failures(failures: list[tuple[int, int, str]]) -> None:
@@ -261,14 +320,55 @@ def _report_failures(failures: list[tuple[int, int, str]]) -> None:
         raise Error(f"{len(failures)} heads could not be analysed; layer {layer} head {head}: {why}")
 
 
-def _array(kind: str, values: Any) -> pa.Array:
-    if kind in ("integer", "boolean"):  # the smallest integer stands for no value
-        values = np.asarray(values)
-        known = values if kind == "integer" else values != 0
-        return pa.array(known, type=_ARROW_TYPES[kind], mask=values == np.iinfo(np.int64).min)
-    return pa.array(values, type=_ARROW_TYPES[kind], from_pandas=True)
+def _read_config(
+    config: Config, overrides: Mapping[str, Any] | None, read: Callable[..., Any], parse: Callable[..., Any]
+) -> Any:
+    options = override_texts(overrides)
+    if isinstance(config, Mapping):
+        return parse(json.dumps(config, default=fspath), options)
+    return read(_options.path("config", config), options)
 
 
-def _table(columns: list[tuple[str, str, Any]]) -> pa.Table:
-    arrays = [_array(kind, values) for _, kind, values in columns]
-    return pa.table(arrays, names=[name for name, _, _ in columns])
+def _publish_finished(config: _engine.CaptureConfig) -> None:
+    repository, branch, private = config.publication
+    if not repository:
+        return
+    if not _engine.can_publish():
+        logging.getLogger("qkscope").warning(
+            "not published to %s: there is no token, or HF_HUB_OFFLINE is set; set HF_TOKEN and call publish(%r)",
+            repository, config.data_root,
+        )
+        return
+    _engine.publish_capture(config.data_root, repository, branch, private)
+
+
+def override_texts(overrides: Mapping[str, Any] | None) -> list[str]:
+    """KEY=VALUE, as the command line takes them."""
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise InputError(f"overrides={overrides!r}: expected a mapping, as {{'capture.min_bucket_size': 256}}")
+    return [f"{key}={json.dumps(value, default=fspath)}" for key, value in (overrides or {}).items()]
+
+
+def apply_choice(config: Any, limit: int | None, ids: str) -> None:
+    if limit is not None:
+        most = _options.whole("limit", limit, 1, 2**62)
+        config.max_samples = min(most, config.max_samples or most)
+    if ids:
+        config.number_rows = _options.choice("ids", ids, ("column", "row")) == "row"
+
+
+def shard_pair(shard: tuple[int, int]) -> tuple[int, int]:
+    found = _options.wholes("shard", shard, 0)
+    if len(found) != 2 or not found[0] < found[1]:
+        raise InputError(f"shard={shard}: expected (i, n) with i from 0 to n - 1")
+    return found[0], found[1]
+
+
+def compute_options(
+    device: str, dtype: str, device_memory: int | str, batch_tokens: int, deterministic: bool
+) -> _engine.ComputeOptions:
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 0:
+        raise InputError(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
+    memory = str(device_memory) if device_memory else ""
+    words = _options.text("device", device), _options.text("dtype", dtype)
+    return _engine.compute_options(*words, memory, batch_tokens, _options.flag("deterministic", deterministic))

@@ -11,9 +11,12 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ._engine import Config, Error
+from ._arrays import weights_as_kind
+from ._engine import Config, InputError
+from ._factored import FactoredMatrix
 
 MaybeArray = Optional[np.ndarray]
+Shown = Callable[[MaybeArray], Any]  # a weight as the library that load(arrays=...) asked for shows it
 
 
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
@@ -21,8 +24,15 @@ def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
+class NoSuchLayer(InputError, IndexError):
+    """An index beyond the last layer; as IndexError it ends loops over layers."""
+
+
 class ByLayer(Sequence):
-    """Something of every layer, made when it is asked for; np.stack makes one array of it."""
+    """Something of every layer or expert, made when it is asked for; np.stack makes one array of it.
+
+    W_Q[2] is that of a layer, W_Q[2, 5] a part of it: here, of a head.
+    """
 
     def __init__(self, n_layers: int, get: Callable[[int], Any]):
         self._layers = range(n_layers)
@@ -32,46 +42,56 @@ class ByLayer(Sequence):
         return len(self._layers)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple):
+            return self[index[0]][index[1:]]
         if isinstance(index, slice):
             return [self._get(layer) for layer in self._layers[index]]
-        return self._get(self._layers[index])
+        try:
+            layer = self._layers[index]
+        except IndexError:
+            raise NoSuchLayer(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
+        return self._get(layer)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} layers>"
 
 
 class Norm:
     """w and b, both None where the family has no such norm; b is None where its norms add nothing."""
 
-    def __init__(self, norm: Any):
-        self.w: MaybeArray = norm.weight
-        self.b: MaybeArray = norm.bias
+    def __init__(self, norm: Any, shown: Shown):
+        self.w: MaybeArray = shown(norm.weight)
+        self.b: MaybeArray = shown(norm.bias)
 
 
 class Attention:
     """Weights of one attention layer. Key and value heads are as the model stores them; expanded() repeats them."""
 
-    def __init__(self, layer: Any, cfg: Config):
+    def __init__(self, layer: Any, cfg: Config, shown: Shown):
         self._layer = layer
         self._cfg = cfg
+        self._shown = shown
 
     @property
     def W_Q(self) -> np.ndarray:
         """[n_heads, d_model, d_head]"""
-        return _heads(self._layer.q.weight, self._cfg.d_head)
+        return self._shown(_heads(self._layer.q.weight, self._cfg.d_head))
 
     @property
     def W_K(self) -> np.ndarray:
         """[n_key_value_heads, d_model, d_head]"""
-        return _heads(self._layer.k.weight, self._cfg.d_head)
+        return self._shown(_heads(self._layer.k.weight, self._cfg.d_head))
 
     @property
     def W_V(self) -> np.ndarray:
         """[n_key_value_heads, d_model, d_head]"""
-        return _heads(self._layer.v.weight, self._cfg.d_head)
+        return self._shown(_heads(self._layer.v.weight, self._cfg.d_head))
 
     @property
     def W_O(self) -> np.ndarray:
         """[n_heads, d_head, d_model]"""
         weight = self._layer.o.weight
-        return weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, weight.shape[0])
+        return self._shown(weight.T.reshape(self._cfg.n_heads, self._cfg.d_head, weight.shape[0]))
 
     @property
     def b_Q(self) -> MaybeArray:
@@ -91,87 +111,248 @@ class Attention:
     @property
     def b_O(self) -> MaybeArray:
         """[d_model]"""
-        return self._layer.o.bias
+        return self._shown(self._layer.o.bias)
+
+    @property
+    def sinks(self) -> MaybeArray:
+        """[n_heads] a score without a value that joins every softmax, or None"""
+        return self._shown(self._layer.sinks)
 
     @property
     def q_norm(self) -> Norm:
         """w: [d_head], or [n_heads * d_head] where the norm runs over all heads together"""
-        return Norm(self._layer.q_norm)
+        return Norm(self._layer.q_norm, self._shown)
 
     @property
     def k_norm(self) -> Norm:
         """w: [d_head], or [n_key_value_heads * d_head]"""
-        return Norm(self._layer.k_norm)
+        return Norm(self._layer.k_norm, self._shown)
 
-    def expanded(self, name: str) -> MaybeArray:
+    def expanded(self, name: str) -> Any:
         """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
         if name not in ("W_K", "W_V", "b_K", "b_V"):
-            raise Error(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
+            raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
-        return None if array is None else np.repeat(array, self._cfg.n_heads // self._cfg.n_key_value_heads, axis=0)
+        groups = self._cfg.n_heads // self._cfg.n_key_value_heads
+        # What shares a key head lies side by side: [0, 0, 0, 1, 1, 1, ...].
+        return None if array is None else array[np.arange(self._cfg.n_heads) // groups]
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_K^T by head, [n_heads, d_model, d_model]"""
+        return FactoredMatrix(self.W_Q, self.expanded("W_K").swapaxes(-1, -2))
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O by head, [n_heads, d_model, d_model]"""
+        return FactoredMatrix(self.expanded("W_V"), self.W_O)
 
     def _bias(self, linear: Any) -> MaybeArray:
-        return None if linear.bias is None else linear.bias.reshape(-1, self._cfg.d_head)
+        return self._shown(None if linear.bias is None else linear.bias.reshape(-1, self._cfg.d_head))
 
 
 class Mlp:
-    """Weights of one MLP."""
+    """Weights of one MLP, or of one of a mixture of experts."""
 
-    def __init__(self, layer: Any):
+    def __init__(self, layer: Any, shown: Shown):
         self._layer = layer
+        self._shown = shown
 
     @property
     def W_gate(self) -> MaybeArray:
         """[d_model, d_mlp], or None where the MLP has no gate"""
         weight = self._layer.gate.weight
-        return None if weight is None else weight.T
+        return self._shown(None if weight is None else weight.T)
 
     @property
     def W_in(self) -> np.ndarray:
         """[d_model, d_mlp]"""
-        return self._layer.up.weight.T
+        return self._shown(self._layer.up.weight.T)
 
     @property
     def W_out(self) -> np.ndarray:
         """[d_mlp, d_model]"""
-        return self._layer.down.weight.T
+        return self._shown(self._layer.down.weight.T)
 
     @property
     def b_gate(self) -> MaybeArray:
         """[d_mlp]"""
-        return self._layer.gate.bias
+        return self._shown(self._layer.gate.bias)
 
     @property
     def b_in(self) -> MaybeArray:
         """[d_mlp]"""
-        return self._layer.up.bias
+        return self._shown(self._layer.up.bias)
 
     @property
     def b_out(self) -> MaybeArray:
         """[d_model]"""
-        return self._layer.down.bias
+        return self._shown(self._layer.down.bias)
+
+
+class Experts:
+    """Weights of a mixture of experts: W_gate and b_gate are the router's, and experts has an Mlp for each."""
+
+    def __init__(self, layer: Any, shown: Shown):
+        self._layer = layer
+        self._shown = shown
+
+    @property
+    def W_gate(self) -> np.ndarray:
+        """[d_model, n_experts]"""
+        return self._shown(self._layer.router.weight.T)
+
+    @property
+    def b_gate(self) -> MaybeArray:
+        """[n_experts]"""
+        return self._shown(self._layer.router.bias)
+
+    @property
+    def experts(self) -> ByLayer:
+        """By expert: W_gate, W_in, W_out and their biases."""
+        return ByLayer(self._layer.n_experts, lambda i: Mlp(self._layer.expert(i), self._shown))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("W_in", "W_out", "b_in", "b_out"):
+            raise AttributeError(f"{name}: this MLP is a mixture of experts; ask experts[i].{name}")
+        raise AttributeError(name)
 
 
 class Block:
     """Weights of one block: ln1, attn, ln1_post, ln2, mlp, ln2_post. Norms that a family lacks have w = None."""
 
-    def __init__(self, layer: Any, cfg: Config):
-        self.attn = Attention(layer, cfg)
-        self.mlp = Mlp(layer)
+    def __init__(self, layer: Any, cfg: Config, shown: Shown):
+        self.attn = Attention(layer, cfg, shown)
+        self.mlp = Experts(layer, shown) if layer.n_experts > 0 else Mlp(layer, shown)
         self._layer = layer
+        self._shown = shown
 
     @property
     def ln1(self) -> Norm:
-        return Norm(self._layer.input_norm)
+        return Norm(self._layer.input_norm, self._shown)
 
     @property
     def ln1_post(self) -> Norm:
-        return Norm(self._layer.post_attention_norm)
+        return Norm(self._layer.post_attention_norm, self._shown)
 
     @property
     def ln2(self) -> Norm:
-        return Norm(self._layer.mlp_norm)
+        return Norm(self._layer.mlp_norm, self._shown)
 
     @property
     def ln2_post(self) -> Norm:
-        return Norm(self._layer.post_mlp_norm)
+        return Norm(self._layer.post_mlp_norm, self._shown)
+
+
+class WeightMethods:
+    """The weights of Model, by layer or as a whole."""
+
+    _engine: Any
+    arrays: str
+
+    @property
+    def cfg(self) -> Config:
+        """n_layers, n_heads, n_key_value_heads, d_model, d_head, d_mlp, d_vocab, n_ctx, rope, ..."""
+        return self._engine.config
+
+    def _shown(self, weight: MaybeArray) -> Any:
+        return weights_as_kind(weight, self.arrays)
+
+    @property
+    def blocks(self) -> ByLayer:
+        """Block by layer: ln1, attn, ln2, mlp."""
+        weights = self._engine.weights
+        return ByLayer(self.cfg.n_layers, lambda layer: Block(weights.layer(layer), self.cfg, self._shown))
+
+    def _by_layer(self, part: str, name: str) -> ByLayer:
+        return ByLayer(self.cfg.n_layers, lambda layer: getattr(getattr(self.blocks[layer], part), name))
+
+    @property
+    def W_Q(self) -> ByLayer:
+        """By layer: [n_heads, d_model, d_head]"""
+        return self._by_layer("attn", "W_Q")
+
+    @property
+    def W_K(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_model, d_head]"""
+        return self._by_layer("attn", "W_K")
+
+    @property
+    def W_V(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_model, d_head]"""
+        return self._by_layer("attn", "W_V")
+
+    @property
+    def W_O(self) -> ByLayer:
+        """By layer: [n_heads, d_head, d_model]"""
+        return self._by_layer("attn", "W_O")
+
+    @property
+    def W_gate(self) -> ByLayer:
+        """By layer: [d_model, d_mlp], or None where the MLP has no gate; the router's where it has experts"""
+        return self._by_layer("mlp", "W_gate")
+
+    @property
+    def W_in(self) -> ByLayer:
+        """By layer: [d_model, d_mlp]"""
+        return self._by_layer("mlp", "W_in")
+
+    @property
+    def W_out(self) -> ByLayer:
+        """By layer: [d_mlp, d_model]"""
+        return self._by_layer("mlp", "W_out")
+
+    @property
+    def b_Q(self) -> ByLayer:
+        """By layer: [n_heads, d_head], or None"""
+        return self._by_layer("attn", "b_Q")
+
+    @property
+    def b_K(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_head], or None"""
+        return self._by_layer("attn", "b_K")
+
+    @property
+    def b_V(self) -> ByLayer:
+        """By layer: [n_key_value_heads, d_head], or None"""
+        return self._by_layer("attn", "b_V")
+
+    @property
+    def b_O(self) -> ByLayer:
+        """By layer: [d_model], or None"""
+        return self._by_layer("attn", "b_O")
+
+    @property
+    def b_in(self) -> ByLayer:
+        """By layer: [d_mlp], or None"""
+        return self._by_layer("mlp", "b_in")
+
+    @property
+    def b_out(self) -> ByLayer:
+        """By layer: [d_model], or None"""
+        return self._by_layer("mlp", "b_out")
+
+    @property
+    def W_E(self) -> np.ndarray:
+        """[d_vocab, d_model]; some families have more rows."""
+        return self._shown(self._engine.weights.embedding)
+
+    @property
+    def W_pos(self) -> MaybeArray:
+        """[n_ctx, d_model], or None where positions are not learned"""
+        return self._shown(self._engine.weights.positions)
+
+    @property
+    def W_U(self) -> np.ndarray:
+        """[d_model, d_vocab]"""
+        return self._shown(self._engine.weights.head.weight.T)
+
+    @property
+    def b_U(self) -> MaybeArray:
+        """[d_vocab], where folding left one"""
+        return self._shown(self._engine.weights.head.bias)
+
+    @property
+    def ln_final(self) -> Norm:
+        """w: [d_model], and b where the norms of the family add one"""
+        return Norm(self._engine.weights.final_norm, self._shown)

@@ -1,23 +1,30 @@
-"""A model that runs: logits, caches, hooks."""
+"""A model that runs: logits, losses, caches, hooks."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 import numpy as np
 
 from . import _engine, _hooks
-from ._arrays import Array, as_tensor, on_host
-from ._engine import Config, Error
-from ._hooks import FwdHook, HookPoint, NamesFilter, Positions
-from ._weights import Block, ByLayer, Norm
+from ._arrays import Array, check_kind, is_torch
+from ._batch import Batch, Positions, batch_of_ids
+from ._cache import ActivationCache
+from ._calls import Call, Pass, Start, output
+from ._circuits import CircuitMethods
+from ._engine import InputError
+from ._generate import GenerateMethods
+from ._hooks import Added, FwdHook, Functions, HookFunction, NamesFilter
+from ._tokens import is_texts
 
-# A text, token ids of one sequence [pos], or of several of one length [batch, pos]; arrays on any device.
-Tokens = Union[str, Iterable[int], Iterable[Iterable[int]], Array]
+# A text, ids of one sequence [pos] or of several [batch, pos], or a list of texts or of ids of any length; arrays on
+# any device. Padding in an array of ids is -1.
+Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 
 def load(
@@ -27,53 +34,76 @@ def load(
     dtype: str | None = None,
     fold_norms: bool = False,
     config_overrides: Mapping[str, Any] | None = None,
+    *,
+    arrays: str = "auto",
+    fold_ln: bool = False,
+    center_writing_weights: bool = False,
+    center_unembed: bool = False,
+    fold_value_biases: bool = False,
 ) -> Model:
     """A checkpoint folder, a GGUF file, or a model id: what the Hugging Face cache on disk lacks of it is downloaded.
 
     device: "auto" (a GPU where there is one that this build can use), "cpu", "cuda" or "cuda:N". dtype: the type that
     the GPU computes in, "float32", "bfloat16" or "float16"; None is the checkpoint's where that has 16 bits, else
-    float32. The CPU computes in float32. Activations are float32 arrays everywhere: NumPy on the CPU, torch tensors on
-    the GPU.
+    float32. The CPU computes in float32. Activations are float32 arrays everywhere.
 
-    Weights stay in the mapped file, and a GPU gets a copy. fold_norms moves the weights of the norms before attention, MLP and output into
-    the matrices after them: the model computes the same up to rounding, and `ln1.hook_normalized` shows the vector
-    before those weights. config_overrides are merged into config.json.
+    arrays: what they come as. "auto" is NumPy on the CPU and torch tensors on the GPU; "torch" is torch tensors on the
+    CPU too, which show the same memory without a copy; "numpy" is NumPy arrays on the host, wherever they are computed.
+
+    Weights stay in the mapped file, and a GPU gets a copy. They can be rewritten as TransformerLens does it;
+    probabilities stay the same up to rounding, and what a family does not allow is refused.
+
+    fold_ln (fold_norms is the same): weights of the norms before attention, MLP and output move into the matrices
+    after them, and `ln1.hook_normalized` shows the vector before those weights; matrices that read a LayerNorm are
+    centred. center_writing_weights (LayerNorm only): nothing writes a mean into the residual stream. center_unembed:
+    the mean over the vocabulary is taken off the logits. fold_value_biases: b_V moves into b_O. config_overrides are
+    merged into config.json.
     """
+    kind = check_kind(arrays)
     chosen = _engine.choose_device(str(device))
     wanted = _dtype_name(dtype)
     if chosen == "cpu" and wanted not in ("", "float32"):
         warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
     folder = _engine.fetch_checkpoint(fspath(name_or_path), revision or "")
     overrides = json.dumps(dict(config_overrides or {}))
-    return Model(_engine.load_model(folder, overrides, fold_norms, chosen, wanted), folder)
+    rewriting = _engine.Rewriting()
+    rewriting.fold_norms = fold_norms or fold_ln
+    rewriting.center_writing_weights = center_writing_weights
+    rewriting.center_unembed = center_unembed
+    rewriting.fold_value_biases = fold_value_biases
+    return Model(_engine.load_model(folder, overrides, rewriting, chosen, wanted), folder, kind)
 
 
 def _dtype_name(dtype: Any) -> str:
     """Of a name or a torch.dtype; "" where none is asked for."""
     name = "" if dtype is None else str(dtype).removeprefix("torch.")
     if name not in ("", "float32", "float16", "bfloat16"):
-        raise Error(f"dtype={name!r}: expected 'float32', 'float16' or 'bfloat16'")
+        raise InputError(f"dtype={name!r}: expected 'float32', 'float16' or 'bfloat16'")
     return name
 
 
-class Model:
-    """What load() gives. Arrays are float32; with tokens [batch, pos] each has a leading batch dimension.
+class Model(CircuitMethods, GenerateMethods):
+    """What load() gives. Arrays are float32; with several sequences each has a leading batch dimension.
 
-    On the CPU they are NumPy arrays. On CUDA they are torch tensors on the GPU, or where torch is missing DeviceArray,
-    which other libraries take through DLPack; scores and patterns are NumPy arrays there too.
+    On the CPU they are NumPy arrays, or torch tensors where load(arrays="torch") asked for them. On CUDA they are torch
+    tensors on the GPU, or where torch is missing DeviceArray, which other libraries take through DLPack; scores and
+    patterns are on the host there too.
+
+    Tokens are a text, ids [pos] or [batch, pos], or a list of texts or of ids of any length. Each sequence of a batch
+    has the bits it has alone; shorter ones are padded with NaN on the padding_side. prepend_bos is that of to_tokens.
     """
 
-    def __init__(self, engine: Any, folder: str):
+    def __init__(self, engine: Any, folder: str, arrays: str = "auto"):
         self._engine = engine
         self._tokenizer: Any = None
+        self._added: list[Added] = []
         self.folder = folder
+        self.arrays = arrays
+        if arrays == "numpy":
+            engine.keeps_on_device = False
 
     def __repr__(self) -> str:
         return f"Model({self.folder!r}, {self.cfg!r}, device={self.device!r}, dtype={self.dtype!r})"
-
-    @property
-    def cfg(self) -> Config:
-        return self._engine.config
 
     @property
     def device(self) -> str:
@@ -85,32 +115,31 @@ class Model:
         """What the device computes in: 'float32', 'bfloat16' or 'float16'."""
         return self._engine.dtype
 
-    # Text
-
-    @property
-    def tokenizer(self) -> Any:
-        if self._tokenizer is None:
-            self._tokenizer = _engine.Tokenizer.load(self.folder)
-        return self._tokenizer
-
-    def to_tokens(self, text: str, add_special_tokens: bool = True, max_length: int = 0) -> np.ndarray:
-        """Token ids [pos], int32; max_length 0 is no limit."""
-        return np.array(self.tokenizer.encode(text, add_special_tokens, max_length), dtype=np.int32)
-
-    def to_string(self, tokens: Any) -> str:
-        """The text of token ids, special ones included."""
-        return self.tokenizer.decode([int(t) for t in np.atleast_1d(on_host(tokens))])
-
-    def to_str_tokens(self, tokens: Tokens) -> list[str]:
-        """Each token as a text of its own."""
-        ids = self.to_tokens(tokens) if isinstance(tokens, str) else on_host(tokens)
-        return [self.to_string(token) for token in ids]
-
     # Running
 
-    def __call__(self, tokens: Tokens, positions: Positions = None) -> Array:
-        """Logits [pos, d_vocab], or of the given positions alone, which cost less."""
-        return self.run_with_cache(tokens, "logits", positions)["logits"]
+    def __call__(
+        self,
+        tokens: Tokens,
+        return_type: str | None = "logits",
+        *,
+        positions: Positions = None,
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+    ) -> Any:
+        """Logits [pos, d_vocab]; with several sequences [batch, pos, d_vocab].
+
+        return_type: "logits"; "loss", the mean of -log p of the next token, or with loss_per_token that of each,
+        [pos - 1]; "both", (logits, loss). positions: logits of these alone, which cost less; a position, a slice or a
+        list, counted in each sequence by itself, so -1 is the last token of each. start_at_layer: tokens is the
+        residual stream [pos, d_model] or [batch, pos, d_model] before that layer. stop_at_layer: the residual stream
+        before that layer is returned in place of logits; negative from the end.
+        """
+        call = Call(
+            return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
+        return self._run(tokens, call)[0]
 
     def run_with_cache(
         self,
@@ -118,140 +147,164 @@ class Model:
         names_filter: NamesFilter = None,
         positions: Positions = None,
         stop_at_layer: int | None = None,
-    ) -> dict[str, Array]:
-        """Hook name -> array, in order of firing; the pass ends after the last one asked for.
+        *,
+        return_type: str | None = None,
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        start_at_layer: int | None = None,
+        remove_batch_dim: bool = False,
+    ) -> Any:
+        """An ActivationCache: hook name -> array, in order of firing; the pass ends after the last one asked for.
 
         names_filter: a name, a pattern with *, a list of them, or a function of the name; None: all, logits included.
         positions: a position, a slice or a list; of scores and patterns the query positions, and only those are
         computed. stop_at_layer: hook points of this layer and later ones are left out; negative from the end.
+        start_at_layer: as in a call; hook points before it are left out.
+
+        return_type: None gives the cache alone; "logits", "loss" and "both" give (that, cache) as TransformerLens does.
+        remove_batch_dim: the cache of a batch of one is without its batch dimension.
         """
-        ids, sequences = self._ids(tokens)
-        names = self._before(_hooks.select(self._engine, names_filter), stop_at_layer)
-        rows = _hooks.rows_of(positions, ids.shape[1], ids.shape[0])
-        recorded = self._engine.record(ids, names, rows)
-        return {name: as_tensor(_hooks.shaped(name, recorded[name], sequences)) for name in names}
+        call = Call(
+            return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
+        names = self._between(_hooks.select(self._engine, names_filter), call)
+        if not names:
+            where = f"stop_at_layer={stop_at_layer}" if start_at_layer is None else f"start_at_layer={start_at_layer}"
+            side = "before" if start_at_layer is None else "after"
+            raise InputError(f"{where}: no hook point that names_filter chooses comes {side} it")
+        result, cache = self._run(tokens, call, names)
+        if remove_batch_dim:
+            cache.remove_batch_dim()
+        return cache if return_type is None else (result, cache)
 
     def run_with_hooks(
-        self, tokens: Tokens, fwd_hooks: Iterable[FwdHook], positions: Positions = None
-    ) -> Array:
-        """Logits [pos, d_vocab] of a pass in which functions look at activations and change them.
+        self,
+        tokens: Tokens,
+        fwd_hooks: Iterable[FwdHook] = (),
+        positions: Positions = None,
+        *,
+        queries: Positions = None,
+        return_type: str | None = "logits",
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+    ) -> Any:
+        """What a call gives, of a pass in which functions look at activations and change them.
 
         fwd_hooks: pairs (name, pattern or function of the name; f). f(activation, hook) gets an array of its own: it
         may keep it, write into it, or return another of the same shape; hook.name and hook.layer() say where it is. A
-        function of the activation alone is fine too. Functions at one point run in the order given. positions: query
-        positions of scores and patterns; other activations come whole.
+        function of the activation alone is fine too. Functions at one point run in the order given, after those of
+        add_hook. positions: those of the logits, and only they are computed. queries: query positions of scores and
+        patterns that functions see; None: all, the whole square. Other activations come whole.
         """
-        ids, sequences = self._ids(tokens)
-        functions = _hooks.collect(self._engine, fwd_hooks)
-        names = self._engine.match_hooks([*functions, "logits"])
-        rows = _hooks.rows_of(positions, ids.shape[1], ids.shape[0])
-        logits: list[Array] = []
+        call = Call(
+            return_type, loss_per_token, positions, queries, prepend_bos, padding_side, start_at_layer, stop_at_layer)
+        return self._run(tokens, call, fwd_hooks=fwd_hooks)[0]
 
-        def call(number: int, array: Any) -> None:
-            name = names[number]
-            array = _hooks.shaped(name, array, sequences)
-            activation = as_tensor(array)
-            for function in functions.get(name, []):
-                _hooks.apply(function, activation, array, HookPoint(name))
-            if name == "logits":
-                logits.append(activation)
+    def hook_names(self, on_request: bool = False) -> list[str]:
+        """Every hook point of this model, in order of firing; or those that fire only where they are asked for.
 
-        self._engine.run(ids, names, rows, call)
-        return logits[0]
+        These (hook_result, hook_q_input, hook_scale, ...) a name or pattern asks for, or a function that accepts no
+        other.
+        """
+        return self._engine.derived_hook_names() if on_request else self._engine.hook_names()
 
-    def hook_names(self) -> list[str]:
-        """Every hook point of this model, in order of firing."""
-        return self._engine.hook_names()
+    # Hooks that stay
 
-    # Weights
+    def add_hook(
+        self, name: str | Callable[[str], bool], hook: HookFunction, is_permanent: bool = False
+    ) -> None:
+        """A function for every pass from now on, until reset_hooks(); a permanent one is taken off only on request."""
+        _hooks.collect(self._engine, [(name, hook)])
+        self._added.append(Added(name, hook, is_permanent))
 
-    @property
-    def blocks(self) -> ByLayer:
-        """Block by layer: ln1, attn, ln2, mlp."""
-        return ByLayer(self.cfg.n_layers, lambda layer: Block(self._engine.weights.layer(layer), self.cfg))
+    def reset_hooks(self, including_permanent: bool = False) -> None:
+        """Takes off what add_hook added."""
+        self._added = [added for added in self._added if added.permanent and not including_permanent]
 
-    @property
-    def W_Q(self) -> ByLayer:
-        """By layer: [n_heads, d_model, d_head]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_Q)
+    @contextlib.contextmanager
+    def hooks(self, fwd_hooks: Iterable[FwdHook] = ()) -> Iterator[Model]:
+        """Functions for every pass inside the block: with model.hooks([(name, f)]): model(tokens)"""
+        fwd_hooks = _hooks.pairs(fwd_hooks)
+        _hooks.collect(self._engine, fwd_hooks)
+        added = [Added(name, function, True) for name, function in fwd_hooks]
+        self._added = [*self._added, *added]
+        try:
+            yield self
+        finally:
+            self._added = [one for one in self._added if not any(one is own for own in added)]
 
-    @property
-    def W_K(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_K)
+    # How calls are made
 
-    @property
-    def W_V(self) -> ByLayer:
-        """By layer: [n_key_value_heads, d_model, d_head]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_V)
+    def _run(
+        self, tokens: Tokens, call: Call, names: Sequence[str] = (), fwd_hooks: Iterable[FwdHook] = ()
+    ) -> tuple[Any, ActivationCache]:
+        """What the call returns, and the cache of the names."""
+        call.check()
+        batch, start = self._input(tokens, call)
+        last = "logits" if call.stop_at_layer is None else self._residual_before(call.stop_at_layer)
+        wanted = names if call.return_type is None or last in names else [*names, last]
+        functions = self._functions(fwd_hooks, call)
+        run = Pass(self._engine, batch, self.arrays, start)
+        if functions:
+            kept = run.record_with(functions, wanted, call.positions, call.queries)
+        else:
+            kept = run.record(wanted, call.positions) if wanted else {}
+        cache = ActivationCache({name: kept[name] for name in names}, self, batch.batched)
+        return output(kept.get(last), batch, call), cache
 
-    @property
-    def W_O(self) -> ByLayer:
-        """By layer: [n_heads, d_head, d_model]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].attn.W_O)
-
-    @property
-    def W_gate(self) -> ByLayer:
-        """By layer: [d_model, d_mlp], or None where the MLP has no gate"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_gate)
-
-    @property
-    def W_in(self) -> ByLayer:
-        """By layer: [d_model, d_mlp]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_in)
-
-    @property
-    def W_out(self) -> ByLayer:
-        """By layer: [d_mlp, d_model]"""
-        return ByLayer(self.cfg.n_layers, lambda layer: self.blocks[layer].mlp.W_out)
-
-    @property
-    def W_E(self) -> np.ndarray:
-        """[d_vocab, d_model]; some families have more rows."""
-        return self._engine.weights.embedding
-
-    @property
-    def W_pos(self) -> np.ndarray | None:
-        """[n_ctx, d_model], or None where positions are not learned"""
-        return self._engine.weights.positions
-
-    @property
-    def W_U(self) -> np.ndarray:
-        """[d_model, d_vocab]"""
-        return self._engine.weights.head.weight.T
-
-    @property
-    def b_U(self) -> np.ndarray | None:
-        """[d_vocab], where folding left one"""
-        return self._engine.weights.head.bias
-
-    @property
-    def ln_final(self) -> Norm:
-        return Norm(self._engine.weights.final_norm)
-
-    # How arguments are read
-
-    def _ids(self, tokens: Tokens) -> tuple[np.ndarray, int | None]:
-        """ids [sequences, pos], and the number of sequences where the caller gave a batch."""
+    def _input(self, tokens: Tokens, call: Call) -> tuple[Batch, Start | None]:
+        if call.start_at_layer is not None:
+            return self._residual(tokens, self._layer(call.start_at_layer, "start_at_layer"))
         if isinstance(tokens, str):
-            tokens = self.to_tokens(tokens)
-        ids = on_host(tokens)
-        if ids.ndim not in (1, 2) or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
-            found = f"{ids.dtype} of shape {list(ids.shape)}"
-            raise Error(f"tokens: found {found}, expected a text or integers [pos] or [batch, pos]")
-        if ids.min() < 0 or ids.max() >= 2**31:
-            raise Error(f"tokens: found ids from {ids.min()} to {ids.max()}, expected 0 to {self.cfg.d_vocab - 1}")
-        sequences = ids.shape[0] if ids.ndim == 2 else None
-        return np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int32), sequences
+            tokens = self.to_tokens(tokens, call.prepend_bos)
+        elif is_texts(tokens):
+            tokens = [self.to_tokens(text, call.prepend_bos) for text in tokens]
+        return batch_of_ids(tokens, self.cfg.d_vocab, call.padding_side), None
 
-    def _before(self, names: list[str], stop_at_layer: int | None) -> list[str]:
-        if stop_at_layer is None:
-            return names
+    def _residual(self, residual: Any, layer: int) -> tuple[Batch, Start]:
+        width = self.cfg.d_model
+        shape = list(getattr(residual, "shape", ()))
+        if len(shape) not in (2, 3) or shape[-1] != width or 0 in shape:
+            raise InputError(
+                f"start_at_layer: found an input of shape {shape}, expected the residual stream [pos, {width}] or "
+                f"[batch, pos, {width}]")
+        sequences, length = shape[0] if len(shape) == 3 else 1, shape[-2]
+        values = residual.reshape(-1, width)
+        values = values.detach().float().contiguous() if is_torch(values) else np.ascontiguousarray(values, np.float32)
+        nothing = [np.zeros(length, np.int32) for _ in range(sequences)]  # not looked at
+        return Batch(nothing, len(shape) == 3), Start(values, layer)
+
+    def _functions(self, fwd_hooks: Iterable[FwdHook], call: Call) -> Functions:
+        """By hook point, of those that the call reaches; first what add_hook added."""
+        added = [(one.names, one.function) for one in self._added]
+        functions = _hooks.collect(self._engine, [*added, *_hooks.pairs(fwd_hooks)])
+        return {name: functions[name] for name in self._between(list(functions), call)}
+
+    def _layer(self, layer: int, argument: str) -> int:
         n_layers = self.cfg.n_layers
-        stop = stop_at_layer + n_layers if stop_at_layer < 0 else stop_at_layer
-        if not 0 <= stop <= n_layers:
-            raise Error(f"stop_at_layer={stop_at_layer}: the model has layers 0 to {n_layers - 1}")
-        kept = [n for n in names if n in ("hook_embed", "hook_pos_embed") or 0 <= _hooks.layer_of(n) < stop]
-        if not kept:
-            raise Error(f"stop_at_layer={stop_at_layer}: no hook point that names_filter chooses comes before it")
-        return kept
+        if not isinstance(layer, (int, np.integer)):
+            raise InputError(f"{argument}: found {layer!r}, expected the number of a layer")
+        found = layer + n_layers if layer < 0 else layer
+        if not 0 <= found <= n_layers:
+            raise InputError(f"{argument}={layer}: the model has layers 0 to {n_layers - 1}")
+        return int(found)
+
+    def _residual_before(self, stop_at_layer: int) -> str:
+        """The hook point of the residual stream before a layer; cross-attention layers have none and change nothing."""
+        stop = self._layer(stop_at_layer, "stop_at_layer")
+        every = self.hook_names()
+        before = [name for layer in range(stop) if (name := f"blocks.{layer}.hook_resid_post") in every]
+        return before[-1] if before else "blocks.0.hook_resid_pre"
+
+    def _between(self, names: list[str], call: Call) -> list[str]:
+        """The hook points that a call which starts or stops at a layer reaches."""
+        if call.start_at_layer is not None:
+            start = self._layer(call.start_at_layer, "start_at_layer")
+            names = [n for n in names if _hooks.layer_of(n) >= start or n.startswith(("ln_final", "logits"))]
+        if call.stop_at_layer is not None:
+            stop = self._layer(call.stop_at_layer, "stop_at_layer")
+            names = [n for n in names if n in ("hook_embed", "hook_pos_embed") or 0 <= _hooks.layer_of(n) < stop]
+        return names

@@ -1,12 +1,12 @@
 // qkscope/analysis.h
 #include "qkscope/analysis.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "tables.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -26,43 +26,11 @@ Analysis analyze(const AnalyzeOptions& options) {
   return analysis;
 }
 
-const char* type_name(Table::Type type) {
-  switch (type) {
-    case Table::Type::integer:
-      return "integer";
-    case Table::Type::real:
-      return "real";
-    case Table::Type::boolean:
-      return "boolean";
-    case Table::Type::text:
-      break;
-  }
-  return "text";
-}
-
-// A view of numbers that `owner` keeps alive.
-template <typename T>
-nb::object numbers(const std::vector<T>& values, nb::handle owner) {
-  const std::size_t size = values.size();
-  return nb::cast(nb::ndarray<nb::numpy, const T>(values.data(), 1, &size, owner));
-}
-
-nb::object values_of(const Table::Column& column, nb::handle owner) {
-  if (column.type == Table::Type::text) return nb::cast(column.texts);
-  if (column.type == Table::Type::real) return numbers(column.reals, owner);
-  return numbers(column.integers, owner);
-}
-
 // {table: [(column, type, values)]}
 nb::dict tables_of(nb::pointer_and_handle<Analysis> analysis) {
   nb::dict tables;
-  for (const auto& entry : analysis.p->results.tables) {
-    nb::list columns;
-    for (const auto& column : entry.table.columns())
-      columns.append(
-          nb::make_tuple(column.name, type_name(column.type), values_of(column, analysis.h)));
-    tables[entry.name.c_str()] = columns;
-  }
+  for (const auto& entry : analysis.p->results.tables)
+    tables[entry.name.c_str()] = columns_of(entry.table, analysis.h);
   return tables;
 }
 

@@ -12,6 +12,11 @@ void bind_model(nanobind::module_& module);
 void bind_tokenizer(nanobind::module_& module);
 void bind_capture(nanobind::module_& module);
 void bind_analysis(nanobind::module_& module);
+void bind_generate(nanobind::module_& module);
 void bind_figures(nanobind::module_& module);
+void bind_tables(nanobind::module_& module);
+void bind_heads(nanobind::module_& module);
+void bind_statistics(nanobind::module_& module);
+void bind_studies(nanobind::module_& module);
 
 }  // namespace qkscope::python

@@ -1,16 +1,14 @@
 #include "qkscope/capture.h"
 
-#include <exception>
-
 #include <fmt/core.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "hook_runner.h"
 #include "qkscope/hub.h"
 #include "qkscope/text.h"
+#include "watcher.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -37,35 +35,6 @@ ComputeOptions compute_options(const std::string& device, const std::string& dty
   return options;
 }
 
-// Tells Python after every batch, and takes Ctrl-C then. An exception there ends the run as an
-// interruption would, with everything kept, and comes out afterwards.
-class Watcher {
- public:
-  explicit Watcher(nb::object call) : call_(std::move(call)) {}
-
-  const std::atomic<bool>* stop() const { return &stop_; }
-
-  void tell(const CaptureProgress& progress) {
-    const nb::gil_scoped_acquire python;
-    try {
-      check_signals();
-      if (!call_.is_none()) call_(progress);
-    } catch (const nb::python_error&) {
-      raised_ = std::current_exception();
-      stop_.store(true);
-    }
-  }
-
-  void rethrow() const {
-    if (raised_) std::rethrow_exception(raised_);
-  }
-
- private:
-  nb::object call_;
-  std::atomic<bool> stop_{false};
-  std::exception_ptr raised_;
-};
-
 CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute, Shard shard,
                       bool overwrite, nb::object progress) {
   Watcher watcher(std::move(progress));
@@ -82,6 +51,13 @@ CaptureResult capture(const CaptureConfig& config, const ComputeOptions& compute
   }
   watcher.rethrow();
   return result;
+}
+
+// What a run would give, as JSON.
+std::string dry_run_json(const CaptureConfig& config, const ComputeOptions& compute, Shard shard) {
+  fetch_capture_inputs(config, {.weights = false, .quiet = true});
+  const auto plan = make_plan(config, compute);
+  return plan_json(plan, dry_run(plan, shard));
 }
 
 void bind_results(nb::module_& module) {
@@ -128,7 +104,30 @@ void bind_capture(nb::module_& module) {
           "max_samples",
           [](const CaptureConfig& config) { return config.dataset.max_samples.value_or(0); },
           [](CaptureConfig& config, std::int64_t count) { config.dataset.max_samples = count; },
-          "0: no limit.");
+          "0: no limit.")
+      .def_prop_rw(
+          "number_rows", [](const CaptureConfig& config) { return config.dataset.number_rows; },
+          [](CaptureConfig& config, bool by_row) { config.dataset.number_rows = by_row; })
+      .def_prop_rw(
+          "keep_non_finite",
+          [](const CaptureConfig& config) { return config.capture.keep_non_finite; },
+          [](CaptureConfig& config, bool keep) { config.capture.keep_non_finite = keep; })
+      .def_prop_ro(
+          "publication",
+          [](const CaptureConfig& config) {
+            const auto& output = config.output;
+            return nb::make_tuple(output.hf_repo_id.value_or(""), output.hf_branch.value_or(""),
+                                  output.private_repo);
+          },
+          "repository (\"\": none), branch, whether it is private");
+  module.def(
+      "dry_run_capture",
+      [](const CaptureConfig& config, const ComputeOptions& compute,
+         std::pair<std::int64_t, std::int64_t> shard) {
+        return dry_run_json(config, compute, {shard.first, shard.second});
+      },
+      nb::arg("config"), nb::arg("compute"), nb::arg("shard"),
+      nb::call_guard<nb::gil_scoped_release>());
   module.def("read_capture_config", &read_file, nb::arg("file"), nb::arg("overrides"));
   module.def("parse_capture_config", &read_text, nb::arg("yaml"), nb::arg("overrides"));
   module.def(

@@ -22,6 +22,8 @@ std::string activation_name(const ModelConfig& config) {
       return "gelu_tanh";
     case Activation::xielu:
       return "xielu";
+    case Activation::clamped_swiglu:
+      return "clamped_swiglu";
     case Activation::gelu:
       break;
   }
@@ -68,24 +70,72 @@ void bind_rope(nb::module_& module) {
       .def_ro("original_n_ctx", &RopeConfig::original_max)
       .def("inv_freq", &inverse_frequencies, nb::arg("length") = 1,
            "[dim / 2] radians per position, for a sequence of `length` tokens.")
+      .def(
+          "attention_factor",
+          [](const RopeConfig& rope, std::int64_t length) {
+            return rope_frequencies(rope, length).attention_factor;
+          },
+          nb::arg("length") = 1, "Multiplies cos and sin, for a sequence of `length` tokens.")
       .def("__repr__", [](const RopeConfig& rope) { return describe(rope); });
+}
+
+// What few families have.
+void bind_details(nb::class_<ModelConfig>& of_model) {
+  of_model.def_ro("embedding_scale", &ModelConfig::embedding_scale, "Multiplies the embedding.")
+      .def_ro("qkv_clip", &ModelConfig::qkv_clip, "q, k and v are clipped to ± this; 0: not.")
+      .def_ro("qk_norm_whole", &ModelConfig::qk_norm_whole,
+              "The norm of q and k runs over all heads together.")
+      .def_ro("rope_interleaved", &ModelConfig::rope_interleaved,
+              "Rotary pairs are (2i, 2i+1) instead of (i, i + dim/2).")
+      .def_prop_ro(
+          "attn_scales",
+          [](const ModelConfig& config) {
+            std::vector<double> scales;
+            for (std::int64_t layer = 0; layer < config.n_layers; ++layer)
+              scales.push_back(config.score_scale(layer));
+            return scales;
+          },
+          "By layer: multiplies q·k.")
+      .def_prop_ro(
+          "query_scaling",
+          [](const ModelConfig& config) -> nb::object {
+            if (!config.query_scaling) return nb::none();
+            return nb::make_tuple(config.query_scaling->beta, config.query_scaling->original_max);
+          },
+          "(beta, n): queries are multiplied by 1 + beta ln(1 + floor(position / n)); or None.");
 }
 
 }  // namespace
 
 void bind_config(nb::module_& module) {
   bind_rope(module);
-  nb::class_<ModelConfig>(module, "Config", "What a model is, whatever its family calls it.")
-      .def_ro("family", &ModelConfig::family)
+  nb::class_<ModelConfig> of_model(module, "Config",
+                                   "What a model is, whatever its family calls it.");
+  of_model.def_ro("family", &ModelConfig::family)
       .def_ro("n_layers", &ModelConfig::n_layers)
       .def_ro("n_heads", &ModelConfig::n_heads)
       .def_ro("n_key_value_heads", &ModelConfig::n_kv_heads)
       .def_ro("d_model", &ModelConfig::d_model)
       .def_ro("d_head", &ModelConfig::d_head)
       .def_ro("d_mlp", &ModelConfig::d_mlp)
+      .def_prop_ro(
+          "num_experts", [](const ModelConfig& config) { return config.experts.count; },
+          "Of a layer that is a mixture of experts; 0: there is none.")
+      .def_prop_ro("experts_per_token",
+                   [](const ModelConfig& config) { return config.experts.per_token; })
+      .def_prop_ro(
+          "d_expert", [](const ModelConfig& config) { return config.experts.d_mlp; },
+          "Width of one expert.")
       .def_ro("d_vocab", &ModelConfig::vocab_size)
       .def_ro("n_ctx", &ModelConfig::max_positions, "Positions the model was made for.")
       .def_ro("eps", &ModelConfig::norm_eps)
+      .def_prop_ro(
+          "normalization_type",
+          [](const ModelConfig& config) { return config.norm == NormKind::layer ? "LN" : "RMS"; },
+          "'LN' (takes off the mean) or 'RMS', whether folded or not.")
+      .def_ro("residual_scale", &ModelConfig::residual_scale,
+              "Multiplies what attention and MLP add.")
+      .def_ro("logit_scale", &ModelConfig::logit_scale, "Multiplies logits, before their cap.")
       .def_ro("qk_norm", &ModelConfig::qk_norm, "q and k are normalised before RoPE.")
       .def_ro("attn_scale", &ModelConfig::attention_scale, "Multiplies q·k.")
       .def_ro("attn_scores_soft_cap", &ModelConfig::attention_softcap, "Of scores; 0: none.")
@@ -112,6 +162,7 @@ void bind_config(nb::module_& module) {
           },
           "By layer: keys that a query sees, itself included; 0: all before it.")
       .def("__repr__", [](const ModelConfig& config) { return describe(config); });
+  bind_details(of_model);
 }
 
 }  // namespace qkscope::python

@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "device_array.h"
+#include "error.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -24,14 +25,19 @@ void check_signals() {
 }
 
 std::size_t HookRunner::number_of(HookPoint point) const {
-  const auto found = std::find(points_.begin(), points_.end(), point);
-  return static_cast<std::size_t>(found - points_.begin());
+  const auto& points = wanted_.points;
+  return static_cast<std::size_t>(std::find(points.begin(), points.end(), point) - points.begin());
 }
 
 void HookRunner::see(HookPoint point, ConstTensorView activation) {
   Tensor copy = copy_of(activation);
   const nb::gil_scoped_acquire python;
-  call_(number_of(point), to_array(std::move(copy)));
+  const Array array = to_array(std::move(copy));
+  call_(number_of(point), array);
+  const bool changed = std::memcmp(array.data(), activation.bytes(), activation.size_bytes()) != 0;
+  if (changed && !can_be_edited(point.stage))
+    bad_input("hook at {}: it changed what can only be looked at; edit {}", hook_name(point),
+              point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
 }
 
 void HookRunner::edit(HookPoint point, TensorView activation) {

@@ -37,31 +37,40 @@ class DeviceCollector : public InterruptibleCollector {
 // Hands every point it wants to a Python function.
 class HookRunner : public Observer {
  public:
+  struct Wanted {
+    std::vector<HookPoint> points;
+    std::vector<std::int64_t> score_rows;  // of scores and patterns; empty: all
+    std::vector<std::int64_t> logit_rows;  // empty: all
+  };
+
   // call(number of the point, array) gets an array of its own, which it may keep; what it holds
   // when the call returns goes back into the pass. With `on_device` it is a DeviceArray but for
   // scores and patterns, otherwise a NumPy array.
-  HookRunner(std::vector<HookPoint> points, std::vector<std::int64_t> score_rows,
-             nanobind::callable call, bool on_device)
-      : points_(std::move(points)),
-        score_rows_(std::move(score_rows)),
-        call_(std::move(call)),
-        on_device_(on_device) {}
+  HookRunner(Wanted wanted, nanobind::callable call, bool on_device)
+      : wanted_(std::move(wanted)), call_(std::move(call)), on_device_(on_device) {}
 
   void begin_layer(std::int64_t) override { check_signals(); }
-  bool wants(HookPoint point) const override { return number_of(point) < points_.size(); }
+  bool wants(HookPoint point) const override { return number_of(point) < wanted_.points.size(); }
+  bool wants_derived() const override { return true; }
   // Nothing is computed from the logits: there is nothing to take back.
-  bool edits(HookPoint point) const override { return point.stage != Stage::logits; }
+  bool edits(HookPoint point) const override {
+    return point.stage != Stage::logits && can_be_edited(point.stage);
+  }
+  // What can be edited comes whole.
+  Selection selection(HookPoint point) const override {
+    if (point.stage != Stage::logits) return {};
+    return {.rows = wanted_.logit_rows, .heads = {}};
+  }
   void see(HookPoint point, ConstTensorView activation) override;
   void edit(HookPoint point, TensorView activation) override;
   bool keeps_on_device() const override { return on_device_; }
   bool keep(HookPoint point, const ActivationCopy& activation) override;
-  std::span<const std::int64_t> score_rows() const override { return score_rows_; }
+  std::span<const std::int64_t> score_rows() const override { return wanted_.score_rows; }
 
  private:
   std::size_t number_of(HookPoint point) const;
 
-  std::vector<HookPoint> points_;
-  std::vector<std::int64_t> score_rows_;
+  Wanted wanted_;
   nanobind::callable call_;
   bool on_device_;
 };

@@ -1,7 +1,10 @@
 // qkscope/model.h and qkscope/forward.h
 #include "qkscope/model.h"
 
+#include <optional>
+
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -10,6 +13,7 @@
 #include "bind.h"
 #include "device_array.h"
 #include "hook_runner.h"
+#include "loaded_model.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
 
@@ -17,21 +21,30 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
-struct LoadedModel {
-  Model model;
-  // Whether Python gets activations where they were computed (DeviceArray) or as NumPy arrays.
-  bool keeps_on_device;
-};
-
-// [sequence, position]
-using Tokens = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// Ids of each sequence: an array [sequence, position], or a list of arrays of any lengths.
+using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Tokens = std::vector<Ids>;
 using Rows = std::vector<std::int64_t>;
+// [row of the batch, d_model], on the host or a GPU
+using Residual = std::optional<nb::ndarray<const float, nb::ndim<2>, nb::c_contig>>;
 
 Batch batch_of(const Tokens& tokens) {
   Batch batch;
-  for (std::size_t i = 0; i < tokens.shape(0); ++i)
-    batch.add({tokens.data() + i * tokens.shape(1), tokens.shape(1)});
+  for (const auto& ids : tokens) batch.add({ids.data(), ids.size()});
   return batch;
+}
+
+RunOptions start_from(const Residual& residual, std::int64_t layer) {
+  RunOptions options{.residual = {}, .start_at_layer = layer};
+  if (!residual) return options;
+  const bool on_gpu = residual->device_type() == nb::device::cuda::value;
+  const Device device{on_gpu ? Device::Kind::cuda : Device::Kind::cpu, residual->device_id()};
+  options.residual = {reinterpret_cast<const std::byte*>(residual->data()),
+                      DType::f32,
+                      {static_cast<std::int64_t>(residual->shape(0)),
+                       static_cast<std::int64_t>(residual->shape(1))},
+                      device};
+  return options;
 }
 
 std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
@@ -41,17 +54,29 @@ std::vector<std::string> names_of(const std::vector<HookPoint>& points) {
   return names;
 }
 
+// `how` says where query positions are chosen.
 void check_run(const Model& model, const Batch& batch, const std::vector<HookPoint>& points,
-               const Rows& rows) {
+               const Rows& rows, const char* how) {
   const auto queries = rows.empty() ? batch.rows() : static_cast<std::int64_t>(rows.size());
-  check_score_size(model.config(), points, queries, batch.longest(), "positions=");
+  check_score_size(model.config(), points, queries, batch.longest(), how);
 }
 
-LoadedModel load(const std::string& folder, const std::string& overrides, bool fold,
-                 const std::string& device, const std::string& dtype) {
+// How the weights are rewritten, as ModelOptions says.
+struct Rewriting {
+  bool fold_norms = false;
+  bool center_writing_weights = false;
+  bool center_unembed = false;
+  bool fold_value_biases = false;
+};
+
+LoadedModel load(const std::string& folder, const std::string& overrides,
+                 const Rewriting& rewriting, const std::string& device, const std::string& dtype) {
   ModelOptions options;
   options.config_overrides = overrides;
-  options.fold_norms = fold;
+  options.fold_norms = rewriting.fold_norms;
+  options.center_writing_weights = rewriting.center_writing_weights;
+  options.center_unembed = rewriting.center_unembed;
+  options.fold_value_biases = rewriting.fold_value_biases;
   options.device = device;
   options.dtype = dtype;
   auto model = Model::load(folder, options);
@@ -62,18 +87,19 @@ LoadedModel load(const std::string& folder, const std::string& overrides, bool f
 // What a collector of this kind has after a pass.
 template <typename Kind>
 Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-             const Rows& rows) {
+             const Rows& rows, const RunOptions& options) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model.config(), names);
   Kind collector(points, rows);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, rows);
-  model.model.run(batch, collector);
+  check_run(model.model, batch, points, rows, "positions=");
+  model.model.run(batch, collector, options);
   return collector;
 }
 
 nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-                const Rows& rows) {
+                const Rows& rows, const Residual& residual, std::int64_t start_at_layer) {
+  const auto options = start_from(residual, start_at_layer);
   nb::dict arrays;
   const auto add = [&](HookPoint point, auto array) {
     arrays[hook_name(point).c_str()] = nb::cast(std::move(array));
@@ -82,24 +108,26 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
     for (auto& [point, activation] : collector.kept()) add(point, to_array(std::move(activation)));
   };
   if (!model.keeps_on_device) {
-    auto collector = collect<InterruptibleCollector>(model, tokens, names, rows);
+    auto collector = collect<InterruptibleCollector>(model, tokens, names, rows, options);
     add_kept(collector);
     return arrays;
   }
-  auto collector = collect<DeviceCollector>(model, tokens, names, rows);
+  auto collector = collect<DeviceCollector>(model, tokens, names, rows, options);
   for (const auto& [point, activation] : collector.copies()) add(point, DeviceArray{activation});
   add_kept(collector);
   return arrays;
 }
 
 void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-         const Rows& score_rows, const nb::callable& call) {
+         const Rows& score_rows, const Rows& logit_rows, const nb::callable& call,
+         const Residual& residual, std::int64_t start_at_layer) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model.config(), names);
-  HookRunner runner(points, score_rows, call, model.keeps_on_device);
+  const auto options = start_from(residual, start_at_layer);
+  HookRunner runner({points, score_rows, logit_rows}, call, model.keeps_on_device);
   const nb::gil_scoped_release other_threads_may_run;
-  check_run(model.model, batch, points, score_rows);
-  model.model.run(batch, runner);
+  check_run(model.model, batch, points, score_rows, "queries=");
+  model.model.run(batch, runner, options);
 }
 
 }  // namespace
@@ -123,6 +151,8 @@ void bind_model(nb::module_& module) {
               "NumPy arrays; true on CUDA.")
       .def("hook_names",
            [](const LoadedModel& m) { return names_of(hook_points(m.model.config())); })
+      .def("derived_hook_names",
+           [](const LoadedModel& m) { return names_of(derived_hook_points(m.model.config())); })
       .def(
           "match_hooks",
           [](const LoadedModel& m, const std::vector<std::string>& patterns) {
@@ -130,14 +160,26 @@ void bind_model(nb::module_& module) {
           },
           nb::arg("patterns"))
       .def("record", &record, nb::arg("tokens"), nb::arg("names"), nb::arg("rows"),
-           "Runs tokens [sequence, position] and keeps what the points show, by name.")
-      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"), nb::arg("call"),
+           nb::arg("residual") = nb::none(), nb::arg("start_at_layer") = 0,
+           "Runs tokens, int32 [sequence, position] or a list of [position] of any lengths, and "
+           "keeps what the points show at the rows, by name. With a residual [row, d_model] the "
+           "pass starts from it at a layer and does not look at the tokens.")
+      .def("run", &run, nb::arg("tokens"), nb::arg("names"), nb::arg("score_rows"),
+           nb::arg("logit_rows"), nb::arg("call"), nb::arg("residual") = nb::none(),
+           nb::arg("start_at_layer") = 0,
            "Runs tokens and calls call(number of the point, array) at each; what the array holds "
-           "then goes on.");
+           "then goes on. Scores and patterns are those of score_rows, logits those of logit_rows "
+           "(none: all), and only they are computed.");
   module.def(
       "choose_device", [](const std::string& wanted) { return device_name(choose_device(wanted)); },
       nb::arg("wanted"), "The device that auto, cpu, cuda or cuda:N means here.");
-  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("fold_norms"),
+  nb::class_<Rewriting>(module, "Rewriting", "How weights are rewritten when a model is loaded.")
+      .def(nb::init<>())
+      .def_rw("fold_norms", &Rewriting::fold_norms)
+      .def_rw("center_writing_weights", &Rewriting::center_writing_weights)
+      .def_rw("center_unembed", &Rewriting::center_unembed)
+      .def_rw("fold_value_biases", &Rewriting::fold_value_biases);
+  module.def("load_model", &load, nb::arg("folder"), nb::arg("overrides"), nb::arg("rewriting"),
              nb::arg("device"), nb::arg("dtype"), nb::call_guard<nb::gil_scoped_release>());
 }
 

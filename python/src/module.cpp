@@ -41,6 +41,30 @@ void send_messages_to_logging() {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { set_log_callback({}); }));
 }
 
+// Error, and InputError(Error) for what the caller can mend: both carry the library's message.
+void bind_errors(nb::module_& module) {
+  nb::exception<Error> error(module, "Error");
+  error.attr("__doc__") =
+      "Everything qkscope complains about: what was found, what was expected, what to do.";
+  error.attr("__module__") = "qkscope";
+  auto* const input_error = PyErr_NewExceptionWithDoc(
+      "qkscope.InputError",
+      "An Error about what was given: an argument, a file, data. The command line exits with 2.",
+      error.ptr(), nullptr);
+  if (input_error == nullptr) throw nb::python_error();
+  module.attr("InputError") = nb::steal(input_error);
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* type) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const Error& found) {
+          if (found.kind() != ErrorKind::bad_input) throw;
+          PyErr_SetString(static_cast<PyObject*>(type), found.what());
+        }
+      },
+      input_error);
+}
+
 }  // namespace
 }  // namespace qkscope::python
 
@@ -49,10 +73,7 @@ NB_MODULE(_engine, module) {
   check_version();
   python::send_messages_to_logging();
   module.attr("__version__") = version_string();
-  nb::exception<Error> error(module, "Error");
-  error.attr("__doc__") =
-      "Everything qkscope complains about: what was found, what was expected, what to do.";
-  error.attr("__module__") = "qkscope";
+  python::bind_errors(module);
   module.def("set_threads", &set_thread_count, nb::arg("count"),
              nb::call_guard<nb::gil_scoped_release>(),
              "Threads for all computing from now on; 0: one per core.");
@@ -65,7 +86,12 @@ NB_MODULE(_engine, module) {
   python::bind_device_array(module);
   python::bind_model(module);
   python::bind_tokenizer(module);
+  python::bind_generate(module);
   python::bind_capture(module);
   python::bind_analysis(module);
   python::bind_figures(module);
+  python::bind_tables(module);
+  python::bind_heads(module);
+  python::bind_statistics(module);
+  python::bind_studies(module);
 }

@@ -19,6 +19,24 @@ nb::object matrix_array(const WeightMatrix& matrix, nb::handle owner) {
   return nb::cast(to_read_only_array(to_float32(matrix)));
 }
 
+// (type, [out, in]) as the file stores it, without a copy; numbers of 16 bits as integers. None
+// where there is no such matrix, or where it lies otherwise (FP8, between others): widened then.
+nb::object stored_array(const WeightMatrix& matrix, nb::handle owner) {
+  const auto& values = matrix.values;
+  if (values.empty() || values.rank() != 2 || matrix.scale != 1.0f) return nb::none();
+  const std::size_t shape[] = {static_cast<std::size_t>(values.dim(0)),
+                               static_cast<std::size_t>(values.dim(1))};
+  const std::int64_t strides[] = {values.stride(0), values.stride(1)};
+  const auto view = [&](auto number) {
+    using Stored = nb::ndarray<nb::numpy, const decltype(number)>;
+    return nb::make_tuple(dtype_name(values.dtype()),
+                          Stored(values.bytes(), 2, shape, owner, strides));
+  };
+  if (values.dtype() == DType::f32) return view(float{});
+  if (values.dtype() == DType::bf16 || values.dtype() == DType::f16) return view(std::uint16_t{});
+  return nb::none();
+}
+
 nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
   if (values.empty()) return nb::none();
   return nb::cast(view_of(values, owner));
@@ -46,28 +64,56 @@ void bind_weights(nb::module_& module) {
           "weight",
           [](nb::pointer_and_handle<Linear> self) { return matrix_array(self.p->weight, self.h); },
           "[out, in], or None where the family has no such matrix")
+      .def_prop_ro(
+          "stored",
+          [](nb::pointer_and_handle<Linear> self) { return stored_array(self.p->weight, self.h); },
+          "(type, [out, in]) as the file stores it, or None")
       .def_prop_ro("bias", shown(&Linear::bias, vector_array), "[out] or None");
   nb::class_<NormWeights>(module, "NormWeights")
       .def_prop_ro("weight", shown(&NormWeights::weight, vector_array), "[n] or None")
       .def_prop_ro("bias", shown(&NormWeights::bias, vector_array), "[n] or None");
+  nb::class_<ExpertWeights>(module, "ExpertWeights")
+      .def_ro("gate", &ExpertWeights::gate)
+      .def_ro("up", &ExpertWeights::up)
+      .def_ro("down", &ExpertWeights::down);
   nb::class_<LayerWeights>(module, "LayerWeights")
       .def_ro("q", &LayerWeights::q)
       .def_ro("k", &LayerWeights::k)
       .def_ro("v", &LayerWeights::v)
+      .def_prop_ro("sinks", shown(&LayerWeights::sinks, vector_array), "[n_heads] or None")
       .def_ro("o", &LayerWeights::o)
       .def_ro("gate", &LayerWeights::gate)
       .def_ro("up", &LayerWeights::up)
       .def_ro("down", &LayerWeights::down)
+      .def_ro("router", &LayerWeights::router)
+      .def_prop_ro(
+          "n_experts", [](const LayerWeights& layer) { return layer.experts.size(); },
+          "0 where the MLP is no mixture of experts")
+      .def(
+          "expert",
+          [](const LayerWeights& layer, std::size_t index) -> const ExpertWeights& {
+            return layer.experts.at(index);
+          },
+          nb::arg("index"), nb::rv_policy::reference_internal)
       .def_ro("input_norm", &LayerWeights::input_norm)
       .def_ro("mlp_norm", &LayerWeights::mlp_norm)
       .def_ro("q_norm", &LayerWeights::q_norm)
       .def_ro("k_norm", &LayerWeights::k_norm)
       .def_ro("post_attention_norm", &LayerWeights::post_attention_norm)
-      .def_ro("post_mlp_norm", &LayerWeights::post_mlp_norm);
+      .def_ro("post_mlp_norm", &LayerWeights::post_mlp_norm)
+      .def_prop_ro(
+          "xielu",
+          [](const LayerWeights& layer) {
+            const auto& x = layer.xielu;
+            return nb::make_tuple(x.alpha_p, x.alpha_n, x.beta, x.eps);
+          },
+          "alpha_p, alpha_n, beta, eps");
   nb::class_<ModelWeights>(module, "Weights")
       .def_prop_ro("embedding", shown(&ModelWeights::embedding, matrix_array), "[rows, d_model]")
       .def_prop_ro("positions", shown(&ModelWeights::positions, matrix_array),
                    "[n_ctx, d_model] or None")
+      .def_prop_ro("stored_embedding", shown(&ModelWeights::embedding, stored_array))
+      .def_prop_ro("stored_positions", shown(&ModelWeights::positions, stored_array))
       .def_ro("head", &ModelWeights::head)
       .def_ro("final_norm", &ModelWeights::final_norm)
       .def("layer", &layer_of, nb::arg("index"), nb::rv_policy::reference_internal);

@@ -77,6 +77,10 @@ Device CapturePlan::device() const {
   return plan_->backend.device;
 }
 
+std::size_t CapturePlan::workers() const {
+  return plan_->workers.size();
+}
+
 DType CapturePlan::dtype() const {
   return plan_->backend.dtype;
 }

@@ -134,7 +134,10 @@ bool on_cuda(const RunPlan& plan) {
 // Device and type. The CPU computes in float32 from the stored weights, whatever is asked for.
 BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions& compute) {
   BackendOptions backend;
-  backend.device = choose_device(compute.device.empty() ? config.model.device_map : compute.device);
+  backend.device =
+      !compute.devices.empty()
+          ? choose_devices(compute.devices).front()
+          : choose_device(compute.device.empty() ? config.model.device_map : compute.device);
   const auto wanted = config.inference.autocast_dtype.value_or(config.model.dtype);
   const bool cpu = backend.device.kind == Device::Kind::cpu;
   backend.dtype = cpu ? DType::f32 : wanted;
@@ -144,21 +147,48 @@ BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions&
   return backend;
 }
 
+// One worker for each device. What several workers on one GPU may take of it is shared out.
+void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
+  auto worker = plan.backend;
+  worker.device_memory = compute.device_memory;
+  if (compute.devices.empty()) {
+    plan.workers = {worker};
+    return;
+  }
+  const auto devices = choose_devices(compute.devices);
+  for (const auto device : devices) {
+    worker.device = device;
+    worker.device_memory = compute.device_memory;
+    const auto sharing = std::count(devices.begin(), devices.end(), device);
+    if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory(worker) / sharing;
+    plan.workers.push_back(worker);
+  }
+}
+
+// What every worker may take.
+std::int64_t memory_of_each(const RunPlan& plan) {
+  auto least = usable_memory(plan.workers.front());
+  for (const auto& worker : plan.workers) least = std::min(least, usable_memory(worker));
+  return least;
+}
+
 // On CUDA short documents are packed; the CPU is as fast with one after another.
 void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
   const bool alone = on_cuda(plan) && compute.deterministic;
   const auto documents = alone ? 1 : plan.config.inference.batch_size;
   const auto max_length = plan.config.tokenizer.max_length;
-  plan.backend.device_memory = compute.device_memory;
+  plan_workers(plan, compute);
+  plan.backend = plan.workers.front();
   plan.memory = plan_memory(plan.model, plan.backend,
                             {.documents = documents,
                              .max_length = max_length,
                              .tokens = alone ? max_length : compute.batch_tokens},
-                            usable_memory(plan.backend));
+                            memory_of_each(plan));
   plan.packing.examples = documents;
   if (!on_cuda(plan)) return;
   if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
   plan.backend.longest_batch = plan.memory.batch_tokens;
+  for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct RunPlan {
   std::string tokenizer_folder;
   std::string dataset_path;
   BackendOptions backend;
-  MemoryPlan memory;
+  std::vector<BackendOptions> workers;  // one for each device; the first is `backend`
+  MemoryPlan memory;                    // of each of them
   Packing packing;
   ModelConfig model;
   HeadSelection selection;

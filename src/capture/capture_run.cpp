@@ -1,10 +1,17 @@
 #include "capture/capture_run.h"
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "capture/assemble.h"
 #include "capture/batch_reader.h"
+#include "capture/batch_workers.h"
 #include "capture/capture_config.h"
+#include "capture/capture_observer.h"
 #include "capture/part_writer.h"
 #include "capture/run_inputs.h"
 #include "captures/data_root.h"
@@ -21,21 +28,26 @@ namespace {
 
 using Outcome = CaptureResult::Outcome;
 
-// Passes the source over what the journal says is done.
-void skip_done(const Journal& journal, ExampleSource& source) {
+// Passes the source over the first `count` examples that the journal says are done.
+void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source) {
   for (const auto& entry : journal.entries()) {
+    if (count == 0) return;
     const SegmentReader segment(journal.segment_path(entry.segment),
                                 journal.manifest().groups.size());
     segment.check_index();
-    source.skip(segment.example_table());
+    auto examples = segment.example_table();
+    if (std::ssize(examples) > count) examples.resize(static_cast<std::size_t>(count));
+    source.skip(examples);
+    count -= std::ssize(examples);
   }
 }
 
 class Run {
  public:
-  Run(const RunPlan& plan, const CaptureOptions& options)
+  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
       : plan_(plan),
         options_(options),
+        companion_(companion),
         manifest_(manifest_with_inputs(plan)),
         root_(plan.config.output.data_root) {}
 
@@ -111,22 +123,81 @@ class Run {
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
     if (journal.examples() > 0)
       log::info("continuing after {} examples", format_count(count(journal.examples())));
-    skip_done(journal, source);
+    ahead_ = behind_ = journal.examples();
+    if (companion_ != nullptr) {
+      ahead_ = std::max(ahead_, companion_->examples());
+      behind_ = std::min(behind_, companion_->examples());
+    }
+    skip_done(journal, behind_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
-    const auto backend = make_backend(model, plan_.backend);
-    log_memory();
-    total_ = counting.get();  // nothing is computed before the ids are known to be good
-    result.load_seconds = seconds_since(start);
-    PartWriter writer(plan_, *backend, journal);
-    capture_batches(reader, writer);
+    PartWriter writer(plan_, journal);
+    const auto begin = [&] {
+      log_memory();
+      total_ = counting.get();  // nothing is computed before the ids are known to be good
+      result.load_seconds = seconds_since(start);
+    };
+    bool all = false;
+    if (plan_.workers.size() == 1) {
+      const auto backend = make_backend(model, plan_.backend);
+      begin();
+      if (companion_ != nullptr) companion_->start(*backend);
+      all = add_batches(writer, [&] { return capture_next(reader, *backend, writer); });
+    } else {
+      QKSCOPE_ASSERT(companion_ == nullptr);
+      begin();
+      all = capture_with_workers(reader, model, writer);
+    }
     writer.flush();
-    if (reader.at_end()) journal.mark_complete();
-    result.forward_seconds = writer.forward_seconds();
+    all = all && reader.at_end();
+    if (all) journal.mark_complete();
+    if (companion_ != nullptr) companion_->finish(all);
+    result.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result.input_seconds = reader.seconds_waited();
   }
 
-  void capture_batches(BatchReader& reader, PartWriter& writer) {
+  // What was added to the writer.
+  struct Added {
+    std::size_t examples = 0;
+    std::int64_t tokens = 0;
+  };
+
+  std::optional<Added> capture_next(BatchReader& reader, Backend& backend, PartWriter& writer) {
+    auto batch = reader.next();
+    if (!batch) return {};
+    const Added added{batch->examples.size(), batch->tokens()};
+    if (companion_ == nullptr)
+      writer.capture(*batch, backend);
+    else
+      capture_and_show(std::move(*batch), backend, writer);
+    return added;
+  }
+
+  // Every device computes batches; their rows are written in the order of the batches.
+  bool capture_with_workers(BatchReader& reader, const LoadedCheckpoint& model,
+                            PartWriter& writer) {
+    struct Rows {
+      HeldRows rows;
+      CapturedCount count;
+    };
+    BatchWorkers<Rows> workers(reader, plan_.workers.size(), [&](std::size_t worker) {
+      const std::shared_ptr<Backend> backend = make_backend(model, plan_.workers[worker]);
+      return [this, backend](const PreparedBatch& batch) {
+        Rows captured;
+        captured.count = capture_batch(plan_, *backend, batch, captured.rows);
+        return captured;
+      };
+    });
+    return add_batches(writer, [&]() -> std::optional<Added> {
+      const auto done = workers.next();
+      if (!done) return {};
+      writer.append(done->batch, done->result.rows, done->result.count);
+      return Added{done->batch.examples.size(), done->batch.tokens()};
+    });
+  }
+
+  // Adds batch after batch; false when it was stopped.
+  bool add_batches(PartWriter& writer, const std::function<std::optional<Added>()>& add_next) {
     Progress progress({.what = "capture",
                        .unit = "examples",
                        .total = total_,
@@ -135,11 +206,10 @@ class Run {
     const auto start = Clock::now();
     const auto tokens_before = writer.tokens();
     while (!stopped()) {
-      const auto batch = reader.next();
-      if (!batch) return;
       const auto batch_start = Clock::now();
-      writer.capture(*batch);
-      log_batch(*batch, seconds_since(batch_start));
+      const auto added = add_next();
+      if (!added) return true;
+      log_batch(*added, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
                                                      format_count(static_cast<std::uint64_t>(rate)),
@@ -147,34 +217,63 @@ class Run {
       if (options_.on_batch)
         options_.on_batch({writer.examples(), total_, writer.rows(), writer.tokens()});
     }
+    return false;
+  }
+
+  // Examples that one of the two has from before run for the other alone.
+  void capture_and_show(PreparedBatch batch, Backend& backend, PartWriter& writer) {
+    const auto lacking = ahead_ - behind_;
+    if (lacking > 0 && std::ssize(batch.examples) > lacking) {
+      auto& all = batch.examples;
+      std::vector<Example> later(std::make_move_iterator(all.begin() + lacking),
+                                 std::make_move_iterator(all.end()));
+      all.resize(static_cast<std::size_t>(lacking));
+      capture_and_show(prepare_batch(plan_, std::move(all)), backend, writer);
+      return capture_and_show(prepare_batch(plan_, std::move(later)), backend, writer);
+    }
+    behind_ += std::ssize(batch.examples);
+    if (lacking == 0) {
+      ahead_ = behind_;
+      writer.capture(batch, backend, &companion_->look_at(batch));
+      companion_->take(batch);
+    } else if (writer.examples() < companion_->examples()) {
+      writer.capture(batch, backend);
+    } else {
+      companion_->run_alone(batch);
+    }
   }
 
   void log_memory() const {
     const auto& memory = plan_.memory;
     if (plan_.backend.device.kind == Device::Kind::cpu) return;
-    log::info("{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
-              device_name(plan_.backend.device), format_bytes(count(memory.held_weights)),
-              memory.streams() ? " at a time (they stream)" : "",
-              format_bytes(count(memory.activations)), format_count(count(memory.batch_tokens)),
-              format_bytes(count(memory.available)));
+    log::info(
+        "{}{}: {} of weights{}, {} of activations at up to {} tokens together, {} free before",
+        device_name(plan_.backend.device),
+        plan_.workers.size() > 1 ? fmt::format(" and {} more, each", plan_.workers.size() - 1) : "",
+        format_bytes(count(memory.held_weights)),
+        memory.streams() ? " at a time (they stream)" : "", format_bytes(count(memory.activations)),
+        format_count(count(memory.batch_tokens)), format_bytes(count(memory.available)));
   }
 
   bool watched() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   static std::uint64_t count(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 
-  void log_batch(const PreparedBatch& batch, double seconds) {
+  void log_batch(const Added& batch, double seconds) {
     const auto& inference = plan_.config.inference;
     if (!inference.debug_logging || ++batches_ % inference.debug_log_every_n_batches != 0) return;
-    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples.size(),
-              batch.tokens(), seconds);
+    log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples, batch.tokens,
+              seconds);
   }
 
   const RunPlan& plan_;
   const CaptureOptions& options_;
+  PassCompanion* companion_;
   Manifest manifest_;
   DataRoot root_;
-  std::int64_t total_ = 0;  // examples; 0: not known
+  std::int64_t ahead_ = 0;   // examples that the capture or its companion has
+  std::int64_t behind_ = 0;  // examples that both have
+  std::int64_t total_ = 0;   // examples; 0: not known
   std::int64_t batches_ = 0;
 };
 
@@ -201,9 +300,10 @@ void check_one_run(const std::string& data_root, const std::vector<Journal>& par
 
 }  // namespace
 
-CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options) {
+CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
+                          PassCompanion* companion) {
   const auto start = Clock::now();
-  auto result = Run(plan, options).run();
+  auto result = Run(plan, options, companion).run();
   result.seconds = seconds_since(start);
   return result;
 }

@@ -5,10 +5,13 @@
 #include <string>
 
 #include "capture/capture_plan.h"
+#include "capture/pass_companion.h"
 
 namespace qkscope {
 
-CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options);
+// The companion, where there is one, sees the same forward passes.
+CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
+                          PassCompanion* companion = nullptr);
 
 // Whether the plan's data root holds an unfinished capture that this run would go on with.
 bool continues_capture(const RunPlan& plan);

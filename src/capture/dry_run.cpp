@@ -26,7 +26,27 @@ std::int64_t count_rows(const RunPlan& plan, const Example& example) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
+double real(std::int64_t number) {
+  return static_cast<double>(number);
+}
+
 }  // namespace
+
+double attended_pairs(std::int64_t length, std::int64_t window) {
+  const auto full = real(length) * real(length + 1) / 2;
+  if (window <= 0 || window >= length) return full;
+  return full - real(length - window) * real(length - window + 1) / 2;
+}
+
+double forward_flop(const ModelConfig& model, std::int64_t length) {
+  const auto embedding = real(model.vocab_size) * real(model.d_model);
+  const auto weights = real(parameter_count(model)) - embedding * (model.tied ? 1 : 2);
+  auto flop = 2 * weights * real(length);
+  for (const auto& layer : model.layers)
+    if (!layer.cross_attention)  // which does not run on text
+      flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
+  return flop;
+}
 
 DryRun dry_run(const RunPlan& plan, const Shard& shard) {
   DryRun dry;
@@ -46,6 +66,7 @@ DryRun dry_run(const RunPlan& plan, const Shard& shard) {
     dry.tokens += example.record.tokens;
     dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
     dry.rows += count_rows(plan, example);
+    dry.flop += forward_flop(plan.model, example.record.tokens);
   }
   for (const auto& group : plan.manifest.groups)
     dry.files += static_cast<std::int64_t>(group.heads.size());
@@ -76,6 +97,7 @@ Json to_json(const RunPlan& plan, const DryRun& dry) {
           {"files", dry.files},
           {"rows", dry.rows},
           {"bytes", dry.bytes},
+          {"flop", dry.flop},
           {"device", device_name(plan.backend.device)},
           {"dtype", dtype_name(plan.backend.dtype)},
           {"memory", dry.weight_bytes + dry.activation_bytes},

@@ -3,25 +3,31 @@
 // beside the next batches.
 #pragma once
 
+#include <functional>
 #include <future>
 #include <memory>
 
 #include "capture/batch_reader.h"
+#include "capture/capture_observer.h"
 #include "capture/capture_plan.h"
 #include "captures/journal.h"
 #include "captures/segment.h"
 #include "core/clock.h"
 #include "device/backend.h"
+#include "forward/forward.h"
 
 namespace qkscope {
 
 class PartWriter {
  public:
   // The journal belongs to the writer until flush() returns or the writer is gone.
-  PartWriter(const RunPlan& plan, Backend& backend, Journal& journal);
+  PartWriter(const RunPlan& plan, Journal& journal);
 
-  // Runs the examples together and keeps their sampled rows.
-  void capture(const PreparedBatch& prepared);
+  // Runs the examples together and keeps their sampled rows; with statistics that look on.
+  void capture(const PreparedBatch& prepared, Backend& backend,
+               LayerStatistics* statistics = nullptr);
+  // The same of a batch that ran elsewhere: these are its rows.
+  void append(const PreparedBatch& prepared, const HeldRows& rows, const CapturedCount& count);
   // Closes the segment: everything captured so far is safe.
   void flush();
 
@@ -32,18 +38,13 @@ class PartWriter {
 
  private:
   void open_segment();
-  // Over all heads.
-  struct Kept {
-    std::int64_t rows = 0;
-    std::int64_t non_finite = 0;
-  };
-  Kept run(const PreparedBatch& prepared, std::size_t first);
+  // Rows come into the open segment by what `fill` does with the sink.
+  void add(const PreparedBatch& prepared, const std::function<CapturedCount(RowSink&)>& fill);
   bool due() const;
   void begin_closing();
   void finish_closing();
 
   const RunPlan& plan_;
-  Backend& backend_;
   Journal& journal_;
   std::size_t segments_;  // begun
   std::unique_ptr<SegmentWriter> segment_;

@@ -63,18 +63,31 @@ Json fingerprints(const Files& files) {
   return json;
 }
 
-}  // namespace
+using Kinds = std::map<std::string, Files>;
 
-Json fingerprint_inputs(const RunPlan& plan) {
-  const std::map<std::string, Files> kinds = {
-      {"config", in_folder(plan.model_folder, {"config.json"})},
-      {"tokenizer", tokenizer_files(plan.tokenizer_folder)},
-      {"weights", below(plan.model_folder, weight_files(plan.model_folder))},
-      {"dataset", dataset_files(plan)}};
+Kinds small_files(const RunPlan& plan) {
+  return {{"config", in_folder(plan.model_folder, {"config.json"})},
+          {"tokenizer", tokenizer_files(plan.tokenizer_folder)}};
+}
+
+Json fingerprints_of(const Kinds& kinds) {
   Json inputs = Json::object();
   for (const auto& [kind, files] : kinds)
     if (!files.empty()) inputs[kind] = fingerprints(files);
   return inputs;
+}
+
+}  // namespace
+
+Json fingerprint_small_inputs(const RunPlan& plan) {
+  return fingerprints_of(small_files(plan));
+}
+
+Json fingerprint_inputs(const RunPlan& plan) {
+  auto kinds = small_files(plan);
+  kinds["weights"] = below(plan.model_folder, weight_files(plan.model_folder));
+  kinds["dataset"] = dataset_files(plan);
+  return fingerprints_of(kinds);
 }
 
 Manifest manifest_with_inputs(const RunPlan& plan) {

@@ -11,6 +11,9 @@ namespace qkscope {
 // there any more is left out with all of its kind.
 Json fingerprint_inputs(const RunPlan& plan);
 
+// The same of config.json and the tokenizer alone.
+Json fingerprint_small_inputs(const RunPlan& plan);
+
 // The plan's manifest with the fingerprints in its identity.
 Manifest manifest_with_inputs(const RunPlan& plan);
 

@@ -53,6 +53,10 @@ Device StatsPlan::device() const {
   return plan_->run.backend.device;
 }
 
+std::size_t StatsPlan::workers() const {
+  return plan_->run.workers.size();
+}
+
 DType StatsPlan::dtype() const {
   return plan_->run.backend.dtype;
 }

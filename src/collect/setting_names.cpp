@@ -45,6 +45,8 @@ std::optional<KeyReplacement> replacement_from_name(const std::string& name) {
   const auto scale = name.substr(cut + 1);
   if (scale == "head") {
     replacement.scale = Scale::head;
+  } else if (scale == "exported" && scheme == "fp8") {
+    replacement.scale = Scale::exported;
   } else if (scale == "channel") {
     replacement.scale = Scale::channel;
   } else if (scale == "token") {
@@ -64,10 +66,13 @@ std::optional<KeptKeys> kept_from_name(const std::string& name) {
   KeptKeys kept;
   kept.name = name;
   const std::string_view text = name;
-  if (text.starts_with("short_")) {
-    const auto percent = number_from(text.substr(6));
+  using Rule = KeptKeys::Rule;
+  for (const auto& [word, rule] :
+       {std::pair{"short_", Rule::short_keys}, std::pair{"qfilter_", Rule::filtered_keys}}) {
+    if (!text.starts_with(word)) continue;
+    const auto percent = number_from(text.substr(std::string_view(word).size()));
     if (!percent || *percent < 1 || *percent > 100) return {};
-    kept.rule = KeptKeys::Rule::short_keys;
+    kept.rule = rule;
     kept.share = static_cast<double>(*percent) / 100.0;
     return kept;
   }

@@ -10,9 +10,10 @@
 namespace qkscope {
 
 // From its name: fp8, int8 or int4, then _channel, _token, _head or _group_N; fp8 alone shares one
-// scale in a head. Nothing for any other name.
+// scale in a head, fp8_exported takes those of an export. Nothing for any other name.
 std::optional<KeyReplacement> replacement_from_name(const std::string& name);
-// first_A_last_B, or short_P: P percent of the keys, the shortest.
+// first_A_last_B, or short_P: P percent of the keys, the shortest; or qfilter_P: those with the
+// best score of q-filters.
 std::optional<KeptKeys> kept_from_name(const std::string& name);
 
 // q, k or v; pre or post; nothing for any other name.

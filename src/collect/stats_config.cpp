@@ -1,5 +1,6 @@
 #include "collect/stats_config.h"
 
+#include <algorithm>
 #include <bit>
 
 #include <fmt/ranges.h>
@@ -78,6 +79,22 @@ void need_group_c(YamlSection& section, const char* key, bool asked,
   if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
 }
 
+// What other statistics were exported to, and whether something uses it.
+void read_exports(YamlSection& section, StatisticsSettings& settings) {
+  settings.fp8_scales = section.text("fp8_scales").value_or("");
+  settings.q_filters = section.text("q_filters").value_or("");
+  const bool scaled = std::any_of(settings.kl.begin(), settings.kl.end(), [](const auto& r) {
+    return r.scale == KeyReplacement::Scale::exported;
+  });
+  const bool filtered = std::any_of(settings.keep.begin(), settings.keep.end(), [](const auto& k) {
+    return k.rule == KeptKeys::Rule::filtered_keys;
+  });
+  if (scaled != !settings.fp8_scales.empty())
+    section.expected("fp8_scales", "an fp8-kv export, together with fp8_exported in stats.kl");
+  if (filtered != !settings.q_filters.empty())
+    section.expected("q_filters", "a q-filters export, together with qfilter_P in stats.keep");
+}
+
 StatisticsSettings read_stats(YamlSection section) {
   StatisticsSettings settings;
   if (const auto groups = names(section, "groups", "a list of A, B and C"); !groups.empty())
@@ -96,15 +113,18 @@ StatisticsSettings read_stats(YamlSection section) {
   read_stream(section, settings);
   read_columns(section, settings);
   settings.kl = named_values<KeyReplacement>(
-      section, "kl", "names as fp8, int8_channel, int4_token or int4_group_32",
+      section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
       replacement_from_name);
-  settings.keep = named_values<KeptKeys>(section, "keep", "names as first_4_last_256 or short_50",
-                                         kept_from_name);
+  settings.keep = named_values<KeptKeys>(
+      section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_from_name);
+  read_exports(section, settings);
+  settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
   settings.retrieval = section.text("retrieval").value_or("");
   settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
   need_group_c(section, "columns", !settings.columns.empty(), settings);
   need_group_c(section, "kl", !settings.kl.empty(), settings);
   need_group_c(section, "keep", !settings.keep.empty(), settings);
+  need_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
   section.finish();
   return settings;
 }

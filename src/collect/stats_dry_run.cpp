@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "capture/dry_run.h"
 #include "capture/example_source.h"
 #include "collect/retrieval.h"
 #include "device/memory_plan.h"
@@ -40,24 +41,14 @@ std::int64_t state_bytes(const Statistics& statistics) {
   return bytes;
 }
 
-// Query and key pairs of a document that a layer attends to.
-double pairs_of(std::int64_t length, std::int64_t window) {
-  const auto full = real(length) * real(length + 1) / 2;
-  if (window <= 0 || window >= length) return full;
-  return full - real(length - window) * real(length - window + 1) / 2;
-}
-
 // Multiplications and additions, by group.
 void add_work(const StatsRunPlan& plan, std::int64_t length, StatsDryRun& dry) {
   const auto& model = plan.run.model;
   const auto& s = plan.config.stats;
   const auto d = real(model.d_head);
-  const auto embedding = real(model.vocab_size) * real(model.d_model);
-  const auto weights = real(parameter_count(model)) - embedding * (model.tied ? 1 : 2);
-  dry.forward_flop += 2 * weights * real(length);
+  dry.forward_flop += forward_flop(model, length);
   for (const auto window : plan.statistics.windows) {
-    const auto pairs = pairs_of(length, window) * real(model.n_heads);
-    dry.forward_flop += 4 * d * pairs;
+    const auto pairs = attended_pairs(length, window) * real(model.n_heads);
     const auto near =
         std::min(real(length), real(s.stream_first + std::max(s.window, s.stream_last)));
     if (s.near_keys) dry.near_flop += 2 * d * real(length) * near * real(model.n_heads);

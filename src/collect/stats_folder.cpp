@@ -68,6 +68,12 @@ void StatsFolder::remove_statistics(const Manifest& manifest, const Shard& shard
   root_.remove_capture(manifest, shard);
 }
 
+void StatsFolder::remove_left_parts() const {
+  if (!finished() || !path_exists(root_.parts())) return;
+  const auto lock = root_.lock_whole();
+  root_.remove_parts();
+}
+
 void StatsFolder::publish(const Statistics& statistics, DocumentSource& documents,
                           const std::vector<ExampleRecord>& examples) const {
   OpenFolder(root_.parts()).remove_tree(layout::kFinalFolder);

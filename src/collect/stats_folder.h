@@ -27,6 +27,9 @@ class StatsFolder {
   // The files of finished statistics, and the parts of a run that is not going on.
   void remove_statistics(const Manifest& manifest, const Shard& shard) const;
 
+  // Parts that a kill after the last file was there left behind.
+  void remove_left_parts() const;
+
   // Writes everything beside the folder and moves it there, the state file last.
   void publish(const Statistics& statistics, DocumentSource& documents,
                const std::vector<ExampleRecord>& examples) const;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "collect/exact_rows.h"
+#include "collect/no_observer.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/text.h"
@@ -22,19 +25,12 @@ std::string_view word(VectorKind kind) {
   return kWords[static_cast<std::size_t>(kind)];
 }
 
-// Nobody looks at the pass itself.
-class NoObserver : public Observer {
- public:
-  bool wants(HookPoint) const override { return false; }
-  void see(HookPoint, ConstTensorView) override {}
-};
-
 }  // namespace
 
 class StatsPass::Moments : public MomentSink {
  public:
   Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
-      : pass_(pass), kind_(kind), stage_(stage), layer_(layer) {
+      : pass_(pass), place_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
     const auto& layers = pass.plan_.statistics.moment_layers;
     const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
     sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
@@ -47,9 +43,18 @@ class StatsPass::Moments : public MomentSink {
   bool is(VectorStage stage, std::int64_t layer) const {
     return stage_ == stage && layer_ == layer;
   }
-  void run() { pass_.backend_.add_moments(buffer_of(kind_), request_, *this); }
+  bool has_shift() const { return !request_.shift->empty(); }
+  void begin_batch() { next_ = 0; }
+  void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
 
-  void add(const LayerMoments& part) override { merge(*sums_, part); }
+  void add(const LayerMoments& part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->moments.emplace_back(place_, part);
+      return;
+    }
+    merge(*sums_, part);
+    if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
+  }
 
   void refuse(const NonFinite& found) override {
     const auto& prepared = *pass_.prepared_;
@@ -63,21 +68,50 @@ class StatsPass::Moments : public MomentSink {
   }
 
  private:
+  // Where the part is one document: what a GPU merges says nothing of each.
+  void keep_means(const LayerMoments& part) {
+    const auto& sequences = pass_.prepared_->batch.sequences;
+    const auto document = next_++;
+    if (kind_ == VectorKind::value || document >= sequences.size()) return;
+    const auto all = all_rows(part);
+    if (all.n() != sequences[document].length) return;
+    auto& means = kind_ == VectorKind::query ? pass_.query_means_ : pass_.key_means_;
+    means.resize(sequences.size());
+    means[document] = all.mean;
+    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.place_of(layer_));
+  }
+
   StatsPass& pass_;
+  std::size_t place_;  // in pass_.moments_
   VectorKind kind_;
   VectorStage stage_;
   std::int64_t layer_;
   LayerMoments* sums_;
   MomentRequest request_;
+  std::size_t next_ = 0;  // document of the batch
 };
 
 class StatsPass::Attention : public AttentionSink {
  public:
-  Attention(StatsPass& pass, std::int64_t place) : pass_(pass), place_(place) {}
+  Attention(StatsPass& pass, std::int64_t place)
+      : pass_(pass), place_(place), request_(pass.attention_request_) {
+    const auto& plan = pass.plan_;
+    const auto layer = as_index(plan.statistics.layers[as_index(place)]);
+    const auto heads = as_index(plan.run.model.n_kv_heads);
+    const auto filters = heads * as_index(plan.run.model.d_head);
+    if (!plan.key_scales.empty())
+      request_.key_scales = std::span(plan.key_scales).subspan(layer * heads, heads);
+    if (!plan.key_filters.empty())
+      request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
+  }
 
-  void run() { pass_.backend_.add_attention(pass_.attention_request_, *this); }
+  void run() { pass_.backend_->add_attention(request_, *this); }
 
   void add(LayerAttention part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->attention.emplace_back(as_index(place_), std::move(part));
+      return;
+    }
     const auto& sequences = pass_.prepared_->batch.sequences;
     QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
     for (std::int64_t d = 0; d < part.documents; ++d)
@@ -182,10 +216,10 @@ class StatsPass::Attention : public AttentionSink {
 
   StatsPass& pass_;
   std::int64_t place_;  // of the layer among those that run
+  AttentionRequest request_;
 };
 
-StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state)
-    : plan_(plan), backend_(backend), state_(state) {
+StatsPass::StatsPass(const StatsRunPlan& plan, RunState& state) : plan_(plan), state_(state) {
   for (const auto layer : plan.statistics.moment_layers)
     for (const auto stage : {VectorStage::pre, VectorStage::post})
       for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
@@ -199,19 +233,64 @@ StatsPass::StatsPass(const StatsRunPlan& plan, Backend& backend, RunState& state
                         .kept = settings.keep};
   for (std::int64_t place = 0; place < std::ssize(plan.statistics.layers); ++place)
     attention_.push_back(std::make_unique<Attention>(*this, place));
+  if (keeps_mean_area(settings))
+    for (const auto layer : plan.statistics.layers)
+      areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
 }
 
 StatsPass::~StatsPass() = default;
 
-std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared) {
-  if (prepared.sequence.empty()) return {};
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backend& backend) {
+  return add(prepared, [&] { run(prepared, backend); });
+}
+
+HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+  HeldStatistics held;
+  if (prepared.sequence.empty()) return held;
   prepared_ = &prepared;
+  held_ = &held;
+  run(prepared, backend);
+  held_ = nullptr;
+  return held;
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
+  return add(prepared, [&] {
+    for (const auto& [place, part] : held.moments) moments_[place]->add(part);
+    for (const auto& rows : held.exact) store(rows);  // before the columns that are summed
+    for (auto& [place, part] : held.attention) attention_[place]->add(std::move(part));
+  });
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
+                                           const std::function<void()>& fill) {
+  if (prepared.sequence.empty()) return {};
+  begin(prepared);
+  fill();
+  return finish();
+}
+
+void StatsPass::begin(const PreparedBatch& prepared) {
+  prepared_ = &prepared;
+  for (const auto& moments : moments_) moments->begin_batch();
   documents_.clear();
   if (wants_attention()) begin_documents();
-  NoObserver nobody;
-  forward(backend_, prepared.batch, nobody, *this);
+}
+
+std::vector<DocumentRecord> StatsPass::finish() {
   if (wants_attention()) count_rows();
   return std::move(documents_);
+}
+
+void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
+  NoObserver nobody;
+  forward(backend, prepared.batch, nobody, *this);
+}
+
+bool StatsPass::settled() const {
+  return plan_.run.backend.device.kind == Device::Kind::cpu ||
+         std::all_of(moments_.begin(), moments_.end(),
+                     [](const auto& moments) { return moments->has_shift(); });
 }
 
 void StatsPass::begin_documents() {
@@ -225,7 +304,8 @@ void StatsPass::begin_documents() {
     record.attention.example_key = example.record.key;
     record.attention.tokens = example.record.tokens;
     record.attention.mean.resize(cells * a.columns.size());
-    record.attention.values.resize(cells * a.document_columns.size());
+    record.attention.values.resize(cells * a.document_columns.size(),
+                                   std::numeric_limits<double>::quiet_NaN());
     record.attention.key_sums.resize(state_.statistics.settings.columns.size());
     documents_.push_back(std::move(record));
     pairs_.push_back(count_pairs(example.ids));
@@ -256,18 +336,69 @@ void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
     if (moments->is(stage, layer)) moments->run();
 }
 
-void StatsPass::before_rotation(Backend&, std::int64_t layer) {
+void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
   add_moments(VectorStage::pre, layer);
 }
 
-void StatsPass::after_rotation(Backend&, std::int64_t layer) {
+void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
   add_moments(VectorStage::post, layer);
 }
 
-void StatsPass::after_attention(Backend&, std::int64_t layer) {
-  const auto& layers = plan_.statistics.layers;
-  const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
+  const auto place = place_of(layer);
+  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, place);
   attention_[as_index(place)]->run();
+}
+
+std::int64_t StatsPass::place_of(std::int64_t layer) const {
+  const auto& layers = plan_.statistics.layers;
+  return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+}
+
+double* StatsPass::values_of(std::size_t document, std::int64_t place, std::int64_t head) {
+  const auto& a = state_.statistics.attention;
+  return documents_[document].attention.values.data() +
+         (place * a.heads + head) * std::ssize(a.document_columns);
+}
+
+void StatsPass::add_mean_areas(std::size_t document, std::int64_t place) {
+  const auto& columns = state_.statistics.attention.document_columns;
+  const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
+  const auto dim = as_index(plan_.statistics.dim);
+  const auto group = plan_.statistics.heads / plan_.statistics.key_heads;
+  const std::span<const double> queries = query_means_[document];
+  const std::span<const double> keys = key_means_[document];
+  parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
+    values_of(document, place, head)[column] =
+        areas_[as_index(place)].of(queries.subspan(as_index(head) * dim, dim),
+                                   keys.subspan(as_index(head / group) * dim, dim));
+  });
+}
+
+void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
+  const auto& sequences = prepared_->batch.sequences;
+  std::int64_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    ExactValues rows{
+        d, place, exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    if (held_ != nullptr)
+      held_->exact.push_back(std::move(rows));
+    else
+      store(rows);
+  }
+}
+
+// They are the last columns.
+void StatsPass::store(const ExactValues& rows) {
+  for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
+    const auto& values = rows.heads[as_index(head)];
+    std::copy(values.begin(), values.end(),
+              values_of(rows.document, rows.place, head + 1) - std::ssize(values));
+  }
 }
 
 }  // namespace qkscope

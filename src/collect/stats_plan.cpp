@@ -6,6 +6,7 @@
 
 #include "capture/capture_config.h"
 #include "captures/metadata.h"
+#include "collect/key_exports.h"
 #include "core/error.h"
 #include "statistics/attention_sums.h"
 #include "statistics/settings_json.h"
@@ -50,11 +51,10 @@ void check_settings(const StatisticsSettings& settings, const ModelConfig& model
   if (std::find(settings.bucket_covariance.begin(), settings.bucket_covariance.end(),
                 VectorKind::value) != settings.bucket_covariance.end())
     bad_input("stats.bucket_covariance: expected q and k, found v");
-  if (settings.near_keys && model.attention_softcap > 0.0)
+  if (settings.near_keys && model.has_sinks())
     bad_input(
-        "stats.groups: sums over attention (B and C) do not know the soft cap on scores that this "
-        "{} "
-        "model has; ask for A alone",
+        "stats.groups: sums over attention (B and C) take a query's weights to sum to one, and "
+        "with the learned sinks of this {} model they do not; ask for A alone",
         model.family);
   for (const auto& replacement : settings.kl)
     if (replacement.scale == KeyReplacement::Scale::group && model.d_head % replacement.group != 0)
@@ -206,6 +206,10 @@ StatsRunPlan make_stats_run_plan(const StatsConfig& config, const ComputeOptions
   manifest.config_hash = config_hash(effective_stats_config(plan.config));
   plan.statistics = describe(plan.config, plan.run);
   if (settings.moments) add_moments(plan);
+  if (!settings.fp8_scales.empty())
+    plan.key_scales = read_key_scales(settings.fp8_scales, plan.run.model);
+  if (!settings.q_filters.empty())
+    plan.key_filters = read_key_filters(settings.q_filters, plan.run.model);
   if (plan.adds_attention())
     plan.statistics.attention =
         empty_attention(settings, std::ssize(plan.statistics.layers), plan.statistics.heads);

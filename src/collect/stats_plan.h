@@ -11,9 +11,11 @@ namespace qkscope {
 
 // What is behind a StatsPlan (qkscope/statistics.h).
 struct StatsRunPlan {
-  StatsConfig config;     // stats.bucket_size is set
-  RunPlan run;            // texts, model, device; its groups of heads mean nothing here
-  Statistics statistics;  // of no document: shapes, layers, RoPE, metadata
+  StatsConfig config;              // stats.bucket_size is set
+  RunPlan run;                     // texts, model, device; its groups of heads mean nothing here
+  Statistics statistics;           // of no document: shapes, layers, RoPE, metadata
+  std::vector<float> key_scales;   // (model's layers, key heads) of stats.fp8_scales, else empty
+  std::vector<float> key_filters;  // (model's layers, key heads, d) of stats.q_filters, else empty
 
   bool adds_attention() const { return config.stats.near_keys; }
   // Whether the moments are added up; false also where post is taken from pre.

@@ -1,12 +1,18 @@
 #include "collect/stats_run.h"
 
+#include <functional>
+#include <memory>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "capture/batch_reader.h"
+#include "capture/batch_workers.h"
 #include "capture/capture_config.h"
+#include "capture/capture_run.h"
 #include "capture/run_inputs.h"
 #include "captures/layout.h"
+#include "collect/key_exports.h"
 #include "collect/retrieval.h"
 #include "collect/stats_folder.h"
 #include "collect/stats_part.h"
@@ -20,8 +26,8 @@
 #include "model/loaded_checkpoint.h"
 #include "qkscope/log.h"
 #include "qkscope/tables.h"
+#include "statistics/document_tables.h"
 #include "statistics/statistics.h"
-#include "statistics/stats_tables.h"
 
 namespace qkscope {
 namespace {
@@ -30,9 +36,13 @@ using Outcome = CaptureResult::Outcome;
 
 Manifest manifest_of(const StatsRunPlan& plan) {
   auto manifest = manifest_with_inputs(plan.run);
-  const auto& trials = plan.config.stats.retrieval;
-  if (!trials.empty())
-    manifest.identity[kInputs]["retrieval"] = {{trials, file_fingerprint(trials)}};
+  const auto& stats = plan.config.stats;
+  const auto add = [&](const char* what, const std::string& file) {
+    manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
+  };
+  if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
+  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_file(stats.fp8_scales));
+  if (!stats.q_filters.empty()) add("q_filters", key_filters_file(stats.q_filters));
   return manifest;
 }
 
@@ -58,11 +68,47 @@ void publish_parts(const StatsFolder& folder, const std::vector<Journal>& parts)
   folder.publish(join(parts, examples), *documents, examples);
 }
 
+// Adds up the passes of a capture.
+class CaptureStatistics : public PassCompanion {
+ public:
+  CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
+      : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
+
+  std::int64_t examples() const override { return part_.examples(); }
+  void start(Backend& backend) override {
+    if (part_.begins() && shard_.index == 0)
+      part_.state().statistics.retrieval = run_trials(plan_, backend);
+    backend_ = &backend;
+    pass_.emplace(plan_, part_.state());
+  }
+  LayerStatistics& look_at(const PreparedBatch& batch) override {
+    pass_->begin(batch);
+    return *pass_;
+  }
+  void take(const PreparedBatch& batch) override { part_.add(batch, pass_->finish()); }
+  void run_alone(const PreparedBatch& batch) override {
+    part_.add(batch, pass_->add(batch, *backend_));
+  }
+  void finish(bool all) override {
+    part_.flush();
+    if (all) journal_.mark_complete();
+  }
+
+ private:
+  const StatsRunPlan& plan_;
+  Shard shard_;
+  Journal& journal_;
+  StatsPart part_;
+  Backend* backend_ = nullptr;  // that captures
+  std::optional<StatsPass> pass_;
+};
+
 class Run {
  public:
-  Run(const StatsRunPlan& plan, const StatsOptions& options)
+  Run(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture = nullptr)
       : plan_(plan),
         options_(options),
+        capture_(capture),
         manifest_(manifest_of(plan)),
         folder_(plan.config.run.output.data_root) {}
 
@@ -70,10 +116,7 @@ class Run {
     folder_.refuse_capture();
     if (folder_.finished() && !options_.overwrite) {
       const auto result = already_finished();
-      if (path_exists(root().parts())) {
-        const auto lock = root().lock_whole();
-        root().remove_parts();
-      }
+      folder_.remove_left_parts();
       return result;
     }
     const auto lock = root().lock(options_.shard);
@@ -89,6 +132,9 @@ class Run {
     return result;
   }
 
+  // Of the capture beside, where it was run.
+  const std::optional<CaptureResult>& captured() const { return captured_; }
+
  private:
   const DataRoot& root() const { return folder_.root(); }
 
@@ -102,7 +148,13 @@ class Run {
     auto journal = root().open_part(manifest_, options_.shard);
     journal.remove_strays();
     remove_stray_states(journal);
-    if (!journal.complete()) add_up(journal, result);
+    if (!journal.complete() && capture_ != nullptr) {
+      CaptureStatistics statistics(plan_, options_.shard, journal);
+      captured_ = run_capture(capture_->plan, capture_->options, &statistics);
+      result.load_seconds = captured_->load_seconds;
+      result.forward_seconds = captured_->forward_seconds;
+    }
+    if (!journal.complete() && !stopped()) add_up(journal, result);
     result.examples = journal.examples();
     result.tokens = journal.tokens();
     if (!journal.complete()) {
@@ -146,18 +198,66 @@ class Run {
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
-    const auto backend = make_backend(model, plan_.run.backend);
+    const bool alone = plan_.run.workers.size() == 1;
+    const bool tries =
+        part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
+    std::unique_ptr<Backend> backend;
+    if (alone || tries) backend = make_backend(model, plan_.run.backend);
     total_ = counting.get();
     result.load_seconds = seconds_since(start);
-    if (part.begins() && options_.shard.index == 0)
-      part.state().statistics.retrieval = run_trials(plan_, *backend);
-    add_batches(reader, *backend, part, result);
+    if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
+    if (!alone) backend.reset();
+    const bool all = alone ? add_on_one(reader, *backend, part, result)
+                           : add_with_workers(reader, model, part, result);
     part.flush();
-    if (reader.at_end()) journal.mark_complete();
+    if (all && reader.at_end()) journal.mark_complete();
   }
 
-  void add_batches(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
-    StatsPass pass(plan_, backend, part.state());
+  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
+    StatsPass pass(plan_, part.state());
+    return add_batches(part, [&] {
+      const auto batch = reader.next();
+      if (!batch) return false;
+      const auto start = Clock::now();
+      auto documents = pass.add(*batch, backend);
+      result.forward_seconds += seconds_since(start);
+      part.add(*batch, std::move(documents));
+      return true;
+    });
+  }
+
+  // Every device computes batches; what they give is added in the order of the batches.
+  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part,
+                        StatsResult& result) {
+    struct Computed {
+      HeldStatistics held;
+      double seconds = 0.0;
+    };
+    const auto count = plan_.run.workers.size();
+    StatsPass pass(plan_, part.state());
+    std::vector<std::unique_ptr<StatsPass>> passes;
+    for (std::size_t i = 0; i < count; ++i)
+      passes.push_back(std::make_unique<StatsPass>(plan_, part.state()));
+    const auto make = [&](std::size_t worker) {
+      const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
+      return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
+        const auto start = Clock::now();
+        auto held = own.compute(batch, *backend);
+        return Computed{std::move(held), seconds_since(start)};
+      };
+    };
+    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.settled(); });
+    return add_batches(part, [&] {
+      auto done = workers.next();
+      if (!done) return false;
+      result.forward_seconds += done->result.seconds / static_cast<double>(count);
+      part.add(done->batch, pass.add(done->batch, std::move(done->result.held)));
+      return true;
+    });
+  }
+
+  // Adds batch after batch; false when it was stopped.
+  bool add_batches(StatsPart& part, const std::function<bool()>& add_next) {
     Progress progress({.what = "stats",
                        .unit = "documents",
                        .total = total_,
@@ -166,17 +266,13 @@ class Run {
     const auto start = Clock::now();
     const auto tokens_before = part.tokens();
     while (!stopped()) {
-      const auto batch = reader.next();
-      if (!batch) return;
-      const auto batch_start = Clock::now();
-      auto documents = pass.add(*batch);
-      result.forward_seconds += seconds_since(batch_start);
-      part.add(*batch, std::move(documents));
+      if (!add_next()) return true;
       const auto rate = static_cast<double>(part.tokens() - tokens_before) / seconds_since(start);
       progress.update(part.examples(),
                       fmt::format("{} tokens/s", format_count(static_cast<std::uint64_t>(rate))));
       if (options_.on_batch) options_.on_batch({part.examples(), total_, part.tokens()});
     }
+    return false;
   }
 
   bool watched() const { return !options_.quiet || options_.on_batch; }
@@ -184,8 +280,10 @@ class Run {
 
   const StatsRunPlan& plan_;
   const StatsOptions& options_;
+  const CaptureBeside* capture_;
   Manifest manifest_;
   StatsFolder folder_;
+  std::optional<CaptureResult> captured_;
   std::int64_t total_ = 0;  // documents; 0: not known
 };
 
@@ -267,6 +365,15 @@ StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
   const auto start = Clock::now();
   auto result = Run(plan, options).run();
   result.seconds = seconds_since(start);
+  return result;
+}
+
+JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                      const CaptureBeside& capture) {
+  const auto start = Clock::now();
+  Run run(plan, options, &capture);
+  JointResult result{.statistics = run.run(), .capture = run.captured()};
+  result.statistics.seconds = seconds_since(start);
   return result;
 }
 

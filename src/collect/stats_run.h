@@ -2,6 +2,7 @@
 // parts.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,20 @@
 namespace qkscope {
 
 StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options);
+
+// Statistics and a capture of the same texts and model, from the same forward passes. Both give the
+// bytes that they give alone, and both go on from where they were. `capture` is nothing where it
+// was not run, because the statistics needed no more passes.
+struct JointResult {
+  StatsResult statistics;
+  std::optional<CaptureResult> capture;
+};
+struct CaptureBeside {
+  const RunPlan& plan;
+  CaptureOptions options;
+};
+JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                      const CaptureBeside& capture);
 
 // merge_stats_shards() and merge_stats_folders() of qkscope/statistics.h.
 StatsResult merge_shards(const std::string& folder);

@@ -27,9 +27,17 @@ void Batch::add(std::span<const std::int32_t> sequence) {
   });
 }
 
+void Batch::add_positions(std::int64_t length) {
+  at_edge([&] {
+    if (length < 1) bad_input("a sequence of {} positions; at least one is needed", length);
+    sequences.push_back({rows(), length});
+    ids.resize(ids.size() + static_cast<std::size_t>(length), 0);
+  });
+}
+
 std::int64_t Batch::longest() const {
   std::int64_t length = 0;
-  for (const auto& sequence : sequences) length = std::max(length, sequence.length);
+  for (const auto& sequence : sequences) length = std::max(length, sequence.end());
   return length;
 }
 

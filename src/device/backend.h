@@ -19,16 +19,20 @@
 namespace qkscope {
 
 enum class Buffer : std::uint8_t {
-  residual,    // (rows, d_model)
-  normalized,  // (rows, d_model)
-  q,           // (rows, n_heads, d_head)
-  k,           // (rows, n_kv_heads, d_head)
-  v,           // (rows, n_kv_heads, d_head)
-  z,           // (rows, n_heads, d_head)
-  update,      // (rows, d_model) what attention or MLP adds
-  gate,        // (MLP rows, d_mlp) what the activation reads, then what it gives
-  up,          // (MLP rows, d_mlp) in models with a gate
-  logits,      // (rows, vocab_size)
+  residual,        // (rows, d_model)
+  normalized,      // (rows, d_model)
+  q,               // (rows, n_heads, d_head)
+  k,               // (rows, n_kv_heads, d_head)
+  v,               // (rows, n_kv_heads, d_head)
+  z,               // (rows, n_heads, d_head)
+  update,          // (rows, d_model) what attention or MLP adds
+  router_logits,   // (rows, experts)
+  expert_weights,  // (rows, k) of the k experts that a row chooses, highest first
+  expert_indices,  // (rows, k) their numbers
+  gate,            // (MLP rows, d_mlp) what the activation reads, then what it gives; in a mixture
+                   // of experts (MLP rows, k, d_mlp), in the order of expert_indices
+  up,              // the same in models with a gate
+  logits,          // (rows, vocab_size)
 };
 
 enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
@@ -68,6 +72,13 @@ class AttentionSink {
   virtual void add(LayerAttention attention) = 0;  // of the whole batch
 };
 
+// Keys and values of sequences that were run, in the memory of the device that made it. A backend
+// works with those that it made.
+class KeyValueStore {
+ public:
+  virtual ~KeyValueStore() = default;
+};
+
 class Backend {
  public:
   explicit Backend(const LoadedCheckpoint& model) : model_(model) {}
@@ -80,8 +91,16 @@ class Backend {
 
   // The batch must outlive the pass. What an earlier pass left unfinished is dropped.
   virtual void begin(const Batch& batch) = 0;
+  // Room for keys and values of so many sequences of up to `positions` each.
+  virtual std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                                    std::int64_t positions) = 0;
+  // After begin(): attention keeps the keys and values of this pass in the store, and sees those of
+  // the positions that a sequence of the batch has behind it. The store must outlive the pass.
+  virtual void use_store(KeyValueStore& store) = 0;
   virtual void embed() = 0;
   virtual void embed_positions() = 0;  // update; for models that learn them
+  // In place of the embedding: (rows, d_model) float32 on the host or on the device.
+  virtual void put_residual(ConstTensorView residual) = 0;
   // The steps up to the next call use the weights of this layer.
   virtual void begin_layer(std::int64_t layer) = 0;
   // In a model with parallel residuals the norm before the MLP is of the residual as it is now.
@@ -94,6 +113,11 @@ class Backend {
   virtual void attend() = 0;           // z
   virtual void project_output(Addition addition) = 0;
   virtual void add_update() = 0;
+
+  // Layers with a mixture of experts, before their MLP runs: router_logits of all rows, and what
+  // follows from them, expert_weights and expert_indices.
+  virtual void project_router() = 0;
+  virtual void choose_experts() = 0;
 
   // The MLP goes in chunks of at most this many rows: [begin, begin + count) of those that run.
   virtual std::int64_t mlp_rows() const = 0;

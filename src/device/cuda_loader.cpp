@@ -28,11 +28,15 @@ const CudaHost kHost{
     .log_write = log::write,
     .parallel_ranges = parallel_ranges,
     .check_rows = [](const DeviceBudget& budget, std::int64_t rows) { budget.check_rows(rows); },
+    .take_cache = [](DeviceBudget& budget, std::int64_t sequences,
+                     std::int64_t positions) { return budget.take_cache(sequences, positions); },
     .rope_frequencies = rope_frequencies,
     .score_rows = score_rows,
     .pattern_of_edited_scores = pattern_of_edited_scores,
     .attend_edited_rows = attend_edited_rows,
     .attention_statistics = attention_statistics,
+    .rows_by_expert = rows_by_expert,
+    .widen_rows = widen_rows,
 };
 
 // The few functions of the driver that are asked here, as cuda.h declares them.

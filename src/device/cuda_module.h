@@ -15,6 +15,8 @@
 #include "device/memory_plan.h"
 #include "ops/attention.h"
 #include "ops/attention_statistics.h"
+#include "ops/experts.h"
+#include "ops/weight_rows.h"
 #include "qkscope/log.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
@@ -29,6 +31,7 @@ struct CudaHost {
   void (*parallel_ranges)(std::int64_t count, std::int64_t grain,
                           const std::function<void(std::int64_t, std::int64_t)>& body);
   void (*check_rows)(const DeviceBudget& budget, std::int64_t rows);
+  std::int64_t (*take_cache)(DeviceBudget& budget, std::int64_t sequences, std::int64_t positions);
   RopeFrequencies (*rope_frequencies)(const RopeConfig& rope, std::int64_t length);
   void (*score_rows)(const AttentionInput& input, std::span<const std::int64_t> rows,
                      TensorView scores, TensorView pattern);
@@ -38,6 +41,8 @@ struct CudaHost {
                              ConstTensorView scores, ConstTensorView pattern, TensorView z);
   LayerAttention (*attention_statistics)(const AttendedRows& attended,
                                          const AttentionRequest& request);
+  ExpertRows (*rows_by_expert)(ConstTensorView indices, std::int64_t experts);
+  void (*widen_rows)(const WeightMatrix& matrix, const WeightPart& part, float* out);
 };
 
 struct CudaModule {

@@ -52,7 +52,47 @@ bool on_host(Device device) {
   return device.kind == Device::Kind::cpu;
 }
 
+std::vector<Device> every_gpu() {
+  std::vector<Device> devices;
+  for (int gpu = 0; gpu < cuda_device_count(); ++gpu)
+    if (why_not_gpu(gpu).empty()) devices.push_back({Device::Kind::cuda, gpu});
+  if (devices.empty()) bad_input("devices all: {}", why_not_gpu(0));
+  return devices;
+}
+
+// GPUs of another architecture take other kernels, and have other last bits.
+void check_one_kind(Device first, Device other) {
+  if (first.kind != other.kind)
+    bad_input("devices: found {} and {}, expected devices of one kind", device_name(first),
+              device_name(other));
+  if (first.kind == Device::Kind::cpu) return;
+  const auto& gpus = cuda_driver().gpus;
+  const auto& a = gpus[static_cast<std::size_t>(first.index)];
+  const auto& b = gpus[static_cast<std::size_t>(other.index)];
+  if (a.major != b.major || a.minor != b.minor)
+    bad_input(
+        "devices: {} has compute capability {}.{}, {} has {}.{}; expected GPUs of one kind, whose "
+        "results have the same bits",
+        device_name(first), a.major, a.minor, device_name(other), b.major, b.minor);
+}
+
 }  // namespace
+
+std::vector<Device> choose_devices(const std::vector<std::string>& wanted) {
+  if (wanted.empty()) bad_input("devices: found none, expected a list, or all");
+  std::vector<Device> devices;
+  for (const auto& name : wanted) {
+    if (name == "all" && wanted.size() > 1)
+      bad_input("devices: 'all' stands alone, expected no other beside it");
+    if (name == "all") {
+      devices = every_gpu();
+      break;
+    }
+    devices.push_back(device_of(name));
+  }
+  for (const auto& device : devices) check_one_kind(devices.front(), device);
+  return devices;
+}
 
 Device choose_device(const std::string& wanted) {
   return at_edge([&] { return device_of(wanted); });

@@ -1,6 +1,10 @@
 #include "device/memory_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+
+#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -8,6 +12,7 @@
 #include "core/text.h"
 #include "device/device.h"
 #include "model/tensor_table.h"
+#include "ops/experts.h"
 #include "ops/linear.h"
 
 namespace qkscope {
@@ -30,6 +35,17 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
+// Of a mixture of experts: what the router gives, gate and up of a chunk, and the rows of one
+// expert before and after its products.
+std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
+  const auto& experts = model.experts;
+  if (experts.count == 0) return 0;
+  const auto slots = std::min(rows, cpu_expert_rows(model)) * experts.per_token;
+  const auto at_a_time = std::min<std::int64_t>(slots, kMostExpertRows);
+  return rows * (experts.count + 2 * experts.per_token) + 2 * slots * experts.d_mlp +
+         at_a_time * (2 * model.d_model + 3 * experts.d_mlp);
+}
+
 std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   const auto q_width = model.n_heads * model.d_head;
   const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
@@ -41,29 +57,80 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
                       std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
   const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
   const auto floats = rows * (residuals + heads + rotary_elements(model)) +
-                      mlp_products * mlp_rows * model.d_mlp + packed;
+                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
   return floats * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Of a mixture of experts: what the router gives, and for a chunk gate and up, and the sorted rows
+// before and after a product.
+std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto& experts = model.experts;
+  if (experts.count == 0) return 0;
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto slots = std::min(rows, cuda_expert_rows(model)) * experts.per_token;
+  const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
+  const auto widest =
+      std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
+  // Blocks that grow have a quarter to spare.
+  const auto roomy =
+      (sorted * widest + 2 * slots * experts.d_mlp) * element + (2 * sorted + slots) * 4;
+  return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 
 std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto q_width = model.n_heads * model.d_head;
   const auto kv_width = model.n_kv_heads * model.d_head;
   const bool keeps_updates = !model.names.post_attention_norm.empty() ||
-                             !model.names.post_mlp_norm.empty() || model.learned_positions();
+                             !model.names.post_mlp_norm.empty() || model.learned_positions() ||
+                             model.experts.count > 0;
   const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
   const auto per_row = residuals * model.d_model + std::max(model.d_model, q_width) + q_width +
                        2 * kv_width + rotary_elements(model);
   const auto elements =
       rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
-  const auto row_numbers = rows * std::int64_t{6} * 4;
-  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace;
+  const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
+  const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
+  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace +
+         expert_bytes_on_cuda(model, rows, dtype);
+}
+
+// Elements of the layer that has most.
+std::int64_t largest_layer(const ModelConfig& model) {
+  std::map<std::string, std::int64_t> layers;  // by "layers.N"
+  for (const auto& spec : tensor_table(model)) {
+    if (!spec.name.starts_with(model.names.layers + ".")) continue;
+    const auto end = spec.name.find('.', model.names.layers.size() + 1);
+    layers[spec.name.substr(0, end)] += spec.shape.count();
+  }
+  std::int64_t largest = 0;
+  for (const auto& [name, elements] : layers) largest = std::max(largest, elements);
+  return largest;
 }
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
 }
 
+struct CacheSize {
+  std::int64_t sequences;
+  std::int64_t positions;
+  std::int64_t bytes;
+};
+
+[[noreturn]] void refuse_cache(const CacheSize& cache, std::int64_t room) {
+  bad_input(
+      "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
+      "fewer new tokens",
+      cache.sequences, cache.sequences == 1 ? "text" : "texts", cache.positions,
+      bytes_text(cache.bytes), bytes_text(room));
+}
+
 }  // namespace
+
+std::int64_t cpu_expert_rows(const ModelConfig& model) {
+  constexpr std::int64_t kRowsOfEach = 128;
+  return std::max(kCpuMlpRows, kRowsOfEach * model.experts.count / model.experts.per_token);
+}
 
 std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
   return on_cpu(model, rows);
@@ -88,6 +155,20 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
   const auto values = statistics.attention ? kStatisticsValues : 0;
   const auto bins = statistics.all_keys ? kStatisticsBins : 0;
   return moments + row_sums + values + bins + kStatisticsResults;
+}
+
+std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  return layers * 2 * model.n_kv_heads * model.d_head *
+         static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions) {
+  const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
+  if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
 }
 
 std::int64_t usable_memory(const BackendOptions& options) {
@@ -120,12 +201,11 @@ std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
   const auto positions = model.learned_positions() ? model.max_positions : 0;
   const auto embedding = (model.embedding_rows + positions) * model.d_model *
                          static_cast<std::int64_t>(dtype_size(dtype));
-  const auto all = device_weight_bytes(model, dtype);
   // The MLP's widest matrix has a second place: where it waits to be put in order.
   const auto waiting =
       2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
-  return embedding + waiting +
-         (all - embedding) * std::min<std::int64_t>(layers, 2) / std::max<std::int64_t>(layers, 1);
+  const auto largest = largest_layer(model) * static_cast<std::int64_t>(dtype_size(dtype));
+  return embedding + waiting + largest * std::min<std::int64_t>(layers, 2);
 }
 
 DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)
@@ -144,16 +224,26 @@ std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
                   : device_weight_bytes(model_, options_.dtype);
 }
 
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
+  const auto rest =
+      weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
+  if (rest + bytes > limit_) refuse_cache({sequences, positions, bytes}, limit_ - rest);
+  caches_ += bytes;
+  return bytes;
+}
+
 void DeviceBudget::check_rows(std::int64_t rows) const {
-  const auto weights = weight_bytes(streams_);
+  const auto weights = weight_bytes(streams_) + caches_;
   const auto activations = activation_bytes(model_, rows, options_);
   if (weights + activations <= limit_) return;
   const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
   bad_input(
-      "device memory: {} tokens at a time need {} for weights{} and {} for activations, {} may be "
+      "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
+      "be "
       "used; {}",
-      rows, bytes_text(weights), streams_ ? " (streamed)" : "", bytes_text(activations),
-      bytes_text(limit_),
+      rows, bytes_text(weights), streams_ ? " (streamed)" : "",
+      caches_ > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
       longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
                                 "tokenizer.max_length",
                                 longest)

@@ -1,17 +1,11 @@
 #include "qkscope/model.h"
 
-#include <atomic>
-#include <mutex>
-#include <thread>
-
 #include "core/edge.h"
 #include "core/error.h"
-#include "device/backend.h"
 #include "engine/model_setup.h"
+#include "engine/model_state.h"
 #include "engine/watched_observer.h"
 #include "forward/forward.h"
-#include "model/loaded_checkpoint.h"
-#include "qkscope/forward.h"
 #include "qkscope/hub.h"
 
 namespace qkscope {
@@ -33,35 +27,24 @@ class Running {
 
 }  // namespace
 
-struct Model::State {
-  State(std::string checkpoint_folder, const ModelOptions& options)
-      : folder(std::move(checkpoint_folder)),
-        checkpoint(load_checkpoint(folder, options)),
-        backend_options(qkscope::backend_options(checkpoint, options)) {
-    if (backend_options.device.kind == Device::Kind::cuda)
-      backend = make_backend(checkpoint, backend_options);
-  }
+Model::State::State(std::string checkpoint_folder, const ModelOptions& options)
+    : folder(std::move(checkpoint_folder)),
+      checkpoint(load_checkpoint(folder, options)),
+      backend_options(qkscope::backend_options(checkpoint, options)) {
+  if (backend_options.device.kind == Device::Kind::cuda)
+    backend = make_backend(checkpoint, backend_options);
+}
 
-  void run(const Batch& batch, Observer& observer) {
-    if (!backend) return forward(checkpoint, batch, observer);
-    if (runner == std::this_thread::get_id())
-      bad_input(
-          "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
-          "run it before or after, or load it twice",
-          device_name(backend_options.device));
-    const std::lock_guard one_pass(pass);
-    const Running running(runner);
-    forward(*backend, batch, observer);
-  }
-
-  std::string folder;
-  LoadedCheckpoint checkpoint;
-  BackendOptions backend_options;
-  // On CUDA, where weights and buffers are there once. On the CPU each pass makes its own.
-  std::unique_ptr<Backend> backend;
-  std::mutex pass;
-  std::atomic<std::thread::id> runner;
-};
+void Model::State::run_alone(const std::function<void()>& one_pass) {
+  if (runner == std::this_thread::get_id())
+    bad_input(
+        "a hook runs the model that it hangs on: on {} a model has room for one pass at a time; "
+        "run it before or after, or load it twice",
+        device_name(backend_options.device));
+  const std::lock_guard lock(pass);
+  const Running running(runner);
+  one_pass();
+}
 
 Model Model::load(const std::string& folder_or_id, const ModelOptions& options, Version headers) {
   return at_edge([&] {
@@ -94,9 +77,30 @@ DType Model::dtype() const {
 }
 
 void Model::run(const Batch& batch, Observer& observer) const {
+  run(batch, observer, {});
+}
+
+void Model::run(const Batch& batch, Observer& observer, const RunOptions& options) const {
   WatchedObserver watched(observer);
   try {
-    state_->run(batch, watched);
+    if (state_->backend)
+      state_->run_alone([&] { forward(*state_->backend, batch, watched, options); });
+    else
+      forward(state_->checkpoint, batch, watched, options);
+  } catch (...) {
+    watched.rethrow_if_thrown();
+    rethrow_as_error();
+  }
+}
+
+void Model::run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const {
+  WatchedObserver watched(observer);
+  try {
+    if (state_->backend)
+      state_->run_alone([&] { forward(*state_->backend, batch, watched, statistics); });
+    else
+      forward(*make_backend(state_->checkpoint, state_->backend_options), batch, watched,
+              statistics);
   } catch (...) {
     watched.rethrow_if_thrown();
     rethrow_as_error();

@@ -2,6 +2,7 @@
 
 #include "core/dtype.h"
 #include "io/json.h"
+#include "model/weight_processing.h"
 #include "qkscope/forward.h"
 
 namespace qkscope {
@@ -12,6 +13,9 @@ LoadedCheckpoint load_checkpoint(const std::string& folder, const ModelOptions& 
                              : parse_json(options.config_overrides, "config_overrides");
   auto checkpoint = load_model(folder, overrides);
   if (options.fold_norms) fold_norms(checkpoint);
+  if (options.center_writing_weights) center_writing_weights(checkpoint);
+  if (options.center_unembed) center_unembed(checkpoint);
+  if (options.fold_value_biases) fold_value_biases(checkpoint);
   return checkpoint;
 }
 

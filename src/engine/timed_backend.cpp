@@ -69,6 +69,10 @@ void TimedBackend::embed_positions() {
   time("embedding", 0.0, [&] { timed_.embed_positions(); });
 }
 
+void TimedBackend::put_residual(ConstTensorView residual) {
+  time("embedding", 0.0, [&] { timed_.put_residual(residual); });
+}
+
 void TimedBackend::keep_layer_input() {
   time("norms", 0.0, [&] { timed_.keep_layer_input(); });
 }
@@ -114,10 +118,26 @@ void TimedBackend::add_update() {
   time("output", 0.0, [&] { timed_.add_update(); });
 }
 
+std::int64_t TimedBackend::mlp_width() const {
+  const auto& experts = config().experts;
+  return config().layers[static_cast<std::size_t>(layer_)].experts
+             ? experts.per_token * experts.d_mlp
+             : config().d_mlp;
+}
+
+void TimedBackend::project_router() {
+  time("router", product_flop(running_rows(), config().d_model, config().experts.count),
+       [&] { timed_.project_router(); });
+}
+
+void TimedBackend::choose_experts() {
+  time("router", 0.0, [&] { timed_.choose_experts(); });
+}
+
 // A GPU may compute the product where the activation is asked for: both are one part.
 void TimedBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
   time("gate, up",
-       product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * config().d_mlp),
+       product_flop(count, config().d_model, (config().gated_mlp() ? 2 : 1) * mlp_width()),
        [&] { timed_.project_gate_up(begin, count); });
 }
 
@@ -126,7 +146,7 @@ void TimedBackend::gate(std::int64_t count) {
 }
 
 void TimedBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
-  time("down", product_flop(count, config().d_mlp, config().d_model),
+  time("down", product_flop(count, mlp_width(), config().d_model),
        [&] { timed_.project_down(begin, count, addition); });
 }
 

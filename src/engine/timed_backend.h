@@ -18,8 +18,14 @@ class TimedBackend : public Backend {
   const std::vector<BenchKernel>& kernels() const { return kernels_; }
 
   void begin(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    return timed_.make_store(sequences, positions);
+  }
+  void use_store(KeyValueStore& store) override { timed_.use_store(store); }
   void embed() override;
   void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override;
   void normalize(Norm norm) override;
@@ -29,6 +35,8 @@ class TimedBackend : public Backend {
   void attend() override;
   void project_output(Addition addition) override;
   void add_update() override;
+  void project_router() override;
+  void choose_experts() override;
   std::int64_t mlp_rows() const override { return timed_.mlp_rows(); }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
@@ -58,6 +66,7 @@ class TimedBackend : public Backend {
   BenchPart& part(const std::string& name);
   double product_flop(std::int64_t rows, std::int64_t in, std::int64_t out) const;
   double attention_flop() const;
+  std::int64_t mlp_width() const;  // that a row goes through in this layer
 
   Backend& timed_;
   const Batch* batch_ = nullptr;

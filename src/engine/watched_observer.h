@@ -15,6 +15,9 @@ class WatchedObserver : public Observer {
   bool wants(HookPoint point) const override {
     return watch([&] { return observer_.wants(point); });
   }
+  bool wants_derived() const override {
+    return watch([&] { return observer_.wants_derived(); });
+  }
   void begin_layer(std::int64_t layer) override {
     watch([&] { observer_.begin_layer(layer); });
   }

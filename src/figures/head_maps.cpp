@@ -376,6 +376,21 @@ Figure head_map_induction(const Results& results) {
                 MapColours::to_largest});
 }
 
+Figure head_map_duplicate(const Results& results) {
+  return head_map(results,
+                  {"attention", "duplicate_token_head", "Duplicate-token score of every head",
+                   "duplicate-token score",
+                   "Share of attention on earlier copies of the present token "
+                   "(duplicate_token_head, as TransformerLens defines it), mean over texts.",
+                   MapColours::to_largest});
+}
+
+Figure head_map_pattern(const Results& results) {
+  return head_map(
+      results, {"attention", "pattern", "Score of every head for the given pattern", "score",
+                "Score of the pattern that was given to 'qkscope heads'.", MapColours::to_largest});
+}
+
 Figure head_map_entropy(const Results& results) {
   return head_map(results,
                   {"attention", "entropy", "Entropy of attention of every head", "entropy (nats)",

@@ -50,6 +50,8 @@ const std::vector<FigureKind>& figure_kinds() {
       {"head_map_sink", {"attention"}, head_map_sink, Runs::one},
       {"head_map_previous", {"attention"}, head_map_previous, Runs::one},
       {"head_map_induction", {"attention"}, head_map_induction, Runs::one},
+      {"head_map_duplicate", {"attention"}, head_map_duplicate, Runs::one},
+      {"head_map_pattern", {"attention"}, head_map_pattern, Runs::one},
       {"head_map_entropy", {"attention"}, head_map_entropy, Runs::one},
       {"head_map_distance", {"attention"}, head_map_distance, Runs::one},
       {"head_map_effective_keys", {"attention"}, head_map_effective_keys, Runs::one},

@@ -74,6 +74,8 @@ Figure attention_onset(const Results& results);
 Figure head_map_sink(const Results& results);
 Figure head_map_previous(const Results& results);
 Figure head_map_induction(const Results& results);
+Figure head_map_duplicate(const Results& results);
+Figure head_map_pattern(const Results& results);
 Figure head_map_entropy(const Results& results);
 Figure head_map_distance(const Results& results);
 Figure head_map_effective_keys(const Results& results);

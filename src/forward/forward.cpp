@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "forward/derived.h"
 #include "forward/hooks.h"
 
 namespace qkscope {
@@ -12,12 +13,13 @@ namespace {
 
 class Run {
  public:
-  Run(Backend& backend, const Batch& batch, Observer& observer)
+  Run(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options)
       : backend_(backend),
         config_(backend.config()),
         batch_(batch),
         observer_(observer),
-        plan_(config_, observer, batch.rows()) {}
+        options_(options),
+        plan_(config_, observer, batch.rows(), start()) {}
   Run(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
       : backend_(backend),
         config_(backend.config()),
@@ -27,26 +29,51 @@ class Run {
         plan_(config_, observer, batch.rows(),
               statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
 
+  Run(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
+      : Run(backend, batch, observer, RunOptions()) {
+    store_ = &store;
+    plan_.need_all_keys(config_);
+  }
+
   void run() {
+    if (store_ == nullptr) check_begins();
     if (plan_.empty()) return;
     backend_.begin(batch_);
+    if (store_ != nullptr) backend_.use_store(*store_);
     backend_.keep_row_sums(adds_attention());
-    backend_.embed();
-    show({Stage::embed}, Buffer::residual);
-    if (config_.learned_positions()) {
-      backend_.embed_positions();
-      show({Stage::pos_embed}, Buffer::update);
-      backend_.add_update();
-    }
-    narrow(-1);
+    if (options_.residual.empty())
+      embed();
+    else
+      backend_.put_residual(options_.residual);
+    narrow(options_.start_at_layer - 1);
     run_layers();
     unembed();
     backend_.finish();
   }
 
  private:
+  PassPlan::Start start() const {
+    return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
+  }
+
+  void check_begins() const {
+    for (const auto& sequence : batch_.sequences)
+      if (sequence.past > 0)
+        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
+                  sequence.past);
+  }
+
+  void embed() {
+    backend_.embed();
+    show({Stage::embed}, Buffer::residual);
+    if (!config_.learned_positions()) return;
+    backend_.embed_positions();
+    show({Stage::pos_embed}, Buffer::update);
+    backend_.add_update();
+  }
+
   void run_layers() {
-    for (std::int64_t layer = 0; layer < config_.n_layers; ++layer) {
+    for (std::int64_t layer = options_.start_at_layer; layer < config_.n_layers; ++layer) {
       if (plan_.ends_before({Stage::resid_pre, layer})) return;
       if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       observer_.begin_layer(layer);
@@ -57,24 +84,29 @@ class Run {
 
   void run_layer(std::int64_t layer) {
     show({Stage::resid_pre, layer}, Buffer::residual);
+    show_inputs(layer);
     if (config_.parallel_residual) backend_.keep_layer_input();
 
+    show_scale({Stage::ln1_scale, layer});
     backend_.normalize(Norm::before_attention);
     show({Stage::ln1_normalized, layer}, Buffer::normalized);
     if (plan_.ends_before({Stage::q, layer})) return;
     queries_and_keys(layer);
     if (plan_.ends_before({Stage::attn_scores, layer})) return;
     attend(layer);
+    show_results({Stage::result, layer});
     if (plan_.ends_before({Stage::attn_out, layer})) return;
     const auto attention = addition({Stage::attn_out, layer});
     backend_.project_output(attention);
     show({Stage::attn_out, layer}, Buffer::update);
     if (attention == Addition::deferred) backend_.add_update();
     show({Stage::resid_mid, layer}, Buffer::residual);
-    if (plan_.ends_before({Stage::ln2_normalized, layer})) return;
+    if (plan_.ends_before({Stage::mlp_in, layer})) return;
 
-    backend_.normalize(Norm::before_mlp);
+    normalize_mlp_input(layer);
     show({Stage::ln2_normalized, layer}, Buffer::normalized);
+    if (plan_.ends_before({Stage::router_logits, layer})) return;
+    if (config_.layers[static_cast<std::size_t>(layer)].experts) route(layer);
     if (plan_.ends_before({Stage::mlp_pre, layer})) return;
     const auto mlp = addition({Stage::mlp_out, layer});
     run_mlp(layer, mlp);
@@ -88,6 +120,8 @@ class Run {
   void queries_and_keys(std::int64_t layer) {
     backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
                          !plan_.ends_before({Stage::attn_scores, layer}));
+    for (const auto& [buffer, heads] : projected_) backend_.edit(buffer, heads.replace());
+    projected_.clear();
     show({Stage::q, layer}, Buffer::q);
     show({Stage::k, layer}, Buffer::k);
     show({Stage::v, layer}, Buffer::v);
@@ -135,6 +169,15 @@ class Run {
     return every_row;
   }
 
+  // Which experts each row goes to.
+  void route(std::int64_t layer) {
+    backend_.project_router();
+    show({Stage::router_logits, layer}, Buffer::router_logits);
+    backend_.choose_experts();
+    show({Stage::expert_weights, layer}, Buffer::expert_weights);
+    show({Stage::expert_indices, layer}, Buffer::expert_indices);
+  }
+
   // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
   // or the addition of the MLP's output waits for an edit.
   void run_mlp(std::int64_t layer, Addition addition) {
@@ -157,12 +200,76 @@ class Run {
   }
 
   void unembed() {
-    if (plan_.ends_before({Stage::final_normalized})) return;
+    if (plan_.ends_before({Stage::final_scale})) return;
+    narrow(config_.n_layers);
+    show_scale({Stage::final_scale});
     backend_.normalize(Norm::after_layers);
     show({Stage::final_normalized}, Buffer::normalized);
     if (plan_.ends_before({Stage::logits})) return;
     backend_.project_logits();
     show({Stage::logits}, Buffer::logits);
+  }
+
+  bool wants_derived(HookPoint point) const {
+    return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
+  }
+
+  void show_scale(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::residual, observer_.selection(point),
+                  [=, this](ConstTensorView x) { observer_.see(point, norm_scales(x, config_)); });
+  }
+
+  void show_results(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::z, observer_.selection(point), [=, this](ConstTensorView z) {
+      observer_.see(point, head_results(z, layer_weights(point.layer).o.weight));
+    });
+  }
+
+  // The residual as each head reads it. Heads whose input was edited are projected from it.
+  void show_inputs(std::int64_t layer) {
+    const auto& weights = layer_weights(layer);
+    show_input({Stage::q_input, layer}, Buffer::q, weights.q);
+    show_input({Stage::k_input, layer}, Buffer::k, weights.k);
+    show_input({Stage::v_input, layer}, Buffer::v, weights.v);
+  }
+
+  void show_input(HookPoint point, Buffer buffer, const Linear& linear) {
+    if (!wants_derived(point)) return;
+    const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
+    if (!observer_.edits(point)) {
+      backend_.read(Buffer::residual, observer_.selection(point),
+                    [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
+      return;
+    }
+    const auto copy = backend_.copy(Buffer::residual, {});
+    Tensor x(copy.view.shape());
+    copy_values(x, copy.view);
+    Tensor inputs = repeated(x, heads);
+    observer_.edit(point, inputs);
+    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
+    projected.project_changed(x, inputs);
+    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+  }
+
+  // What the MLP reads may be edited without the residual stream.
+  void normalize_mlp_input(std::int64_t layer) {
+    const HookPoint point{Stage::mlp_in, layer};
+    const bool edits = wants_derived(point) && observer_.edits(point);
+    const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
+    if (edits)
+      backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
+    else if (wants_derived(point))
+      backend_.read(Buffer::residual, observer_.selection(point),
+                    [=, this](ConstTensorView x) { observer_.see(point, x); });
+    show_scale({Stage::ln2_scale, layer});
+    backend_.normalize(Norm::before_mlp);
+    if (edits) backend_.put(Buffer::residual, residual);
+  }
+
+  const LayerWeights& layer_weights(std::int64_t layer) const {
+    return backend_.model().weights.layers[static_cast<std::size_t>(layer)];
   }
 
   void narrow(std::int64_t layer) {
@@ -179,7 +286,7 @@ class Run {
   bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
 
   void show(HookPoint point, Buffer buffer) {
-    if (!has_stage(config_, point.stage) || !observer_.wants(point)) return;
+    if (!has_stage(config_, point) || !observer_.wants(point)) return;
     if (observer_.keeps_on_device())
       keep(point, buffer);
     else if (observer_.edits(point))
@@ -219,16 +326,37 @@ class Run {
   const ModelConfig& config_;
   const Batch& batch_;
   Observer& observer_;
+  RunOptions options_;
   LayerStatistics* statistics_ = nullptr;
+  KeyValueStore* store_ = nullptr;
   PassPlan plan_;
   ShownScores shown_;
+  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // of heads with inputs of their own
 };
+
+void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
+  const auto layer = options.start_at_layer;
+  if (layer < 0 || layer > model.n_layers)
+    bad_input("start_at_layer: found {}, expected 0 to {}", layer, model.n_layers);
+  const auto& residual = options.residual;
+  if (residual.empty()) {
+    if (layer > 0)
+      bad_input("start_at_layer {} needs the residual stream before that layer; none is given",
+                layer);
+    return;
+  }
+  const Shape expected{batch.rows(), model.d_model};
+  if (residual.dtype() != DType::f32 || residual.shape() != expected || !residual.is_contiguous())
+    bad_input("residual: found {} of shape {}, expected contiguous float32 of shape {}",
+              dtype_name(residual.dtype()), residual.shape().to_string(), expected.to_string());
+}
 
 }  // namespace
 
-void forward(Backend& backend, const Batch& batch, Observer& observer) {
+void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
-  Run(backend, batch, observer).run();
+  check_start(options, batch, backend.config());
+  Run(backend, batch, observer, options).run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer,
@@ -237,8 +365,17 @@ void forward(Backend& backend, const Batch& batch, Observer& observer,
   Run(backend, batch, observer, statistics).run();
 }
 
-void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer) {
-  forward(*make_backend(model), batch, observer);
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, store).run();
+}
+
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
+             const RunOptions& options) {
+  if (options.residual.device().kind != Device::Kind::cpu)
+    bad_input("a residual on {}: the model is on the CPU; copy it to the host first",
+              device_name(options.residual.device()));
+  forward(*make_backend(model), batch, observer, options);
 }
 
 }  // namespace qkscope

@@ -24,12 +24,18 @@ class LayerStatistics {
 // Runs the batch and shows the observer what it wants; stops after the last wanted stage, and runs
 // the end of the network only for the rows that are wanted there. Sequences in a batch do not see
 // each other; on the CPU each gives bit for bit what it gives alone.
-void forward(Backend& backend, const Batch& batch, Observer& observer);
+void forward(Backend& backend, const Batch& batch, Observer& observer,
+             const RunOptions& options = {});
+
+// The same with keys and values of earlier passes, which this one adds to: all layers run, whatever
+// is wanted. Where it ends in an exception, the sequences have in the store what they had before.
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
 // The same with statistics.
 void forward(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics);
 
 // The same on the CPU.
-void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer);
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
+             const RunOptions& options = {});
 
 }  // namespace qkscope

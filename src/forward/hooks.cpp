@@ -22,6 +22,10 @@ constexpr std::array kNames = {
     StageName{Stage::embed, "hook_embed", false},
     StageName{Stage::pos_embed, "hook_pos_embed", false},
     StageName{Stage::resid_pre, "hook_resid_pre", true},
+    StageName{Stage::q_input, "hook_q_input", true},
+    StageName{Stage::k_input, "hook_k_input", true},
+    StageName{Stage::v_input, "hook_v_input", true},
+    StageName{Stage::ln1_scale, "ln1.hook_scale", true},
     StageName{Stage::ln1_normalized, "ln1.hook_normalized", true},
     StageName{Stage::q, "attn.hook_q", true},
     StageName{Stage::k, "attn.hook_k", true},
@@ -33,14 +37,21 @@ constexpr std::array kNames = {
     StageName{Stage::attn_scores, "attn.hook_attn_scores", true},
     StageName{Stage::pattern, "attn.hook_pattern", true},
     StageName{Stage::z, "attn.hook_z", true},
+    StageName{Stage::result, "attn.hook_result", true},
     StageName{Stage::attn_out, "hook_attn_out", true},
     StageName{Stage::resid_mid, "hook_resid_mid", true},
+    StageName{Stage::mlp_in, "hook_mlp_in", true},
+    StageName{Stage::ln2_scale, "ln2.hook_scale", true},
     StageName{Stage::ln2_normalized, "ln2.hook_normalized", true},
+    StageName{Stage::router_logits, "mlp.hook_router_logits", true},
+    StageName{Stage::expert_weights, "mlp.hook_expert_weights", true},
+    StageName{Stage::expert_indices, "mlp.hook_expert_indices", true},
     StageName{Stage::mlp_pre, "mlp.hook_pre", true},
     StageName{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
     StageName{Stage::mlp_post, "mlp.hook_post", true},
     StageName{Stage::mlp_out, "hook_mlp_out", true},
     StageName{Stage::resid_post, "hook_resid_post", true},
+    StageName{Stage::final_scale, "ln_final.hook_scale", false},
     StageName{Stage::final_normalized, "ln_final.hook_normalized", false},
     StageName{Stage::logits, "logits", false},
 };
@@ -53,6 +64,11 @@ bool is_embedding(Stage stage) {
 // Scores and patterns: (n_heads, queries, keys).
 bool is_square(Stage stage) {
   return stage == Stage::attn_scores || stage == Stage::pattern;
+}
+
+// "hook_q" of "blocks.3.attn.hook_q"
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
 }
 
 // Of an activation that is shown by head, else 0.
@@ -73,6 +89,12 @@ std::int64_t heads_of(const ModelConfig& model, Stage stage) {
   }
 }
 
+std::int64_t last_text_layer(const ModelConfig& model) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  return last;
+}
+
 void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
                  std::string_view where) {
   for (const auto number : chosen)
@@ -85,6 +107,9 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
                      std::int64_t rows) {
   if (is_square(point.stage))
     return check_range(observer.score_rows(), rows, "row", hook_name(point));
+  if (!can_be_edited(point.stage) && observer.edits(point))
+    bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
+              point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
   const auto [chosen_rows, heads] = observer.selection(point);
   if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
   if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
@@ -92,10 +117,14 @@ void check_selection(const ModelConfig& model, const Observer& observer, HookPoi
 
 }  // namespace
 
-bool has_stage(const ModelConfig& model, Stage stage) {
-  switch (stage) {
+bool has_stage(const ModelConfig& model, HookPoint point) {
+  const auto has_experts = [&] {
+    return model.layers[static_cast<std::size_t>(point.layer)].experts;
+  };
+  switch (point.stage) {
     case Stage::pos_embed:
       return model.learned_positions();
+    case Stage::ln1_scale:
     case Stage::ln1_normalized:
       return !model.names.input_norm.empty();
     case Stage::ln2_normalized:
@@ -104,7 +133,14 @@ bool has_stage(const ModelConfig& model, Stage stage) {
     case Stage::k_normed:
       return model.qk_norm;
     case Stage::resid_mid:
+    case Stage::mlp_in:
       return !model.parallel_residual;
+    case Stage::router_logits:
+    case Stage::expert_weights:
+    case Stage::expert_indices:
+      return has_experts();
+    case Stage::ln2_scale:
+      return !model.parallel_residual && !model.names.mlp_norm.empty();
     case Stage::mlp_pre_linear:
       return model.gated_mlp();
     default:
@@ -123,15 +159,32 @@ std::string hook_name(HookPoint point) {
 
 std::vector<HookPoint> hook_points(const ModelConfig& model) {
   return at_edge([&] {
+    auto points = all_hook_points(model);
+    std::erase_if(points, [](HookPoint point) { return is_derived(point.stage); });
+    return points;
+  });
+}
+
+std::vector<HookPoint> derived_hook_points(const ModelConfig& model) {
+  return at_edge([&] {
+    auto points = all_hook_points(model);
+    std::erase_if(points, [](HookPoint point) { return !is_derived(point.stage); });
+    return points;
+  });
+}
+
+std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
+  return at_edge([&] {
     std::vector<HookPoint> points{{Stage::embed}};
-    if (has_stage(model, Stage::pos_embed)) points.push_back({Stage::pos_embed});
+    if (has_stage(model, {Stage::pos_embed})) points.push_back({Stage::pos_embed});
     for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
       if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
       for (const auto& entry : kNames)
-        if (entry.in_layer && has_stage(model, entry.stage)) points.push_back({entry.stage, layer});
+        if (entry.in_layer && has_stage(model, {entry.stage, layer}))
+          points.push_back({entry.stage, layer});
     }
-    points.push_back({Stage::final_normalized});
-    points.push_back({Stage::logits});
+    for (const auto stage : {Stage::final_scale, Stage::final_normalized, Stage::logits})
+      points.push_back({stage});
     return points;
   });
 }
@@ -139,15 +192,19 @@ std::vector<HookPoint> hook_points(const ModelConfig& model) {
 std::vector<HookPoint> match_hooks(const ModelConfig& model,
                                    std::span<const std::string> patterns) {
   return at_edge([&] {
-    const auto points = hook_points(model);
+    const auto points = all_hook_points(model);
     std::vector<std::string> names;
     names.reserve(points.size());
     for (const auto point : points) names.push_back(hook_name(point));
+    const auto means = [&](const std::string& pattern, std::size_t i) {
+      return glob_match(pattern, names[i]) &&
+             (!is_derived(points[i].stage) || pattern.ends_with(last_part(names[i])));
+    };
     std::vector<bool> chosen(points.size());
     for (const auto& pattern : patterns) {
       bool matched = false;
       for (std::size_t i = 0; i < points.size(); ++i)
-        if (glob_match(pattern, names[i])) matched = chosen[i] = true;
+        if (means(pattern, i)) matched = chosen[i] = true;
       if (matched) continue;
       const auto guess = nearest(pattern, names);
       bad_input(
@@ -160,6 +217,31 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
       if (chosen[i]) matches.push_back(points[i]);
     return matches;
   });
+}
+
+bool is_derived(Stage stage) {
+  switch (stage) {
+    case Stage::q_input:
+    case Stage::k_input:
+    case Stage::v_input:
+    case Stage::ln1_scale:
+    case Stage::result:
+    case Stage::mlp_in:
+    case Stage::ln2_scale:
+    case Stage::final_scale:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool can_be_edited(Stage stage) {
+  return stage != Stage::ln1_scale && stage != Stage::ln2_scale && stage != Stage::final_scale &&
+         stage != Stage::result;
+}
+
+bool Observer::wants_derived() const {
+  return false;
 }
 
 void Observer::begin_layer(std::int64_t) {}
@@ -211,36 +293,56 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
                       std::int64_t rows, std::int64_t keys, std::string_view how) {
   at_edge([&] {
     constexpr std::uint64_t kLimit = std::uint64_t{16} << 30;
-    std::uint64_t bytes = 0;
-    for (const auto point : points)
-      if (is_square(point.stage))
-        bytes += static_cast<std::uint64_t>(model.n_heads * rows * keys) * sizeof(float);
-    if (bytes > kLimit)
+    std::uint64_t squares = 0;
+    std::uint64_t of_heads = 0;
+    for (const auto point : points) {
+      const auto floats = [&](std::int64_t count) {
+        return static_cast<std::uint64_t>(count) * sizeof(float);
+      };
+      if (is_square(point.stage)) squares += floats(model.n_heads * rows * keys);
+      if (point.stage == Stage::result || point.stage == Stage::q_input)
+        of_heads += floats(model.n_heads * rows * model.d_model);
+      if (point.stage == Stage::k_input || point.stage == Stage::v_input)
+        of_heads += floats(model.n_kv_heads * rows * model.d_model);
+    }
+    if (squares > kLimit)
       bad_input(
           "attention scores and patterns of {} query positions x {} keys would take {}; "
           "choose query positions with {}",
-          rows, keys, format_bytes(bytes), how);
+          rows, keys, format_bytes(squares), how);
+    if (of_heads > kLimit)
+      bad_input(
+          "inputs and results of every head at {} positions would take {}; choose positions "
+          "with {}",
+          rows, format_bytes(of_heads), how);
   });
 }
 
-PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows)
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Start start)
     : n_layers_(model.n_layers) {
-  for (const auto point : hook_points(model))
-    if (observer.wants(point)) wanted_.push_back(point);
+  const auto first = start.embeds ? -1 : start.layer;
+  const auto points = observer.wants_derived() ? all_hook_points(model) : hook_points(model);
+  for (const auto point : points)
+    if (depth(point) >= first && observer.wants(point)) wanted_.push_back(point);
   if (empty()) return;
   for (const auto point : wanted_) check_selection(model, observer, point, rows);
-  narrowing_ = narrowing_layer(model);
-  find_last_rows(observer, rows);
+  const auto attention = std::max(narrowing_layer(model), start.layer - 1);
+  if (!narrow_in(attention, observer, rows)) narrow_in(n_layers_, observer, rows);
 }
 
 PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
                    Stage statistics)
     : PassPlan(model, observer, rows) {
-  auto last = model.n_layers - 1;
-  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
-  const HookPoint end{statistics, last};
+  const HookPoint end{statistics, last_text_layer(model)};
   if (ends_before(end)) wanted_.push_back(end);
   last_rows_.clear();  // every row is needed to the end
+}
+
+void PassPlan::need_all_keys(const ModelConfig& model) {
+  const auto last = last_text_layer(model);
+  if (narrowing_ < last) last_rows_.clear();
+  if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
 }
 
 std::int64_t PassPlan::depth(HookPoint point) const {
@@ -264,15 +366,17 @@ std::int64_t PassPlan::narrowing_layer(const ModelConfig& model) const {
   return std::max<std::int64_t>(layer, -1);
 }
 
-void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
+bool PassPlan::narrow_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
   std::vector<bool> needed(static_cast<std::size_t>(rows));
   for (const auto point : wanted_) {
-    if (observer.edits(point)) return;  // an edit may look at every row
-    const bool after =
-        depth(point) > narrowing_ || (depth(point) == narrowing_ && point.stage > Stage::pattern);
+    const bool edits = observer.edits(point);
+    // Edited scores change z of their rows after attention.
+    const auto last_before = edits ? Stage::rot_k : Stage::pattern;
+    const bool after = depth(point) > layer || (depth(point) == layer && point.stage > last_before);
     if (!after || is_embedding(point.stage)) continue;
+    if (edits) return false;  // an edit may look at every row
     const auto chosen = observer.selection(point).rows;
-    if (chosen.empty()) return;
+    if (chosen.empty()) return false;
     for (const auto row : chosen) {
       // Checked before, but an observer may answer otherwise when it is asked again.
       if (row < 0 || row >= rows)
@@ -280,9 +384,11 @@ void PassPlan::find_last_rows(const Observer& observer, std::int64_t rows) {
       needed[static_cast<std::size_t>(row)] = true;
     }
   }
+  narrowing_ = layer;
   for (std::int64_t row = 0; row < rows; ++row)
     if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);
   if (static_cast<std::int64_t>(last_rows_.size()) == rows) last_rows_.clear();
+  return true;
 }
 
 }  // namespace qkscope

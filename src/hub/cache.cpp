@@ -11,6 +11,7 @@
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "hub/file_choice.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
@@ -221,7 +222,7 @@ std::uint64_t evict_weights(const std::string& name_or_folder, const std::string
     const auto kept = blobs_of_others(folder, commit);
     std::uint64_t bytes = 0;
     for (const auto& file : files_below(folder / "snapshots" / commit)) {
-      if (file.extension() != ".safetensors") continue;
+      if (!is_weight_file(file.string())) continue;
       const auto blob = blob_of(file);
       bytes += remove_file(file);  // the link first: a snapshot never holds one that leads nowhere
       if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);

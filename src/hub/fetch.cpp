@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/hub_cache.h"
 #include "core/edge.h"
 #include "core/error.h"
@@ -153,6 +154,35 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
          (revision.empty() || is_revision(revision));
 }
 
+// Of a folder that nobody listed: what is there is all.
+CheckpointBytes bytes_in(const std::string& folder) {
+  CheckpointBytes bytes;
+  for (const auto& name : weight_files(folder))
+    if (is_weight_file(name))
+      bytes.weights += std::filesystem::file_size(std::filesystem::path(folder) / name);
+  return bytes;
+}
+
+CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit,
+                             const RemoteTree& tree) {
+  const auto folder = cache.snapshot(commit);
+  const auto read = [&](const std::string& path) -> std::optional<std::string> {
+    const auto file = folder + "/" + path;
+    if (!path_exists(file)) return {};
+    return std::string(MappedFile(file).text());
+  };
+  const auto chosen = checkpoint_files(true)(paths_of(tree), read, folder);
+  if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
+  CheckpointBytes bytes;
+  for (const auto& path : *chosen) {
+    const auto& file = *find_file(tree, path);
+    if (!is_weight_file(path)) continue;
+    bytes.weights += file.size;
+    if (!cache.has_file(commit, file) && !cache.has_blob(file)) bytes.to_download += file.size;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
@@ -185,6 +215,20 @@ std::string fetch_checkpoint(const std::string& name_or_folder, const std::strin
     const auto folder = fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""},
                                     checkpoint_files(options.weights), options);
     return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  });
+}
+
+CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::string& revision,
+                                 Version headers) {
+  return at_edge([&]() -> CheckpointBytes {
+    check_version(headers);
+    const auto folder = resolve_checkpoint(name_or_folder, revision);
+    const auto commit = std::filesystem::path(folder).filename().string();
+    const CacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
+    const auto tree = is_remote_checkpoint(name_or_folder, revision)
+                          ? load_tree(cache.folder(), commit)
+                          : std::nullopt;
+    return tree ? listed_bytes(cache, commit, *tree) : bytes_in(folder);
   });
 }
 

@@ -21,6 +21,9 @@ using FileChoice = std::function<std::optional<std::vector<std::string>>(
 // links in a snapshot: config.json last.
 FileChoice checkpoint_files(bool weights);
 
+// Whether the file holds weights, by its name.
+bool is_weight_file(const std::string& path);
+
 // config.json alone.
 FileChoice config_file();
 

@@ -33,6 +33,9 @@ std::span<const Family> families() {
       Family{"granite", "Granite 3", read_granite},
       Family{"starcoder2", "StarCoder2", read_starcoder2},
       Family{"apertus", "Apertus", read_apertus},
+      Family{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
+      Family{"mixtral", "Mixtral", read_mixtral},
+      Family{"gpt_oss", "gpt-oss", read_gpt_oss},
   };
   return kFamilies;
 }
@@ -172,6 +175,24 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
   if (config.has("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
   model.ropes = {full, sliding};
   for (auto& layer : model.layers) layer.rope = layer.window > 0 ? kSliding : kFull;
+}
+
+void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
+  constexpr std::int64_t kMostExperts = 4096;  // each is described before any weight is looked at
+  auto& experts = model.experts;
+  experts.count = config.count(defaults.count_key, defaults.count);
+  if (experts.count > kMostExperts)
+    config.complain(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
+  experts.per_token = config.count("num_experts_per_tok", defaults.per_token);
+  if (experts.per_token > experts.count)
+    config.complain("num_experts_per_tok",
+                    fmt::format("at most the {} experts of a layer", experts.count));
+  experts.d_mlp = defaults.d_mlp;
+}
+
+ExpertNames experts_in_one_tensor() {
+  return {
+      .router = "mlp.gate", .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
 }
 
 void read_upper_windows(ModelConfig& model, const ConfigReader& config) {

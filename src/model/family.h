@@ -64,6 +64,19 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
 // Qwen: sliding_window counts only with use_sliding_window; layers from max_window_layers on slide.
 void read_upper_windows(ModelConfig& model, const ConfigReader& config);
 
+// Sizes of a mixture of experts: the number of them under `count_key`, and num_experts_per_tok;
+// what is not said is as here.
+struct ExpertsDefaults {
+  const char* count_key;
+  std::int64_t count;
+  std::int64_t per_token;
+  std::int64_t d_mlp;
+};
+void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
+
+// The names under which transformers saves all experts of a layer in one tensor.
+ExpertNames experts_in_one_tensor();
+
 void read_llama(ModelConfig& model, const ConfigReader& config);
 void read_mistral(ModelConfig& model, const ConfigReader& config);
 void read_ministral(ModelConfig& model, const ConfigReader& config);
@@ -85,6 +98,9 @@ void read_phi3(ModelConfig& model, const ConfigReader& config);
 void read_granite(ModelConfig& model, const ConfigReader& config);
 void read_starcoder2(ModelConfig& model, const ConfigReader& config);
 void read_apertus(ModelConfig& model, const ConfigReader& config);
+void read_qwen3_moe(ModelConfig& model, const ConfigReader& config);
+void read_mixtral(ModelConfig& model, const ConfigReader& config);
+void read_gpt_oss(ModelConfig& model, const ConfigReader& config);
 
 // What Gemma 2 and 3 share; a text_config may leave most of it out.
 struct GemmaDefaults {

@@ -39,7 +39,7 @@ class Binder {
       : model_(model),
         checkpoint_(checkpoint),
         prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
-    for (const auto& spec : tensor_table(model))
+    for (const auto& spec : tensor_table(model, prefix_.experts))
       check_shape(prefix_.backbone + spec.name, spec.shape);
     if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
   }
@@ -87,7 +87,10 @@ class Binder {
     bind_attention(weights, at);
     weights.post_attention_norm = optional_norm(names.post_attention_norm);
     weights.mlp_norm = optional_norm(names.mlp_norm);
-    bind_mlp(weights, at);
+    if (model_.layers[index].experts)
+      bind_experts(weights, at);
+    else
+      bind_mlp(weights, at);
     weights.post_mlp_norm = optional_norm(names.post_mlp_norm);
     return weights;
   }
@@ -109,6 +112,7 @@ class Binder {
       weights.k = part(1, q_rows, kv_rows);
       weights.v = part(2, q_rows + kv_rows, kv_rows);
     }
+    if (model_.has_sinks()) weights.sinks = vector(at + names.sinks);
     weights.o = linear(at + names.o, model_.output_bias);
     if (!model_.qk_norm) return;
     const auto width = [&](std::int64_t all) { return model_.qk_norm_whole ? all : model_.d_head; };
@@ -128,6 +132,72 @@ class Binder {
     }
     if (model_.activation == Activation::xielu) weights.xielu = xielu(at + names.activation);
     weights.down = linear(at + names.down, model_.mlp_bias);
+  }
+
+  void bind_experts(LayerWeights& weights, const std::string& at) const {
+    const auto& names = prefix_.experts;
+    const auto width = model_.experts.d_mlp;
+    weights.router = linear(at + names.router, model_.experts.router_bias);
+    for (std::int64_t i = 0; i < model_.experts.count; ++i) {
+      ExpertWeights expert;
+      if (names.gate_up.empty()) {
+        expert.gate = expert_matrix(at + names.gate, i);
+        expert.up = expert_matrix(at + names.up, i);
+      } else {
+        const auto both = expert_matrix(at + names.gate_up, i);
+        expert.gate = names.interleaved ? every_second_row(both, 0) : some_rows(both, 0, width);
+        expert.up = names.interleaved ? every_second_row(both, 1) : some_rows(both, width, width);
+      }
+      expert.down = expert_matrix(at + names.down, i);
+      weights.experts.push_back(std::move(expert));
+    }
+  }
+
+  Linear expert_matrix(const std::string& name, std::int64_t expert) const {
+    if (!holds_all_experts(name)) return linear(expert_name(name, expert), false);
+    const auto& names = prefix_.experts;
+    Linear one;
+    if (names.mxfp4) {
+      const auto blocks = one_of(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
+      one.weight.block_scales = one_of(bytes(name + "_scales"), expert);
+    } else {
+      const auto all = matrix(name);
+      one.weight = {one_of(all.values, expert), all.scale};
+      if (names.transposed) one.weight.values = transposed(one.weight.values);
+    }
+    if (model_.experts.bias) {
+      one.bias.resize(static_cast<std::size_t>(one.weight.out()));
+      widen(one_of(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+    }
+    return one;
+  }
+
+  // (a, …) without its first dimension
+  static ConstTensorView one_of(ConstTensorView all, std::int64_t number) {
+    Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
+                  : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
+                                    : Shape{all.dim(1), all.dim(2), all.dim(3)};
+    return all.rows(number, number + 1).reshaped(shape);
+  }
+
+  // Rows `first`, first + 2, … of a layer.
+  static Linear every_second_row(const Linear& all, std::int64_t first) {
+    const auto rows = all.weight.out() / 2;
+    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
+      const auto from = v.rows(first, v.dim(0));
+      return {from.bytes(),
+              from.dtype(),
+              {rows, from.dim(1)},
+              {2 * from.stride(0), from.stride(1)},
+              from.device()};
+    };
+    Linear part;
+    part.weight = {every_second(all.weight.values), all.weight.scale};
+    if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
+    for (auto i = static_cast<std::size_t>(first); i < all.bias.size(); i += 2)
+      part.bias.push_back(all.bias[i]);
+    return part;
   }
 
   // alpha_p and alpha_n are stored as what softplus makes positive.
@@ -175,11 +245,20 @@ class Binder {
 
   Linear linear(const std::string& name, bool bias) const {
     auto weight = matrix(name + ".weight");
-    if (model_.names.transposed) {
-      const auto& v = weight.values;
-      weight.values = {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
-    }
+    if (model_.names.transposed) weight.values = transposed(weight.values);
     return {weight, bias ? vector(name + ".bias") : std::vector<float>{}};
+  }
+
+  static ConstTensorView transposed(ConstTensorView v) {
+    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+  }
+
+  ConstTensorView bytes(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    if (values.dtype() != DType::u8)
+      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4", checkpoint_.info(name).file,
+                name, dtype_name(values.dtype()));
+    return values;
   }
 
   WeightMatrix matrix(const std::string& name) const {
@@ -239,7 +318,8 @@ class Binder {
 };
 
 // W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
-// in a tensor that the model then owns, and b' = b + W norm.bias.
+// in a tensor that the model then owns, and b' = b + W norm.bias. What a LayerNorm gives has no
+// mean, so rows of W' are given none either: what they do to a mean is chance.
 void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
   Tensor folded = to_float32(linear.weight);
   const auto in = folded.dim(1);
@@ -251,6 +331,11 @@ void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model)
     for (std::size_t i = 0; i < norm.bias.size(); ++i)
       constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
     for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
+    if (model.config.norm == NormKind::layer) {
+      const double mean = std::accumulate(weights, weights + in, 0.0) / static_cast<double>(in);
+      for (std::int64_t i = 0; i < in; ++i)
+        weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean);
+    }
     if (!norm.bias.empty())
       linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
   });
@@ -264,11 +349,19 @@ void become_one(NormWeights& norm) {
 }
 
 // Nothing to do where there is no such norm or no such matrix.
-void fold(NormWeights& norm, std::initializer_list<Linear*> readers, LoadedCheckpoint& model) {
+void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
   if (norm.empty()) return;
   for (auto* linear : readers)
     if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
   become_one(norm);
+}
+
+// Of a family whose norms add something and whose matrices do not, these have a bias from now on.
+void add_biases(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers)
+    if (!layer.down.weight.values.empty())
+      layer.down.bias.resize(static_cast<std::size_t>(model.config.d_model), 0.0f);
+  model.config.qkv_bias = model.config.mlp_bias = true;
 }
 
 }  // namespace
@@ -314,10 +407,13 @@ Tensor to_float32(const WeightMatrix& matrix) {
 
 void fold_norms(LoadedCheckpoint& model) {
   for (auto& layer : model.weights.layers) {
-    fold(layer.input_norm, {&layer.q, &layer.k, &layer.v}, model);
-    fold(layer.mlp_norm, {&layer.gate, &layer.up}, model);
+    fold(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
+    fold(layer.mlp_norm, readers, model);
   }
-  fold(model.weights.final_norm, {&model.weights.head}, model);
+  fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
+  if (model.config.norm_bias) add_biases(model);
 }
 
 }  // namespace qkscope

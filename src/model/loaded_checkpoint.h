@@ -15,7 +15,7 @@ struct LoadedCheckpoint {
   Checkpoint checkpoint;  // keeps the mapped weights alive
   ModelConfig config;
   ModelWeights weights;
-  std::vector<Tensor> folded = {};  // weights that are no longer the file's; see fold_norms
+  std::vector<Tensor> folded = {};  // weights that are no longer the file's
 };
 
 LoadedCheckpoint load_model(const std::string& folder);
@@ -32,8 +32,9 @@ std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoi
 
 // Moves norm weights into the matrices that read the normalised vectors. Afterwards the norms
 // before attention, MLP and output embedding multiply by one, and q, k, v, gate, up and the output
-// embedding carry their weights, in float32 of their own. The model computes the same up to
-// rounding. Norms on q and k and on what a block adds have no matrix after them and stay.
+// embedding carry their weights, in float32 of their own; those that read a LayerNorm are also
+// centred, as TransformerLens centres them. The model computes the same up to rounding. Norms on q
+// and k and on what a block adds have no matrix after them and stay.
 void fold_norms(LoadedCheckpoint& model);
 
 }  // namespace qkscope

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/ranges.h>
@@ -41,11 +42,16 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Of the quantized formats only FP8 is supported, with one scale per tensor or per block.
+// Of the quantized formats FP8 is supported, with one scale per tensor or per block, and MXFP4 in
+// families that are published in it.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("quantization_config")) return;
   const auto quantization = config.section("quantization_config");
   const auto method = quantization.word("quant_method", "unknown");
+  const auto& experts = model.names.experts;
+  if (method == "mxfp4" && std::any_of(experts.begin(), experts.end(),
+                                       [](const ExpertNames& names) { return names.mxfp4; }))
+    return;
   if (method != "fp8")
     bad_input(
         "{}: quantization '{}' is not supported; supported are unquantized checkpoints and fp8 "
@@ -69,6 +75,8 @@ void check_widths(const ModelConfig& model, const ConfigReader& config) {
   check("hidden_size", model.d_model);
   check("intermediate_size", model.d_mlp);
   check("num_attention_heads times head_dim", model.n_heads * model.d_head);
+  check("moe_intermediate_size", model.experts.d_mlp);
+  check("the number of experts times their width", model.experts.count * model.experts.d_mlp);
 }
 
 void check_sizes(const ModelConfig& model, const ConfigReader& config) {

@@ -19,7 +19,9 @@ constexpr std::array kBackbones = {"model.",    "language_model.model.", "model.
 // Names and shapes, as they are collected.
 class Table {
  public:
-  explicit Table(const ModelConfig& model) : model_(model) {}
+  Table(const ModelConfig& model, const ExpertNames& experts) : model_(model), experts_(experts) {}
+
+  const ExpertNames& experts() const { return experts_; }
 
   void add(const std::string& name, const Shape& shape) { specs_.push_back({name, shape}); }
 
@@ -38,6 +40,7 @@ class Table {
 
  private:
   const ModelConfig& model_;
+  const ExpertNames& experts_;
   std::vector<TensorSpec> specs_;
 };
 
@@ -52,6 +55,7 @@ void add_attention(Table& table, const ModelConfig& model, const std::string& la
   } else {
     table.add_linear(layer + names.qkv, q_rows + 2 * kv_rows, model.d_model, model.qkv_bias);
   }
+  if (model.has_sinks()) table.add(layer + names.sinks, {model.n_heads});
   table.add_linear(layer + names.o, model.d_model, q_rows, model.output_bias);
   if (!model.qk_norm) return;
   table.add_norm(layer + names.q_norm, model.qk_norm_whole ? q_rows : model.d_head, false);
@@ -75,6 +79,36 @@ void add_mlp(Table& table, const ModelConfig& model, const std::string& layer) {
   table.add_linear(layer + names.down, model.d_model, model.d_mlp, model.mlp_bias);
 }
 
+void add_all_experts(Table& table, const ModelConfig& model, const std::string& name,
+                     std::int64_t out, std::int64_t in) {
+  const auto& names = table.experts();
+  const auto count = model.experts.count;
+  if (names.mxfp4) {
+    table.add(name + "_blocks", {count, out, in / 32, 16});
+    table.add(name + "_scales", {count, out, in / 32});
+  } else {
+    table.add(name, names.transposed ? Shape{count, in, out} : Shape{count, out, in});
+  }
+  if (model.experts.bias) table.add(name + "_bias", {count, out});
+}
+
+void add_experts(Table& table, const ModelConfig& model, const std::string& layer) {
+  const auto& names = table.experts();
+  const auto& experts = model.experts;
+  table.add(layer + names.router + ".weight", {experts.count, model.d_model});
+  if (experts.router_bias) table.add(layer + names.router + ".bias", {experts.count});
+  const auto add = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+    if (name.empty()) return;
+    if (holds_all_experts(name)) return add_all_experts(table, model, layer + name, out, in);
+    for (std::int64_t i = 0; i < experts.count; ++i)
+      table.add(layer + expert_name(name, i) + ".weight", {out, in});
+  };
+  add(names.gate, experts.d_mlp, model.d_model);
+  add(names.up, experts.d_mlp, model.d_model);
+  add(names.gate_up, 2 * experts.d_mlp, model.d_model);
+  add(names.down, model.d_model, experts.d_mlp);
+}
+
 void add_layer(Table& table, const ModelConfig& model, std::size_t index) {
   const auto layer = fmt::format("{}.{}.", model.names.layers, index);
   const auto add_norm = [&](const std::string& name) {
@@ -84,7 +118,10 @@ void add_layer(Table& table, const ModelConfig& model, std::size_t index) {
   add_attention(table, model, layer);
   add_norm(model.names.post_attention_norm);
   add_norm(model.names.mlp_norm);
-  add_mlp(table, model, layer);
+  if (model.layers[index].experts)
+    add_experts(table, model, layer);
+  else
+    add_mlp(table, model, layer);
   add_norm(model.names.post_mlp_norm);
 }
 
@@ -117,6 +154,23 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   bad_input("{}: {} {}{}; {}", where, what, fmt::join(shown, ", "), more, advice);
 }
 
+// The spelling of which the first layer with experts has its first matrix; the first of all where
+// there is none, which is then missing.
+ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& present,
+                         const std::string& backbone) {
+  const auto& spellings = model.names.experts;
+  if (spellings.empty()) return {};
+  const auto layer = std::find_if(model.layers.begin(), model.layers.end(),
+                                  [](const LayerConfig& config) { return config.experts; });
+  const auto at =
+      fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
+  for (const auto& names : spellings) {
+    const auto end = names.mxfp4 ? "_blocks" : holds_all_experts(names.down) ? "" : ".weight";
+    if (present.contains(at + expert_name(names.down, 0) + end)) return names;
+  }
+  return spellings.front();
+}
+
 // Looks for the tensors under every spelling that published checkpoints use.
 TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
@@ -139,7 +193,7 @@ TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& 
 void check_missing(const ModelConfig& model, const std::set<std::string>& present,
                    const TensorPrefix& prefix, const std::string& where) {
   std::vector<std::string> missing;
-  for (const auto& spec : tensor_table(model)) {
+  for (const auto& spec : tensor_table(model, prefix.experts)) {
     const bool stands_in = spec.name == embedding_name(model) && model.tied && !prefix.head.empty();
     if (!stands_in && !present.contains(prefix.backbone + spec.name))
       missing.push_back(prefix.backbone + spec.name);
@@ -153,7 +207,8 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
                    const TensorPrefix& prefix, const std::string& where) {
   std::set<std::string> expected;
-  for (const auto& spec : tensor_table(model)) expected.insert(prefix.backbone + spec.name);
+  for (const auto& spec : tensor_table(model, prefix.experts))
+    expected.insert(prefix.backbone + spec.name);
   std::vector<std::string> surplus;
   for (const auto& name : present) {
     if (expected.contains(name) || name == prefix.head) continue;
@@ -174,8 +229,23 @@ std::string embedding_name(const ModelConfig& model) {
   return model.names.embedding + ".weight";
 }
 
+std::string expert_name(const std::string& name, std::int64_t expert) {
+  const auto place = name.find("{}");
+  if (place == std::string::npos) return name;
+  return fmt::format("{}{}{}", name.substr(0, place), expert, name.substr(place + 2));
+}
+
+bool holds_all_experts(const std::string& name) {
+  return name.find("{}") == std::string::npos;
+}
+
 std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
-  Table table(model);
+  static const ExpertNames kNone;
+  return tensor_table(model, model.names.experts.empty() ? kNone : model.names.experts.front());
+}
+
+std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts) {
+  Table table(model, experts);
   table.add(embedding_name(model), {model.embedding_rows, model.d_model});
   if (model.learned_positions())
     table.add(model.names.positions + ".weight", {model.max_positions, model.d_model});
@@ -188,7 +258,8 @@ std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
 TensorPrefix check_names(const ModelConfig& model, const std::vector<std::string>& names,
                          const std::string& where) {
   const std::set<std::string> present(names.begin(), names.end());
-  const auto prefix = find_prefix(model, present, where);
+  auto prefix = find_prefix(model, present, where);
+  prefix.experts = find_experts(model, present, prefix.backbone);
   check_missing(model, present, prefix, where);
   check_surplus(model, present, prefix, where);
   return prefix;

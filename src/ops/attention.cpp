@@ -1,12 +1,14 @@
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
+#include "ops/packed_keys.h"
 #include "ops/row_kernels.h"
 #include "ops/score_panel.h"
 #include "ops/workspace.h"
@@ -15,82 +17,7 @@ namespace qkscope {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-// Key blocks begin at multiples of this within a sequence, so that a row's sums run in the same
-// order in every sequence that shares its prefix.
-constexpr std::int64_t kKeyBlock = 256;
 constexpr std::int64_t kMostTaskColumns = 192;
-
-// A block of keys with their values. Every key head has its own, one after another.
-struct KeyBlock {
-  std::int64_t row;       // of k and v, where the block begins
-  std::int64_t first;     // the same as a position in its sequence
-  std::int64_t keys;      // how many
-  std::int64_t k_offset;  // in the packed keys
-  std::int64_t v_offset;  // in the packed values
-};
-
-// Keys and values as left sides of products: scores are k qᵀ and z is vᵀ weights, with queries side
-// by side, so that the softmax runs over whole vectors and weights need no packing. Packed once for
-// all queries.
-class PackedKeys {
- public:
-  explicit PackedKeys(const AttentionInput& input) : input_(input), d_(input.k.dim(2)) {
-    std::int64_t k_floats = 0;
-    std::int64_t v_floats = 0;
-    for (const auto& sequence : input.sequences) {
-      first_block_.push_back(blocks_.size());
-      for (std::int64_t first = 0; first < sequence.length; first += kKeyBlock) {
-        const auto keys = std::min(kKeyBlock, sequence.length - first);
-        blocks_.push_back({sequence.begin + first, first, keys, k_floats, v_floats});
-        k_floats += heads() * k_size(keys);
-        v_floats += heads() * v_size(keys);
-      }
-    }
-    thread_local Workspace k_memory;
-    thread_local Workspace v_memory;
-    keys_ = k_memory.floats(k_floats);
-    values_ = v_memory.floats(v_floats);
-    parallel_for(static_cast<std::int64_t>(blocks_.size()) * heads(),
-                 [&](std::int64_t i) { pack(blocks_[index(i / heads())], i % heads()); });
-  }
-
-  // The block of a sequence that holds the key at `position`.
-  const KeyBlock& block(std::size_t sequence, std::int64_t position) const {
-    return blocks_[first_block_[sequence] + index(position / kKeyBlock)];
-  }
-  const float* keys(const KeyBlock& block, std::int64_t head) const {  // (keys, d)
-    return keys_ + block.k_offset + head * k_size(block.keys);
-  }
-  const float* values(const KeyBlock& block, std::int64_t head) const {  // (d, keys)
-    return values_ + block.v_offset + head * v_size(block.keys);
-  }
-
- private:
-  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-  std::int64_t heads() const { return input_.k.dim(1); }
-  std::int64_t k_size(std::int64_t keys) const {
-    return gemm::round_up(keys, gemm::tile_shape().rows) * d_;
-  }
-  std::int64_t v_size(std::int64_t keys) const {
-    return gemm::round_up(d_, gemm::tile_shape().rows) * keys;
-  }
-
-  void pack(const KeyBlock& block, std::int64_t head) {
-    const auto stride = heads() * d_;
-    const auto offset = block.row * stride + head * d_;
-    gemm::pack(gemm::LeftRows{input_.k.data<float>() + offset, stride, block.keys, d_},
-               keys_ + block.k_offset + head * k_size(block.keys));
-    gemm::pack(gemm::LeftColumns{input_.v.data<float>() + offset, stride, d_, block.keys},
-               values_ + block.v_offset + head * v_size(block.keys));
-  }
-
-  const AttentionInput& input_;
-  std::int64_t d_;
-  std::vector<KeyBlock> blocks_;
-  std::vector<std::size_t> first_block_;  // (sequences)
-  float* keys_ = nullptr;
-  float* values_ = nullptr;
-};
 
 struct Task {
   std::size_t sequence;
@@ -144,7 +71,7 @@ class QueryBlock {
   // Of a column; those that fill up the last panel see what the last one sees.
   std::int64_t position(std::int64_t column) const {
     const auto query = task_.first + std::min(column, columns_ - 1) / group_;
-    return row_of_query(query, input_.queries) - sequence_.begin;
+    return sequence_.past + row_of_query(query, input_.queries) - sequence_.begin;
   }
 
   std::int64_t offset_of(std::int64_t column) const {  // in q and z
@@ -174,12 +101,13 @@ class QueryBlock {
   // The products run over d and over the keys of a block in ascending order; weights of keys that a
   // column does not see are zero and add nothing.
   void attend(const KeyBlock& block, std::int64_t panel) {
+    const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
     const auto highest = position(panel + panel_ - 1);
     const auto keys = std::min(block.keys, highest + 1 - block.first);
     if (first_visible_key(lowest, input_.window) >= block.first + keys) return;
     gemm::multiply({packed_.keys(block, task_.kv_head), q_ + panel * d_,
-                    gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_},
+                    gemm::round_up(keys, gemm::tile_shape().rows), panel_, d_, d_, used},
                    false, scores_, panel_);
     if (input_.softcap > 0.0f) rows::soft_cap(scores_, keys * panel_, input_.softcap);
     const auto all_first = first_visible_key(highest, input_.window) - block.first;
@@ -195,10 +123,11 @@ class QueryBlock {
            .highest = highest_ + panel,
            .sum = sum_ + panel,
            .z = z_ + panel * z_rows_,
-           .z_rows = d_});
+           .z_rows = d_,
+           .used = used});
     gemm::multiply(
-        {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.keys}, true,
-        z_ + panel * z_rows_, panel_);
+        {packed_.values(block, task_.kv_head), scores_, z_rows_, panel_, keys, block.packed, used},
+        true, z_ + panel * z_rows_, panel_);
   }
 
   void find_visible(const KeyBlock& block, std::int64_t panel) {
@@ -209,11 +138,19 @@ class QueryBlock {
     }
   }
 
+  // The sink counts in the sum alone: exp(sink - highest) beside exp(score - highest).
+  float sum_with_sink(std::int64_t column) const {
+    if (input_.sinks.empty()) return sum_[column];
+    const auto head = static_cast<std::size_t>(task_.kv_head * group_ + column % group_);
+    const auto above = static_cast<double>(input_.sinks[head]) - highest_[column];
+    return sum_[column] + static_cast<float>(std::exp(above));
+  }
+
   void store(TensorView z) const {
     for (std::int64_t column = 0; column < columns_; ++column) {
       const float* from = z_ + column / panel_ * panel_ * z_rows_ + column % panel_;
       float* out = z.data<float>() + offset_of(column);
-      const float factor = 1.0f / sum_[column];
+      const float factor = 1.0f / sum_with_sink(column);
       for (std::int64_t i = 0; i < d_; ++i) out[i] = from[i * panel_] * factor;
     }
   }
@@ -275,7 +212,8 @@ void attention(const AttentionInput& input, TensorView z,
                  input.k.shape() == input.v.shape());
   const auto tasks = tasks_of(input);
   if (tasks.empty()) return;
-  const PackedKeys packed(input);
+  const auto packed =
+      input.packed != nullptr ? *input.packed : pack_keys(input.k, input.v, input.sequences);
   parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
     QueryBlock(input, packed, tasks[static_cast<std::size_t>(index)]).run(z, row_sums);
   });

@@ -1,6 +1,7 @@
 // What the queries of a batch pay to their keys (groups B and C), summed over the rows of each
-// document, head and bucket. Scores are those of attention() to the bit, or dot products of the
-// same vectors; sums are float64 in a fixed order. The GPU has the same in device/cuda.
+// document, head and bucket. Scores have the bits that attention() had; only those of equal tokens,
+// which lie apart, are dot products in another order. Sums over rows are float64 in a fixed order.
+// The GPU has the same in device/cuda.
 #pragma once
 
 #include <cstdint>

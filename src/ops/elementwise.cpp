@@ -34,7 +34,7 @@ void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float s
 void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y) {
   for (const auto& sequence : sequences) {
     std::vector<std::int32_t> positions(static_cast<std::size_t>(sequence.length));
-    std::iota(positions.begin(), positions.end(), 0);
+    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(sequence.past));
     embed(positions, table, 1.0f, y.rows(sequence.begin, sequence.begin + sequence.length));
   }
 }
@@ -75,6 +75,18 @@ void gated_activation(Activation activation, ConstTensorView gate, ConstTensorVi
   float* o = out.data<float>();
   parallel_ranges(gate.size(), kGatesPerTask, [=](std::int64_t begin, std::int64_t end) {
     rows::gate(activation, g + begin, u + begin, end - begin, o + begin);
+  });
+}
+
+void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
+                    TensorView out) {
+  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
+  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kGatesPerTask, [&](std::int64_t begin, std::int64_t end) {
+    rows::clamped_gate(swiglu, g + begin, u + begin, end - begin, o + begin);
   });
 }
 
@@ -127,7 +139,7 @@ void scale_queries(TensorView q, const QueryScaling& scaling, std::span<const Se
   for (const auto& sequence : sequences) {
     const auto [first, end] = queries_of(sequence, queries);
     parallel_for(end - first, [&, first = first](std::int64_t i) {
-      const auto position = row_of_query(first + i, queries) - sequence.begin;
+      const auto position = sequence.past + row_of_query(first + i, queries) - sequence.begin;
       const auto turns = position / scaling.original_max;
       // The logarithm in float64, rounded: those in float32 differ from library to library.
       const auto logarithm = static_cast<float>(std::log(1.0 + static_cast<double>(turns)));

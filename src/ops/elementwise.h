@@ -14,7 +14,7 @@ namespace qkscope {
 // y (ids, d_model) = table[ids] * scale, widened from the stored type.
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale, TensorView y);
 
-// y (rows, d_model) = table[position], where each sequence counts its positions from 0.
+// y (rows, d_model) = table[position]
 void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y);
 
 // y = x / sqrt(mean(x²) + eps) * weight, over the last dimension. x and y (rows, n) or (rows,
@@ -28,6 +28,10 @@ void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorVi
 // The gate of the MLP: out = activation(gate) * up, each (rows, n); out may be gate or up.
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out);
+
+// The same with gpt-oss' clamped SwiGLU, see ClampedSwiglu.
+void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
+                    TensorView out);
 
 // x = activation(x): an MLP without a gate. `xielu` counts where that is the activation.
 void apply_activation(Activation activation, const XieluWeights& xielu, TensorView x);

@@ -59,39 +59,41 @@ class LeftValues {
 };
 #endif
 
-template <int row>
-HWY_INLINE void add_row(const LeftValues& left, const Vector (&right)[kVectors],
-                        Vector (&sum)[kRows][kVectors]) {
+template <int row, int vectors>
+HWY_INLINE void add_row(const LeftValues& left, const Vector (&right)[vectors],
+                        Vector (&sum)[kRows][vectors]) {
   const auto value = left.template get<row>();
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(right[v], value, sum[row][v]);
+  for (int v = 0; v < vectors; ++v) sum[row][v] = hn::MulAdd(right[v], value, sum[row][v]);
 }
 
-template <int... row>
+template <int vectors, int... row>
 HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& left,
-                         const Vector (&right)[kVectors], Vector (&sum)[kRows][kVectors]) {
-  (add_row<row>(left, right, sum), ...);
+                         const Vector (&right)[vectors], Vector (&sum)[kRows][vectors]) {
+  (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// One register tile: c (kRows, kColumns) = or += a (depth, kRows) x b (depth, kColumns).
+// One register tile: the first vectors of c (kRows, kColumns) = or += a (depth, kRows) x
+// b (depth, kColumns).
+template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {
   const Lanes d;
-  Vector sum[kRows][kVectors];
+  Vector sum[kRows][vectors];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
+    for (int v = 0; v < vectors; ++v) sum[row][v] = hn::Zero(d);
   for (std::int64_t k = 0; k < depth; ++k) {
-    Vector right[kVectors];
+    Vector right[vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + k * kColumns + v * kLanes);
+    for (int v = 0; v < vectors; ++v) right[v] = hn::LoadU(d, b + k * kColumns + v * kLanes);
     add_rows(std::make_integer_sequence<int, kRows>(), LeftValues(a + k * kRows), right, sum);
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
       float* out = c + row * c_stride + v * kLanes;
       hn::StoreU(add ? hn::Add(hn::LoadU(d, out), sum[row][v]) : sum[row][v], d, out);
     }
@@ -103,7 +105,7 @@ void edge_tile(const Product& p, bool add, float* c, std::int64_t c_stride) {
   const auto width = static_cast<std::size_t>(p.columns) * sizeof(float);
   for (std::int64_t row = 0; add && row < p.rows; ++row)
     std::memcpy(whole + row * kColumns, c + row * c_stride, width);
-  tile(p.depth, p.left, p.right, add, whole, kColumns);
+  tile<kVectors>(p.depth, p.left, p.right, add, whole, kColumns);
   for (std::int64_t row = 0; row < p.rows; ++row)
     std::memcpy(c + row * c_stride, whole + row * kColumns, width);
 }
@@ -186,8 +188,11 @@ void multiply_kernel(const Product& p, bool add, float* c, std::int64_t c_stride
       const float* b = p.right + column * p.depth;
       const auto columns = std::min<std::int64_t>(kColumns, p.columns - column);
       float* out = c + row * c_stride + column;
-      if (rows == kRows && columns == kColumns)
-        tile(p.depth, a, b, add, out, c_stride);
+      const bool whole = rows == kRows && columns == kColumns;
+      if (whole && p.used - column > kLanes)
+        tile<kVectors>(p.depth, a, b, add, out, c_stride);
+      else if (whole)
+        tile<1>(p.depth, a, b, add, out, c_stride);
       else
         edge_tile({a, b, rows, columns, p.depth}, add, out, c_stride);
     }

@@ -60,7 +60,8 @@ void pack(const RightColumns& b, float* packed);
 
 // c (rows, columns) with row stride c_stride, = or += packed left times packed right. With
 // `left_depth` the left side was packed for a depth beyond `depth`, and only its beginning is
-// taken.
+// taken. With `used` only the first columns are wanted: whole vectors of others may stay as they
+// are.
 struct Product {
   const float* left;
   const float* right;
@@ -68,6 +69,7 @@ struct Product {
   std::int64_t columns;
   std::int64_t depth;
   std::int64_t left_depth = depth;
+  std::int64_t used = columns;
 };
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride);
 

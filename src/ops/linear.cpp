@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm.h"
+#include "ops/gemv.h"
 #include "ops/row_kernels.h"
 #include "ops/weight_rows.h"
 #include "ops/workspace.h"
@@ -176,11 +177,32 @@ void multiply_apart(PackedInput& x, std::span<const Block> blocks) {
   });
 }
 
+// A few rows: each thread takes some outputs, and the weights come as they are stored.
+void multiply_few(ConstTensorView x, std::span<const Product> products) {
+  std::int64_t outputs = 0;
+  for (const auto& product : products) outputs += product.weight.out();
+  const auto per_task =
+      gemm::round_up(outputs / (4 * std::int64_t{thread_count()}) + 1, gemv::kGroup);
+  std::vector<Block> blocks;
+  for (const auto& product : products)
+    for (std::int64_t first = 0; first < product.weight.out(); first += per_task)
+      blocks.push_back({&product, first, std::min(per_task, product.weight.out() - first)});
+  parallel_for(std::ssize(blocks), [&](std::int64_t i) {
+    const auto& [product, first, columns] = blocks[static_cast<std::size_t>(i)];
+    const auto& y = product->y;
+    gemv::multiply({x.data<float>(), x.dim(0), product->weight, y.data<float>(), y.stride(0)},
+                   first, columns);
+    for (std::int64_t row = 0; product->bias != nullptr && row < x.dim(0); ++row)
+      rows::add(y.data<float>() + row * y.stride(0) + first, product->bias + first, columns);
+  });
+}
+
 void multiply(ConstTensorView x, std::span<const Product> products) {
   for (const auto& [weight, bias, y] : products) {
     QKSCOPE_ASSERT(x.is_contiguous() && x.dim(1) == weight.in());
     QKSCOPE_ASSERT(y.dim(0) == x.dim(0) && y.dim(1) == weight.out() && y.stride(1) == 1);
   }
+  if (x.dim(0) <= gemv::kMostRows) return multiply_few(x, products);
   const auto blocks = blocks_of(products);
   const auto count = static_cast<std::int64_t>(blocks.size());
   PackedInput packed(x);

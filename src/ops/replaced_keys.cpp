@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/error.h"
 #include "core/index.h"
 
 namespace qkscope {
@@ -45,6 +46,24 @@ void replace(std::vector<float*>& shared, Scheme scheme) {
   for (auto* value : shared) *value = std::nearbyint((*value - low) / scale) * scale + low;
 }
 
+// (rows) 1 for the share of keys with the smallest value; of equal ones the earlier.
+template <typename Value>
+std::vector<char> smallest(const KeyRows& keys, double share, Value value_of) {
+  std::vector<double> value(as_index(keys.rows));
+  for (std::int64_t j = 0; j < keys.rows; ++j)
+    value[as_index(j)] = value_of(keys.values + j * keys.stride);
+  std::vector<std::int64_t> order(as_index(keys.rows));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return value[as_index(a)] < value[as_index(b)];
+  });
+  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
+  std::vector<char> chosen(as_index(keys.rows));
+  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
+    chosen[as_index(order[as_index(i)])] = 1;
+  return chosen;
+}
+
 }  // namespace
 
 ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
@@ -75,26 +94,30 @@ ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement
         for (std::int64_t c = 0; c < keys.dim; c += replacement.group)
           block(r, 1, c, replacement.group);
       break;
+    case Scale::exported:
+      QKSCOPE_ASSERT(false);  // has no range of its own: round_to_fp8()
   }
   return replaced;
 }
 
+ReplacedKeys round_to_fp8(const KeyRows& keys, float scale) {
+  ReplacedKeys rounded;
+  for (std::int64_t j = 0; j < keys.rows; ++j)
+    for (std::int64_t c = 0; c < keys.dim; ++c)
+      rounded.keys.push_back(round_to_fp8(keys.values[j * keys.stride + c] / scale) * scale);
+  return rounded;
+}
+
 std::vector<char> shortest_keys(const KeyRows& keys, double share) {
-  std::vector<double> length(as_index(keys.rows));
-  for (std::int64_t j = 0; j < keys.rows; ++j) {
-    const float* key = keys.values + j * keys.stride;
-    length[as_index(j)] = std::inner_product(key, key + keys.dim, key, 0.0);
-  }
-  std::vector<std::int64_t> order(as_index(keys.rows));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return length[as_index(a)] < length[as_index(b)];
+  return smallest(keys, share, [&](const float* key) {
+    return std::inner_product(key, key + keys.dim, key, 0.0);
   });
-  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
-  std::vector<char> kept(as_index(keys.rows));
-  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
-    kept[as_index(order[as_index(i)])] = 1;
-  return kept;
+}
+
+std::vector<char> filtered_keys(const KeyRows& keys, const float* filter, double share) {
+  return smallest(keys, share, [&](const float* key) {
+    return std::inner_product(key, key + keys.dim, filter, 0.0);
+  });
 }
 
 }  // namespace qkscope

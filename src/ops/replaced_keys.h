@@ -24,7 +24,14 @@ struct ReplacedKeys {
 // from smallest to largest in 255 or 15 steps.
 ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement);
 
+// Rounded to E4M3 by a scale that was found before, and back: what is beyond 448 scales becomes
+// 448.
+ReplacedKeys round_to_fp8(const KeyRows& keys, float scale);
+
 // (rows) 1 for the share of keys with the smallest Euclidean length; of equal ones the earlier.
 std::vector<char> shortest_keys(const KeyRows& keys, double share);
+// The same for the share with the best score of q-filters, the largest -(filter . key) as kvpress
+// has it. filter: (dim)
+std::vector<char> filtered_keys(const KeyRows& keys, const float* filter, double share);
 
 }  // namespace qkscope

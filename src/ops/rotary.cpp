@@ -16,11 +16,11 @@ RotaryTable rotary_table(const RopeConfig& rope, std::span<const Sequence> seque
   const auto rows = sequences.empty() ? 0 : sequences.back().begin + sequences.back().length;
   RotaryTable table{Tensor({rows, half}), Tensor({rows, half})};
   for (const auto& sequence : sequences) {
-    const auto frequencies = rope_frequencies(rope, sequence.length);
+    const auto frequencies = rope_frequencies(rope, sequence.end());
     parallel_ranges(sequence.length, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
-      for (auto position = first; position < end; ++position) {
-        const auto at = (sequence.begin + position) * half;
-        rows::angles(static_cast<float>(position), frequencies.inverse.data(), half,
+      for (auto row = first; row < end; ++row) {
+        const auto at = (sequence.begin + row) * half;
+        rows::angles(static_cast<float>(sequence.past + row), frequencies.inverse.data(), half,
                      frequencies.attention_factor, table.cos.data<float>() + at,
                      table.sin.data<float>() + at);
       }

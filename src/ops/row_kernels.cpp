@@ -173,8 +173,27 @@ void gate_kernel(Activation activation, const float* gate, const float* up, std:
     case Activation::gelu:
       return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
     case Activation::xielu:
+    case Activation::clamped_swiglu:
       QKSCOPE_ASSERT(false);
   }
+}
+
+void clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                         std::int64_t count, float* out) {
+  const auto limit = hn::Set(kTag, swiglu.limit);
+  const auto alpha = hn::Set(kTag, swiglu.alpha);
+  const auto one = hn::Set(kTag, 1.0f);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    // Comparisons that a NaN fails leave it as it is.
+    const auto gates = load(gate + i, extent);
+    const auto ups = load(up + i, extent);
+    const auto g = hn::IfThenElse(hn::Gt(gates, limit), limit, gates);
+    const auto below = hn::IfThenElse(hn::Gt(ups, limit), limit, ups);
+    const auto u = hn::IfThenElse(hn::Lt(below, hn::Neg(limit)), hn::Neg(limit), below);
+    // alpha g sigmoid(alpha g) / alpha
+    const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
+    store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
+  });
 }
 
 void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
@@ -192,6 +211,8 @@ void activate_kernel(Activation activation, const XieluWeights& weights, float* 
       return apply([](FloatVector v) HWY_ATTR { return gelu(v); });
     case Activation::xielu:
       return apply([&](FloatVector v) HWY_ATTR { return xielu(v, weights); });
+    case Activation::clamped_swiglu:
+      QKSCOPE_ASSERT(false);
   }
 }
 
@@ -278,6 +299,7 @@ HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(rms_norm_kernel);
 HWY_EXPORT(layer_norm_kernel);
 HWY_EXPORT(gate_kernel);
+HWY_EXPORT(clamped_gate_kernel);
 HWY_EXPORT(activate_kernel);
 HWY_EXPORT(clip_kernel);
 HWY_EXPORT(soft_cap_kernel);
@@ -320,6 +342,11 @@ void layer_norm(const NormRows& input, const float* bias, float* y) {
 void gate(Activation activation, const float* gates, const float* up, std::int64_t count,
           float* out) {
   QKSCOPE_DISPATCH(gate_kernel)(activation, gates, up, count, out);
+}
+
+void clamped_gate(const ClampedSwiglu& swiglu, const float* gates, const float* up,
+                  std::int64_t count, float* out) {
+  QKSCOPE_DISPATCH(clamped_gate_kernel)(swiglu, gates, up, count, out);
 }
 
 void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count) {

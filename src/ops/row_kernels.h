@@ -52,7 +52,11 @@ void rms_norm(const NormRows& input, float* y);
 // null.
 void layer_norm(const NormRows& input, const float* bias, float* y);
 
-// out = activation(gate) * up; not for xIELU, which has no gate
+// out = (clip(up) + 1) * g sigmoid(alpha g) with g = min(gate, limit), see ClampedSwiglu
+void clamped_gate(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                  std::int64_t count, float* out);
+
+// out = activation(gate) * up; not for xIELU, which has no gate, nor for the clamped one
 void gate(Activation activation, const float* gate, const float* up, std::int64_t count,
           float* out);
 

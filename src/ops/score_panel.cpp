@@ -120,7 +120,7 @@ class PanelColumns {
 };
 
 void weigh_panel_kernel(const ScorePanel& panel) {
-  for (std::int64_t column = 0; column < panel.columns; column += kFloats)
+  for (std::int64_t column = 0; column < panel.used; column += kFloats)
     PanelColumns(panel, column).weigh();
 }
 

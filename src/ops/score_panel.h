@@ -20,6 +20,7 @@ struct ScorePanel {
   float* sum;      // (columns) of exp(score - highest) so far
   float* z;        // (z_rows, columns) what was summed with these weights so far
   std::int64_t z_rows;
+  std::int64_t used = columns;  // those that count: whole vectors of others may stay as they are
 };
 
 // Turns scores into exp(score - highest), 0 for keys that a column does not see, takes them into

@@ -11,35 +11,53 @@
 namespace qkscope {
 namespace {
 
-const Sequence& sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
+// The number of the sequence that holds a row of q.
+std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
                        [](std::int64_t value, const Sequence& s) { return value < s.begin; });
-  return *(after - 1);
+  return static_cast<std::size_t>(after - sequences.begin()) - 1;
 }
 
 // One row of scores against all keys of its sequence; returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
-  const auto& sequence = sequence_of(input.sequences, row);
-  const auto position = row - sequence.begin;
+  const auto number = sequence_of(input.sequences, row);
+  const auto& sequence = input.sequences[number];
+  const auto position = sequence.past + row - sequence.begin;
   const auto d = input.q.dim(2);
   const auto n_kv = input.k.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   const float* q = input.q.data<float>() + (row * input.q.dim(1) + head) * d;
   const auto begin = first_visible_key(position, input.window);
   std::fill(scores.begin(), scores.end(), -std::numeric_limits<float>::infinity());
-  const float* k = input.k.data<float>() + ((sequence.begin + begin) * n_kv + kv_head) * d;
+  const auto key_row = first_key_row(input.sequences, number) + begin;
+  const float* k = input.k.data<float>() + (key_row * n_kv + kv_head) * d;
   rows::dots({q, k, n_kv * d, position + 1 - begin, d}, input.scale, scores.data() + begin);
   if (input.softcap > 0.0f)
     rows::soft_cap(scores.data() + begin, position + 1 - begin, input.softcap);
   return {begin, position + 1};
 }
 
-void softmax(std::span<const float> scores, std::int64_t begin, std::int64_t end,
-             std::span<float> pattern) {
+// A sink joins the softmax as one score more and has no place in the pattern.
+void softmax_with_sink(std::span<const float> scores, float sink, float* pattern) {
+  thread_local std::vector<float> joined;
+  joined.assign(scores.begin(), scores.end());
+  joined.push_back(sink);
+  rows::softmax(joined.data(), std::ssize(joined), joined.data());
+  std::copy_n(joined.begin(), scores.size(), pattern);
+}
+
+void softmax(const AttentionInput& input, std::int64_t head, std::span<const float> scores,
+             std::pair<std::int64_t, std::int64_t> visible, std::span<float> pattern) {
+  const auto [begin, end] = visible;
   std::fill(pattern.begin(), pattern.end(), 0.0f);
-  rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
+  if (input.sinks.empty())
+    rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
+  else
+    softmax_with_sink(
+        scores.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+        input.sinks[static_cast<std::size_t>(head)], pattern.data() + begin);
 }
 
 // Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
@@ -66,15 +84,17 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 class EditedRow {
  public:
   EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
-      : scores_(static_cast<std::size_t>(keys)), pattern_(static_cast<std::size_t>(keys)) {
-    const auto [begin, end] = score_row(input, head, row, scores_);
-    softmax(scores_, begin, end, pattern_);
+      : input_(input),
+        head_(head),
+        scores_(static_cast<std::size_t>(keys)),
+        pattern_(static_cast<std::size_t>(keys)) {
+    softmax(input, head, scores_, score_row(input, head, row, scores_), pattern_);
   }
 
   void take_scores(std::span<const float> scores) {
     if (same_bits(scores, scores_)) return;
     changed_ = true;
-    softmax(scores, 0, static_cast<std::int64_t>(scores.size()), pattern_);
+    softmax(input_, head_, scores, {0, std::ssize(scores)}, pattern_);
   }
 
   void take_pattern(std::span<const float> pattern) {
@@ -87,6 +107,8 @@ class EditedRow {
   std::span<const float> pattern() const { return pattern_; }
 
  private:
+  const AttentionInput& input_;
+  std::int64_t head_;
   std::vector<float> scores_;
   std::vector<float> pattern_;
   bool changed_ = false;
@@ -94,16 +116,17 @@ class EditedRow {
 
 void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                      std::span<const float> pattern, TensorView z) {
-  const auto& sequence = sequence_of(input.sequences, row);
+  const auto number = sequence_of(input.sequences, row);
+  const auto first_row = first_key_row(input.sequences, number);
   const auto d = input.v.dim(2);
   const auto n_kv = input.v.dim(1);
   const auto kv_head = head / (input.q.dim(1) / n_kv);
   float* out = z.data<float>() + (row * z.dim(1) + head) * d;
   std::fill(out, out + d, 0.0f);
-  for (std::int64_t key = 0; key < sequence.length; ++key) {
+  for (std::int64_t key = 0; key < input.sequences[number].end(); ++key) {
     const float weight = pattern[static_cast<std::size_t>(key)];
     if (weight == 0.0f) continue;
-    const float* v = input.v.data<float>() + ((sequence.begin + key) * n_kv + kv_head) * d;
+    const float* v = input.v.data<float>() + ((first_row + key) * n_kv + kv_head) * d;
     rows::add_scaled(out, v, d, weight);
   }
 }
@@ -117,8 +140,8 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
     const auto row_scores = scores.empty() ? std::span(buffer) : row_of(scores, index);
-    const auto [begin, end] = score_row(input, head, row, row_scores);
-    if (!pattern.empty()) softmax(row_scores, begin, end, row_of(pattern, index));
+    const auto visible = score_row(input, head, row, row_scores);
+    if (!pattern.empty()) softmax(input, head, row_scores, visible, row_of(pattern, index));
   });
 }
 

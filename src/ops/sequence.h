@@ -25,4 +25,12 @@ inline std::pair<std::int64_t, std::int64_t> queries_of(const Sequence& sequence
   return {at(sequence.begin), at(sequence.begin + sequence.length)};
 }
 
+// Where the keys of sequence number `index` begin in rows that hold all positions of all sequences,
+// those before the batch included.
+inline std::int64_t first_key_row(std::span<const Sequence> sequences, std::size_t index) {
+  auto row = sequences[index].begin;
+  for (std::size_t i = 0; i < index; ++i) row += sequences[i].past;
+  return row;
+}
+
 }  // namespace qkscope

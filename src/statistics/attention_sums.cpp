@@ -53,10 +53,6 @@ std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> s
            0.0, count(pairs.ind_self)}};
 }
 
-double rounded(double value) {  // to three decimals, as Python's round
-  return std::nearbyint(value * 1000.0) / 1000.0;
-}
-
 void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
                     std::span<double> mul, std::span<double> abs) {
   for (std::size_t e = 0; e < std::size(kLeftOut); ++e) {
@@ -76,7 +72,7 @@ void pattern_scores(const Pattern& pattern, double tokens, double column_0, doub
     }
     if (out.column_0 && out.diagonal) all += 1.0;  // p_00 was left out twice, and is 1
     mul[e] = mass / all;
-    abs[e] = 1.0 - rounded((all + pairs - 2.0 * mass) / tokens);
+    abs[e] = abs_pattern_score(all + pairs - 2.0 * mass, tokens);
   }
 }
 
@@ -161,6 +157,11 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
   return pairs;
 }
 
+double abs_pattern_score(double difference, double tokens) {
+  // To three decimals, as Python's round.
+  return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
+}
+
 std::vector<std::string> document_column_names(const StatisticsSettings& settings) {
   std::vector<std::string> names;
   for (const auto* pattern : {"previous_token_head", "duplicate_token_head", "induction_head"}) {
@@ -169,11 +170,27 @@ std::vector<std::string> document_column_names(const StatisticsSettings& setting
   }
   for (int key = 0; key < 4; ++key) names.push_back(fmt::format("sink_alpha_64_{}", key));
   names.push_back("sink_rate_64");
-  if (!settings.all_keys) return names;
-  for (const auto share : kTopShare)
-    names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
-  names.push_back("key_gini");
+  if (settings.all_keys) {
+    for (const auto share : kTopShare)
+      names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
+    names.push_back("key_gini");
+  }
+  if (keeps_mean_area(settings)) names.emplace_back(kMeanArea);
+  if (settings.exact_rows > 0) {
+    for (const auto share : kKeyShare)
+      names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
+    for (const auto keys : kTopKey) names.push_back(fmt::format("top_{}_exact", keys));
+  }
   return names;
+}
+
+bool keeps_mean_area(const StatisticsSettings& settings) {
+  const auto chosen = [](const auto& list, auto value) {
+    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return settings.moments && settings.near_keys && !settings.layers &&
+         chosen(settings.kinds, VectorKind::query) && chosen(settings.kinds, VectorKind::key) &&
+         chosen(settings.stages, VectorStage::pre);
 }
 
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,

@@ -95,6 +95,8 @@ struct AttentionRequest {
   std::int64_t buckets = 0;
   std::span<const KeyReplacement> replacements;  // group C: kl
   std::span<const KeptKeys> kept;                // group C: kept, kl_evicted
+  std::span<const float> key_scales = {};   // (key heads) of the layer, for keys of exported scales
+  std::span<const float> key_filters = {};  // (key heads, d) of the layer, for filtered keys
 };
 
 // What one batch gives for one layer: sums over the rows of each document, head and bucket.
@@ -135,12 +137,19 @@ TokenPairs count_pairs(std::span<const std::int32_t> tokens);
 // duplicate_token_head, induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs;
 // sink_alpha_64_k and sink_rate_64; with group C shares of key mass and their Gini coefficient.
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
+// Where the means of q and k before RoPE are known of every layer: mean_qk_area, kvpress' measure
+// of how far back a head looks. After the others, as are keys_90_exact ... top_1024_exact.
+inline constexpr char kMeanArea[] = "mean_qk_area";
+bool keeps_mean_area(const StatisticsSettings& settings);
 
 // The values of one document and head; `sums` (columns) over all its rows, `key_sums` (tokens) or
 // empty.
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values);
+
+// TransformerLens' score by its measure "abs": `difference` is the sum over pairs of |p - pattern|.
+double abs_pattern_score(double difference, double tokens);
 
 // No documents.
 AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,

@@ -18,11 +18,14 @@ using Rule = KeptKeys::Rule;
 
 constexpr Names<Scheme, 3> kSchemes = {
     {{Scheme::fp8, "fp8"}, {Scheme::int8, "int8"}, {Scheme::int4, "int4"}}};
-constexpr Names<Scale, 4> kScales = {{{Scale::channel, "channel"},
+constexpr Names<Scale, 5> kScales = {{{Scale::channel, "channel"},
                                       {Scale::token, "token"},
                                       {Scale::group, "group"},
-                                      {Scale::head, "head"}}};
-constexpr Names<Rule, 2> kRules = {{{Rule::ends, "ends"}, {Rule::short_keys, "short_keys"}}};
+                                      {Scale::head, "head"},
+                                      {Scale::exported, "exported"}}};
+constexpr Names<Rule, 3> kRules = {{{Rule::ends, "ends"},
+                                    {Rule::short_keys, "short_keys"},
+                                    {Rule::filtered_keys, "filtered_keys"}}};
 constexpr Names<VectorKind, 3> kKinds = {
     {{VectorKind::query, "q"}, {VectorKind::key, "k"}, {VectorKind::value, "v"}}};
 constexpr Names<VectorStage, 2> kStages = {
@@ -103,6 +106,10 @@ StatisticsSettings read(const Json& json, const std::string& where) {
                              item.at("first").get<std::int64_t>(),
                              item.at("last").get<std::int64_t>(), item.at("share").get<double>(),
                              item.at("name").get<std::string>()});
+  // Written only where they are asked for.
+  settings.fp8_scales = json.value("fp8_scales", "");
+  settings.q_filters = json.value("q_filters", "");
+  settings.exact_rows = json.value("exact_rows", std::int64_t{0});
   json.at("retrieval").get_to(settings.retrieval);
   json.at("min_match").get_to(settings.min_match);
   return settings;
@@ -121,21 +128,25 @@ Json settings_json(const StatisticsSettings& settings) {
   for (const auto& replacement : settings.kl) kl.push_back(replacement_json(replacement));
   Json keep = Json::array();
   for (const auto& kept : settings.keep) keep.push_back(kept_json(kept));
-  return {{"groups", std::move(groups)},
-          {"kinds", name_list(kKinds, settings.kinds)},
-          {"stages", name_list(kStages, settings.stages)},
-          {"layers", settings.layers ? Json(*settings.layers) : Json()},
-          {"first", settings.first},
-          {"buckets", settings.buckets},
-          {"bucket_size", settings.bucket_size},
-          {"bucket_covariance", name_list(kKinds, settings.bucket_covariance)},
-          {"window", settings.window},
-          {"stream", {settings.stream_first, settings.stream_last}},
-          {"columns", std::move(columns)},
-          {"kl", std::move(kl)},
-          {"keep", std::move(keep)},
-          {"retrieval", settings.retrieval},
-          {"min_match", settings.min_match}};
+  Json json = {{"groups", std::move(groups)},
+               {"kinds", name_list(kKinds, settings.kinds)},
+               {"stages", name_list(kStages, settings.stages)},
+               {"layers", settings.layers ? Json(*settings.layers) : Json()},
+               {"first", settings.first},
+               {"buckets", settings.buckets},
+               {"bucket_size", settings.bucket_size},
+               {"bucket_covariance", name_list(kKinds, settings.bucket_covariance)},
+               {"window", settings.window},
+               {"stream", {settings.stream_first, settings.stream_last}},
+               {"columns", std::move(columns)},
+               {"kl", std::move(kl)},
+               {"keep", std::move(keep)},
+               {"retrieval", settings.retrieval},
+               {"min_match", settings.min_match}};
+  if (!settings.fp8_scales.empty()) json["fp8_scales"] = settings.fp8_scales;
+  if (!settings.q_filters.empty()) json["q_filters"] = settings.q_filters;
+  if (settings.exact_rows > 0) json["exact_rows"] = settings.exact_rows;
+  return json;
 }
 
 StatisticsSettings settings_from_json(const Json& json, const std::string& where) {

@@ -9,6 +9,8 @@
 #include "core/nan.h"
 #include "io/folder.h"
 #include "statistics/attention_sums.h"
+#include "statistics/document_tables.h"
+#include "statistics/head_rows.h"
 #include "statistics/moments.h"
 #include "statistics/stats_file.h"
 #include "tables/parquet_stream.h"
@@ -17,35 +19,6 @@ namespace qkscope {
 namespace {
 
 using Type = Table::Type;
-
-constexpr std::int64_t kGroupRows = 65536;  // of a row group, about
-
-std::size_t at(std::int64_t place) {
-  return static_cast<std::size_t>(place);
-}
-
-std::string rope_of(const Statistics& s, std::int64_t layer_index) {
-  return s.rotary[at(layer_index)] > 0 ? "rope" : "nope";
-}
-
-std::int64_t key_head_of(const Statistics& s, std::int64_t head) {
-  return head / (s.heads / s.key_heads);
-}
-
-void declare(Table& table, std::initializer_list<std::pair<const char*, Type>> columns) {
-  for (const auto& [name, type] : columns) table.column(name, type);
-}
-
-// layer, head, k_head, rope: what a row about a query head begins with.
-void declare_head(Table& table) {
-  declare(table, {{"layer", Type::integer},
-                  {"head", Type::integer},
-                  {"k_head", Type::integer},
-                  {"rope", Type::text}});
-}
-std::vector<Table::Cell> head_cells(const Statistics& s, std::int64_t layer, std::int64_t head) {
-  return {s.layers[at(layer)], head, key_head_of(s, head), rope_of(s, layer)};
-}
 
 // ---- channels.parquet
 
@@ -71,9 +44,10 @@ Table channel_columns() {
 // What one row of channels.parquet says beside its place.
 void add_channel(Table& table, std::vector<Table::Cell> place, const HeadMoments& m,
                  std::int64_t head, std::int64_t channel) {
-  const auto i = at(head * m.dim + channel);
+  const auto i = as_index(head * m.dim + channel);
   const auto n = static_cast<double>(m.n());
-  const double m2 = m.m2[at(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
+  const double m2 =
+      m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
   const bool varies = m2 > 0;
   const bool any = m.n() > 0;
   const double low = any ? static_cast<double>(m.min[i]) : kNan;
@@ -168,213 +142,6 @@ std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
                     : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);
 }
 
-// ---- attention_documents.parquet and columns/
-
-// Places of the columns that the table has.
-std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
-  std::vector<std::size_t> places;
-  for (std::size_t c = 0; c < a.columns.size(); ++c)
-    if (is_row_column(a.columns[c])) places.push_back(c);
-  return places;
-}
-
-Table document_columns(const Statistics& s) {
-  Table table;
-  declare(table, {{"example_id", Type::integer}, {"example_key", Type::integer}});
-  declare_head(table);
-  table.column("rows", Type::integer);
-  for (const auto c : row_columns(s.attention)) table.column(s.attention.columns[c], Type::real);
-  for (const auto& name : s.attention.document_columns) table.column(name, Type::real);
-  return table;
-}
-
-std::int64_t low_id(std::int64_t key) {
-  return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
-}
-
-void add_document(Table& table, const Statistics& s, const std::vector<std::size_t>& columns,
-                  const DocumentAttention& document) {
-  const AttentionStatistics& a = s.attention;
-  const double* mean = document.mean.data();
-  const double* value = document.values.data();
-  for (std::int64_t layer = 0; layer < a.layers; ++layer)
-    for (std::int64_t head = 0; head < a.heads; ++head) {
-      std::vector<Table::Cell> cells = {low_id(document.example_key), document.example_key};
-      for (auto& cell : head_cells(s, layer, head)) cells.push_back(std::move(cell));
-      cells.emplace_back(document.tokens);
-      for (const auto c : columns) cells.emplace_back(mean[c]);
-      for (std::size_t c = 0; c < a.document_columns.size(); ++c) cells.emplace_back(value[c]);
-      mean += a.columns.size();
-      value += a.document_columns.size();
-      table.add(std::move(cells));
-    }
-}
-
-Table key_sum_columns() {
-  Table table;
-  declare(table, {{"example_id", Type::integer},
-                  {"example_key", Type::integer},
-                  {"position", Type::integer},
-                  {"col", Type::real}});
-  return table;
-}
-
-// Rows wait until a row group is full. Documents are whole in a group.
-class GroupedWriter {
- public:
-  GroupedWriter(const std::string& path, const Table& columns)
-      : file_(path), columns_(columns), rows_(columns) {}
-
-  Table& rows() { return rows_; }
-  void document_done() {
-    if (rows_.rows() >= kGroupRows) flush();
-  }
-  void finish() {
-    flush();
-    file_.finish();
-  }
-
- private:
-  void flush() {
-    file_.append(rows_);
-    rows_ = columns_;
-  }
-
-  ParquetTableWriter file_;
-  Table columns_;  // without rows
-  Table rows_;
-};
-
-void write_documents(const std::string& folder, const Statistics& s, DocumentSource& documents) {
-  GroupedWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
-  std::vector<std::unique_ptr<GroupedWriter>> key_sums;
-  if (!s.settings.columns.empty() && s.settings.all_keys)
-    make_folders(folder + "/" + stats_layout::kColumnsFolder);
-  for (const auto& head : s.settings.columns)
-    if (s.settings.all_keys)
-      key_sums.push_back(
-          std::make_unique<GroupedWriter>(folder + "/" + key_sums_file(head), key_sum_columns()));
-  const auto columns = row_columns(s.attention);
-  DocumentAttention document;
-  while (documents.next(document)) {
-    add_document(table.rows(), s, columns, document);
-    table.document_done();
-    for (std::size_t i = 0; i < key_sums.size(); ++i) {
-      const auto& sums = document.key_sums[i];
-      for (std::size_t t = 0; t < sums.size(); ++t)
-        key_sums[i]->rows().add({low_id(document.example_key), document.example_key,
-                                 static_cast<std::int64_t>(t), sums[t]});
-      key_sums[i]->document_done();
-    }
-  }
-  table.finish();
-  for (const auto& file : key_sums) file->finish();
-}
-
-// Rows of a table that was written in whole documents, document after document.
-class DocumentRows {
- public:
-  DocumentRows(const std::string& path, Table columns)
-      : path_(path), file_(path), expected_(std::move(columns)) {}
-
-  // Goes to the next group where this one is read; false after the last.
-  bool next() {
-    if (row_ < group_rows_) return true;
-    if (group_ == file_.groups()) return false;
-    table_ = file_.read(group_++);
-    row_ = 0;
-    group_rows_ = static_cast<std::size_t>(table_.rows());
-    const auto same = [](const Table::Column& a, const Table::Column& b) {
-      return a.name == b.name && a.type == b.type;
-    };
-    if (!std::equal(table_.columns().begin(), table_.columns().end(), expected_.columns().begin(),
-                    expected_.columns().end(), same))
-      bad_input("{}: its columns are not those of the statistics beside it; make them again",
-                path_);
-    return next();
-  }
-  std::size_t left() const { return group_rows_ - row_; }  // in this group
-  void skip(std::size_t rows) { row_ += rows; }
-  std::int64_t integer(std::size_t column, std::size_t row) const {
-    return table_.columns()[column].integers[row_ + row];
-  }
-  double real(std::size_t column, std::size_t row) const {
-    return table_.columns()[column].reals[row_ + row];
-  }
-  [[noreturn]] void damaged() const {
-    bad_input("{}: its rows are not those of whole documents; make the statistics again", path_);
-  }
-
- private:
-  std::string path_;
-  ParquetTableReader file_;
-  Table expected_;
-  Table table_;
-  int group_ = 0;
-  std::size_t row_ = 0;
-  std::size_t group_rows_ = 0;
-};
-
-class FolderDocuments : public DocumentSource {
- public:
-  FolderDocuments(const std::string& folder, const Statistics& s)
-      : statistics_(s),
-        columns_(row_columns(s.attention)),
-        rows_(folder + "/" + stats_layout::kDocumentsFile, document_columns(s)) {
-    if (!s.settings.all_keys) return;
-    for (const auto& head : s.settings.columns)
-      key_sums_.push_back(
-          std::make_unique<DocumentRows>(folder + "/" + key_sums_file(head), key_sum_columns()));
-  }
-
-  bool next(DocumentAttention& document) override {
-    if (!rows_.next()) return false;
-    const AttentionStatistics& a = statistics_.attention;
-    const auto heads = at(a.layers * a.heads);
-    if (rows_.left() < heads) rows_.damaged();
-    document.example_key = rows_.integer(kKey, 0);
-    document.tokens = rows_.integer(kRows, 0);
-    document.mean.assign(heads * a.columns.size(), kNan);
-    document.values.clear();
-    for (std::size_t row = 0; row < heads; ++row) {
-      if (rows_.integer(kKey, row) != document.example_key) rows_.damaged();
-      for (std::size_t c = 0; c < columns_.size(); ++c)
-        document.mean[row * a.columns.size() + columns_[c]] = rows_.real(kFirst + c, row);
-      for (std::size_t c = 0; c < a.document_columns.size(); ++c)
-        document.values.push_back(rows_.real(kFirst + columns_.size() + c, row));
-    }
-    rows_.skip(heads);
-    document.key_sums.clear();
-    for (const auto& file : key_sums_) document.key_sums.push_back(read_key_sums(*file, document));
-    return true;
-  }
-
- private:
-  static constexpr std::size_t kKey = 1;    // places of columns
-  static constexpr std::size_t kRows = 6;   // tokens of the document
-  static constexpr std::size_t kFirst = 7;  // statistic
-
-  static std::vector<double> read_key_sums(DocumentRows& file, const DocumentAttention& document) {
-    const auto tokens = at(document.tokens);
-    if (!file.next() || file.left() < tokens || file.integer(kKey, 0) != document.example_key)
-      file.damaged();
-    std::vector<double> sums;
-    for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real(3, t));
-    file.skip(tokens);
-    return sums;
-  }
-
-  const Statistics& statistics_;
-  std::vector<std::size_t> columns_;
-  DocumentRows rows_;
-  std::vector<std::unique_ptr<DocumentRows>> key_sums_;
-};
-
-class NoDocuments : public DocumentSource {
- public:
-  bool next(DocumentAttention&) override { return false; }
-};
-
 // ---- retrieval.parquet
 
 Table retrieval_columns() {
@@ -400,17 +167,12 @@ Table retrieval_table(const Statistics& s) {
       for (std::int64_t head = 0; head < s.heads; ++head)
         table.add({static_cast<std::int64_t>(i), trial.id, trial.tokens, trial.needle_begin,
                    trial.needle_end, trial.greedy_match, std::int64_t{trial.counts ? 1 : 0},
-                   s.layers[layer], head, trial.score[layer * at(s.heads) + at(head)]});
+                   s.layers[layer], head, trial.score[layer * as_index(s.heads) + as_index(head)]});
   }
   return table;
 }
 
 }  // namespace
-
-std::string key_sums_file(const LayerHead& head) {
-  return fmt::format("{}/l{:02}h{:02}.parquet", stats_layout::kColumnsFolder, head.layer,
-                     head.head);
-}
 
 Table attention_table(const Statistics& s) {
   const AttentionStatistics& a = s.attention;
@@ -474,7 +236,7 @@ void write_tables(const std::string& folder, const Statistics& s, DocumentSource
 std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& s) {
   const auto path = folder + "/" + stats_layout::kRetrievalFile;
   if (!path_exists(path)) return {};
-  const auto heads = s.layers.size() * at(s.heads);
+  const auto heads = s.layers.size() * as_index(s.heads);
   std::vector<std::string> names;
   const Table expected = retrieval_columns();
   for (const auto& column : expected.columns()) names.push_back(column.name);
@@ -484,10 +246,10 @@ std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Stat
     if (columns[i].type != expected.columns()[i].type)
       bad_input("{}: column '{}' is of another type; make the statistics again", path,
                 columns[i].name);
-  if (heads == 0 || at(table.rows()) % heads != 0)
+  if (heads == 0 || as_index(table.rows()) % heads != 0)
     bad_input("{}: has {} rows; expected {} for each trial", path, table.rows(), heads);
   std::vector<RetrievalTrial> trials;
-  for (std::size_t row = 0; row < at(table.rows()); row += heads) {
+  for (std::size_t row = 0; row < as_index(table.rows()); row += heads) {
     const auto scores = columns[9].reals.begin() + static_cast<std::ptrdiff_t>(row);
     trials.push_back({columns[1].texts[row],
                       columns[2].integers[row],
@@ -498,12 +260,6 @@ std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Stat
                       {scores, scores + static_cast<std::ptrdiff_t>(heads)}});
   }
   return trials;
-}
-
-std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
-                                               const Statistics& statistics) {
-  if (statistics.attention.empty()) return std::make_unique<NoDocuments>();
-  return std::make_unique<FolderDocuments>(folder, statistics);
 }
 
 }  // namespace qkscope

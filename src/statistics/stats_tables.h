@@ -1,7 +1,7 @@
-// The tables of a folder of statistics: what follows from the sums, and what is kept per document.
+// The tables of a folder of statistics: what follows from the sums. Those of documents are
+// in document_tables.h.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,12 +21,5 @@ Table distance_table(const Statistics& statistics);
 
 // The trials of retrieval.parquet; none where there is no such file.
 std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& statistics);
-
-// The documents of a finished folder, in order.
-std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
-                                               const Statistics& statistics);
-
-// columns/l03h12.parquet
-std::string key_sums_file(const LayerHead& head);
 
 }  // namespace qkscope

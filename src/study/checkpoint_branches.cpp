@@ -161,8 +161,9 @@ void add_evenly_in_log(const Branches& phase, std::int64_t n, Branches& some) {
 Branches evenly_in_log(const Branches& all, std::int64_t n) {
   Branches some;
   for (auto begin = all.begin(); begin != all.end();) {
+    // Names without a step come last and are a group of their own.
     const auto end = std::find_if(begin, all.end(), [&](const CheckpointBranch& branch) {
-      return branch.phase != begin->phase;
+      return branch.phase != begin->phase || branch.step.has_value() != begin->step.has_value();
     });
     add_evenly_in_log({begin, end}, n, some);
     begin = end;

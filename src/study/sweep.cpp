@@ -3,16 +3,14 @@
 
 #include <fmt/ranges.h>
 
-#include "captures/capture_source.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/data_folder.h"
 #include "io/folder.h"
-#include "qkscope/capture.h"
-#include "qkscope/hub.h"
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
+#include "study/sweep_plan.h"
 #include "study/sweep_run.h"
 #include "study/sweep_tables.h"
 
@@ -21,29 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-PlannedRun plan_run(const SweepConfig& config, const SweepFolder& folder, const SweepRun& run) {
-  PlannedRun planned{.label = run.label, .capture = {}, .publish = "", .error = ""};
-  try {
-    if (run.publish) {
-      planned.publish = run.publish->repo + "@" + run.publish->branch;
-      planned.published = folder.published(run);
-    }
-    planned.captured = folder.captured(run);
-    if (!run.data.empty() && !parse_hub_capture(run.data)) index_capture(run.data);  // or complain
-    planned.analysed = planned.captured && folder.measured(run) && folder.analysed(config, run);
-    if (planned.captured) return planned;
-    fetch_capture_inputs(run.capture, {.weights = false, .quiet = true});
-    const auto dry = dry_run(make_plan(run.capture, config.compute), {});
-    planned.capture = {.examples = dry.examples,
-                       .tokens = dry.tokens,
-                       .files = dry.files,
-                       .rows = dry.rows,
-                       .bytes = dry.bytes};
-  } catch (const Error& error) {
-    planned.error = error.what();
-    planned.error_kind = error.kind();
-  }
-  return planned;
+// The list that the sweep was begun with, where there is one: a branch that was added since does
+// not change it.
+BranchLister remembered_branches(const std::string& results) {
+  return [results](const std::string& sweep, const std::string& repository) {
+    const auto kept = SweepFolder(results + "/" + sweep).kept_branches(repository);
+    return kept ? *kept : ask_for_branches(sweep, repository);
+  };
 }
 
 // Short where it lies below the working folder, as a user would write it.
@@ -71,7 +53,7 @@ struct Sweep::State {
 Sweep Sweep::read(const SweepSource& source, const std::string& results, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    auto config = read_sweep(source);
+    auto config = read_sweep(source, remembered_branches(results));
     auto folder = SweepFolder::of(results, config);
     return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
   });
@@ -95,12 +77,7 @@ std::vector<RunEntry> Sweep::runs() const {
 }
 
 std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
-  return at_edge([&] {
-    std::vector<PlannedRun> all;
-    for (const auto* run : chosen_runs(state_->config, options))
-      all.push_back(plan_run(state_->config, state_->folder, *run));
-    return all;
-  });
+  return at_edge([&] { return plan_sweep(state_->config, state_->folder, options); });
 }
 
 std::vector<RunReport> Sweep::run(const SweepOptions& options) const {

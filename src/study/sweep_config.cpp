@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/folder.h"
+#include "qkscope/hub.h"
 #include "yaml/yaml_config.h"
 
 namespace qkscope {
@@ -133,6 +134,10 @@ AnalyzeOptions read_analysis(YamlSection section) {
 ComputeOptions read_compute(YamlSection section) {
   ComputeOptions compute;
   compute.device = section.text("device").value_or("");
+  if (const auto devices = section.text("devices")) {
+    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
+    compute.devices = split(*devices, ',');
+  }
   if (const auto dtype = section.text("dtype")) {
     compute.dtype = compute_dtype_from_name(*dtype);
     if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
@@ -150,7 +155,10 @@ ComputeOptions read_compute(YamlSection section) {
 
 // What the command line says goes first.
 ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
-  if (!command_line.device.empty()) compute.device = command_line.device;
+  if (!command_line.device.empty() || !command_line.devices.empty()) {
+    compute.device = command_line.device;
+    compute.devices = command_line.devices;
+  }
   if (command_line.dtype) compute.dtype = command_line.dtype;
   if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
   if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
@@ -274,8 +282,8 @@ void move_into(const std::string& folder, std::string& path) {
 
 class SweepReader {
  public:
-  explicit SweepReader(const SweepSource& source)
-      : source_(source), document_(load_yaml(source.file)) {}
+  SweepReader(const SweepSource& source, const BranchLister& list)
+      : source_(source), list_(list), document_(load_yaml(source.file)) {}
 
   SweepConfig read() {
     YamlSection root(document_, document_.root, "");
@@ -298,9 +306,15 @@ class SweepReader {
     std::optional<PublishSection> publish;
     if (root.has("publish")) publish = read_publish(root.section("publish"));
     auto runs = root.sections("runs");
-    if (runs.empty()) root.expected("runs", "a list of at least one run");
+    auto rules = root.sections("checkpoints");
+    if (runs.empty() && rules.empty())
+      root.expected("runs", "a list of at least one run, or `checkpoints`");
     root.finish();
+    if (rules.empty() && (source_.every > 0 || source_.log > 0))
+      bad_input("--{}: {} has no `checkpoints` to choose from; --only chooses among its runs",
+                source_.log > 0 ? "log" : "every", source_.file);
     for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
+    for (auto& rule : rules) add_checkpoints(rule, config);
     if (!captures_ && !source_.overrides.empty())
       bad_input("--set {}: every run of {} has data, so that nothing is captured",
                 source_.overrides.front(), source_.file);
@@ -332,13 +346,51 @@ class SweepReader {
     const auto overrides = section.node("overrides");
     if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
     section.finish();
-    captures_ = true;
-    try {
-      read_configuration(own, overrides, statistics, run);
-    } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
-    }
+    read_configuration(
+        {.own = own.value_or(""), .overrides = {overrides}, .statistics = statistics}, run);
     return run;
+  }
+
+  // One run for each of the chosen branches.
+  void add_checkpoints(YamlSection& section, SweepConfig& config) {
+    const auto rule = read_checkpoint_rule(section, source_.every, source_.log);
+    const auto where = fmt::format("{}: checkpoints of {}", source_.file, rule.repository);
+    auto names = rule.names;
+    if (names.empty()) {
+      auto& listed = config.listed[rule.repository];
+      if (listed.empty()) listed = list_(config.name, rule.repository);
+      names = listed;
+    }
+    for (const auto& branch : branches_of(rule, names, where)) {
+      SweepRun run;
+      run.label = branch.label;
+      if (!is_safe_name(run.label) || !labels_.insert(run.label).second)
+        bad_input(
+            "{}: found {} as a label, expected a name for a folder that no other run has; "
+            "`prefix` goes before the labels of one repository",
+            where, in_quotes(run.label));
+      run.phase = branch.phase;
+      run.family = rule.family;
+      run.order = std::ssize(config.runs);
+      run.captures = captures_of_all_;
+      read_configuration({.own = rule.config,
+                          .overrides = overrides_of(rule, branch),
+                          .statistics = statistics_of_all_,
+                          .repository = rule.repository,
+                          .branch = branch.branch},
+                         run);
+      config.runs.push_back(std::move(run));
+    }
+  }
+
+  // The rule's, then those of the branch's phase.
+  static std::vector<YAML::Node> overrides_of(const CheckpointRule& rule,
+                                              const CheckpointBranch& branch) {
+    std::vector<YAML::Node> all;
+    if (rule.overrides.IsMap()) all.push_back(rule.overrides);
+    if (const auto phase = rule.phases.find(branch.phase); phase != rule.phases.end())
+      all.push_back(phase->second);
+    return all;
   }
 
   // A run of a capture that is there: what it does not say of itself may stand beside it.
@@ -361,17 +413,25 @@ class SweepReader {
     section.finish();
   }
 
-  void read_configuration(const std::optional<std::string>& own, const YAML::Node& overrides,
-                          bool statistics, SweepRun& run) {
-    auto document = base_document(own);
-    if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
-    apply_overrides(document, overrides, "", source_.file);
-    override_values(document, source_.overrides);
-    for (const auto& [key, origin] : document.overridden)
-      if (key == "output.data_root")
-        bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
-    run.capture = read_capture_config(document);
-    if (statistics) run.statistics = read_stats_config(document).stats;
+  // Where the configuration of a run comes from.
+  struct RunConfiguration {
+    std::string own = "";               // a file in place of the base
+    std::vector<YAML::Node> overrides;  // later ones stand above earlier ones
+    bool statistics = false;
+    std::string repository = "";  // and branch, of a checkpoint that a rule gives
+    std::string branch = "";
+  };
+
+  void read_configuration(const RunConfiguration& from, SweepRun& run) {
+    captures_ = true;
+    try {
+      auto document = base_document(from.own);
+      apply_overrides_to(document, from);
+      run.capture = read_capture_config(document);
+      if (from.statistics) run.statistics = read_stats_config(document).stats;
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
+    }
     move_into(data_folder_, run.capture.dataset.path);
     move_into(data_folder_, run.capture.model.name);
     move_into(data_folder_, run.capture.tokenizer.name);
@@ -379,9 +439,23 @@ class SweepReader {
       move_into(data_folder_, run.statistics->retrieval);
   }
 
+  void apply_overrides_to(YamlDocument& document, const RunConfiguration& from) const {
+    if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
+    for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
+    if (!from.repository.empty()) {
+      const auto origin = source_.file + ": checkpoints:";
+      override_value(document, "model.name", YAML::Node(from.repository), origin);
+      override_value(document, "model.revision", YAML::Node(from.branch), origin);
+    }
+    override_values(document, source_.overrides);
+    for (const auto& [key, origin] : document.overridden)
+      if (key == "output.data_root")
+        bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
+  }
+
   // Read anew for each run: overrides change it.
-  YamlDocument base_document(const std::optional<std::string>& own) const {
-    if (own) return load_yaml(beside(source_.file, *own));
+  YamlDocument base_document(const std::string& own) const {
+    if (!own.empty()) return load_yaml(beside(source_.file, own));
     if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
     auto document = load_yaml(source_.file);
     document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
@@ -389,6 +463,7 @@ class SweepReader {
   }
 
   const SweepSource& source_;
+  const BranchLister& list_;
   YamlDocument document_;
   YAML::Node base_;
   std::string data_folder_;
@@ -409,8 +484,13 @@ StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
   return config;
 }
 
-SweepConfig read_sweep(const SweepSource& source) {
-  return SweepReader(source).read();
+std::vector<std::string> ask_for_branches(const std::string& /*sweep*/,
+                                          const std::string& repository) {
+  return list_branches({RepositoryKind::model, repository});
+}
+
+SweepConfig read_sweep(const SweepSource& source, const BranchLister& list) {
+  return SweepReader(source, list).read();
 }
 
 }  // namespace qkscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "qkscope/capture.h"
 #include "qkscope/statistics.h"
 #include "qkscope/study.h"
+#include "study/sweep_checkpoints.h"
 
 namespace qkscope {
 
@@ -46,9 +48,14 @@ struct SweepConfig {
   std::vector<SweepRun> runs;  // by order
   AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
   ComputeOptions compute;      // how the models run; the type is in each run's configuration too
+  // The branches of repositories whose checkpoints were chosen from a list, by repository.
+  std::map<std::string, std::vector<std::string>> listed;
 };
 
+// What the Hub lists now.
+std::vector<std::string> ask_for_branches(const std::string& sweep, const std::string& repository);
+
 // Bad input names the file, the line and what was expected.
-SweepConfig read_sweep(const SweepSource& source);
+SweepConfig read_sweep(const SweepSource& source, const BranchLister& list = ask_for_branches);
 
 }  // namespace qkscope

@@ -177,6 +177,33 @@ void SweepFolder::keep_published(const SweepRun& run, const std::string& address
   write_file(published_file(run.label), kept.dump(2) + "\n");
 }
 
+std::string SweepFolder::branches_file(const std::string& repository) const {
+  auto name = repository;
+  if (const auto slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
+  return path_ + "/branches/" + name + ".json";
+}
+
+std::optional<std::vector<std::string>> SweepFolder::kept_branches(
+    const std::string& repository) const {
+  const Json kept = load_or_null(branches_file(repository));
+  if (!kept.is_array() || kept.empty()) return {};
+  std::vector<std::string> names;
+  for (const auto& name : kept) {
+    if (!name.is_string()) return {};
+    names.push_back(name);
+  }
+  return names;
+}
+
+void SweepFolder::keep_branches(const SweepConfig& config) const {
+  for (const auto& [repository, names] : config.listed) {
+    if (kept_branches(repository)) continue;
+    make_folders(path_ + "/branches");
+    write_file(branches_file(repository),
+               Json(names).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+}
+
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
   make_folders(results(label));
   write_file(

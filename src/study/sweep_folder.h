@@ -6,6 +6,7 @@
 //   RESULTS/NAME/runs/LABEL/...            its analysis; failure.json where the last try failed
 //   RESULTS/NAME/runs/LABEL/exact/...      the analysis of its statistics beside that of a capture
 //   RESULTS/NAME/published/LABEL.json      where its capture was published
+//   RESULTS/NAME/branches/ORG--NAME.json   the branches that checkpoints were chosen from
 //   RESULTS/NAME/runs.json                 the list of runs
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
 //   RESULTS/NAME/.locks/...
@@ -60,6 +61,10 @@ class SweepFolder {
   bool published(const SweepRun& run) const;
   void keep_published(const SweepRun& run, const std::string& address) const;
 
+  // The branches of a repository when the sweep was begun; nothing where it was not.
+  std::optional<std::vector<std::string>> kept_branches(const std::string& repository) const;
+  void keep_branches(const SweepConfig& config) const;
+
   void keep_failure(const std::string& label, const Error& error) const;
   void forget_failure(const std::string& label) const;
 
@@ -68,6 +73,7 @@ class SweepFolder {
   void write_runs(const SweepConfig& config) const;
 
  private:
+  std::string branches_file(const std::string& repository) const;
   std::string published_file(const std::string& label) const {
     return path_ + "/published/" + label + ".json";
   }

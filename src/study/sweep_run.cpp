@@ -13,6 +13,7 @@
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "collect/stats_folder.h"
+#include "collect/stats_run.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -74,13 +75,17 @@ class SweepInputs {
     if (!evict_ || !runs_[i]->data.empty()) return;
     const std::lock_guard lock(mutex_);
     released_[i] = true;
+    for (std::size_t other = 0; other < runs_.size(); ++other)
+      if (!released_[other] && shares_checkpoint(i, other)) return;
     const auto& model = runs_[i]->capture.model;
-    for (std::size_t other = 0; other < runs_.size(); ++other) {
-      const auto& its = runs_[other]->capture.model;
-      if (!released_[other] && its.name == model.name && its.revision == model.revision) return;
-    }
     const auto freed = evict_weights(model.name, model.revision.value_or(""));
     if (freed > 0) log::info("{}: {} of weights evicted", runs_[i]->label, format_bytes(freed));
+  }
+
+  bool shares_checkpoint(std::size_t a, std::size_t b) const {
+    const auto& first = runs_[a]->capture.model;
+    const auto& second = runs_[b]->capture.model;
+    return first.name == second.name && first.revision == second.revision;
   }
 
  private:
@@ -109,6 +114,7 @@ class SweepRunner {
 
   std::vector<RunReport> run() {
     folder_.make();
+    folder_.keep_branches(config_);
     write_index();
     reports_.resize(runs_.size());
     const auto workers =
@@ -150,6 +156,8 @@ class SweepRunner {
     } catch (const std::exception& error) {
       fail(report, Error(ErrorKind::failure, error.what()));
     }
+    // Else the weights of many failures would fill the disk; what was stopped continues with them.
+    if (report.outcome == Outcome::failed && !stopped()) inputs_.release(i);
     finish_one(report);
   }
 
@@ -168,9 +176,12 @@ class SweepRunner {
     const auto analysis = analysis_of(run);
     const bool captured = folder_.captured(run);
     if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
-    if (!captured && !capture(i)) return Outcome::interrupted;
     const bool measured = folder_.measured(run);
-    if (!measured && !measure(i)) return Outcome::interrupted;
+    if (measured && run.statistics) StatsFolder(folder_.statistics(run.label)).remove_left_parts();
+    if (!captured || !measured) fetch(i);
+    if (!captured && !(measured ? capture(run) : capture_and_measure(run)))
+      return Outcome::interrupted;
+    if (captured && !measured && !measure(run)) return Outcome::interrupted;
     inputs_.release(i);
     if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
     if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
@@ -194,17 +205,34 @@ class SweepRunner {
   }
 
   // Statistics over every token of the texts. False when it was stopped.
-  bool measure(std::size_t i) {
-    const auto& run = *runs_[i];
-    inputs_.fetch(i);
+  bool measure(const SweepRun& run) const {
+    const auto result = run_stats(stats_plan(run), stats_options(run));
+    return result.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  // The same from the passes of the capture; several devices take one after the other. False when
+  // it was stopped.
+  bool capture_and_measure(const SweepRun& run) const {
+    const auto plan = capture_plan(run);
+    if (plan.run_plan().workers.size() > 1) return capture(run) && measure(run);
+    const auto options = capture_options(plan);
+    const auto result = run_stats(stats_plan(run).run_plan(), stats_options(run),
+                                  {.plan = plan.run_plan(), .options = options});
+    if (result.statistics.outcome == CaptureResult::Outcome::interrupted) return false;
+    const auto captured = result.capture ? *result.capture : run_capture(plan, options);
+    return captured.outcome != CaptureResult::Outcome::interrupted;
+  }
+
+  StatsPlan stats_plan(const SweepRun& run) const {
     const auto root = folder_.statistics(run.label);
     make_folders(parent_folder(root));
-    const auto plan = make_stats_plan(stats_config(run, root), config_.compute);
+    return make_stats_plan(stats_config(run, root), config_.compute);
+  }
+
+  StatsOptions stats_options(const SweepRun& run) const {
     // Finished ones are of another configuration here.
-    const bool anew = options_.overwrite && StatsFolder(root).finished();
-    const auto result = run_stats(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
-    return result.outcome != CaptureResult::Outcome::interrupted;
+    const bool anew = options_.overwrite && StatsFolder(folder_.statistics(run.label)).finished();
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.
@@ -218,23 +246,33 @@ class SweepRunner {
   }
 
   // False when it was stopped.
-  bool capture(std::size_t i) {
-    const auto& run = *runs_[i];
-    inputs_.fetch(i);
-    if (options_.jobs == 1) fetch_for_next(i);
-    CaptureConfig config = run.capture;
-    config.output.data_root = folder_.capture(run.label);
-    const auto plan = make_plan(config, config_.compute);
-    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
-    const auto result = run_capture(
-        plan, {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop});
+  bool capture(const SweepRun& run) const {
+    const auto plan = capture_plan(run);
+    const auto result = run_capture(plan, capture_options(plan));
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
-  // The download for the next run goes on while this one computes.
-  void fetch_for_next(std::size_t i) {
-    for (std::size_t next = i + 1; next < runs_.size(); ++next)
-      if (!folder_.captured(*runs_[next])) return inputs_.fetch_ahead(next);
+  CapturePlan capture_plan(const SweepRun& run) const {
+    CaptureConfig config = run.capture;
+    config.output.data_root = folder_.capture(run.label);
+    return make_plan(config, config_.compute);
+  }
+
+  CaptureOptions capture_options(const CapturePlan& plan) const {
+    const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
+    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
+  }
+
+  // The inputs of run i; the next checkpoint is downloaded while this one computes.
+  void fetch(std::size_t i) {
+    inputs_.fetch(i);
+    if (options_.jobs > 1) return;
+    for (std::size_t next = i + 1; next < runs_.size(); ++next) {
+      const auto& run = *runs_[next];
+      if (inputs_.shares_checkpoint(i, next) || (folder_.captured(run) && folder_.measured(run)))
+        continue;
+      return inputs_.fetch_ahead(next);
+    }
   }
 
   AnalyzeOptions analysis_of(const SweepRun& run) const {

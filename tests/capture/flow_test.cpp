@@ -166,11 +166,11 @@ TEST_F(CaptureFlow, OneBackendRunsEveryBatch) {
   std::filesystem::create_directories(file("part"));
   Journal::create(file("part"), packed.manifest);
   Journal journal(file("part"));
-  PartWriter writer(packed, backend, journal);
+  PartWriter writer(packed, journal);
   std::vector<std::int64_t> expected;
   for (const auto& batch : all_batches(packed)) {
     expected.push_back(batch.tokens());
-    writer.capture(batch);
+    writer.capture(batch, backend);
   }
   writer.flush();
   EXPECT_EQ(backend.rows, expected);
@@ -195,8 +195,8 @@ TEST_F(CaptureFlow, AFailingPassLeavesNoThreadAndNoSegment) {
   {
     ExampleSource source(unpacked, {});
     BatchReader reader(unpacked, source);
-    PartWriter writer(unpacked, backend, journal);
-    EXPECT_THROW(writer.capture(*reader.next()), Error);
+    PartWriter writer(unpacked, journal);
+    EXPECT_THROW(writer.capture(*reader.next(), backend), Error);
   }
   for (const auto& [name, content] : contents("part")) EXPECT_EQ(name, "manifest.json");
 }

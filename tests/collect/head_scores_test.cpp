@@ -100,7 +100,7 @@ TEST(HeadScores, AreThoseOfTransformerLens) {
 
 // What the first 64 rows do does not depend on what comes after them.
 TEST(HeadScores, SinksOfALongTextAreThoseOfItsBeginning) {
-  std::vector<std::int32_t> tokens(1000);
+  std::vector<std::int32_t> tokens(4096);
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<std::int32_t>((i * 37 + i / 7) % 90);
   Scores whole(tokens);

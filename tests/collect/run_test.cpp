@@ -1,11 +1,13 @@
 // Statistics as a user runs them: the same numbers however the run goes.
 #include <csignal>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "collect_fixture.h"
 #include "core/index.h"
 #include "qkscope/statistics.h"
+#include "statistics/attention_sums.h"
 #include "statistics/moments.h"
 #include "statistics/random_moments.h"
 
@@ -232,14 +234,93 @@ TEST_F(StatsRun, NumbersThatAreNoneEndTheRunAndAreNamed) {
   EXPECT_FALSE(std::filesystem::exists(file("out")));
 }
 
-// The sums of group C take scores as they are multiplied: a cap on them would be missing.
-TEST_F(StatsRun, ModelsThatCapTheirScoresAreRefusedByName) {
+// Gemma 2 caps its scores: the weights of every row add up to 1 all the same.
+TEST_F(StatsRun, ModelsThatCapTheirScoresAreAddedUp) {
+  // Its vocabulary ends before the letters of the byte tokenizer.
+  std::string lines;
+  for (int i = 0; i < 5; ++i)
+    lines += Json{{"id", i}, {"text", std::string("+-*/.,!#$%&'()+-/*!,.(+)#").substr(as_index(i))}}
+                 .dump() +
+             "\n";
+  write_text(file("docs.jsonl"), lines);
+  const auto run = stats("out", fmt::format("--set model.name={} --set tokenizer.name={}",
+                                            source_path("tests/golden/gemma2"), tiny_checkpoint()));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto a = read_statistics(file("out")).attention;
+  const auto first = std::find(a.columns.begin(), a.columns.end(), "dist_0") - a.columns.begin();
+  for (std::int64_t cell = 0; cell < a.layers * a.heads * a.buckets; ++cell) {
+    const double* sum = a.sum.data() + cell * std::ssize(a.columns);
+    const auto rows = static_cast<double>(a.rows[as_index(cell % a.buckets)]);
+    EXPECT_NEAR(std::accumulate(sum + first, sum + first + 18, 0.0), rows, 1e-5 * rows);
+  }
+}
+
+// Sorted rows lie within the brackets that their bins give: with every row sorted, on average.
+TEST_F(StatsRun, ExactRowsLieWithinTheBrackets) {
+  write_documents(file("docs.jsonl"), 1, 60);
+  ASSERT_EQ(stats("out", "--exact-rows 1000").status, 0);
+  const auto a = read_statistics(file("out")).attention;
+  const auto place = [](const std::vector<std::string>& names, const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    EXPECT_NE(found, names.end()) << name;
+    return found - names.begin();
+  };
+  for (const std::string name : {"keys_90", "keys_99", "top_4", "top_16"})
+    for (std::int64_t cell = 0; cell < a.layers * a.heads; ++cell) {
+      const auto exact = a.document_sum[as_index(cell * std::ssize(a.document_columns) +
+                                                 place(a.document_columns, name + "_exact"))];
+      const auto mean = [&](const char* end) {
+        return column_value(a, cell / a.heads, cell % a.heads, -1, place(a.columns, name + end))
+            .mean;
+      };
+      EXPECT_GE(exact, mean("_low") - 1e-5) << name;
+      EXPECT_LE(exact, mean("_high") + 1e-5) << name;
+    }
+}
+
+// What statistics were exported to goes into the next ones.
+TEST_F(StatsRun, ExportedScalesAndFiltersAreTaken) {
+  ASSERT_EQ(stats("out").status, 0);
+  for (const auto* name : {"fp8-kv", "q-filters"}) {
+    const auto exported = run_program(
+        fmt::format("qkscope export {} --to {} --out {}", file("out"), name, file(name)));
+    ASSERT_EQ(exported.status, 0) << exported.err;
+  }
+  const auto options = fmt::format(
+      "--set stats.kl=[fp8,fp8_exported] --set stats.keep=[qfilter_50] "
+      "--set stats.fp8_scales={} --set stats.q_filters={}",
+      file("fp8-kv"), file("q-filters"));
+  const auto run = stats("next", options);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto a = read_statistics(file("next")).attention;
+  const auto mean = [&](const std::string& name) {
+    const auto column = std::find(a.columns.begin(), a.columns.end(), name) - a.columns.begin();
+    return column_value(a, 1, 1, -1, column).mean;
+  };
+  EXPECT_GT(mean("kl_fp8"), 0);
+  EXPECT_GT(mean("kl_fp8_exported"), 0);
+  EXPECT_LT(mean("kl_fp8_exported"), 10 * mean("kl_fp8"));
+  EXPECT_GT(mean("kept_qfilter_50"), 0.1);
+  EXPECT_LT(mean("kept_qfilter_50"), 1);
+  const auto missing = stats("no", "--set stats.kl=[fp8_exported]");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("fp8_scales"), std::string::npos) << missing.err;
+  const auto wrong = stats("no", fmt::format("--set stats.keep=[qfilter_50] --set "
+                                             "stats.q_filters={} --set model.name={}",
+                                             file("q-filters"), source_path("tests/golden/qwen3")) +
+                                     " --set tokenizer.name=" + tiny_checkpoint());
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("for this model"), std::string::npos) << wrong.err;
+}
+
+TEST_F(StatsRun, ModelsWithSinksGiveMomentsAlone) {
   const auto model = fmt::format("--set model.name={} --set tokenizer.name={}",
-                                 source_path("tests/golden/gemma2"), tiny_checkpoint());
+                                 source_path("tests/golden/gpt_oss"), tiny_checkpoint());
   const auto refused = stats("out", model + " --dry-run");
   EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.err.find("soft cap on scores that this gemma2 model has"), std::string::npos)
+  EXPECT_NE(refused.err.find("learned sinks of this gpt_oss model"), std::string::npos)
       << refused.err;
+  EXPECT_EQ(stats("out", model + " --groups A --dry-run").status, 0);
 }
 
 TEST_F(StatsRun, ACaptureAndStatisticsDoNotShareAFolder) {

@@ -49,6 +49,33 @@ TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
   EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
 }
 
+// What the router gives, gate and up of the chosen experts, and one expert's rows before and after
+// its products; streamed layers are as large as the largest.
+TEST(MemoryPlan, ExpertsAreCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.vocab_size = model.embedding_rows = 100;
+  model.n_layers = 3;
+  model.layers.resize(3);
+  BackendOptions gpu;
+  gpu.device.kind = Device::Kind::cuda;
+  const auto on_cpu = activation_bytes(model, 100);
+  const auto on_gpu = activation_bytes(model, 100, gpu);
+  const auto dense = streamed_weight_bytes(model, DType::f32);
+  model.experts = {.count = 8, .per_token = 2, .d_mlp = 96};
+  model.layers[1].experts = true;
+  model.names.experts = {{.router = "gate", .gate_up = "experts.gate_up", .down = "experts.down"}};
+  EXPECT_EQ(activation_bytes(model, 100),
+            on_cpu + 4 * (100 * (8 + 4) + 2 * 200 * 96 + 200 * (2 * 64 + 3 * 96)));
+  const std::int64_t sorted = 200 + 8 * 63;
+  EXPECT_GE(activation_bytes(model, 100, gpu), on_gpu + 2 * sorted * (2 * 96 + 96));
+  const std::int64_t experts = 8 * 64 + 8 * 3 * 64 * 96;
+  EXPECT_EQ(streamed_weight_bytes(model, DType::f32), dense + 2 * 4 * (experts - 3 * 64 * 256));
+}
+
 // The shape of a 3B model at its longest: the row sums alone on the CPU, less than 0.6 GiB of
 // everything on a GPU.
 TEST(MemoryPlan, StatisticsAreCounted) {

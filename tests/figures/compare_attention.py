@@ -57,6 +57,7 @@ def check_onset(sweep, out):
 def check_maps(results, out):
     attention = pd.read_parquet(results / "attention.parquet").sort_values(["layer", "head"])
     for figure, column in (("sink", "sink_0"), ("previous", "previous_token_head"), ("induction", "induction_head"),
+                           ("duplicate", "duplicate_token_head"),
                            ("entropy", "entropy"), ("distance", "distance_mean"), ("effective_keys", "perplexity")):
         drawn = pd.read_csv(out / f"head_map_{figure}.csv").sort_values(["layer", "head"])
         check(figure, drawn[column], attention[column])

@@ -34,7 +34,11 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "granite_bias",
                                  "starcoder2",
                                  "gemma2",
-                                 "apertus"};
+                                 "apertus",
+                                 "qwen3_moe",
+                                 "mixtral",
+                                 "gpt_oss",
+                                 "gpt_oss_mxfp4"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()

@@ -34,7 +34,11 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "granite_bias",
                                  "starcoder2",
                                  "gemma2",
-                                 "apertus"};
+                                 "apertus",
+                                 "qwen3_moe",
+                                 "mixtral",
+                                 "gpt_oss",
+                                 "gpt_oss_mxfp4"};
 
 LoadedCheckpoint load(const std::string& name) {
   return load_model(source_path("tests/golden/") + name);

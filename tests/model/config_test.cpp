@@ -166,6 +166,14 @@ TEST(Config, SlidingWindows) {
                    "layer_types[1] is 'linear_attention'");
 }
 
+TEST(Config, UpperLayersOfQwen3Slide) {
+  const auto qwen3 = with(llama(), R"({"model_type": "qwen3", "use_sliding_window": true,
+                                       "sliding_window": 9, "max_window_layers": 1})");
+  const auto windows = parse_model_config(qwen3, "c");
+  EXPECT_EQ(windows.layers[0].window, 0);
+  EXPECT_EQ(windows.layers[1].window, 9);
+}
+
 TEST(Config, MllamaCrossLayersAreChecked) {
   const auto mllama =
       with(llama(), R"({"model_type": "mllama_text_model", "cross_attention_layers": [1]})");
@@ -300,11 +308,92 @@ TEST(Config, XieluNeedsAnMlpWithoutAGate) {
   expect_complaint(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
 }
 
+TEST(Config, ExpertsOfQwen3Moe) {
+  const auto qwen = with(llama(), R"({"model_type": "qwen3_moe", "num_hidden_layers": 5,
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "decoder_sparse_step": 2, "mlp_only_layers": [3]})");
+  const auto model = parse_model_config(qwen, "c");
+  EXPECT_EQ(model.experts.count, 6);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, 24);
+  EXPECT_FALSE(model.experts.normalized);
+  EXPECT_TRUE(model.qk_norm);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(model.layers[i].experts, i == 1) << i;
+  const auto newer = with(qwen, R"({"num_experts": null, "num_local_experts": 7})");
+  EXPECT_EQ(parse_model_config(newer, "c").experts.count, 7);
+  EXPECT_TRUE(
+      parse_model_config(with(qwen, R"({"norm_topk_prob": true})"), "c").experts.normalized);
+  const auto slides = with(qwen, R"({"use_sliding_window": true, "sliding_window": 9})");
+  EXPECT_EQ(parse_model_config(slides, "c").layers[4].window, 9);
+  expect_complaint(with(qwen, R"({"num_experts_per_tok": 9})"), "at most the 6 experts of a layer");
+  expect_complaint(with(qwen, R"({"num_experts": 100000})"), "at most 4096 experts");
+  expect_complaint(with(qwen, R"({"moe_intermediate_size": 16000000})"), "number of experts times");
+}
+
+TEST(Config, ExpertsOfMixtral) {
+  const auto model = parse_model_config(with(llama(), R"({"model_type": "mixtral",
+                                                          "sliding_window": null})"),
+                                        "c");
+  EXPECT_EQ(model.experts.count, 8);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, model.d_mlp);
+  EXPECT_TRUE(model.experts.normalized);
+  for (const auto& layer : model.layers) EXPECT_TRUE(layer.experts && layer.window == 0);
+}
+
+TEST(Config, GptOssAsPublished) {
+  const auto oss = with(llama(), R"({"model_type": "gpt_oss", "num_hidden_layers": 4,
+    "num_local_experts": 32, "head_dim": 8, "sliding_window": 128, "swiglu_limit": 7.0,
+    "quantization_config": {"quant_method": "mxfp4"}, "rope_theta": 150000,
+    "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "rope_type": "yarn",
+                     "original_max_position_embeddings": 4096, "truncate": false}})");
+  const auto model = parse_model_config(oss, "c");
+  EXPECT_EQ(model.experts.count, 32);
+  EXPECT_EQ(model.experts.per_token, 4);
+  EXPECT_TRUE(model.experts.normalized && model.experts.bias && model.experts.router_bias);
+  EXPECT_TRUE(model.has_sinks() && model.qkv_bias && model.output_bias);
+  EXPECT_EQ(model.activation, Activation::clamped_swiglu);
+  EXPECT_FLOAT_EQ(model.swiglu.alpha, 1.702f);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(model.layers[i].window, i % 2 == 0 ? 128 : 0);
+  // Where RoPE is not spelled out it is the published one.
+  const auto plain = parse_model_config(with(oss, R"({"rope_scaling": null})"), "c");
+  for (const auto& m : {model, plain}) {
+    EXPECT_EQ(m.ropes[0].type, RopeType::yarn);
+    EXPECT_DOUBLE_EQ(m.ropes[0].factor, 32.0);
+    EXPECT_EQ(m.ropes[0].original_max, 4096);
+    EXPECT_FALSE(m.ropes[0].truncate);
+  }
+  expect_complaint(with(llama(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
+                   "quantization 'mxfp4' is not supported");
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(source_path(path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The recipe shows code as it is in the files that it names.
+TEST(Config, TheRecipeOfAFamilyIsTrue) {
+  const auto recipe = text_of("docs/adding-a-model.md");
+  std::string code;
+  for (const auto* path : {"src/model/families/qwen3.cpp", "src/model/family.cpp",
+                           "tests/model/config_test.cpp", "tools/golden/cases.py"})
+    code += text_of(path);
+  int blocks = 0;
+  for (const auto* language : {"```cpp\n", "```python\n"})
+    for (auto at = recipe.find(language); at != std::string::npos; at = recipe.find(language, at)) {
+      at += std::string(language).size();
+      const auto block = recipe.substr(at, recipe.find("```", at) - at);
+      EXPECT_NE(code.find(block), std::string::npos) << block;
+      ++blocks;
+    }
+  EXPECT_EQ(blocks, 4);
+}
+
 // The error lists what the table has, and so does the README.
 TEST(Config, EveryFamilyIsNamedWhereUsersLook) {
   const auto error = complaint(with(llama(), R"({"model_type": "mamba"})"));
-  std::ifstream file(source_path("README.md"));
-  const std::string readme(std::istreambuf_iterator<char>(file), {});
+  const auto readme = text_of("README.md");
   for (const auto& family : model_families()) {
     EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;
     EXPECT_NE(readme.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),

@@ -112,5 +112,43 @@ TEST(Weights, StoredMasksArePassedBy) {
   }
 }
 
+std::string with_experts(const std::string& family) {
+  auto config = Json::parse(kConfig);
+  config.update(Json::parse(R"({"hidden_size": 32, "intermediate_size": 64, "num_local_experts": 3,
+                                "num_experts_per_tok": 2, "moe_intermediate_size": 64})"));
+  config["model_type"] = family;
+  return config.dump();
+}
+
+// One tensor per expert or one for all; what is missing is named in the spelling that is there.
+TEST(Weights, ExpertsInEverySpelling) {
+  const auto config = with_experts("qwen3_moe");
+  const auto model = parse_model_config(Json::parse(config), "config.json");
+  ASSERT_EQ(model.names.experts.size(), 2u);
+  for (const auto& names : model.names.experts) {
+    Shapes shapes;
+    for (const auto& spec : tensor_table(model, names)) shapes["model." + spec.name] = spec.shape;
+    shapes["lm_head.weight"] = {12, 32};
+    EXPECT_EQ(load_with(shapes, config), "");
+    const auto name = names.gate_up.empty() ? expert_name(names.up, 2) + ".weight" : names.gate_up;
+    ASSERT_EQ(shapes.erase("model.layers.1." + name), 1u);
+    expect_part(load_with(shapes, config), "missing tensor model.layers.1." + name);
+  }
+}
+
+TEST(Weights, Mxfp4IsBytesAndCountsAsWhatItStandsFor) {
+  const auto config = with_experts("gpt_oss");
+  const auto model = parse_model_config(Json::parse(config), "config.json");
+  Shapes shapes;
+  for (const auto& spec : tensor_table(model, model.names.experts.back()))
+    shapes["model." + spec.name] = spec.shape;
+  shapes["lm_head.weight"] = {12, 32};
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.experts.down_proj_blocks"), (Shape{3, 32, 2, 16}));
+  expect_part(load_with(shapes, config), "is float32, expected bytes (uint8) of MXFP4");
+  const std::int64_t attention = 33 * (12 + 6 + 6) + 32 * 12 + 32 + 2;  // biases, sinks
+  const std::int64_t experts = 3 * 33 + 3 * (33 * 2 * 64 + 65 * 32);
+  EXPECT_EQ(parameter_count(model), 2 * 12 * 32 + 32 + 2 * (2 * 32 + attention + experts));
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -50,6 +50,7 @@ std::vector<double> plain_row(const AttentionInput& input, const Sequence& seque
     if (input.softcap > 0.0f) score = input.softcap * std::tanh(score / input.softcap);
     total += weights[static_cast<std::size_t>(key)] = std::exp(score);
   }
+  if (!input.sinks.empty()) total += std::exp(input.sinks[static_cast<std::size_t>(head)]);
   std::vector<double> z(static_cast<std::size_t>(d), 0.0);
   for (std::int64_t key = 0; key <= position; ++key) {
     weights[static_cast<std::size_t>(key)] /= total;
@@ -121,6 +122,21 @@ TEST_P(Attention, MatchesThePlainSoftmaxOfCappedScores) {
 }
 
 // Neither the queries beside it nor the sequences before it change a bit of a row.
+TEST_P(Attention, ASinkJoinsTheSoftmaxAndHasNoValue) {
+  const auto& shape = GetParam();
+  const auto qkv = random_qkv(shape);
+  const auto sinks = random_tensor({shape.n_heads}, 4, 3.0f);
+  const AttentionInput input{
+      .q = qkv.q,
+      .k = qkv.k,
+      .v = qkv.v,
+      .sequences = kSequences,
+      .scale = 1.0f / std::sqrt(static_cast<float>(shape.d_head)),
+      .window = shape.window,
+      .sinks = {sinks.data<float>(), static_cast<std::size_t>(shape.n_heads)}};
+  for_each_cpu_target([&](const std::string&) { expect_plain_softmax(input); });
+}
+
 TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
   const auto& shape = GetParam();
   const auto qkv = random_qkv(shape);

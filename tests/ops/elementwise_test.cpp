@@ -14,6 +14,12 @@ namespace {
 
 class Elementwise : public EachCpuTarget {};
 
+Tensor tensor_of_nan() {
+  Tensor tensor({1});
+  tensor.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  return tensor;
+}
+
 TEST_P(Elementwise, NormMatchesTheFormulaAlsoInPlace) {
   auto x = random_tensor({33, 70}, 1, 3.0f);
   const auto weight = random_tensor({70}, 2);
@@ -131,6 +137,21 @@ TEST_P(Elementwise, GatesMatchTheFormulas) {
   check(Activation::gelu_tanh, [](double x) {
     return 0.5 * x * (1.0 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
   });
+}
+
+TEST_P(Elementwise, ClampedSwigluMatchesTheFormula) {
+  const auto gate = random_tensor({40, 50}, 3, 4.0f);
+  const auto up = random_tensor({40, 50}, 4, 4.0f);
+  Tensor out(gate.shape());
+  clamped_swiglu({.alpha = 1.702f, .limit = 3.0f}, gate, up, out);
+  for (std::int64_t i = 0; i < out.size(); ++i) {
+    const double g = std::min(gate.data<float>()[i], 3.0f);
+    const double u = std::min(std::max(up.data<float>()[i], -3.0f), 3.0f);
+    EXPECT_NEAR(out.data<float>()[i], (u + 1.0) * g / (1.0 + std::exp(-1.702 * g)), 4e-6) << g;
+  }
+  auto broken = tensor_of_nan();
+  clamped_swiglu({}, broken, broken, broken);
+  EXPECT_TRUE(std::isnan(broken.data<float>()[0]));
 }
 
 TEST_P(Elementwise, AddCapAndScale) {

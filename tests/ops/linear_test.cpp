@@ -1,11 +1,13 @@
 #include "ops/linear.h"
 
+#include <cmath>
 #include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "core/thread_pool.h"
 #include "cpu_targets.h"
+#include "ops/weight_rows.h"
 #include "random_tensor.h"
 
 namespace qkscope {
@@ -55,6 +57,10 @@ TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
     const auto size = static_cast<std::int64_t>(dtype_size(dtype));
     Tensor in_blocks({kBlocks, 3, kRows, kIn}, dtype);
     Tensor transposed({kIn, 2 * kOut}, dtype);
+    Tensor in_turn({kIn, 2 * kOut}, dtype);      // stored (in, out), every second column
+    Tensor every_second({kOut, 2, kIn}, dtype);  // every second row
+    std::memset(in_turn.view().bytes(), 1, in_turn.view().size_bytes());
+    std::memset(every_second.view().bytes(), 1, every_second.view().size_bytes());
     std::memset(in_blocks.view().bytes(), 1, in_blocks.view().size_bytes());
     std::memset(transposed.view().bytes(), 1, transposed.view().size_bytes());
     for (std::int64_t row = 0; row < kOut; ++row)
@@ -65,6 +71,10 @@ TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
                     static_cast<std::size_t>(size));
         std::memcpy(transposed.view().bytes() + (i * 2 * kOut + kOut + row) * size, from,
                     static_cast<std::size_t>(size));
+        std::memcpy(in_turn.view().bytes() + (i * 2 * kOut + 2 * row + 1) * size, from,
+                    static_cast<std::size_t>(size));
+        std::memcpy(every_second.view().bytes() + (2 * row * kIn + i) * size, from,
+                    static_cast<std::size_t>(size));
       }
     const WeightMatrix middle_blocks{{in_blocks.view().bytes() + kRows * kIn * size,
                                       dtype,
@@ -74,9 +84,13 @@ TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
                                      0.5f};
     const WeightMatrix right_half{
         {transposed.view().bytes() + kOut * size, dtype, {kOut, kIn}, {1, 2 * kOut}, {}}, 0.5f};
+    const WeightMatrix odd_columns{
+        {in_turn.view().bytes() + size, dtype, {kOut, kIn}, {2, 2 * kOut}, {}}, 0.5f};
+    const WeightMatrix even_rows{
+        {every_second.view().bytes(), dtype, {kOut, kIn}, {2 * kIn, 1}, {}}, 0.5f};
     Tensor expected({11, kOut});
     linear(x, WeightMatrix{plain, 0.5f}, expected);
-    for (const auto& matrix : {middle_blocks, right_half}) {
+    for (const auto& matrix : {middle_blocks, right_half, odd_columns, even_rows}) {
       ASSERT_EQ(matrix.out(), kOut);
       ASSERT_EQ(matrix.in(), kIn);
       Tensor y({11, kOut});
@@ -84,6 +98,44 @@ TEST_P(LinearLayer, TheWayAMatrixIsStoredChangesNoBit) {
       EXPECT_EQ(std::memcmp(y.view().bytes(), expected.view().bytes(), y.view().size_bytes()), 0)
           << dtype_name(dtype) << (matrix.transposed() ? " transposed" : " in blocks");
     }
+  }
+}
+
+// Every byte and some powers of two, against the table of the format (OCP Microscaling 1.0), in
+// parts that begin anywhere.
+TEST_P(LinearLayer, Mxfp4IsWidenedExactly) {
+  constexpr std::int64_t kOut = 3, kIn = 192;
+  Tensor blocks({kOut, kIn / 2}, DType::u8);
+  Tensor scales({kOut, kIn / 32}, DType::u8);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(blocks.view().bytes());
+  auto* powers = reinterpret_cast<std::uint8_t*>(scales.view().bytes());
+  for (std::int64_t i = 0; i < blocks.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);
+  const std::uint8_t some[] = {0, 1, 100, 127, 130, 200, 252, 255};
+  for (std::int64_t i = 0; i < scales.size(); ++i) powers[i] = some[i % 8];
+  WeightMatrix matrix{blocks, 1.0f};
+  matrix.block_scales = scales;
+  ASSERT_EQ(matrix.in(), kIn);
+  ASSERT_EQ(matrix.out(), kOut);
+  const double table[] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  for (const std::int64_t begin : {0, 1, 31, 45}) {
+    const WeightPart part{.first = 1, .rows = 2, .begin = begin, .depth = 100};
+    std::vector<float> wide(200);
+    widen_rows(matrix, part, wide.data());
+    for (std::int64_t row = 1; row < kOut; ++row)
+      for (std::int64_t i = begin; i < begin + 100; ++i) {
+        const float found = wide[static_cast<std::size_t>((row - 1) * 100 + i - begin)];
+        const auto number = bytes[row * kIn / 2 + i / 2] >> (i % 2 * 4) & 15;
+        const auto power = powers[row * kIn / 32 + i / 32];
+        if (power == 255) {
+          EXPECT_TRUE(std::isnan(found));
+          continue;
+        }
+        const double expected = std::ldexp(table[number % 8], power - 127);
+        EXPECT_EQ(found, static_cast<float>(number < 8 ? expected : -expected));
+        if (power > 1) {
+          EXPECT_EQ(to_float(to_bf16(found)), found);  // no bit is lost there either
+        }
+      }
   }
 }
 

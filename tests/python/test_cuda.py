@@ -115,8 +115,67 @@ class Values(CardTest):
                     for name, array in expected.items():
                         self.assert_close(cache[name], array, f"{family} {name}")
 
+    def test_rewritten_weights(self):
+        """Also where folding gives matrices a bias that the family does not have."""
+        for family, layer_norm in (("gpt2", True), ("gpt_neox", True), ("starcoder2_no_bias", True), ("qwen2", False)):
+            with self.subTest(family):
+                options = {"fold_ln": True, "center_unembed": True, "fold_value_biases": True,
+                           "center_writing_weights": layer_norm}
+                folder = ROOT / "tests/golden" / family
+                cpu, gpu = qkscope.load(folder, device="cpu", **options), on_gpu(folder, dtype="float32", **options)
+                ids = some_ids(cpu, 20)
+                self.assert_close(gpu(ids), cpu(ids))
+
+    def test_losses(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        texts = ["The sea was calm.", "Entry 1, day 5: the old man sat by the fire."]
+        self.assertLess(abs(float(gpu(texts, "loss")) - float(cpu(texts, "loss"))), TOLERANCE)
+        each, expected = gpu(texts[0], "loss", loss_per_token=True), cpu(texts[0], "loss", loss_per_token=True)
+        self.assert_close(each, expected)
+
+    @needs_torch
+    def test_texts_of_different_length(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        sequences = [some_ids(cpu, length, length) for length in (5, 12, 1)]
+        half = np.float32(0.5)
+        hooks = [("blocks.1.attn.hook_z", lambda z: z * 0.5), ("blocks.2.attn.hook_pattern", lambda p: p * half)]
+        for side in ("right", "left"):
+            with self.subTest(side):
+                cache, expected = (model.run_with_cache(sequences, padding_side=side) for model in (gpu, cpu))
+                for name, array in expected.items():
+                    np.testing.assert_array_equal(np.isnan(host(cache[name])), np.isnan(array), err_msg=name)
+                    self.assert_close(np.nan_to_num(host(cache[name])), np.nan_to_num(array), name)
+                edited, expected = (model.run_with_hooks(sequences, hooks, padding_side=side) for model in (gpu, cpu))
+                self.assert_close(np.nan_to_num(host(edited)), np.nan_to_num(expected))
+
+    @needs_torch
+    def test_a_pass_in_two_parts(self):
+        gpu = on_gpu(dtype="float32")
+        ids = np.stack([some_ids(gpu, 9), some_ids(gpu, 9, 1)])
+        middle = gpu(ids, stop_at_layer=3)
+        self.assert_close(gpu(middle, start_at_layer=3), host(gpu(ids)))
+        self.assert_close(gpu(middle.cpu(), start_at_layer=3), host(gpu(ids)))
+
+    @needs_torch
+    def test_what_a_cache_says(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        ids = np.stack([some_ids(cpu, 9), some_ids(cpu, 9, 1)])
+        ours, theirs = gpu.run_with_cache(ids), cpu.run_with_cache(ids)
+        for call in (
+            lambda c: c.decompose_resid(apply_ln=True),
+            lambda c: c.accumulated_resid(apply_ln=True),
+            lambda c: c.stack_head_results(pos_slice=-1),
+            lambda c: c.get_full_resid_decomposition(pos_slice=[0, -1], apply_ln=True),
+            lambda c: c.logit_attrs(c.decompose_resid(), [3, 4]),
+        ):
+            found = call(ours)
+            self.assertEqual(found.device, torch.device(gpu.device))
+            self.assert_close(found, call(theirs))
+        self.assert_close(ours.numpy()["q", 3], theirs["q", 3])
+        self.assertIsInstance(qkscope.load(DEMO, device=DEVICE, arrays="numpy")(ids), np.ndarray)
+
     def test_folded_norms(self):
-        cpu, gpu = qkscope.load(DEMO, device="cpu", fold_norms=True), on_gpu(dtype="float32", fold_norms=True)
+        cpu, gpu = qkscope.load(DEMO, device="cpu", fold_ln=True), on_gpu(dtype="float32", fold_ln=True)
         name, ids = "blocks.2.ln1.hook_normalized", some_ids(cpu, 40)
         self.assert_close(gpu.run_with_cache(ids, name)[name], cpu.run_with_cache(ids, name)[name])
         self.assert_close(gpu(ids), cpu(ids))
@@ -258,8 +317,8 @@ class Hooks(CardTest):
         for (kind, ours), theirs in zip(edits(gpu).items(), edits(cpu).values()):
             with self.subTest(kind):
                 where = [20] if kind == "hidden" else None
-                logits = gpu.run_with_hooks(ids, ours, positions=where)
-                self.assert_close(logits, cpu.run_with_hooks(ids, theirs, positions=where), kind)
+                logits = gpu.run_with_hooks(ids, ours, queries=where)
+                self.assert_close(logits, cpu.run_with_hooks(ids, theirs, queries=where), kind)
                 self.assertGreater(np.abs(host(logits) - plain).max(), 1e-2, kind)
 
     def test_an_answer_may_lie_anywhere(self):

@@ -61,6 +61,24 @@ def test_the_cache_has_the_same_bits(demo, holding, positions):
             assert tuple(cache[name].shape) == array.shape and same_bits(cache[name], array), name
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_sequences_of_different_length(demo, holding, side):
+    sequences = [some_ids(demo, length, length) for length in (4, 9)]
+    expected = demo.run_with_cache(sequences, padding_side=side)
+    for name, array in holding.run_with_cache(sequences, padding_side=side).items():
+        assert same_bits(array, expected[name]), name
+
+    def double(activation, hook):
+        return numpy(activation) * np.float32(2)
+
+    hooks = [("blocks.0.attn.hook_z", double), ("blocks.2.hook_mlp_out", double), ("blocks.1.attn.hook_pattern", double)]
+    edited = holding.run_with_hooks(sequences, hooks, padding_side=side)
+    assert same_bits(edited, demo.run_with_hooks(sequences, hooks, padding_side=side))
+    with holding.hooks(hooks), demo.hooks(hooks):
+        for name, array in demo.run_with_cache(sequences, "blocks.2.*", positions=-1).items():
+            assert same_bits(holding.run_with_cache(sequences, name, positions=-1)[name], array), name
+
+
 @pytest.mark.parametrize(
     "function", [lambda a: None, lambda a: a, lambda a: numpy(a).copy()], ids=["looks", "returns", "writes"])
 def test_what_is_not_changed_keeps_every_bit(demo, holding, function):

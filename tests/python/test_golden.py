@@ -39,7 +39,7 @@ def test_transformer_lens_values(path):
     model = qkscope.load(GOLDEN / path.stem, device="cpu")
     ours = model.run_with_cache(golden["token_ids"])
     # TransformerLens shows norms before their weights, as a model with folded norms does.
-    folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_norms=True).run_with_cache(golden["token_ids"])
+    folded = qkscope.load(GOLDEN / path.stem, device="cpu", fold_ln=True).run_with_cache(golden["token_ids"])
     names = [name for name in golden if "hook_" in name or name == "logits"]
     assert len(names) > 30
     for name in names:

@@ -69,11 +69,23 @@ def test_masking_scores_hides_a_key(demo):
         scores[:, 0, 2] = -np.inf
 
     hooks = [("blocks.0.attn.hook_attn_scores", hide), ("blocks.0.attn.hook_pattern", patterns.append)]
-    edited = demo.run_with_hooks(ids, hooks, positions=5)
+    edited = demo.run_with_hooks(ids, hooks, queries=5)
     assert patterns[0].shape == (8, 1, 12) and (patterns[0][:, 0, 2] == 0).all()
     np.testing.assert_allclose(patterns[0].sum(-1), 1, rtol=1e-5)
     plain = demo(ids)
     assert same_bits(edited[:5], plain[:5]) and not same_bits(edited[5], plain[5])
+    assert same_bits(demo.run_with_hooks(ids, hooks, queries=5, positions=5), edited[5:6])
+
+
+def test_logits_of_chosen_positions_beside_hooks(demo):
+    ids = some_ids(demo, 12)
+
+    def ablate(z, hook):
+        z[:, 3] = 0
+
+    hooks = [("blocks.0.attn.hook_z", ablate)]
+    chosen = demo.run_with_hooks(ids, hooks, positions=[2, 9])
+    assert same_bits(chosen, demo.run_with_hooks(ids, hooks)[[2, 9]])
 
 
 def test_functions_at_one_point_follow_each_other(demo):
@@ -188,3 +200,43 @@ def test_threads_run_one_model_side_by_side(demo):
     for thread in threads:
         thread.join()
     assert all(same_bits(a, b) for a, b in zip(alone, together))
+
+
+def test_derived_points_come_when_they_are_asked_for(demo):
+    ids = some_ids(demo, 9)
+    assert "blocks.0.attn.hook_result" not in demo.hook_names()
+    assert "blocks.0.attn.hook_result" not in demo.run_with_cache(ids)
+    cache = demo.run_with_cache(ids, ["blocks.1.attn.hook_result", "blocks.1.hook_attn_out", "*hook_scale",
+                                      "blocks.1.hook_q_input", "blocks.1.hook_resid_pre"])
+    assert cache["blocks.1.attn.hook_result"].shape == (9, demo.cfg.n_heads, demo.cfg.d_model)
+    np.testing.assert_allclose(cache["blocks.1.attn.hook_result"].sum(1), cache["blocks.1.hook_attn_out"], atol=1e-5)
+    assert cache["ln_final.hook_scale"].shape == (9, 1)
+    stream = cache["blocks.1.hook_resid_pre"]
+    assert same_bits(cache["blocks.1.hook_q_input"], np.repeat(stream[:, None], demo.cfg.n_heads, 1))
+    chosen = demo.run_with_cache(ids, "blocks.1.attn.hook_result", positions=[3])
+    assert same_bits(chosen["blocks.1.attn.hook_result"], cache["blocks.1.attn.hook_result"][[3]])
+
+
+def test_an_edited_input_of_a_head_changes_that_head(demo):
+    ids = some_ids(demo, 9)
+    seen = {}
+
+    def move(x, hook):  # [pos, head, d_model]
+        x[5, 2] = x[4, 2]
+
+    hooks = [("blocks.1.hook_q_input", move), ("blocks.1.attn.hook_q", lambda q: seen.update(q=q.copy()))]
+    edited = demo.run_with_hooks(ids, hooks)
+    plain = demo.run_with_cache(ids, "blocks.1.attn.hook_q")["blocks.1.attn.hook_q"].copy()
+    plain[5, 2] = plain[4, 2]
+    assert same_bits(seen["q"], plain) and not same_bits(edited, demo(ids))
+
+
+def test_results_of_heads_are_looked_at_only(demo):
+    def ablate(result, hook):
+        result[:, 0] = 0
+
+    with pytest.raises(qkscope.InputError, match="edit attn.hook_z"):
+        demo.run_with_hooks([1, 2, 3], [("blocks.0.attn.hook_result", ablate)])
+    looked = []
+    logits = demo.run_with_hooks([1, 2, 3], [("blocks.0.attn.hook_result", lambda r: looked.append(r.shape))])
+    assert looked == [(3, demo.cfg.n_heads, demo.cfg.d_model)] and same_bits(logits, demo([1, 2, 3]))

@@ -75,6 +75,30 @@ def test_weights_of_families_with_other_layouts():
             assert model.W_pos is None
 
 
+def test_weights_of_a_mixture_of_experts():
+    for name in ("qwen3_moe", "mixtral", "mixtral_one_tensor", "gpt_oss", "gpt_oss_mxfp4"):
+        model = qkscope.load(GOLDEN / name, device="cpu")
+        cfg, layer = model.cfg, 0
+        cache = model.run_with_cache(some_ids(model, 7))
+        mlp, hook = model.blocks[layer].mlp, f"blocks.{layer}.mlp.hook_"
+        x = cache[f"blocks.{layer}.ln2.hook_normalized"]
+        assert len(mlp.experts) == cfg.num_experts and mlp.experts[1].W_out.shape == (cfg.d_expert, cfg.d_model)
+        np.testing.assert_allclose(cache[hook + "router_logits"], plus(x @ mlp.W_gate, mlp.b_gate), atol=TOLERANCE)
+        chosen = cache[hook + "expert_indices"].astype(int)
+        assert chosen.shape == (7, cfg.experts_per_token)
+        out = np.zeros_like(x)
+        for row, experts in enumerate(chosen):
+            for place, number in enumerate(experts):
+                expert = mlp.experts[number]
+                up = plus(x[row] @ expert.W_in, expert.b_in)
+                np.testing.assert_allclose(cache[hook + "pre_linear"][row, place], up, atol=TOLERANCE)
+                made = plus(cache[hook + "post"][row, place] @ expert.W_out, expert.b_out)
+                out[row] += cache[hook + "expert_weights"][row, place] * made
+        np.testing.assert_allclose(cache[f"blocks.{layer}.hook_mlp_out"], out, atol=TOLERANCE)
+        with pytest.raises(AttributeError, match=r"ask experts\[i\].W_in"):
+            mlp.W_in
+
+
 def test_norms_are_there(tiny):
     cfg, block = tiny.cfg, tiny.blocks[runs_on_text(tiny)[0]]
     assert block.ln1.w.shape == block.ln2.w.shape == tiny.ln_final.w.shape == (cfg.d_model,)
@@ -89,6 +113,8 @@ def test_weights_by_layer(demo):
         np.testing.assert_array_equal(stacked[-1], getattr(getattr(demo.blocks[7], part), name))
     with pytest.raises(IndexError):
         demo.blocks[8]
+    with pytest.raises(qkscope.InputError, match="layer -9: the model has layers 0 to 7"):
+        demo.W_Q[-9]
 
 
 def test_cross_attention_layers_say_so():
@@ -124,9 +150,35 @@ def test_weights_are_read_only(demo):
 
 
 def test_folded_norms_are_ones_and_the_logits_stay(demo):
-    folded = qkscope.load(DEMO, device="cpu", fold_norms=True)
+    folded = qkscope.load(DEMO, device="cpu", fold_ln=True)
     ids = some_ids(demo, 40)
     np.testing.assert_allclose(folded(ids), demo(ids), atol=TOLERANCE)
     assert (folded.blocks[3].ln1.w == 1).all() and (folded.ln_final.w == 1).all()
     expected = demo.blocks[3].attn.W_Q * demo.blocks[3].ln1.w[:, None]
     np.testing.assert_allclose(folded.blocks[3].attn.W_Q, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "starcoder2_no_bias", "qwen2", "llama_bias", "glm4"])
+def test_rewritten_weights_give_the_same_probabilities(family):
+    plain = qkscope.load(GOLDEN / family, device="cpu")
+    layer_norm = plain.cfg.normalization_type == "LN"
+    model = qkscope.load(
+        GOLDEN / family, device="cpu", fold_ln=True, center_writing_weights=layer_norm, center_unembed=True,
+        fold_value_biases=True)
+    ids = some_ids(plain, 20)
+    before, after = plain(ids), model(ids)
+    np.testing.assert_allclose(after, before - before.mean(-1, keepdims=True), atol=TOLERANCE)
+    np.testing.assert_allclose(model(ids, "loss"), plain(ids, "loss"), atol=TOLERANCE)
+    assert np.abs(model.W_U.mean(-1)).max() < 1e-6
+    assert all(b_V is None or (b_V == 0).all() for b_V in model.b_V)
+    if layer_norm:
+        for written in (model.W_E, model.W_O[1], model.W_out[1], model.b_out[1]):
+            assert np.abs(written.mean(-1)).max() < 1e-6
+
+
+@pytest.mark.parametrize(("family", "option"), [
+    ("llama_gqa", "center_writing_weights"), ("gemma2", "center_unembed"),
+])
+def test_rewriting_that_would_change_the_model_is_refused(family, option):
+    with pytest.raises(qkscope.InputError, match=f"{option}: .*leave it out"):
+        qkscope.load(GOLDEN / family, device="cpu", **{option: True})

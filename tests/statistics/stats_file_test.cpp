@@ -11,7 +11,8 @@
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 #include "planted_statistics.h"
-#include "statistics/stats_tables.h"
+#include "qkscope/tables.h"
+#include "statistics/document_tables.h"
 #include "temporary_folder.h"
 
 namespace qkscope {

@@ -99,6 +99,10 @@ TEST(CheckpointBranches, EveryNthAndEvenlyInTheLogarithm) {
   EXPECT_THAT(labels(checkpoint_branches(kSmolLm3, {.match = {}, .log = 1})),
               ElementsAre("S1-3.44M", "S2-4.2M", "S3-4.72M", "LC1-20K", "LC2-20K"));
   EXPECT_THROW(checkpoint_branches(names, {.match = {}, .every = 0}), Error);
+  // Names without a step do not count as the end of the training.
+  EXPECT_THAT(
+      labels(checkpoint_branches({"main", "step1", "step9", "step81"}, {.match = {"*"}, .log = 2})),
+      ElementsAre("1", "81", "main"));
   EXPECT_THROW(checkpoint_branches(names, {.match = {}, .every = 2, .log = 2}), Error);
 }
 

@@ -1,6 +1,7 @@
 // Sweeps as a user runs them: what is skipped, what fails, what is chosen, what comes out.
 #include <cmath>
 #include <csignal>
+#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -87,6 +88,48 @@ TEST_F(SweepRuns, StatisticsStandBesideTheCapture) {
   ASSERT_EQ(again.status, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("0 done, 3 were done before"));
   expect_same("out", before);
+}
+
+// One pass feeds capture and statistics; the bytes are those of a pass for each.
+TEST_F(SweepRuns, OnePassGivesTheBytesOfTwo) {
+  ASSERT_EQ(sweep("two").status, 0);  // the captures
+  write_sweep("stats: {groups: [A, C], exact_rows: 3}\n");
+  ASSERT_EQ(sweep("two").status, 0);  // the statistics
+  ASSERT_EQ(sweep("one").status, 0);
+  expect_same("one", contents("two"));
+}
+
+// Capture and statistics save at moments of their own: each goes on from its last one.
+TEST_F(SweepRuns, KilledWithStatisticsBothContinueToTheSameBytes) {
+  write_documents(file("docs.jsonl"), kSanitized ? 150 : 300, 30);
+  write_sweep("stats: {groups: [A, B]}\n", "runs:\n  - {label: first}\n");
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now();
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto duration =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
+  const auto expected = contents("expected");
+  std::mt19937 random(5);
+  // As if the last thing that it saved had not reached the disk.
+  const auto forget_last = [&](const std::string& what) {
+    const auto journal = file("out/small/" + what + "/first/.parts/00000-of-00001/journal.jsonl");
+    auto text = path_exists(journal) ? std::string(MappedFile(journal).text()) : "";
+    if (std::count(text.begin(), text.end(), '\n') < 2) return 0;
+    text.pop_back();
+    write_text(journal, text.substr(0, text.rfind('\n') + 1));
+    return 1;
+  };
+  int forgotten = 0;
+  for (int kills = 0; kills < 8; ++kills) {
+    const pid_t child = start_program(command("out", "--quiet"), file("err"));
+    std::this_thread::sleep_for(duration * (100 + random() % 500) / 1000);
+    ::kill(child, SIGKILL);
+    if (!WIFSIGNALED(wait_for_program(child))) break;
+    forgotten += forget_last(kills % 2 == 0 ? "captures" : "statistics");
+  }
+  ASSERT_EQ(sweep("out").status, 0);
+  expect_same("out", expected);
+  EXPECT_GT(forgotten, 0);
 }
 
 TEST_F(SweepRuns, StatisticsStandInForACapture) {

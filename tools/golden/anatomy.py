@@ -9,7 +9,7 @@ class Layer:
     module: Any
     attention: Any
     mlp: Any
-    down: Any
+    down: Any = None
     norm_before_attention: Any = None
     norm_before_mlp: Any = None
     norm_after_attention: Any = None
@@ -17,6 +17,8 @@ class Layer:
     projections: dict = field(default_factory=dict)  # q, k, v -> (module, its output [pos, out] to [pos, head, d])
     head_norms: dict = field(default_factory=dict)  # q, k -> norm
     mlp_inputs: dict = field(default_factory=dict)  # pre, pre_linear -> (module, part of its output)
+    router: Any = None  # of a mixture of experts, in place of down and mlp_inputs
+    experts: Any = None
 
 
 @dataclass
@@ -64,11 +66,20 @@ def anatomy_of(model):
 
 def llama_layer(module, config):
     attention, mlp = module.self_attn, module.mlp
-    layer = Layer(module=module, attention=attention, mlp=mlp, down=first(mlp, "down_proj", "c_proj"))
+    layer = Layer(module=module, attention=attention, mlp=mlp)
     place_norms(layer, module)
     layer.projections = projections(attention, config)
     if hasattr(attention, "q_norm"):
         layer.head_norms = {"q": attention.q_norm, "k": attention.k_norm}
+    if hasattr(mlp, "experts"):
+        layer.router, layer.experts = first(mlp, "gate", "router"), mlp.experts
+    else:
+        place_mlp(layer, mlp)
+    return layer
+
+
+def place_mlp(layer, mlp):
+    layer.down = first(mlp, "down_proj", "c_proj")
     if hasattr(mlp, "gate_up_proj"):
         layer.mlp_inputs = {"pre": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[0]),
                             "pre_linear": (mlp.gate_up_proj, lambda x: x.chunk(2, dim=-1)[1])}
@@ -76,7 +87,6 @@ def llama_layer(module, config):
         layer.mlp_inputs = {"pre": (mlp.gate_proj, whole), "pre_linear": (mlp.up_proj, whole)}
     else:
         layer.mlp_inputs = {"pre": (first(mlp, "up_proj", "c_fc"), whole)}
-    return layer
 
 
 def first(module, *names):

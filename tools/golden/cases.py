@@ -25,11 +25,13 @@ class Case:
     spellings: dict[str, Callable] = field(default_factory=dict)
     finish: Callable | None = None  # edits the written folder
     shard_size: str | None = None
+    published_names: bool = True  # else those of transformers' own modules
+    draw: int = 0  # another random model
     read_by_transformers: bool = False  # a GGUF file of which transformers itself makes the same model
 
     @property
     def seed(self):
-        return zlib.crc32(self.name.encode())
+        return zlib.crc32(self.name.encode()) + self.draw
 
     def text_values(self):
         return self.config.get("text_config", self.config)
@@ -356,6 +358,31 @@ OTHERS = [
     Case("apertus", "apertus", SMALL | UNTIED | {"rope_parameters": LLAMA3}, rows=8, spellings=OLD),
 ]
 
+# ---- gpt-oss and mixtures of experts
+
+GPT_OSS = SMALL | {
+    "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 3, "sliding_window": 8, "swiglu_limit": 1.5,
+    "max_position_embeddings": 256, "rope_parameters": YARN | {"rope_theta": 150000.0, "truncate": False},
+}
+
+QWEN_EXPERTS = SMALL | {"head_dim": 16, "moe_intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 3}
+
+EXPERTS = [
+    Case("qwen3_moe", "qwen3_moe", QWEN_EXPERTS | {"num_hidden_layers": 3, "mlp_only_layers": [1],
+         "norm_topk_prob": True} | default_rope(1000000.0), tokens=21, rows=6,
+         published=sp.renamed_key("num_local_experts", "num_experts"),
+         spellings=OLD, draw=96),
+    Case("qwen3_moe_one_tensor", "qwen3_moe", QWEN_EXPERTS | {"num_hidden_layers": 4, "decoder_sparse_step": 2,
+         "use_sliding_window": True, "sliding_window": 8}, tokens=21, rows=6, dtype="float16", published_names=False,
+         draw=191),
+    Case("mixtral", "mixtral", SMALL | {"num_local_experts": 4}, tokens=21, rows=6, spellings=OLD, draw=3),
+    Case("mixtral_one_tensor", "mixtral", SMALL | {"num_local_experts": 4, "sliding_window": 16}, tokens=21, rows=6,
+         dtype="float32", published_names=False, draw=3),
+    Case("gpt_oss", "gpt_oss", GPT_OSS, tokens=21, rows=6, spellings=OLD, draw=47),
+    Case("gpt_oss_mxfp4", "gpt_oss", GPT_OSS | {"intermediate_size": 64}, tokens=21, rows=6,
+         finish=checkpoint.quantize_mxfp4, draw=11),
+]
+
 # ---- GGUF files
 
 EVEN = {"intermediate_size": 64}  # so that blocks of 32 fill the rows
@@ -383,4 +410,5 @@ GGUF = [
     gguf_case("phi3_longrope", "phi3", PHI_LONG, "F32", tokens=90),
 ]
 
-CASES = GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO + OTHERS
+CASES = (GGUF + LLAMA + ROPE_TYPES + MISTRAL + MINISTRAL + QWEN + SMOLLM3 + VISION_LLAMA + GEMMA + GLM + GPT + OLMO
+         + OTHERS + EXPERTS)

@@ -10,9 +10,12 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers.integrations import mxfp4
 
 SURPLUS_FILES = ["generation_config.json"]
 ATTENTION_INPUTS = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "c_attn")
+WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss")
+ROUTERS = ("mlp.gate.weight", "mlp.router.weight")
 CONV1D = "transformer.h."  # GPT-2's layers store (in, out)
 
 
@@ -39,23 +42,27 @@ def make_model(model_type, values, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
-            parameter.copy_(random_values(name, parameter, "gemma" in model_type, generator))
+            parameter.copy_(random_values(name, parameter, model_type, generator))
     return model.eval()
 
 
-def random_values(name, parameter, norms_add_one, generator):
+def random_values(name, parameter, model_type, generator):
+    norms_add_one = "gemma" in model_type
+    experts_by_input = model_type == "gpt_oss" and ".experts." in name  # (experts, in, out)
     noise = torch.randn(parameter.shape, generator=generator)
     if is_norm(name) and name.endswith("weight"):
         gain = 1.8 if norms_add_one and name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
         return gain + 0.3 * noise - (1.0 if norms_add_one else 0.0)
-    if parameter.dim() < 2:
+    if name.endswith("sinks"):
+        return noise
+    if parameter.dim() < 2 or name.endswith("bias"):
         return 0.3 * noise
     if "lm_head" in name or "embed_out" in name:
         return 3.0 * noise / parameter.shape[-1] ** 0.5
     if "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
         return 0.5 * noise
-    gain = 1.3 if any(part in name for part in ATTENTION_INPUTS) else 1.0
-    inputs = parameter.shape[0 if name.startswith(CONV1D) else -1]
+    gain = 2.0 if name.endswith(ROUTERS) else 1.3 if any(part in name for part in ATTENTION_INPUTS) else 1.0
+    inputs = parameter.shape[0 if name.startswith(CONV1D) else -2 if experts_by_input else -1]
     return gain * noise / inputs**0.5
 
 
@@ -63,10 +70,11 @@ def is_norm(name):
     return "norm" in name or ".ln_" in name
 
 
-def save(model, folder, dtype, shard_size=None):
+def save(model, folder, dtype, shard_size=None, published_names=True):
     """Writes config.json and the weights in the given dtype, as save_pretrained does."""
     shutil.rmtree(folder, ignore_errors=True)
     options = {"max_shard_size": shard_size} if shard_size else {}
+    options |= {} if published_names else {"save_original_format": False}
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     for name in SURPLUS_FILES:
         (Path(folder) / name).unlink(missing_ok=True)
@@ -74,8 +82,9 @@ def save(model, folder, dtype, shard_size=None):
 
 def load(folder, model_type, dtype=torch.float32):
     """The checkpoint with its stored values widened to `dtype`, attention computed eagerly."""
+    options = {"experts_implementation": "eager"} if model_type in WITH_EXPERTS else {}
     model, report = model_class(model_type).from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, **options)
     problems = {what: names for what, names in report.items() if names}
     if problems:
         raise AssertionError(f"transformers does not load {folder} whole: {problems}")
@@ -219,11 +228,48 @@ def spread(scales, tensor, block):
     return whole[:tensor.shape[0], :tensor.shape[1]]
 
 
-def dequantized_copy(folder, target):
-    """The checkpoint that the FP8 one stands for, in float32: each weight times its scale."""
-    block = read_config(folder)["quantization_config"]["weight_block_size"]
+# ---- MXFP4: blocks of 32 numbers of four bits (E2M1) with a power of two (E8M0)
+
+MXFP4_CONFIG = {
+    "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+                               "lm_head"],
+    "quant_method": "mxfp4",
+}
+FP4_VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def quantize_mxfp4(folder):
+    """Experts as gpt-oss is published: NAME_blocks (experts, out, in / 32, 16), NAME_scales (experts, out, in / 32)."""
 
     def edit(tensors, _):
+        result = {}
+        for name, tensor in tensors.items():
+            if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+                result[name] = tensor
+                continue
+            blocks = tensor.float().transpose(1, 2).unflatten(-1, (-1, 32))  # (experts, out, in / 32, 32)
+            exponent = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30).log2().floor() - 2
+            scaled = blocks / 2.0**exponent
+            number = (scaled.abs()[..., None] - FP4_VALUES).abs().argmin(-1) + 8 * (scaled < 0)
+            result[name + "_blocks"] = (number[..., 0::2] + 16 * number[..., 1::2]).to(torch.uint8)
+            result[name + "_scales"] = (exponent[..., 0] + 127).to(torch.uint8)
+        return result
+
+    edit_tensors(folder, edit)
+    write_config(Path(folder) / "config.json", read_config(folder) | {"quantization_config": MXFP4_CONFIG})
+
+
+def dequantized_copy(folder, target):
+    """The checkpoint that a quantized one stands for, in float32."""
+    block = read_config(folder)["quantization_config"].get("weight_block_size")
+
+    def edit(tensors, _):
+        blocks = {name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")}
+        experts = {name: mxfp4.convert_moe_packed_tensors(tensors.pop(name + "_blocks"), tensors.pop(name + "_scales"))
+                   for name in blocks}  # (experts, in, out)
+        return widened(tensors) | {name: tensor.float().contiguous() for name, tensor in experts.items()}
+
+    def widened(tensors):
         result = {}
         for name, tensor in tensors.items():
             if name.endswith(("_scale_inv", "activation_scale")):

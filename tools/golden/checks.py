@@ -2,6 +2,8 @@
 
 import torch
 
+from .recorder import experts_output
+
 
 def window_of(config, layer):
     """The number of keys a query of this layer sees, or None when it sees all before it."""
@@ -31,6 +33,14 @@ def attention_scores(recorder, layer):
     return scores.masked_fill(~visible, float("-inf"))
 
 
+def pattern_of(scores, sinks):
+    """softmax; a sink joins it and is left out of what is shown"""
+    if sinks is None:
+        return scores.softmax(-1)
+    joined = torch.cat([scores, sinks[:, None, None].expand(-1, scores.shape[1], 1)], dim=-1)
+    return joined.softmax(-1)[..., :-1]
+
+
 def same(what, found, expected, tolerance=2e-5):
     difference = (found - expected).abs().max().item()
     if not difference <= tolerance:
@@ -53,12 +63,30 @@ def check(recorder, layers):
             same(p + "hook_resid_post", middle + t[p + "hook_mlp_out"], t[p + "hook_resid_post"], 0)
         scores = attention_scores(recorder, layer)
         t[p + "attn.hook_attn_scores"] = scores
-        same(p + "attn.hook_pattern", scores.softmax(-1), t[p + "attn.hook_pattern"])
+        same(p + "attn.hook_pattern", pattern_of(scores, recorder.sinks[layer]), t[p + "attn.hook_pattern"])
         value = t[p + "attn.hook_v"]
         value = value.repeat_interleave(scores.shape[0] // value.shape[1], dim=1)
         same(p + "attn.hook_z", torch.einsum("hqk,khd->qhd", t[p + "attn.hook_pattern"], value), t[p + "attn.hook_z"])
+        if recorder.anatomy.layers[layer].experts is not None:
+            check_experts(recorder, layer)
         previous = t[p + "hook_resid_post"]
     spread(t, layers)
+
+
+MARGIN = 0.04  # of a logit with a standard deviation of about 2: far more than bfloat16 loses
+
+
+def check_experts(recorder, layer):
+    """The output follows from the recorded parts, and rounding cannot change which experts are chosen."""
+    t, p = recorder.tensors, f"blocks.{layer}."
+    indices, weights = t[p + "mlp.hook_expert_indices"].long(), t[p + "mlp.hook_expert_weights"]
+    found = experts_output(recorder.anatomy.layers[layer].experts, t[p + "mlp.hook_post"], indices, weights)
+    same(p + "hook_mlp_out", found, t[p + "hook_mlp_out"])
+    sorted_logits = t[p + "mlp.hook_router_logits"].sort(-1, descending=True).values
+    chosen = indices.shape[-1]
+    gaps = sorted_logits[:, : chosen] - sorted_logits[:, 1 : chosen + 1]
+    if gaps.min() < MARGIN:
+        raise AssertionError(f"layer {layer}: two experts are {gaps.min():.3f} apart; try another draw of the case")
 
 
 def spread(t, layers):

@@ -9,6 +9,24 @@ from .anatomy import anatomy_of
 ATTENTION_FUNCTION = "eager_attention_forward"
 
 
+def chosen_experts(experts, x, indices):
+    """Gate, up and their product of the experts that each row chose, computed again: they exist nowhere else."""
+    if hasattr(experts, "gate_up_proj_bias"):  # gpt-oss: (experts, in, out), gate and up in turn
+        both = torch.einsum("ri,rkio->rko", x, experts.gate_up_proj[indices]) + experts.gate_up_proj_bias[indices]
+        return {"pre": both[..., ::2], "pre_linear": both[..., 1::2], "post": experts._apply_gate(both)}
+    gate, up = torch.einsum("ri,rkoi->rko", x, experts.gate_up_proj[indices]).chunk(2, dim=-1)
+    return {"pre": gate, "pre_linear": up, "post": experts.act_fn(gate) * up}
+
+
+def experts_output(experts, post, indices, weights):
+    """What the chosen experts add, from their products."""
+    down = experts.down_proj[indices]
+    if not hasattr(experts, "down_proj_bias"):
+        return torch.einsum("rkm,rkdm,rk->rd", post, down, weights)
+    made = torch.einsum("rkm,rkmd->rkd", post, down) + experts.down_proj_bias[indices]
+    return torch.einsum("rkd,rk->rd", made, weights)
+
+
 class Recorder:
     """Attaches to a causal language model; `tensors` maps hook names to float32 tensors without the batch axis."""
 
@@ -19,6 +37,7 @@ class Recorder:
         self.tensors = {}
         self.scaling = {}  # layer -> factor on the dot product
         self.softcap = {}  # layer -> cap on scores, or None
+        self.sinks = {}  # layer -> one logit per head that joins the softmax, or None
         self.handles = []
 
     def run(self, token_ids):
@@ -49,6 +68,7 @@ class Recorder:
             self.tensors[prefix + "hook_z"] = output[0].clone()
             self.scaling[module.layer_idx] = kwargs["scaling"]
             self.softcap[module.layer_idx] = kwargs.get("softcap")
+            self.sinks[module.layer_idx] = getattr(module, "sinks", None)
             return output, weights
 
         return recorded
@@ -106,9 +126,27 @@ class Recorder:
         return reorder
 
     def _attach_mlp(self, prefix, layer):
+        if layer.experts is not None:
+            self._attach_experts(prefix, layer)
+            return
         for name, (module, part) in layer.mlp_inputs.items():
             self._keep(module, f"{prefix}hook_{name}", part)
         self._keep_input(layer.down, prefix + "hook_post")
+
+    def _attach_experts(self, prefix, layer):
+        """What the router gives, and what the chosen experts make of each row, [pos, chosen, d_mlp]."""
+
+        def routed(_module, _args, output):
+            for name, tensor in zip(("router_logits", "expert_weights", "expert_indices"), output):
+                self.tensors[f"{prefix}hook_{name}"] = tensor.float().clone()
+
+        def entered(module, args):
+            x, indices = args[0], args[1]
+            for name, tensor in chosen_experts(module, x, indices).items():
+                self.tensors[f"{prefix}hook_{name}"] = tensor
+
+        self.handles.append(layer.router.register_forward_hook(routed))
+        self.handles.append(layer.experts.register_forward_pre_hook(entered))
 
     def _keep(self, module, name, shape=lambda x: x):
         def hook(_module, _args, _kwargs, output):

@@ -97,6 +97,10 @@ def without_top(*keys):
     return lambda config: {key: value for key, value in config.items() if key not in keys}
 
 
+def renamed_key(old, new):
+    return edit_text(lambda config: config.update({new: config.pop(old)}))
+
+
 def with_values(**values):
     return edit_text(lambda config: config.update(values))
 

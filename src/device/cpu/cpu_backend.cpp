@@ -39,14 +39,30 @@ void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
   tensor = std::move(taken);
 }
 
+struct CpuStore : KeyValueStore {
+  std::vector<KeyStore> layers;
+};
+
 }  // namespace
 
 void CpuBackend::begin(const Batch& batch) {
   batch_ = &batch;
+  stored_ = nullptr;
   kept_.clear();
   layer_input_ = {};
   tables_.clear();
   for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
+}
+
+std::unique_ptr<KeyValueStore> CpuBackend::make_store(std::int64_t sequences, std::int64_t) {
+  auto store = std::make_unique<CpuStore>();
+  for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
+    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head);
+  return store;
+}
+
+void CpuBackend::use_store(KeyValueStore& store) {
+  stored_ = &dynamic_cast<CpuStore&>(store).layers;
 }
 
 void CpuBackend::embed() {
@@ -58,6 +74,12 @@ void CpuBackend::embed() {
 
 void CpuBackend::embed_positions() {
   qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
+}
+
+void CpuBackend::put_residual(ConstTensorView residual) {
+  residual_ = Tensor(residual.shape());
+  copy_rows(residual_, residual);
+  allocate();
 }
 
 void CpuBackend::allocate() {
@@ -73,6 +95,8 @@ void CpuBackend::allocate() {
 
 void CpuBackend::begin_layer(std::int64_t layer) {
   layer_ = layer;
+  keys_kept_ = false;
+  all_keys_.reset();
   weights_ = &model().weights.layers[static_cast<std::size_t>(layer)];
   if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
 }
@@ -139,12 +163,33 @@ AttentionInput CpuBackend::attention_input() const {
           .queries = kept_,
           .scale = static_cast<float>(config().score_scale(layer_)),
           .window = config().layers[static_cast<std::size_t>(layer_)].window,
-          .softcap = static_cast<float>(config().attention_softcap)};
+          .softcap = static_cast<float>(config().attention_softcap),
+          .sinks = weights_->sinks};
+}
+
+void CpuBackend::keep_keys() {
+  if (!keys_kept_) (*stored_)[static_cast<std::size_t>(layer_)].append(k_, v_, batch_->sequences);
+  keys_kept_ = true;
+}
+
+AttentionInput CpuBackend::input_of_all_keys() {
+  auto input = attention_input();
+  if (stored_ == nullptr) return input;
+  keep_keys();
+  if (!all_keys_) all_keys_ = (*stored_)[static_cast<std::size_t>(layer_)].rows(batch_->sequences);
+  input.k = all_keys_->k;
+  input.v = all_keys_->v;
+  return input;
 }
 
 void CpuBackend::attend() {
   row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
-  attention(attention_input(), z_, row_sums_);
+  auto input = attention_input();
+  if (stored_ == nullptr) return attention(input, z_, row_sums_);
+  keep_keys();
+  const auto packed = (*stored_)[static_cast<std::size_t>(layer_)].packed(batch_->sequences);
+  input.packed = &packed;
+  attention(input, z_, row_sums_);
 }
 
 void CpuBackend::project_output(Addition addition) {
@@ -156,33 +201,65 @@ void CpuBackend::add_update() {
   add_to(residual_, update_);
 }
 
+void CpuBackend::project_router() {
+  router_logits_ = Tensor({running_rows(), config().experts.count});
+  linear(normalized_, weights_->router, router_logits_);
+}
+
+void CpuBackend::choose_experts() {
+  expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+  expert_indices_ = Tensor(expert_weights_.shape());
+  qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
+                          expert_indices_);
+}
+
 std::int64_t CpuBackend::mlp_rows() const {
-  return kCpuMlpRows;
+  return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+}
+
+TensorView CpuBackend::mlp_view(Tensor& values) const {
+  const auto& experts = config().experts;
+  const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
+                                   : Shape{chunk_rows_, config().d_mlp};
+  return {values.view().bytes(), DType::f32, shape};
 }
 
 void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
-  if (gate_.empty() || gate_.dim(0) < count) {
-    gate_ = Tensor({count, config().d_mlp});
-    if (config().gated_mlp()) up_ = Tensor({count, config().d_mlp});
-  }
   chunk_rows_ = count;
+  if (const auto size = mlp_view(gate_).size(); gate_.empty() || gate_.size() < size) {
+    gate_ = Tensor({size});
+    if (config().gated_mlp()) up_ = Tensor({size});
+  }
   const auto x = normalized_.view().rows(begin, begin + count);
-  if (config().gated_mlp())
+  if (has_experts()) {
+    by_expert_ =
+        rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
+    experts_gate_up(x, by_expert_, weights_->experts, tensor(Buffer::gate), tensor(Buffer::up));
+  } else if (config().gated_mlp()) {
     linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
-  else
+  } else {
     linear(x, weights_->up, tensor(Buffer::gate));
+  }
 }
 
 void CpuBackend::gate(std::int64_t count) {
   QKSCOPE_ASSERT(count == chunk_rows_);
   const auto gate = tensor(Buffer::gate);
-  if (config().gated_mlp())
+  if (config().activation == Activation::clamped_swiglu)
+    clamped_swiglu(config().swiglu, gate, tensor(Buffer::up), gate);
+  else if (config().gated_mlp())
     gated_activation(config().activation, gate, tensor(Buffer::up), gate);
   else
     apply_activation(config().activation, weights_->xielu, gate);
 }
 
 void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
+  if (has_experts()) {
+    experts_down(tensor(Buffer::gate), by_expert_, weights_->experts,
+                 expert_weights_.view().rows(begin, begin + count),
+                 update_.view().rows(begin, begin + count));
+    return add_rows(begin, count, weights_->post_mlp_norm, addition);
+  }
   // As many rows at a time as where nothing is shown: the packed input is as wide as the MLP.
   for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
     const auto end = std::min(row + kCpuMlpRows, count);
@@ -238,10 +315,16 @@ TensorView CpuBackend::tensor(Buffer buffer) {
       return z_;
     case Buffer::update:
       return update_;
+    case Buffer::router_logits:
+      return router_logits_;
+    case Buffer::expert_weights:
+      return expert_weights_;
+    case Buffer::expert_indices:
+      return expert_indices_;
     case Buffer::gate:
-      return gate_.view().rows(0, chunk_rows_);
+      return mlp_view(gate_);
     case Buffer::up:
-      return up_.view().rows(0, chunk_rows_);
+      return mlp_view(up_);
     case Buffer::logits:
       break;
   }
@@ -309,15 +392,16 @@ double CpuBackend::product_rate(double seconds) {
 }
 
 void CpuBackend::score_rows(const RowScores& out) {
-  qkscope::score_rows(attention_input(), out.rows, out.scores, out.pattern);
+  qkscope::score_rows(input_of_all_keys(), out.rows, out.scores, out.pattern);
 }
 
 void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
-  qkscope::pattern_of_edited_scores(attention_input(), edited.rows, edited.scores, edited.pattern);
+  qkscope::pattern_of_edited_scores(input_of_all_keys(), edited.rows, edited.scores,
+                                    edited.pattern);
 }
 
 void CpuBackend::attend_edited_rows(const RowScores& edited) {
-  qkscope::attend_edited_rows(attention_input(), edited.rows, edited.scores, edited.pattern, z_);
+  qkscope::attend_edited_rows(input_of_all_keys(), edited.rows, edited.scores, edited.pattern, z_);
 }
 
 void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {

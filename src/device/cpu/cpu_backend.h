@@ -1,10 +1,14 @@
 // The forward pass on the CPU: float32 activations, weights in their stored type.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/backend.h"
 #include "ops/attention.h"
+#include "ops/experts.h"
+#include "ops/packed_keys.h"
 #include "ops/rotary.h"
 
 namespace qkscope {
@@ -14,8 +18,12 @@ class CpuBackend : public Backend {
   using Backend::Backend;
 
   void begin(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override;
+  void use_store(KeyValueStore& store) override;
   void embed() override;
   void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
   void begin_layer(std::int64_t layer) override;
   void keep_layer_input() override;
   void normalize(Norm norm) override;
@@ -25,6 +33,8 @@ class CpuBackend : public Backend {
   void attend() override;
   void project_output(Addition addition) override;
   void add_update() override;
+  void project_router() override;
+  void choose_experts() override;
   std::int64_t mlp_rows() const override;
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
@@ -51,9 +61,15 @@ class CpuBackend : public Backend {
  private:
   void allocate();
   AttentionInput attention_input() const;
+  void keep_keys();
+  // With the keys and values of all positions as rows.
+  AttentionInput input_of_all_keys();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
+  bool has_experts() const { return !weights_->experts.empty(); }
+  // Of a tensor as wide as the MLP, the rows of the current chunk.
+  TensorView mlp_view(Tensor& values) const;
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
 
@@ -70,13 +86,20 @@ class CpuBackend : public Backend {
   Tensor k_;                     // (rows, n_kv_heads, d_head)
   Tensor v_;                     // (rows, n_kv_heads, d_head)
   Tensor z_;                     // (rows, n_heads, d_head)
-  Tensor gate_;                  // (MLP rows, d_mlp)
-  Tensor up_;                    // (MLP rows, d_mlp)
+  Tensor router_logits_;         // (rows, experts)
+  Tensor expert_weights_;        // (rows, k)
+  Tensor expert_indices_;        // (rows, k)
+  ExpertRows by_expert_;         // of the current chunk of the MLP
+  Tensor gate_;                  // at least what mlp_view shows of it
+  Tensor up_;                    // the same
   Tensor logits_;                // (rows, vocab_size)
   std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
   bool keeps_row_sums_ = false;
   std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
   std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
+  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) or null
+  bool keys_kept_ = false;                      // of this layer, in stored_
+  std::optional<KeyStore::Rows> all_keys_;      // of this layer, where scores are shown
 };
 
 }  // namespace qkscope

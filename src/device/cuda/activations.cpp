@@ -106,6 +106,10 @@ DeviceView Activations::view(Buffer buffer, std::int64_t rows) const {
       return plain(gate_up(), m.d_mlp, mlp_width(), mlp_rows_);
     case Buffer::up:
       return plain(at(gate_up_, m.d_mlp), m.d_mlp, mlp_width(), mlp_rows_);
+    case Buffer::router_logits:
+    case Buffer::expert_weights:
+    case Buffer::expert_indices:
+      QKSCOPE_ASSERT(false);  // expert_mixture.h has them
     case Buffer::logits:
       break;
   }

@@ -9,13 +9,16 @@
 #include "device/cuda/activations.h"
 #include "device/cuda/attention_choice.h"
 #include "device/cuda/attention_kernel.h"
+#include "device/cuda/cuda_devices.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/device_weights.h"
+#include "device/cuda/expert_mixture.h"
 #include "device/cuda/fused_attention.h"
 #include "device/cuda/gate.h"
 #include "device/cuda/gated_product.h"
 #include "device/cuda/heads.h"
 #include "device/cuda/hopper_attention.h"
+#include "device/cuda/key_value_store.h"
 #include "device/cuda/moment_statistics.h"
 #include "device/cuda/norm.h"
 #include "device/cuda/pass_rows.h"
@@ -58,6 +61,7 @@ class CudaBackend : public Backend {
         copies_(stream_),
         a_(model.config, dtype_),
         updates_(model.config, dtype_, products_, a_, stream_),
+        mixture_(model.config, dtype_, products_, copies_, stream_),
         results_(stream_),
         moments_(results_, stream_),
         scores_(results_, stream_) {}
@@ -70,15 +74,32 @@ class CudaBackend : public Backend {
     updates_.begin();
     batch_ = &batch;
     keeps_row_sums_ = false;
+    store_ = nullptr;
+    continues_ = std::any_of(batch.sequences.begin(), batch.sequences.end(),
+                             [](const Sequence& sequence) { return sequence.past > 0; });
     budget_.check_rows(batch.rows());
     rows_.begin(batch);
-    if (hopper_attention_.serves())
-      hopper_attention_.begin(batch.sequences);
-    else
-      fused_attention_->begin(batch.sequences);
+    if (!continues_) begin_attention(batch.sequences);
     a_.begin(batch.rows());
     moments_.begin(batch);
     scores_.begin(batch);
+  }
+
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    use_device(device_);
+    return std::make_unique<CudaStore>(config(), dtype_, budget_, sequences, positions);
+  }
+
+  void use_store(KeyValueStore& store) override {
+    store_ = static_cast<CudaStore*>(&store);
+    const auto rows = store_->new_rows(batch_->sequences);
+    const auto bytes = rows.size() * sizeof(std::int32_t);
+    check(
+        cudaMemcpyAsync(stored_rows_.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"),
+                        rows.data(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copy row numbers to the GPU");
+    if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
   }
 
   void embed() override {
@@ -103,9 +124,21 @@ class CudaBackend : public Backend {
                 stream_);
   }
 
+  void put_residual(ConstTensorView residual) override {
+    const auto whole = view(Buffer::residual);
+    if (residual.device().kind == Device::Kind::cuda) {
+      copies_.put(residual.data<float>(), whole);
+      return;
+    }
+    Tensor values(residual.shape());
+    std::memcpy(values.view().bytes(), residual.bytes(), residual.size_bytes());
+    copies_.put(values, whole);
+  }
+
   void begin_layer(std::int64_t layer) override {
     layer_ = &weights_.layer(layer, stream_);
     layer_number_ = layer;
+    keys_kept_ = false;
     layer_config_ = config().layers[static_cast<std::size_t>(layer)];
   }
 
@@ -162,16 +195,20 @@ class CudaBackend : public Backend {
 
   void attend() override {
     finish_pending();
+    keep_keys();
     const FusedAttentionArguments arguments{
         .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
-    const auto row_sums = keeps_row_sums_ ? scores_.row_sums(config().n_heads) : RowSums{};
-    // The libraries' kernels know neither caps nor a scale for each layer.
-    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0;
+    const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
+    const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
+    // The libraries' kernels know neither caps nor a scale for each layer, and not all of them
+    // leave the row sums that sinks need.
+    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0 &&
+                       !config().has_sinks();
     const auto kernel = choose_attention({.capability = capability_,
                                           .dtype = dtype_,
                                           .d_head = config().d_head,
                                           .plain = plain,
-                                          .chosen_rows = rows_.narrowed()},
+                                          .chosen_rows = rows_.narrowed() || continues_},
                                          {.flash_infer = hopper_attention_.serves()});
     if (kernel == AttentionKernel::flash_infer) {
       hopper_attention_.attend(arguments, row_sums);
@@ -183,6 +220,15 @@ class CudaBackend : public Backend {
     } else {
       attend_with_own_kernel(row_sums);
     }
+    if (config().has_sinks())
+      apply_sinks({.z = a_.z(),
+                   .lse = row_sums.lse,
+                   .sinks = layer_->sinks,
+                   .rows = running_rows(),
+                   .n_heads = config().n_heads,
+                   .d_head = config().d_head,
+                   .dtype = dtype_},
+                  stream_);
   }
 
   void project_output(Addition addition) override {
@@ -200,10 +246,20 @@ class CudaBackend : public Backend {
 
   void add_update() override { updates_.add_deferred(running_rows()); }
 
-  std::int64_t mlp_rows() const override { return kCudaMlpRows; }
+  void project_router() override {
+    mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
+  }
+
+  void choose_experts() override { mixture_.choose(running_rows()); }
+
+  std::int64_t mlp_rows() const override {
+    return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
+  }
 
   // Where the product can gate, it waits until the gate is asked for.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    if (layer_config_.experts)
+      return mixture_.project_gate_up(a_.normalized(), begin, count, layer_->experts_gate_up);
     a_.begin_mlp(count);
     if (has_gated_product_) {
       pending_.gate_up = a_.normalized(begin);
@@ -221,6 +277,7 @@ class CudaBackend : public Backend {
   }
 
   void gate(std::int64_t count) override {
+    if (layer_config_.experts) return mixture_.gate();
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
     cuda::gate({.activation = config().activation,
@@ -235,6 +292,15 @@ class CudaBackend : public Backend {
   }
 
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+    const UpdateTarget target{.begin = begin,
+                              .running = running_rows(),
+                              .post_norm = layer_->post_mlp_norm,
+                              .addition = addition};
+    if (layer_config_.experts) {
+      a_.reserve_update(running_rows());
+      mixture_.project_down(layer_->experts_down, a_.update(begin));
+      return updates_.add_made(count, target);
+    }
     updates_.add_product({.x = a_.gated(),
                           .x_stride = config().d_mlp,
                           .weight = layer_->down.weight,
@@ -242,10 +308,7 @@ class CudaBackend : public Backend {
                           .rows = count,
                           .in = config().d_mlp,
                           .out = config().d_model},
-                         {.begin = begin,
-                          .running = running_rows(),
-                          .post_norm = layer_->post_mlp_norm,
-                          .addition = addition});
+                         target);
   }
 
   void project_logits() override {
@@ -330,6 +393,7 @@ class CudaBackend : public Backend {
 
   void score_rows(const RowScores& out) override {
     finish_pending();
+    keep_keys();
     copies_.show_all();
     if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
     host_attention_.emplace(fetch_attention());
@@ -388,9 +452,23 @@ class CudaBackend : public Backend {
   }
 
  private:
+  // Not where keys are cached: there our own kernel attends.
+  void begin_attention(std::span<const Sequence> sequences) {
+    if (hopper_attention_.serves())
+      hopper_attention_.begin(sequences);
+    else
+      fused_attention_->begin(sequences);
+  }
+
   float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
   float softcap() const { return static_cast<float>(config().attention_softcap); }
-  DeviceView view(Buffer buffer) const { return a_.view(buffer, running_rows()); }
+  DeviceView view(Buffer buffer) const {
+    const bool wide = buffer == Buffer::gate || buffer == Buffer::up;
+    const bool routed = buffer == Buffer::router_logits || buffer == Buffer::expert_weights ||
+                        buffer == Buffer::expert_indices;
+    return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, running_rows())
+                                                     : a_.view(buffer, running_rows());
+  }
 
   struct Numbers {
     std::vector<std::int32_t> rows;
@@ -454,12 +532,12 @@ class CudaBackend : public Backend {
     attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
     const auto keys = rows_.keys(layer_config_.window);
     attention({.q = a_.queries(),
-               .k = a_.k(),
-               .v = a_.v(),
+               .k = all_keys(),
+               .v = continues_ ? store_->v(layer_number_) : a_.v(),
                .z = a_.z(),
                .q_stride = a_.query_stride(),
-               .k_stride = a_.qkv_width(),
-               .v_stride = a_.qkv_width(),
+               .k_stride = key_stride(),
+               .v_stride = key_stride(),
                .z_stride = a_.q_width(),
                .first_key = keys.first,
                .last_key = keys.last,
@@ -490,25 +568,62 @@ class CudaBackend : public Backend {
 
   ScoreSource score_source() const {
     return {.q = a_.qkv(),
-            .k = a_.k(),
+            .k = all_keys(),
             .row_stride = a_.qkv_width(),
+            .k_stride = key_stride(),
             .n_heads = config().n_heads,
             .n_kv_heads = config().n_kv_heads,
             .d_head = config().d_head,
             .scale = scale(),
             .softcap = softcap(),
             .window = layer_config_.window,
-            .dtype = dtype_};
+            .dtype = dtype_,
+            .sinks = layer_->sinks};
+  }
+
+  const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
+  std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
+
+  // Keys and values of this pass into the store, once per layer.
+  void keep_keys() {
+    if (store_ == nullptr || keys_kept_) return;
+    put_rows({.x = a_.k(),
+              .x_stride = a_.qkv_width(),
+              .rows = stored_rows_.as<std::int32_t>(),
+              .y = store_->k(layer_number_),
+              .y_stride = store_->row_stride(),
+              .count = batch_->rows(),
+              .n = 2 * a_.kv_width(),
+              .dtype = dtype_},
+             stream_);
+    keys_kept_ = true;
+  }
+
+  // Of all positions, one sequence after another.
+  Tensor fetch_all(bool keys) {
+    if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
+    std::int64_t rows = 0;
+    for (const auto& sequence : batch_->sequences) rows += sequence.end();
+    Tensor all({rows, config().n_kv_heads, config().d_head});
+    auto* to = all.view().bytes();
+    for (const auto& sequence : batch_->sequences) {
+      const auto part = copies_.fetch(keys ? store_->all_keys(layer_number_, sequence)
+                                           : store_->all_values(layer_number_, sequence));
+      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
+      to += part.view().size_bytes();
+    }
+    return all;
   }
 
   HostAttention fetch_attention() {
     return {.q = copies_.fetch(view(Buffer::q)),
-            .k = copies_.fetch(view(Buffer::k)),
-            .v = copies_.fetch(view(Buffer::v)),
+            .k = fetch_all(true),
+            .v = fetch_all(false),
             .sequences = batch_->sequences,
             .scale = scale(),
             .softcap = softcap(),
-            .window = layer_config_.window};
+            .window = layer_config_.window,
+            .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
   }
 
   struct Pending {
@@ -531,10 +646,15 @@ class CudaBackend : public Backend {
   ActivationCopies copies_;
   Activations a_;
   ResidualUpdates updates_;
+  ExpertMixture mixture_;
   StatisticsResults results_;
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
+  CudaStore* store_ = nullptr;  // or null
+  DeviceBlock stored_rows_;     // (rows of the batch) of the store
+  bool continues_ = false;      // sequences of the batch have positions behind them
+  bool keys_kept_ = false;      // of this layer, in the store
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

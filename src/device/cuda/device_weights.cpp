@@ -8,12 +8,14 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/gated_product.h"
 #include "device/cuda/row_kernels.h"
+#include "ops/weight_rows.h"
 
 namespace qkscope::cuda {
 namespace {
 
 constexpr std::int64_t kChunk = std::int64_t{32} << 20;  // bytes of a pinned buffer
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;   // of one thread
+constexpr std::int64_t kRowsPerTask = 32;                // that are widened on the host
 
 void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
   parallel_ranges(bytes, kPiece, [=](std::int64_t begin, std::int64_t end) {
@@ -32,16 +34,18 @@ constexpr std::size_t kStreamedSlots = 2;
 // Hands out the parts of a layer's memory one after another; without memory it only counts.
 class Parts {
  public:
-  Parts(const ModelConfig& model, DType dtype, void* base)
+  Parts(const ModelConfig& model, const LayerConfig& config, DType dtype, void* base)
       : element_(static_cast<std::int64_t>(dtype_size(dtype))),
         base_(static_cast<std::byte*>(base)) {
     const auto q = model.n_heads * model.d_head;
     const auto kv = model.n_kv_heads * model.d_head;
     layer_.qkv = linear(q + 2 * kv, model.d_model, model.qkv_bias);
+    if (model.has_sinks()) layer_.sinks = floats(model.n_heads);
     layer_.o = linear(model.d_model, q, model.output_bias);
-    const auto wide = (model.gated_mlp() ? 2 : 1) * model.d_mlp;
-    layer_.gate_up = linear(wide, model.d_model, model.mlp_bias);
-    layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
+    if (config.experts)
+      take_experts(model);
+    else
+      take_mlp(model);
     const auto optional_norm = [&](const std::string& name) {
       return name.empty() ? DeviceNorm{} : norm(model.d_model, model.norm_bias);
     };
@@ -58,9 +62,32 @@ class Parts {
   std::int64_t bytes() const { return used_; }
 
  private:
+  void take_mlp(const ModelConfig& model) {
+    const auto wide = (model.gated_mlp() ? 2 : 1) * model.d_mlp;
+    layer_.gate_up = linear(wide, model.d_model, model.mlp_bias);
+    layer_.down = linear(model.d_model, model.d_mlp, model.mlp_bias);
+  }
+  void take_experts(const ModelConfig& model) {
+    const auto& experts = model.experts;
+    layer_.router = linear(experts.count, model.d_model, experts.router_bias);
+    layer_.experts_gate_up = all_experts(experts, 2 * experts.d_mlp, model.d_model);
+    layer_.experts_down = all_experts(experts, model.d_model, experts.d_mlp);
+  }
+  DeviceExperts all_experts(const ExpertsConfig& experts, std::int64_t out, std::int64_t in) {
+    DeviceExperts parts;
+    parts.weight_stride = aligned(out * in * element_);
+    parts.bias_stride = aligned(out * element_);
+    parts.weight = static_cast<const std::byte*>(take(experts.count * parts.weight_stride));
+    if (experts.bias)
+      parts.bias = static_cast<const std::byte*>(take(experts.count * parts.bias_stride));
+    return parts;
+  }
+  static std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
   void* take(std::int64_t bytes) {
     void* part = base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += aligned(bytes);
     return part;
   }
   DeviceLinear linear(std::int64_t out, std::int64_t in, bool bias) {
@@ -69,13 +96,13 @@ class Parts {
     if (bias) parts.bias = take(out * element_);
     return parts;
   }
+  const float* floats(std::int64_t n) {
+    return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
+  }
   DeviceNorm norm(std::int64_t n, bool bias) {
-    const auto floats = [&] {
-      return static_cast<const float*>(take(n * static_cast<std::int64_t>(sizeof(float))));
-    };
     DeviceNorm parts;
-    parts.weight = floats();
-    if (bias) parts.bias = floats();
+    parts.weight = floats(n);
+    if (bias) parts.bias = floats(n);
     return parts;
   }
 
@@ -99,7 +126,7 @@ void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> par
   for (const auto* part : parts) {
     if (part->weight.values.empty()) continue;  // an MLP without a gate
     uploader.matrix(part->weight, weight);
-    weight += part->weight.values.size() * element;
+    weight += part->weight.size() * element;
     if (part->bias.empty()) continue;
     uploader.vector(scaled(part->bias, bias_factor), bias);
     bias += static_cast<std::int64_t>(part->bias.size()) * element;
@@ -196,7 +223,37 @@ void Uploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
   }
 }
 
+// As float32 from the host: MXFP4, and rows or columns with those of another matrix between.
+void Uploader::copy_widened(const WeightMatrix& matrix, void* destination) {
+  const auto row_bytes = matrix.in() * static_cast<std::int64_t>(sizeof(float));
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
+  if (row_bytes > kChunk)
+    bad_input("a matrix of {} inputs is too wide to be widened on its way to the GPU; use cpu",
+              matrix.in());
+  const auto chunk = kChunk / row_bytes;
+  for (std::int64_t begin = 0; begin < matrix.out(); begin += chunk) {
+    const auto rows = std::min(chunk, matrix.out() - begin);
+    auto* target = static_cast<std::byte*>(destination) + begin * matrix.in() * element;
+    send(
+        {DType::f32, rows * matrix.in()},
+        [&](std::byte* host) {
+          parallel_ranges(rows, kRowsPerTask, [&](std::int64_t first, std::int64_t end) {
+            widen_rows(
+                matrix,
+                {.first = begin + first, .rows = end - first, .begin = 0, .depth = matrix.in()},
+                reinterpret_cast<float*>(host) + first * matrix.in());
+          });
+        },
+        [&](const void* arrived) {
+          convert(arrived, DType::f32, target, dtype_, rows * matrix.in(), 1.0f, stream_);
+        });
+  }
+}
+
 void Uploader::matrix(const WeightMatrix& matrix, void* destination) {
+  const bool in_turn = matrix.values.rank() == 2 && !matrix.values.is_contiguous() &&
+                       !(matrix.transposed() && matrix.values.stride(0) == 1);
+  if (matrix.is_mxfp4() || in_turn) return copy_widened(matrix, destination);
   if (matrix.transposed()) return copy_transposed(matrix, destination);
   if (!matrix.in_blocks()) return copy(matrix.values, destination, dtype_, matrix.scale);
   auto* to = static_cast<std::byte*>(destination);
@@ -236,13 +293,10 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
       final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   upload_norm(uploader_, weights.final_norm, final_norm_);
-  const auto bytes = Parts(model.config, options.dtype, nullptr).bytes();
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!streamed() && model.config.layers[i].cross_attention) continue;
-    auto& slot = slots_[i];
-    slot.layer = Parts(model.config, options.dtype, slot.memory.reserve(bytes, "weights")).layer();
-    if (!streamed()) upload(static_cast<std::int64_t>(i), slot);
-  }
+  for (std::size_t i = 0; !streamed() && i < slots_.size(); ++i)
+    if (!model.config.layers[i].cross_attention) upload(static_cast<std::int64_t>(i), slots_[i]);
+  if (streamed())
+    for (auto& slot : slots_) slot.memory.reserve(largest_layer_bytes(), "weights");
   uploader_.wait();
   if (!streamed()) {
     plain_gate_up_ = {};
@@ -262,15 +316,34 @@ DeviceWeights::~DeviceWeights() {
   thread_.join();
 }
 
+std::int64_t DeviceWeights::layer_bytes(std::size_t layer) const {
+  const auto& config = model_.config;
+  return Parts(config, config.layers[layer], options_.dtype, nullptr).bytes();
+}
+
+std::int64_t DeviceWeights::largest_layer_bytes() const {
+  std::int64_t largest = 0;
+  for (std::size_t i = 0; i < model_.config.layers.size(); ++i)
+    largest = std::max(largest, layer_bytes(i));
+  return largest;
+}
+
 void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
-  const auto& from = model_.weights.layers[static_cast<std::size_t>(layer)];
-  const auto& to = slot.layer;
+  const auto index = static_cast<std::size_t>(layer);
+  const auto& from = model_.weights.layers[index];
+  auto& to = slot.layer;
+  to = Parts(model_.config, model_.config.layers[index], options_.dtype,
+             slot.memory.reserve(layer_bytes(index), "weights"))
+           .layer();
   upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
+  if (!from.sinks.empty()) uploader_.floats(from.sinks, const_cast<float*>(to.sinks));
   // What a layer adds is scaled by the products; their biases come scaled.
   const auto factor = static_cast<float>(model_.config.residual_scale);
   upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
-  upload_gate_up(from, to.gate_up);
-  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype, factor);
+  if (from.experts.empty())
+    upload_mlp(from, to);
+  else
+    upload_experts(from, to);
   upload_norm(uploader_, from.input_norm, to.input_norm);
   upload_norm(uploader_, from.q_norm, to.q_norm);
   upload_norm(uploader_, from.k_norm, to.k_norm);
@@ -278,6 +351,24 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
   upload_norm(uploader_, from.mlp_norm, to.mlp_norm);
   upload_norm(uploader_, from.post_mlp_norm, to.post_mlp_norm);
   slot.arrived.record(copies_);
+}
+
+void DeviceWeights::upload_mlp(const LayerWeights& from, const DeviceLayer& to) {
+  upload_gate_up(from, to.gate_up);
+  upload_stacked(uploader_, {&from.down}, to.down, options_.dtype,
+                 static_cast<float>(model_.config.residual_scale));
+}
+
+// What experts add is scaled when it is added up, their biases with it.
+void DeviceWeights::upload_experts(const LayerWeights& from, const DeviceLayer& to) {
+  upload_stacked(uploader_, {&from.router}, to.router, options_.dtype);
+  for (std::size_t i = 0; i < from.experts.size(); ++i) {
+    const auto& expert = from.experts[i];
+    const auto number = static_cast<std::int64_t>(i);
+    upload_stacked(uploader_, {&expert.gate, &expert.up}, to.experts_gate_up.of(number),
+                   options_.dtype);
+    upload_stacked(uploader_, {&expert.down}, to.experts_down.of(number), options_.dtype);
+  }
 }
 
 void DeviceWeights::upload_gate_up(const LayerWeights& from, const DeviceLinear& to) {

@@ -49,6 +49,7 @@ class Uploader {
             const std::function<void(const void*)>& land);
   void copy(ConstTensorView source, void* destination, DType to, float scale);
   void copy_transposed(const WeightMatrix& matrix, void* destination);
+  void copy_widened(const WeightMatrix& matrix, void* destination);
 
   DType dtype_;
   cudaStream_t stream_;
@@ -61,12 +62,29 @@ struct DeviceLinear {
   const void* bias = nullptr;    // (out) or null
 };
 
+// The matrices of all experts, each at an address that products like.
+struct DeviceExperts {
+  const std::byte* weight = nullptr;  // of the first, (out, in)
+  const std::byte* bias = nullptr;    // of the first, (out), or null
+  std::int64_t weight_stride = 0;     // bytes to the next
+  std::int64_t bias_stride = 0;
+
+  DeviceLinear of(std::int64_t expert) const {
+    return {weight + expert * weight_stride,
+            bias == nullptr ? nullptr : bias + expert * bias_stride};
+  }
+};
+
 // q, k and v are one matrix, and so are gate and up.
 struct DeviceLayer {
   DeviceLinear qkv;                // ((n_heads + 2 n_kv_heads) d_head, d_model)
+  const float* sinks = nullptr;    // (n_heads) or null
   DeviceLinear o;                  // (d_model, n_heads d_head)
   DeviceLinear gate_up;            // (2 d_mlp, d_model); without a gate (d_mlp, d_model)
   DeviceLinear down;               // (d_model, d_mlp)
+  DeviceLinear router;             // (experts, d_model) or none
+  DeviceExperts experts_gate_up;   // (2 d_mlp, d_model) each, in place of gate_up
+  DeviceExperts experts_down;      // (d_model, d_mlp) each, in place of down
   DeviceNorm input_norm;           // (d_model) or none
   DeviceNorm q_norm;               // (d_head), (n_heads d_head) or none
   DeviceNorm k_norm;               // (d_head), (n_kv_heads d_head) or none
@@ -110,8 +128,12 @@ class DeviceWeights {
     bool in_use = false;
   };
 
+  std::int64_t layer_bytes(std::size_t layer) const;
+  std::int64_t largest_layer_bytes() const;
   void upload(std::int64_t layer, Slot& slot);
+  void upload_mlp(const LayerWeights& from, const DeviceLayer& to);
   void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
+  void upload_experts(const LayerWeights& from, const DeviceLayer& to);
   std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
   void stream_layers();
 

@@ -26,13 +26,34 @@ __device__ float activate(float x, const XieluWeights& xielu) {
   }
 }
 
-// A block takes a part of one row, a thread kSteps packs of it.
+// gpt-oss, as in ClampedSwiglu; comparisons that a NaN fails leave it as it is.
+__device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swiglu) {
+  const float g = gate > swiglu.limit ? swiglu.limit : gate;
+  const float below = up > swiglu.limit ? swiglu.limit : up;
+  const float u = below < -swiglu.limit ? -swiglu.limit : below;
+  return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
+}
+
+// Where the values of a row lie: rows of gate and of up are `stride` packs apart.
+template <typename T>
+struct GateRows {
+  const T* gate;
+  const T* up;
+  T* y;
+  int packs;
+  int stride;
+};
+
+// A block takes a part of one row, a thread kSteps packs of it. No thread writes what another
+// reads, so y may be gate.
 template <typename T, int V, Activation activation, bool kGated>
-__global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xielu) {
+__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;
   const std::int64_t row = blockIdx.x;
-  const auto* from = reinterpret_cast<const Values*>(gate_up) + row * (kGated ? 2 : 1) * packs;
-  auto* to = reinterpret_cast<Values*>(y) + row * packs;
+  const int packs = rows.packs;
+  const auto* gate = reinterpret_cast<const Values*>(rows.gate) + row * rows.stride;
+  const auto* up = reinterpret_cast<const Values*>(rows.up) + row * rows.stride;
+  auto* to = reinterpret_cast<Values*>(rows.y) + row * packs;
   const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
   Values g[kSteps];
   Values u[kSteps];
@@ -40,8 +61,8 @@ __global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xiel
   for (int j = 0; j < kSteps; ++j) {
     const int at = first + j * kThreads;
     if (at >= packs) continue;
-    g[j] = from[at];
-    if constexpr (kGated) u[j] = from[packs + at];
+    g[j] = gate[at];
+    if constexpr (kGated) u[j] = up[at];
   }
 #pragma unroll
   for (int j = 0; j < kSteps; ++j) {
@@ -49,8 +70,14 @@ __global__ void gate_kernel(const T* gate_up, T* y, int packs, XieluWeights xiel
     if (at >= packs) continue;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      float value = activate<T, activation>(to_float(g[j].values[i]), xielu);
-      if constexpr (kGated) value *= to_float(u[j].values[i]);
+      const float x = to_float(g[j].values[i]);
+      float value = 0.0f;
+      if constexpr (activation == Activation::clamped_swiglu) {
+        if constexpr (kGated) value = clamped_swiglu(x, to_float(u[j].values[i]), swiglu);
+      } else {
+        value = activate<T, activation>(x, xielu);
+        if constexpr (kGated) value *= to_float(u[j].values[i]);
+      }
       g[j].values[i] = from_float<T>(value);
     }
     to[at] = g[j];
@@ -76,8 +103,11 @@ void launch(const GateArguments& a, cudaStream_t stream) {
     constexpr int kPerBlock = kThreads * kSteps;
     const dim3 blocks(static_cast<unsigned>(a.rows),
                       static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
-    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(
-        static_cast<const T*>(a.gate_up), static_cast<T*>(a.y), packs, a.xielu);
+    const auto* gate = static_cast<const T*>(a.gate_up);
+    const bool apart = !kGated || a.up != nullptr;
+    const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
+                           static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
+    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
   };
   if (a.n % kPack<T> == 0)
     run.template operator()<kPack<T>>();
@@ -96,6 +126,8 @@ void launch(const GateArguments& a, cudaStream_t stream) {
       return launch<T, Activation::gelu, kGated>(a, stream);
     case Activation::xielu:
       return launch<T, Activation::xielu, kGated>(a, stream);
+    case Activation::clamped_swiglu:
+      return launch<T, Activation::clamped_swiglu, kGated>(a, stream);
   }
 }
 

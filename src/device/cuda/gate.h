@@ -11,13 +11,16 @@
 namespace qkscope::cuda {
 
 // y (rows, n) = activation(gate) * up, where each row of gate_up (rows, 2 n) holds n of gate, then
-// n of up; or without a gate activation(gate_up), (rows, n).
+// n of up, or gate_up holds gate alone, (rows, n), and up lies in `up`; or without a gate
+// activation(gate_up), (rows, n).
 struct GateArguments {
   Activation activation = Activation::silu;
-  XieluWeights xielu = {};  // where that is the activation
+  XieluWeights xielu = {};    // where that is the activation
+  ClampedSwiglu swiglu = {};  // where that is the activation
   bool gated = true;
   const void* gate_up = nullptr;
-  void* y = nullptr;
+  const void* up = nullptr;  // (rows, n) or null: it is in gate_up
+  void* y = nullptr;         // may be gate_up where that is gate alone
   std::int64_t rows = 0;
   std::int64_t n = 0;
   DType dtype = DType::bf16;

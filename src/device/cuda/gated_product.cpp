@@ -9,7 +9,7 @@ namespace qkscope::cuda {
 bool has_gated_product(const ModelConfig& model, DType dtype, int device) {
   return gated_kernel_is_built() && is_hopper(device) && dtype_size(dtype) == 2 &&
          model.gated_mlp() && model.activation == Activation::silu && !model.mlp_bias &&
-         model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
+         model.experts.count == 0 && model.d_mlp % 32 == 0 && model.d_model % 8 == 0;
 }
 
 void multiply_gated(const GatedProduct& p, cudaStream_t stream) {

@@ -129,6 +129,18 @@ __global__ void rotary_table_kernel(RotaryTableArguments a) {
   static_cast<T*>(a.sin)[index] = from_float<T>(sinf(angle) * factor);
 }
 
+// One warp per row and head.
+template <typename T>
+__global__ void sinks_kernel(SinkArguments a) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (at >= a.rows * a.n_heads) return;
+  const float factor = 1.0f / (1.0f + expf(a.sinks[at % a.n_heads] - a.lse[at] * kLn2));
+  T* z = static_cast<T*>(a.z) + at * a.d_head;
+  for (std::int64_t i = threadIdx.x % 32; i < a.d_head; i += 32)
+    z[i] = from_float<T>(to_float(z[i]) * factor);
+}
+
 }  // namespace
 
 void finish_heads(const HeadsArguments& a, cudaStream_t stream) {
@@ -143,6 +155,15 @@ void finish_heads(const HeadsArguments& a, cudaStream_t stream) {
       heads_kernel<T, 1><<<blocks, 32 * kWarps, 0, stream>>>(a);
   });
   check_launch("normalise and rotate q and k");
+}
+
+void apply_sinks(const SinkArguments& a, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((a.rows * a.n_heads + kWarps - 1) / kWarps);
+  if (blocks == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    sinks_kernel<decltype(type)><<<blocks, 32 * kWarps, 0, stream>>>(a);
+  });
+  check_launch("let sinks join the softmax");
 }
 
 void fill_rotary_table(const RotaryTableArguments& a, cudaStream_t stream) {

@@ -53,4 +53,20 @@ struct RotaryTableArguments {
 
 void fill_rotary_table(const RotaryTableArguments& arguments, cudaStream_t stream);
 
+// z of heads with a learned sink: a score of no value that joins the softmax. With lse the
+// logarithm of the sum of the exponentials of a row's scores, weights become
+//   exp(s) / (exp(lse) + exp(sink)) = exp(s - lse) sigmoid(lse - sink):
+// any kernel that leaves the log-sum-exp gives z without the sink, and one factor for each row and
+// head is all that is missing.
+struct SinkArguments {
+  void* z = nullptr;             // (rows, n_heads, d_head)
+  const float* lse = nullptr;    // (rows, n_heads) to base 2, see RowSums
+  const float* sinks = nullptr;  // (n_heads)
+  std::int64_t rows = 0;
+  std::int64_t n_heads = 0;
+  std::int64_t d_head = 0;
+  DType dtype = DType::bf16;
+};
+void apply_sinks(const SinkArguments& arguments, cudaStream_t stream);
+
 }  // namespace qkscope::cuda

@@ -34,6 +34,10 @@ void DeviceBudget::check_rows(std::int64_t rows) const {
   host->check_rows(*this, rows);
 }
 
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  return host->take_cache(*this, sequences, positions);
+}
+
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
   return host->rope_frequencies(rope, length);
 }
@@ -55,6 +59,14 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
 
 LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
   return host->attention_statistics(attended, request);
+}
+
+ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  return host->rows_by_expert(indices, experts);
+}
+
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  host->widen_rows(matrix, part, out);
 }
 
 }  // namespace qkscope

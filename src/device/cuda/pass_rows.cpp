@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "device/backend.h"
 #include "device/cuda/cuda_error.h"
@@ -36,8 +37,19 @@ std::int32_t PassRows::number_of(std::int64_t row) const {
 void PassRows::begin(const Batch& batch) {
   batch_ = &batch;
   kept_.clear();
+  key_rows_.clear();
   upload(batch.ids, ids_, stream_);
   place_rows();
+}
+
+void PassRows::place_keys(std::vector<std::int64_t> first_rows) {
+  key_rows_ = std::move(first_rows);
+  for (auto& [window, range] : ranges_) range.count = 0;
+}
+
+std::int64_t PassRows::first_key(std::int32_t sequence) const {
+  const auto number = static_cast<std::size_t>(sequence);
+  return key_rows_.empty() ? batch_->sequences[number].begin : key_rows_[number];
 }
 
 void PassRows::keep(std::span<const std::int64_t> rows) {
@@ -55,7 +67,8 @@ void PassRows::place_rows() {
     const auto row = row_of(static_cast<std::int64_t>(i));
     while (row >= batch_->sequences[sequence].begin + batch_->sequences[sequence].length)
       ++sequence;
-    positions_[i] = static_cast<std::int32_t>(row - batch_->sequences[sequence].begin);
+    const auto& its = batch_->sequences[sequence];
+    positions_[i] = static_cast<std::int32_t>(its.past + row - its.begin);
     sequences_[i] = static_cast<std::int32_t>(sequence);
   }
   upload(positions_, device_positions_, stream_);
@@ -74,7 +87,7 @@ void PassRows::fill_tables() {
     std::vector<float> frequencies;
     std::vector<float> factors;
     for (const auto& sequence : batch_->sequences) {
-      const auto of_sequence = rope_frequencies(rope, sequence.length);
+      const auto of_sequence = rope_frequencies(rope, sequence.end());
       frequencies.insert(frequencies.end(), of_sequence.inverse.begin(), of_sequence.inverse.end());
       factors.push_back(of_sequence.attention_factor);
     }
@@ -122,7 +135,7 @@ std::vector<std::int32_t> PassRows::places(std::span<const std::int64_t> rows,
   for (std::size_t i = 0; i < count; ++i) {
     const auto number = number_of(rows[i]);
     const auto at = static_cast<std::size_t>(number);
-    const auto begin = batch_->sequences[static_cast<std::size_t>(sequences_[at])].begin;
+    const auto begin = first_key(sequences_[at]);
     numbers[i] = number;
     numbers[count + i] =
         static_cast<std::int32_t>(begin + first_visible_key(positions_[at], window));

@@ -26,6 +26,8 @@ class PassRows {
       : model_(model), dtype_(dtype), stream_(stream) {}
 
   void begin(const Batch& batch);
+  // Keys lie elsewhere than in the rows of the batch: those of each sequence from these rows on.
+  void place_keys(std::vector<std::int64_t> first_rows);
   // From here on these rows of the batch only.
   void keep(std::span<const std::int64_t> rows);
 
@@ -54,6 +56,7 @@ class PassRows {
   };
 
   std::int64_t row_of(std::int64_t number) const;
+  std::int64_t first_key(std::int32_t sequence) const;
   void place_rows();
   void fill_tables();
   void scale_queries();
@@ -63,6 +66,7 @@ class PassRows {
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   std::vector<std::int64_t> kept_;       // empty: all
+  std::vector<std::int64_t> key_rows_;   // (sequences); empty: where the sequences begin
   std::vector<std::int32_t> positions_;  // (count)
   std::vector<std::int32_t> sequences_;  // (count)
   DeviceBlock ids_;

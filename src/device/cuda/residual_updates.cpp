@@ -19,6 +19,12 @@ void ResidualUpdates::add_product(Product product, const UpdateTarget& target) {
     add_directly(product, target.begin);
 }
 
+void ResidualUpdates::add_made(std::int64_t count, const UpdateTarget& target) {
+  const bool deferred = target.addition == Addition::deferred;
+  if (!deferred || target.post_norm.weight != nullptr)
+    finish_rows(target.begin, count, target.post_norm, !deferred);
+}
+
 void ResidualUpdates::mark_edited() {
   if (deferred_) deferred_->edited = true;
 }

@@ -40,6 +40,9 @@ class ResidualUpdates {
   // itself is shown, it is computed once more for that, so that showing changes no bit.
   void add_product(Product product, const UpdateTarget& target);
 
+  // The same for an update that is in the activations' buffer already, not normalised yet.
+  void add_made(std::int64_t count, const UpdateTarget& target);
+
   // The update that was deferred is no longer what its product gave.
   void mark_edited();
   // One that was not edited is added as if it had not been shown.

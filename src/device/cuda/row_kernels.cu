@@ -48,6 +48,14 @@ __global__ void take_rows_kernel(TakeRowsArguments a) {
   for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) to[i] = from[i];
 }
 
+template <typename T>
+__global__ void put_rows_kernel(PutRowsArguments a) {
+  const std::int64_t number = blockIdx.x;
+  const T* from = static_cast<const T*>(a.x) + number * a.x_stride;
+  T* to = static_cast<T*>(a.y) + a.rows[number] * a.y_stride;
+  for (std::int64_t i = threadIdx.x; i < a.n; i += blockDim.x) to[i] = from[i];
+}
+
 template <typename From, typename T>
 __global__ void convert_kernel(const From* source, T* destination, std::int64_t count,
                                float scale) {
@@ -110,6 +118,14 @@ void take_rows(const TakeRowsArguments& a, cudaStream_t stream) {
     take_rows_kernel<decltype(type)><<<static_cast<unsigned>(a.count), kThreads, 0, stream>>>(a);
   });
   check_launch("take rows");
+}
+
+void put_rows(const PutRowsArguments& a, cudaStream_t stream) {
+  if (a.count == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    put_rows_kernel<decltype(type)><<<static_cast<unsigned>(a.count), kThreads, 0, stream>>>(a);
+  });
+  check_launch("put rows");
 }
 
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,

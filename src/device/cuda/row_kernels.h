@@ -51,6 +51,19 @@ struct TakeRowsArguments {
 };
 void take_rows(const TakeRowsArguments& arguments, cudaStream_t stream);
 
+// y[rows] = x (count, n), each with a row stride.
+struct PutRowsArguments {
+  const void* x = nullptr;  // (count, n)
+  std::int64_t x_stride = 0;
+  const std::int32_t* rows = nullptr;  // (count), of y
+  void* y = nullptr;                   // (any, n)
+  std::int64_t y_stride = 0;
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void put_rows(const PutRowsArguments& arguments, cudaStream_t stream);
+
 // destination (count) of `to` = source (count) of `from` * scale; from f32, f16, bf16 or f8_e4m3.
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
              float scale, cudaStream_t stream);

@@ -66,7 +66,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
     score_rows({.q = source.q,
                 .k = source.k,
                 .q_stride = source.row_stride,
-                .k_stride = source.row_stride,
+                .k_stride = source.k_stride,
                 .rows = at,
                 .first_key = at + count,
                 .last_key = at + 2 * count,
@@ -80,7 +80,8 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
                 .softcap = source.softcap,
                 .dtype = source.dtype,
                 .scores = static_cast<float*>(scores.reserve(bytes, "scores")),
-                .pattern = device_pattern},
+                .pattern = device_pattern,
+                .sinks = source.sinks},
                stream);
     copy_rows(scores.as<float>(), out.scores, begin, count, stream);
     copy_rows(pattern.as<float>(), out.pattern, begin, count, stream);
@@ -95,7 +96,8 @@ AttentionInput HostAttention::input() const {
           .sequences = sequences,
           .scale = scale,
           .window = window,
-          .softcap = softcap};
+          .softcap = softcap,
+          .sinks = sinks};
 }
 
 void HostAttention::score_rows(const RowScores& out) const {

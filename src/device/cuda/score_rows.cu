@@ -123,10 +123,13 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
   for (auto column = begin; column <= last; column += kSoftmaxThreads)
     maximum = fmaxf(maximum, scores[column]);
   maximum = reduce_block(maximum, [](float x, float y) { return fmaxf(x, y); });
+  const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[index / a.count];
+  maximum = fmaxf(maximum, sink);
   float sum = 0.0f;
   for (auto column = begin; column <= last; column += kSoftmaxThreads)
     sum += expf(scores[column] - maximum);
   sum = reduce_block(sum, [](float x, float y) { return x + y; });
+  if (a.sinks != nullptr) sum += expf(sink - maximum);
   for (auto column = std::int64_t{threadIdx.x}; column < a.keys; column += kSoftmaxThreads)
     pattern[column] =
         column >= first && column <= last ? expf(scores[column] - maximum) / sum : 0.0f;

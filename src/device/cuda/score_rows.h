@@ -37,11 +37,12 @@ struct ScoreRowsArguments {
   std::int64_t count = 0;
   std::int64_t keys = 0;  // columns; last_key - sequence_begin < keys
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  float scale = 1.0f;         // multiplies q.k
-  float softcap = 0.0f;       // scores become cap tanh(score / cap); 0: not
-  DType dtype = DType::bf16;  // of q and k: bf16, f16 or f32
-  float* scores = nullptr;    // (n_heads, count, keys) scale q.k, -infinity where not seen
-  float* pattern = nullptr;   // (n_heads, count, keys) their softmax, 0 where not seen; or null
+  float scale = 1.0f;            // multiplies q.k
+  float softcap = 0.0f;          // scores become cap tanh(score / cap); 0: not
+  DType dtype = DType::bf16;     // of q and k: bf16, f16 or f32
+  float* scores = nullptr;       // (n_heads, count, keys) scale q.k, -infinity where not seen
+  float* pattern = nullptr;      // (n_heads, count, keys) their softmax, 0 where not seen; or null
+  const float* sinks = nullptr;  // (n_heads) a score more in each softmax, or null
 };
 
 // Products and sums are float32 whatever the type of q and k, in an order that depends on nothing
@@ -56,7 +57,8 @@ void launch_patterns(const ScoreRowsArguments& arguments, cudaStream_t stream);
 struct ScoreSource {
   const void* q = nullptr;      // (rows, n_heads, d_head)
   const void* k = nullptr;      // (rows, n_kv_heads, d_head)
-  std::int64_t row_stride = 0;  // elements from one row of q and k to the next
+  std::int64_t row_stride = 0;  // elements from one row of q to the next
+  std::int64_t k_stride = 0;    // the same of k; row_stride but for keys of a cache
   std::int64_t n_heads = 0;
   std::int64_t n_kv_heads = 0;
   std::int64_t d_head = 0;
@@ -64,6 +66,7 @@ struct ScoreSource {
   float softcap = 0.0f;
   std::int64_t window = 0;
   DType dtype = DType::bf16;
+  const float* sinks = nullptr;  // (n_heads) on the GPU, or null
 };
 
 // Scores and patterns of out.rows into the host's memory, some rows at a time: the square of all
@@ -81,6 +84,7 @@ struct HostAttention {
   float scale = 1.0f;
   float softcap = 0.0f;
   std::int64_t window = 0;
+  std::span<const float> sinks = {};  // (n_heads) or empty
 
   void score_rows(const RowScores& out) const;
   void pattern_of_edited_scores(const RowScores& edited) const;

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Generates with `qkscope generate` and with transformers, in turns on the same cores, and prints one table.
+
+    python bench/generate_table.py FOLDER [--threads N] [--rounds 3] [--prompt 32] [--new 128]
+
+FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there. Greedy, one text;
+the best of all rounds counts for each, by the clock and in processor time, which a busy machine leaves as it is. qkscope
+reads weights as they are stored and computes in float32; transformers computes in the type it loads, so both of its
+types stand beside ours.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(command):
+    """Its output, and processor seconds."""
+    before = os.times()
+    done = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return done.stdout + done.stderr, spent
+
+
+def ours(options, folder):
+    """tokens/s, and processor milliseconds of a token: those of two runs that differ in length."""
+    ids = ",".join(str(10 + i) for i in range(options.prompt))
+    command = [ROOT / "build/bin/qkscope", "generate", "--model", folder, "--device", "cpu", "--ignore-end", "--ids",
+               "--threads", options.threads, "--token-ids", ids, "--max-tokens"]
+    _, short = run([*command, 1])
+    output, whole = run([*command, options.new + 1])
+    rate = float(re.search(r"([\d.]+) tokens/s", output).group(1))
+    return rate, (whole - short) / options.new * 1e3
+
+
+def theirs(options, folder, dtype):
+    command = [sys.executable, ROOT / "bench/generate_peer.py", folder, "--dtype", dtype, "--threads", options.threads,
+               "--prompt", options.prompt, "--new", options.new, "--runs", 2]
+    line = json.loads(next(line for line in run(command)[0].splitlines() if line.startswith("{")))
+    return line["tokens_per_s"], line["processor_ms"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=32)
+    parser.add_argument("--new", type=int, default=128)
+    options = parser.parse_args()
+    if not options.folder.exists():
+        make = [sys.executable, ROOT / "bench/make_checkpoint.py", options.folder, "--dtype", "bfloat16"]
+        subprocess.run(make, check=True)
+
+    best = {}
+    for _ in range(options.rounds):
+        for name, (rate, processor) in (("qkscope", ours(options, options.folder)),
+                                        ("float32", theirs(options, options.folder, "float32")),
+                                        ("bfloat16", theirs(options, options.folder, "bfloat16"))):
+            before = best.get(name, (0.0, float("inf")))
+            best[name] = max(before[0], rate), min(before[1], processor)
+    stored = json.loads((options.folder / "config.json").read_text()).get("torch_dtype", "?")
+    print(f"weights stored as {stored}, {options.threads} threads, prompt of {options.prompt}, "
+          f"best of {options.rounds} rounds")
+    print(f"{'':24} {'tokens/s':>9} {'ratio':>6} {'processor ms':>13} {'ratio':>6}")
+    mine = best["qkscope"]
+    labels = {"qkscope": "qkscope", "float32": "transformers, float32", "bfloat16": "transformers, bfloat16"}
+    for name, label in labels.items():
+        rate, processor = best[name]
+        print(f"{label:24} {rate:>9.1f} {mine[0] / rate:>6.2f} {processor:>13.1f} {processor / mine[1]:>6.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+// qkscope generate: go on with a prompt, token by token.
+#include "qkscope/generate.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/model_options.h"
+#include "cli/stop_signal.h"
+#include "cli/token_input.h"
+
+namespace qkscope::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  ModelArguments model;
+  TokenInput prompt;
+  GenerateOptions generate;
+  std::vector<std::string> stops;
+  bool ignore_end = false;
+  bool echo = false;
+  bool ids = false;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Texts of --stop that a JSON string would need escapes for: "\n" and "\t".
+std::string unescaped(std::string text) {
+  for (const auto& [escape, character] :
+       {std::pair<std::string_view, char>{"\\n", '\n'}, {"\\t", '\t'}})
+    for (auto at = text.find(escape); at != std::string::npos; at = text.find(escape, at + 1))
+      text.replace(at, escape.size(), 1, character);
+  return text;
+}
+
+void print_now(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void run(Options& options) {
+  options.common.apply();
+  const auto folder = options.model.fetch(options.common.quiet);
+  const auto prompt = options.prompt.read(folder);
+  std::optional<Tokenizer> tokenizer;
+  if (std::filesystem::exists(folder + "/tokenizer.json"))
+    tokenizer = Tokenizer::load(folder);
+  else if (!options.ids)
+    bad_input("{}: there is no tokenizer.json to write text with; --ids prints token ids", folder);
+  auto& generate = options.generate;
+  generate.tokenizer = tokenizer ? &*tokenizer : nullptr;
+  generate.stops_at_end = !options.ignore_end;
+  for (const auto& stop : options.stops) generate.stop_texts.push_back(unescaped(stop));
+  const auto model = options.model.load(folder, std::ssize(prompt));
+  if (options.echo && !options.ids) print_now(tokenizer->decode(prompt, true));
+
+  const auto& stop_requested = watch_stop_signals();
+  const auto start = Clock::now();
+  auto first = start;
+  std::int64_t count = 0;
+  bool line_is_open = false;
+  generate.on_token = [&](const GeneratedToken& token) {
+    if (count++ == 0) first = Clock::now();
+    if (options.ids)
+      print_now(fmt::format("{}{}", count > 1 ? " " : "", token.id));
+    else
+      print_now(token.text);
+    if (!token.text.empty()) line_is_open = token.text.back() != '\n';
+    return !stop_requested;
+  };
+  const std::vector<std::vector<std::int32_t>> prompts = {prompt};
+  qkscope::generate(model, prompts, generate);
+  if (options.ids || line_is_open) print_now("\n");
+  if (stop_requested) return end_by_stop_signal();
+  const auto rest = seconds(first, Clock::now());
+  if (!options.common.quiet)
+    fmt::print(stderr, "prompt: {} tokens in {:.2f} s; then {} tokens{}\n", prompt.size(),
+               seconds(start, first), count,
+               count > 1 ? fmt::format(", {:.1f} tokens/s", static_cast<double>(count - 1) / rest)
+                         : std::string());
+}
+
+void add_sampling(CLI::App& command, Options& options) {
+  auto& generate = options.generate;
+  command.add_option("--max-tokens", generate.max_new_tokens, "New tokens at most")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", generate.temperature,
+                  "Logits are divided by it before a token is drawn; 0 takes the most likely token")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command
+      .add_option("--top-k", generate.top_k,
+                  "Draw from the k most likely tokens; 0: all (with --temperature)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--top-p", generate.top_p,
+          "Draw from the fewest tokens whose probabilities sum to this (with --temperature)")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", generate.seed, "Of the draws")->capture_default_str();
+  command.add_option("--stop", options.stops,
+                     "End before this text comes (\\n: end of line); can be repeated");
+  command.add_option("--stop-token", generate.stop_tokens,
+                     "End after this token id; can be repeated");
+  command.add_flag("--ignore-end", options.ignore_end,
+                   "Go on after the tokens that end a text (eos_token_id of the checkpoint)");
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* command = app.add_subcommand("generate", "Go on with a prompt, printing text as it comes");
+  options->model.add_to(*command);
+  auto* prompt = command->add_option_group("prompt", "What to go on with: one of these");
+  prompt->add_option("--prompt", options->prompt.text, "The text itself");
+  prompt->add_option("--prompt-file", options->prompt.text_file, "A file with the text");
+  prompt->add_option("--token-ids", options->prompt.token_ids,
+                     "Token ids (1,2,3), or a JSON file with a list of them");
+  prompt->require_option(1);
+  command->add_flag("--no-special", options->prompt.no_special,
+                    "Do not add the tokenizer's special tokens to the prompt");
+  add_sampling(*command, *options);
+  command->add_flag("--echo", options->echo, "Print the prompt first");
+  command->add_flag("--ids", options->ids, "Print token ids instead of text");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

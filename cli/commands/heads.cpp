@@ -1,0 +1,283 @@
+// qkscope heads: which heads look back by one, at equal tokens or after them, or by a pattern of
+// one's own.
+#include "qkscope/heads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/error.h"
+#include "cli/logging.h"
+#include "cli/model_options.h"
+#include "cli/numbers.h"
+#include "cli/output_folder.h"
+#include "cli/token_input.h"
+#include "qkscope/figures.h"
+#include "qkscope/hub.h"
+#include "qkscope/text.h"
+#include "qkscope/texts.h"
+#include "qkscope/tokenizer.h"
+
+namespace qkscope::cli {
+namespace {
+
+using HeadTexts = std::vector<std::vector<std::int32_t>>;
+
+constexpr const char* kPatterns[] = {"previous_token_head", "duplicate_token_head",
+                                     "induction_head"};
+constexpr std::int64_t kRandomTexts = 8;
+
+struct HeadsArguments {
+  CommonOptions common;
+  ModelArguments model;
+  TokenInput input;
+  std::string dataset;
+  std::string text_column = "text";
+  std::int64_t limit = 100;
+  std::int64_t max_length = 1024;
+  std::int64_t random_tokens = 64;
+  std::uint64_t seed = 0;
+  std::string pattern;
+  std::string measure = "mul";
+  bool exclude_bos = false;
+  bool exclude_current_token = false;
+  bool near_only = false;
+  std::int64_t top = 10;
+  bool csv = false;
+  std::string out;
+  std::string formats = "svg,png,pdf";
+  bool no_figures = false;
+};
+
+// Random tokens written twice: what follows an earlier copy can be found by looking alone.
+HeadTexts random_texts(const ModelConfig& model, const HeadsArguments& options) {
+  std::mt19937_64 random(options.seed);
+  HeadTexts texts;
+  for (std::int64_t i = 0; i < kRandomTexts; ++i) {
+    std::vector<std::int32_t> once;
+    for (std::int64_t t = 0; t < options.random_tokens; ++t)
+      once.push_back(
+          static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab_size)));
+    texts.push_back(once);
+    texts.back().insert(texts.back().end(), once.begin(), once.end());
+  }
+  return texts;
+}
+
+HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options) {
+  const auto tokenizer = Tokenizer::load(folder);
+  CorpusOptions corpus_options;
+  corpus_options.path = options.dataset;
+  corpus_options.text_column = options.text_column;
+  corpus_options.max_samples = options.limit;
+  const auto corpus = open_corpus(corpus_options);
+  HeadTexts texts;
+  for (Document document; corpus->next(document);) {
+    auto ids = tokenizer
+                   .encode(document.text, {.add_special_tokens = !options.input.no_special,
+                                           .max_length = options.max_length})
+                   .ids;
+    if (!ids.empty()) texts.push_back(std::move(ids));
+  }
+  return texts;
+}
+
+HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
+  if (options.input.given()) return {options.input.read(model.folder())};
+  if (!options.dataset.empty()) return dataset_texts(model.folder(), options);
+  return random_texts(model.config(), options);
+}
+
+std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
+  if (options.input.given()) return "one text";
+  if (options.dataset.empty())
+    return fmt::format("{} texts of {} random tokens written twice", texts.size(),
+                       options.random_tokens);
+  return fmt::format("{} texts of {}", number(std::ssize(texts)), options.dataset);
+}
+
+// One of the three names, short or long; "" where the option is empty or a file.
+std::string known_pattern(const std::string& option) {
+  for (const std::string name : kPatterns)
+    if (option == name || option + "_token_head" == name || option + "_head" == name) return name;
+  return "";
+}
+
+// Rows of numbers, separated by commas or blanks.
+std::vector<float> read_pattern(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path))
+    bad_input(
+        "--pattern: '{}' is neither previous, duplicate or induction nor a file with a row of "
+        "numbers for every token",
+        path);
+  std::vector<float> values;
+  std::int64_t line_number = 0;
+  for (auto& line : split(read_text_file(path), '\n')) {
+    ++line_number;
+    std::replace(line.begin(), line.end(), ',', ' ');
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      char* end = nullptr;
+      values.push_back(std::strtof(word.c_str(), &end));
+      if (*end != '\0' || !std::isfinite(values.back()))
+        bad_input("{}:{}: found '{}', expected a number", path, line_number, word);
+    }
+  }
+  if (values.empty()) bad_input("{}: there are no numbers; expected a row for every token", path);
+  return values;
+}
+
+// The table with a column `pattern` after the scores.
+Table with_pattern(const Table& table, const Model& model, const HeadTexts& texts,
+                   const std::vector<float>& pattern, const HeadScoreOptions& options) {
+  if (texts.size() != 1)
+    bad_input("--pattern FILE is of one text; give it by --text, --text-file or --token-ids");
+  const auto scores = score_pattern(model, texts.front(), pattern, options);
+  Table::Column own{"pattern", Table::Type::real, {}, {}, {}};
+  for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row)
+    own.reals.push_back(scores[static_cast<std::size_t>(table.find("layer")->integers[row] *
+                                                            model.config().n_heads +
+                                                        table.find("head")->integers[row])]);
+  auto columns = table.columns();
+  const auto after = std::find_if(columns.begin(), columns.end(), [](const Table::Column& column) {
+    return column.name == kPatterns[2];
+  });
+  columns.insert(after + 1, std::move(own));
+  return Table(std::move(columns));
+}
+
+void print_best(const Table& table, const std::string& score, std::int64_t top) {
+  const auto& scores = table.find(score)->reals;
+  std::vector<std::size_t> order;
+  for (std::size_t row = 0; row < scores.size(); ++row)
+    if (!std::isnan(scores[row])) order.push_back(row);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  order.resize(std::min(order.size(), static_cast<std::size_t>(top)));
+  const auto value = [&](const char* name, std::size_t row) {
+    const auto* column = table.find(name);
+    return column ? fmt::format("{:.3f}", column->reals[row]) : "-";
+  };
+  fmt::print("\n{:<24}{:>8}{:>8}{:>9}{:>10}\n", score, "score", "sink", "entropy", "distance");
+  for (const auto row : order)
+    fmt::print(
+        "  {:<22}{:>8}{:>8}{:>9}{:>10}\n",
+        fmt::format("{}.{}", table.find("layer")->integers[row], table.find("head")->integers[row]),
+        fmt::format("{:.3f}", scores[row]), value("sink_0", row), value("entropy", row),
+        value("distance_mean", row));
+}
+
+void print_heads(const Table& table, const HeadsArguments& options, const HeadTexts& texts) {
+  fmt::print("{}: {} heads, {}, {} tokens\n", options.model.name, table.rows(),
+             input_name(options, texts), number(table.find("tokens")->integers.front()));
+  const auto chosen = known_pattern(options.pattern);
+  for (const std::string name : kPatterns)
+    if (options.pattern.empty() || chosen == name) print_best(table, name, options.top);
+  if (!options.pattern.empty() && chosen.empty()) print_best(table, "pattern", options.top);
+}
+
+void write_heads(const Table& table, const HeadsArguments& options) {
+  std::filesystem::create_directories(options.out);
+  table.write_csv(options.out + "/attention.csv");
+  table.write_parquet(options.out + "/attention.parquet");
+  info("{}/attention.csv, {}/attention.parquet", options.out, options.out);
+  if (options.no_figures) return;
+  DrawOptions draw;
+  draw.results = options.out;
+  draw.out = options.out + "/figures";
+  draw.formats = split(options.formats, ',');
+  draw.report = false;
+  draw.quiet = options.common.quiet;
+  info("{} figures in {}", draw_figures(draw).figures.size(), draw.out);
+}
+
+void run(const HeadsArguments& options) {
+  options.common.apply();
+  if (!options.out.empty()) check_output_folder(options.out);
+  HeadScoreOptions scores;
+  scores.measure =
+      options.measure == "abs" ? HeadScoreOptions::Measure::abs : HeadScoreOptions::Measure::mul;
+  scores.exclude_bos = options.exclude_bos;
+  scores.exclude_current_token = options.exclude_current_token;
+  scores.all_keys = !options.near_only;
+  std::vector<float> pattern;
+  if (!options.pattern.empty() && known_pattern(options.pattern).empty())
+    pattern = read_pattern(options.pattern);
+  const auto model = options.model.load(options.model.fetch(options.common.quiet), 0);
+  const auto texts = read_texts(model, options);
+  auto table = score_heads(model, texts, scores);
+  if (!pattern.empty()) table = with_pattern(table, model, texts, pattern, scores);
+  if (options.csv)
+    fmt::print("{}", table.to_csv());
+  else
+    print_heads(table, options, texts);
+  if (!options.out.empty()) write_heads(table, options);
+}
+
+void add_input(CLI::App& command, HeadsArguments& options) {
+  auto& input = options.input.add_to(command);
+  input.add_option("--dataset", options.dataset,
+                   "A text dataset: Parquet, JSON Lines, JSON, CSV, plain text, or a folder");
+  input.require_option(0, 1);
+  input.description("What to run: one of these (default: random tokens, written twice)");
+  command.add_option("--text-column", options.text_column, "Of the dataset")->capture_default_str();
+  command.add_option("--limit", options.limit, "The first texts of the dataset")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--max-length", options.max_length,
+                  "Tokens from which texts of the dataset are cut")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--random-tokens", options.random_tokens,
+                  "Tokens that are drawn and written twice, in 8 texts")
+      ->check(CLI::Range(2, 65536))
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "Of the random tokens")->capture_default_str();
+}
+
+}  // namespace
+
+void add_heads(CLI::App& app) {
+  auto options = std::make_shared<HeadsArguments>();
+  auto* command = app.add_subcommand("heads",
+                                     "Find induction, previous-token and duplicate-token heads, or "
+                                     "heads of a pattern of your own");
+  options->model.add_to(*command);
+  add_input(*command, *options);
+  command->add_option("--pattern", options->pattern,
+                      "Show this alone: previous, duplicate, induction, or a file with a row of "
+                      "numbers from 0 to 1 for every token of one text (default: all three)");
+  command
+      ->add_option("--error-measure", options->measure,
+                   "mul: the share of attention on the pattern; abs: 1 - mean distance to it")
+      ->check(CLI::IsMember({"mul", "abs"}))
+      ->capture_default_str();
+  command->add_flag("--exclude-bos", options->exclude_bos,
+                    "Attention to the first token does not count");
+  command->add_flag("--exclude-current-token", options->exclude_current_token,
+                    "Attention of a token to itself does not count");
+  command->add_flag("--near-only", options->near_only,
+                    "Without entropy and distance, which take every score once more");
+  command->add_option("--top", options->top, "Heads shown of each pattern")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--csv", options->csv, "Print every head and column as CSV");
+  command->add_option("--out", options->out,
+                      "Folder for attention.csv, attention.parquet and figures/ (layer x head)");
+  command->add_option("--format", options->formats, "Of the figures: some of svg,png,pdf")
+      ->capture_default_str();
+  command->add_flag("--no-figures", options->no_figures, "Tables only");
+  options->common.add_to(*command);
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace qkscope::cli

@@ -1,0 +1,145 @@
+"""What run_with_cache gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Union
+
+import numpy as np
+
+from ._arrays import as_kind, on_host, stack, torch_or_none
+from ._engine import InputError
+from ._residual import ResidualMethods
+
+# A hook name, a short one ("embed", "q3"), or (short name, layer[, part]).
+Key = Union[str, tuple]
+
+_IN_ATTENTION = (
+    "q", "k", "v", "z", "rot_q", "rot_k", "q_normed", "k_normed", "result", "pattern", "attn_scores",
+)
+_IN_MLP = ("pre", "post", "pre_linear", "router_logits", "expert_indices", "expert_weights")
+_SAME = {
+    "attn": "pattern", "attn_logits": "attn_scores", "query": "q", "key": "k", "value": "v", "mlp_pre": "pre",
+    "mlp_post": "post",
+}
+_PARTS = {"a": "attn", "attention": "attn", "m": "mlp", "b": "", "block": "", "blocks": ""}
+
+
+class MissingActivation(InputError, KeyError):
+    """A key that names nothing in a cache."""
+
+    __str__ = Exception.__str__
+
+
+def get_act_name(name: str, layer: int | None = None, part: str | None = None) -> str:
+    """The hook name that a short one means: ("q", 3) is 'blocks.3.attn.hook_q', "embed" is 'hook_embed'.
+
+    part: "attn", "mlp", "ln1", "ln2" where the short name alone does not say: ("normalized", 3, "ln1"). A layer and a
+    part may stand in the name: "q3", "scale4ln1".
+    """
+    if layer is None and part is None:
+        if "." in name or name.startswith("hook_") or name == "logits":
+            return name
+        if found := re.fullmatch(r"([a-z_]+?)(\d+)([a-z].*)?", name):
+            name, layer, part = found[1], int(found[2]), found[3]
+    name = _SAME.get(name, name)
+    part = "attn" if name in _IN_ATTENTION else "mlp" if name in _IN_MLP else _PARTS.get(part or "", part or "")
+    block = "" if layer is None else f"blocks.{layer}."
+    if name in ("scale", "normalized") and layer is None:
+        block = "ln_final."
+    return f"{block}{part + '.' if part else ''}hook_{name}"
+
+
+class ActivationCache(ResidualMethods, Mapping[str, Any]):
+    """Activations by hook name, in order of firing: a mapping, and what follows from it.
+
+    Keys are hook names or short: cache["blocks.3.hook_resid_post"] is cache["resid_post", 3], cache["q", 0] the queries
+    of layer 0, cache["pattern", -1] the last layer's pattern, cache["normalized", 2, "ln1"], cache["embed"]. With
+    several sequences every array has a leading batch dimension (has_batch_dim).
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], model: Any, has_batch_dim: bool):
+        self._arrays = dict(arrays)
+        self.model = model
+        self.has_batch_dim = has_batch_dim
+
+    def __getitem__(self, key: Key) -> Any:
+        name = self._name(key)
+        if name not in self._arrays:
+            raise MissingActivation(self._why_missing(name))
+        return self._arrays[name]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return self._name(key) in self._arrays  # type: ignore[arg-type]
+        except InputError:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        batch = "batch, " if self.has_batch_dim else ""
+        return f"ActivationCache([{batch}pos, ...] of {', '.join(self._arrays) or 'nothing'})"
+
+    def _name(self, key: Key) -> str:
+        parts = key if isinstance(key, tuple) else (key,)
+        if not 1 <= len(parts) <= 3 or not isinstance(parts[0], str):
+            raise InputError(f"cache: found the key {key!r}, expected a name or (name, layer[, part])")
+        name, layer, part = (*parts, None, None)[:3]
+        if layer is not None:
+            if not isinstance(layer, (int, np.integer)):
+                raise InputError(f"cache: found layer {layer!r} in the key {key!r}, expected a number")
+            layer = int(layer) + self.model.cfg.n_layers if layer < 0 else int(layer)
+        return get_act_name(name, layer, part)
+
+    def _why_missing(self, name: str) -> str:
+        """It was not asked for, or is no hook point: then the engine's message says which name is near."""
+        try:
+            self.model._engine.match_hooks([name])
+        except InputError as error:
+            return str(error)
+        return f"{name} is not in this cache: it was not asked for when the model ran"
+
+    # As other arrays
+
+    def numpy(self) -> ActivationCache:
+        """A cache of NumPy arrays on the host."""
+        return ActivationCache({name: on_host(array) for name, array in self.items()}, self.model, self.has_batch_dim)
+
+    def to(self, device: Any) -> ActivationCache:
+        """This cache, with torch tensors on the device: "cpu", "cuda", ...; "numpy" is NumPy arrays on the host."""
+        if device == "numpy":
+            self._arrays = self.numpy()._arrays
+            return self
+        if torch_or_none() is None:
+            raise InputError(f"cache.to({device!r}): torch is not installed; cache.numpy() gives NumPy arrays")
+        self._arrays = {name: as_kind(array, "torch").to(device) for name, array in self.items()}
+        return self
+
+    # The batch dimension
+
+    def remove_batch_dim(self) -> ActivationCache:
+        """This cache without the batch dimension, which must be 1; of one sequence there is none."""
+        if self.has_batch_dim:
+            sequences = {len(array) for array in self.values()}
+            if sequences - {1}:
+                raise InputError(f"remove_batch_dim: the cache has {max(sequences)} sequences, expected one")
+            self._arrays = {name: array[0] for name, array in self.items()}
+            self.has_batch_dim = False
+        return self
+
+    def apply_slice_to_batch_dim(self, batch_slice: Any) -> ActivationCache:
+        """A cache of some sequences: a number (which takes the dimension away), a slice, (start, stop) or a list."""
+        if not self.has_batch_dim:
+            raise InputError("apply_slice_to_batch_dim: the cache has no batch dimension")
+        chosen = {name: self._sliced(array, batch_slice, 0, "batch_slice") for name, array in self.items()}
+        return ActivationCache(chosen, self.model, not isinstance(batch_slice, (int, np.integer)))
+
+    def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Any:
+        """One activation of every layer before this one, [layer, ...]; -1: of all. cache.stack_activation("pattern")"""
+        return stack([self._at((activation_name, i, sublayer_type)) for i in self._layers(self._upto(layer))])

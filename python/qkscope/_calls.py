@@ -1,0 +1,172 @@
+"""One pass of a model: what is kept of it, what functions do in it, and what a call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._arrays import as_kind, is_torch, on_host, torch_or_none
+from ._batch import Batch, Layout, Positions, is_square, span
+from ._engine import DeviceArray, InputError
+from ._hooks import Functions, HookPoint, apply
+
+
+@dataclass(frozen=True)
+class Call:
+    """What calls of a model have in common."""
+
+    return_type: str | None
+    loss_per_token: bool
+    positions: Positions  # of what is returned and kept
+    queries: Positions  # of scores and patterns that functions see
+    prepend_bos: bool | None
+    padding_side: str
+    start_at_layer: int | None
+    stop_at_layer: int | None
+
+    def check(self) -> None:
+        if self.return_type not in ("logits", "loss", "both", None):
+            raise InputError(f"return_type: found {self.return_type!r}, expected 'logits', 'loss', 'both' or None")
+        of_whole_texts = self.positions is self.start_at_layer is self.stop_at_layer is None
+        if self.return_type in ("loss", "both") and not of_whole_texts:
+            raise InputError(
+                f"return_type={self.return_type!r}: a loss is that of whole texts, without positions, start_at_layer "
+                "or stop_at_layer")
+
+
+@dataclass(frozen=True)
+class Start:
+    """A residual stream [rows, d_model] that a pass starts from, before a layer."""
+
+    residual: Any
+    layer: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one run of the engine is about."""
+
+    engine: Any
+    batch: Batch
+    kind: str  # of arrays, as load() was asked
+    start: Start | None = None
+
+    def _from(self) -> dict[str, Any]:
+        return {} if self.start is None else {"residual": self.start.residual, "start_at_layer": self.start.layer}
+
+    def record(self, names: Sequence[str], positions: Positions) -> dict[str, Any]:
+        """What the hook points show at the positions; the pass ends after the last of them."""
+        recorded = self.engine.record(self.batch.sequences, list(names), self.batch.rows(positions), **self._from())
+        layout = Layout(self.batch, positions)
+        return {name: as_kind(layout.shaped(name, recorded[name]), self.kind) for name in names}
+
+    def record_with(
+        self, functions: Functions, names: Sequence[str], positions: Positions, queries: Positions = None
+    ) -> dict[str, Any]:
+        """The same of a pass in which functions look and edit; what is kept is what goes on after them.
+
+        queries: of scores and patterns that the functions see.
+        """
+        edits_squares = any(is_square(name) for name in functions)
+        if not edits_squares and queries is None:
+            queries = positions  # nothing but what is kept
+        every = self.engine.match_hooks([*functions, *names])
+        run = _HookedRun(self, functions, set(names), positions, queries)
+        self.engine.run(
+            self.batch.sequences, every, self.batch.rows(queries), self.batch.rows(positions),
+            lambda number, array: run.at(every[number], array), **self._from())
+        return {name: run.kept[name] for name in names}
+
+
+class _HookedRun:
+    """Lays out each activation for the functions at its point, and keeps what was asked for."""
+
+    def __init__(self, of: Pass, functions: Functions, names: set[str], positions: Positions, queries: Positions):
+        self._of = of
+        self._functions = functions
+        self._names = names
+        self._positions = positions
+        self._whole = Layout(of.batch, None)
+        self._at_queries = Layout(of.batch, queries)
+        self._at_positions = Layout(of.batch, positions)
+        self._squares_are_chosen = queries is positions
+        self.kept: dict[str, Any] = {}
+
+    def at(self, name: str, array: Any) -> None:
+        layout = self._layout(name)
+        is_view = layout.is_view(name)
+        if is_view:
+            shown = layout.shaped(name, array)
+            activation = as_kind(shown, self._of.kind)
+        else:  # sequences of different length: a padded copy
+            flat = self._indexed(array)
+            shown = activation = layout.shaped(name, flat)
+        for function in self._functions.get(name, ()):
+            apply(function, activation, shown, HookPoint(name))
+        if name in self._functions and not is_view:
+            layout.put_back(name, flat, shown)
+            if isinstance(array, DeviceArray) and isinstance(flat, np.ndarray):
+                array.assign(flat)
+        if name in self._names:
+            self.kept[name] = self._chosen(name, array, activation)
+
+    def _indexed(self, array: Any) -> Any:
+        """As an array that can be indexed: of a GPU that no other library can use, a copy on the host."""
+        array = as_kind(array, self._of.kind)
+        return array.numpy() if isinstance(array, DeviceArray) else array
+
+    def _layout(self, name: str) -> Layout:
+        if name == "logits":
+            return self._at_positions
+        return self._at_queries if is_square(name) else self._whole
+
+    def _chosen(self, name: str, array: Any, activation: Any) -> Any:
+        if self._positions is None or name == "logits" or (is_square(name) and self._squares_are_chosen):
+            return activation
+        rows = self._of.batch.rows(self._positions)
+        array = self._indexed(array)
+        array = array[:, rows] if is_square(name) else array[rows]
+        return self._at_positions.shaped(name, array)
+
+
+def output(last: Any, batch: Batch, call: Call) -> Any:
+    """What return_type names: logits, loss or (logits, loss); where a call stops at a layer, what it stopped with."""
+    if call.return_type is None:
+        return None
+    if call.return_type == "logits":
+        return last
+    loss = cross_entropy(last, batch, call.loss_per_token)
+    return loss if call.return_type == "loss" else (last, loss)
+
+
+def cross_entropy(logits: Any, batch: Batch, per_token: bool) -> Any:
+    """-log p of each next token: [pos - 1], [batch, pos - 1] with NaN as padding, or the mean over all of them."""
+    if max(batch.lengths) < 2:
+        raise InputError("return_type='loss': found a text of one token, expected two: the loss is that of the next")
+    longest = max(batch.lengths)
+    places = [span(length, longest, batch.padding_side) for length in batch.lengths]
+    rows = on_host(logits) if batch.batched else on_host(logits)[None]
+    losses = [_losses(rows[i, place], ids) for i, (place, ids) in enumerate(zip(places, batch.sequences))]
+    loss: Any
+    if not per_token:
+        loss = np.float32(np.concatenate(losses).mean())
+    elif batch.batched:
+        loss = np.full((len(losses), longest - 1), np.nan, dtype=np.float32)
+        for row, own in zip(loss, losses):
+            row[span(len(own), longest - 1, batch.padding_side)] = own
+    else:
+        loss = losses[0].astype(np.float32)
+    return torch_or_none().as_tensor(loss).to(logits.device) if is_torch(logits) else loss
+
+
+def _losses(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Sums in float64, one row of the logits at a time: [pos - 1]"""
+    losses = np.empty(len(ids) - 1)
+    for position, following in enumerate(ids[1:]):
+        row = logits[position]
+        highest = row.max()
+        losses[position] = highest + np.log(np.exp(row - highest).sum(dtype=np.float64)) - row[following]
+    return losses

@@ -1,0 +1,154 @@
+"""What follows from the weights alone: circuits, composition, singular vectors, biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._arrays import like, on_host, stack, weights_as_kind
+from ._engine import InputError
+from ._factored import FactoredMatrix
+from ._tokens import TextMethods
+from ._weights import WeightMethods
+
+
+class CircuitMethods(TextMethods, WeightMethods):
+    """What Model knows about its heads without running."""
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_K^T of every head, [n_layers, n_heads, d_model, d_model]; key heads repeated for their queries"""
+        return _stacked([block.attn.QK for block in self.blocks])
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head, [n_layers, n_heads, d_model, d_model]; value heads repeated for their queries"""
+        return _stacked([block.attn.OV for block in self.blocks])
+
+    @property
+    def all_head_labels(self) -> list[str]:
+        """'L0H0', 'L0H1', ..., layer by layer"""
+        return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
+
+    def all_composition_scores(self, mode: str) -> Any:
+        """How much every head reads what every earlier head writes, [n_layers, n_heads, n_layers, n_heads].
+
+        ||W_OV W|| / (||W_OV|| ||W||) in Frobenius norms, where W is the later head's QK ("Q"), its transpose ("K") or
+        its OV ("V"). Zero where the second head is not in a later layer. Norms are not in it: load with fold_ln=True to
+        have their weights in the matrices.
+        """
+        if mode not in ("Q", "K", "V"):
+            raise InputError(f"all_composition_scores: found mode {mode!r}, expected 'Q', 'K' or 'V'")
+        writes = [_left_collapsed(block.attn.OV) for block in self.blocks]
+        reads = [_right_collapsed(_of(block, mode)) for block in self.blocks]
+        layers, heads = self.cfg.n_layers, self.cfg.n_heads
+        scores = np.zeros((layers, heads, layers, heads), dtype=np.float32)
+        for later in range(layers):
+            for earlier in range(later):
+                scores[earlier, :, later] = _norms(writes[earlier], reads[later])
+        return weights_as_kind(scores, self.arrays)
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Any:
+        """Columns of W_U: [d_model] of a token (text or id), [..., d_model] of ids [...].
+
+        The logit of a token is the product of its direction with ln_final.hook_normalized. Fold the norms
+        (fold_ln=True) to read directions of the residual stream itself.
+        """
+        ids = self._token_ids(tokens)
+        if ids.size and (ids.min() < 0 or ids.max() >= self.cfg.d_vocab):
+            raise InputError(
+                f"tokens: found ids from {ids.min()} to {ids.max()}, expected 0 to {self.cfg.d_vocab - 1}")
+        return self.W_U.T[ids if ids.ndim else int(ids)]
+
+    def _token_ids(self, tokens: Any) -> np.ndarray:
+        """Of one token or several, each a text or an id."""
+        if isinstance(tokens, str):
+            tokens = self.to_single_token(tokens)
+        if isinstance(tokens, (list, tuple)) and tokens and all(isinstance(token, str) for token in tokens):
+            tokens = [self.to_single_token(token) for token in tokens]
+        ids = on_host(tokens)
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(f"tokens: found {ids.dtype}, expected ids, or texts of one token each")
+        return ids
+
+    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Any:
+        """What biases of the layers before this one add to the residual stream, [d_model].
+
+        mlp_input: the layer's own attention counts too. Of families without a norm after attention or MLP.
+        """
+        total = np.zeros(self.cfg.d_model, dtype=np.float32)
+        for i in range(layer + (1 if mlp_input else 0)):
+            attn, mlp = self.blocks[i].attn, self.blocks[i].mlp
+            for bias in (attn.b_O, mlp.b_out if include_mlp_biases and i < layer else None):
+                if bias is not None:
+                    total += on_host(bias) * np.float32(self.cfg.residual_scale)
+        return weights_as_kind(total, self.arrays)
+
+
+class SVDInterpreter:
+    """Singular vectors of heads and MLPs, read as tokens: SVDInterpreter(model)."""
+
+    def __init__(self, model: Any):
+        self.model = model
+
+    def get_singular_vectors(
+        self, vector_type: str, layer_index: int, num_vectors: int = 10, head_index: int | None = None
+    ) -> Any:
+        """The first singular vectors through W_U, [d_vocab, 1, num_vectors]; their signs mean nothing.
+
+        vector_type: "OV" (with a head_index), what the head writes; "w_in", what the MLP reads (with the weights of the
+        norm before it); "w_out", what it writes.
+        """
+        vectors = self._right_vectors(vector_type, layer_index, head_index)[:num_vectors]
+        W_U = self.model.W_U
+        return (W_U.T @ like(vectors.T, W_U))[:, None]
+
+    def _right_vectors(self, kind: str, layer: int, head: int | None) -> np.ndarray:
+        """[vector, d_model]"""
+        cfg = self.model.cfg
+        if not 0 <= layer < cfg.n_layers:
+            raise InputError(f"layer_index={layer}: the model has layers 0 to {cfg.n_layers - 1}")
+        block = self.model.blocks[layer]
+        if kind == "OV":
+            if head is None or not 0 <= head < cfg.n_heads:
+                raise InputError(f"head_index: found {head}, expected 0 to {cfg.n_heads - 1} for 'OV'")
+            return on_host(block.attn.OV[head].Vh)
+        if kind in ("w_in", "w_out") and getattr(block.mlp, "W_out", None) is None:
+            raise InputError(f"layer_index={layer}: its MLP is a mixture of experts, expected one with a single matrix")
+        if kind == "w_in":
+            read = on_host(block.mlp.W_in).T
+            return _rows_svd(read if block.ln2.w is None else read * on_host(block.ln2.w))
+        if kind == "w_out":
+            return _rows_svd(on_host(block.mlp.W_out))
+        raise InputError(f"vector_type: found {kind!r}, expected 'OV', 'w_in' or 'w_out'")
+
+
+def _rows_svd(matrix: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(matrix.astype(np.float64), full_matrices=False)[2].astype(np.float32)
+
+
+def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
+    return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
+
+
+def _of(block: Any, mode: str) -> FactoredMatrix:
+    return block.attn.OV if mode == "V" else block.attn.QK.T if mode == "K" else block.attn.QK
+
+
+def _left_collapsed(matrix: FactoredMatrix) -> np.ndarray:
+    """[head, mdim, d_model] of the norm that the whole product has: R of A = QR, times B; scaled to norm 1."""
+    thin = np.linalg.qr(on_host(matrix.A).astype(np.float64)).R @ on_host(matrix.B)
+    return (thin / np.linalg.norm(thin, axis=(-2, -1), keepdims=True)).astype(np.float32)
+
+
+def _right_collapsed(matrix: FactoredMatrix) -> np.ndarray:
+    """[head, d_model, mdim]"""
+    return _left_collapsed(matrix.T).swapaxes(-1, -2)
+
+
+def _norms(writes: np.ndarray, reads: np.ndarray) -> np.ndarray:
+    """Frobenius norms of all products, [head, head]"""
+    heads, middle, width = writes.shape
+    product = writes.reshape(heads * middle, width) @ np.moveaxis(reads, 1, 0).reshape(width, -1)
+    return np.sqrt((product.reshape(heads, middle, reads.shape[0], -1) ** 2).sum(axis=(1, 3)))

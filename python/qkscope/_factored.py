@@ -1,0 +1,209 @@
+"""Matrices of low rank as the product of two thin ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ._arrays import is_torch, like, on_host, torch_or_none
+from ._engine import InputError
+
+
+class FactoredMatrix:
+    """A @ B, never multiplied out: [..., ldim, mdim] @ [..., mdim, rdim], with any leading dimensions.
+
+    Norm, eigenvalues and singular values are computed in float64 from the factors, and given in float32. Factors are
+    NumPy arrays or torch tensors; results are what A is.
+    """
+
+    def __init__(self, A: Any, B: Any):
+        if not hasattr(A, "shape") or not hasattr(B, "shape") or len(A.shape) < 2 or len(B.shape) < 2:
+            raise InputError("FactoredMatrix: expected two arrays [..., ldim, mdim] and [..., mdim, rdim]")
+        found = f"found A {list(A.shape)} and B {list(B.shape)}"
+        if A.shape[-1] != B.shape[-2]:
+            raise InputError(f"FactoredMatrix: {found}, expected A's columns to be as many as B's rows")
+        try:
+            leading = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+        except ValueError:
+            raise InputError(f"FactoredMatrix: {found}, expected leading dimensions that fit") from None
+        self.A = _broadcast(A, (*leading, *A.shape[-2:]))
+        self.B = _broadcast(like(B, A) if is_torch(A) != is_torch(B) else B, (*leading, *B.shape[-2:]))
+        self.ldim, self.mdim, self.rdim = A.shape[-2], A.shape[-1], B.shape[-1]
+        self.shape: tuple[int, ...] = (*leading, self.ldim, self.rdim)
+
+    def __repr__(self) -> str:
+        return f"FactoredMatrix(shape={list(self.shape)}, mdim={self.mdim})"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def pair(self) -> tuple[Any, Any]:
+        """(A, B)"""
+        return self.A, self.B
+
+    @property
+    def AB(self) -> Any:
+        """The product, [..., ldim, rdim]"""
+        return self.A @ self.B
+
+    @property
+    def BA(self) -> Any:
+        """The reverse product, [..., mdim, mdim]; of a square matrix"""
+        if self.ldim != self.rdim:
+            raise InputError(f"FactoredMatrix.BA: the matrix is {self.ldim} x {self.rdim}, expected a square one")
+        return self.B @ self.A
+
+    @property
+    def T(self) -> FactoredMatrix:
+        """The transpose"""
+        return FactoredMatrix(_transposed(self.B), _transposed(self.A))
+
+    def transpose(self) -> FactoredMatrix:
+        """The same as T"""
+        return self.T
+
+    # Products
+
+    def __matmul__(self, other: Any) -> Any:
+        """With a matrix or another FactoredMatrix, a FactoredMatrix; with a vector [rdim], the vector [..., ldim]."""
+        if isinstance(other, FactoredMatrix):
+            return (self @ other.A) @ other.B
+        other = like(other, self.A)
+        if len(other.shape) < 2:
+            return (self.A @ (self.B @ other[..., None]))[..., 0]
+        if other.shape[-2] != self.rdim:
+            raise InputError(f"FactoredMatrix @ {list(other.shape)}: expected {self.rdim} rows")
+        if self.rdim > self.mdim:
+            return FactoredMatrix(self.A, self.B @ other)
+        return FactoredMatrix(self.AB, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        other = like(other, self.A)
+        if other.shape[-1] != self.ldim:
+            raise InputError(f"{list(other.shape)} @ FactoredMatrix: expected {self.ldim} columns")
+        if len(other.shape) < 2:
+            return ((other[None, :] @ self.A) @ self.B)[..., 0, :]
+        if self.ldim > self.mdim:
+            return FactoredMatrix(other @ self.A, self.B)
+        return FactoredMatrix(other, self.AB)
+
+    __array_ufunc__ = None  # NumPy leaves array @ FactoredMatrix to us
+
+    def __mul__(self, scalar: float) -> FactoredMatrix:
+        """With a number"""
+        return FactoredMatrix(self.A * scalar, self.B)
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, index: Any) -> FactoredMatrix:
+        """Of leading dimensions, then rows, then columns; a single row or column keeps its dimension."""
+        index = index if isinstance(index, tuple) else (index,)
+        leading = self.ndim - 2
+        if Ellipsis in [i if i is Ellipsis else None for i in index]:
+            at = next(i for i, part in enumerate(index) if part is Ellipsis)
+            index = (*index[:at], *[slice(None)] * (self.ndim - len(index) + 1), *index[at + 1 :])
+        if len(index) > self.ndim:
+            raise InputError(f"FactoredMatrix: found {len(index)} indices, expected at most {self.ndim}")
+        head, rows, columns = index[:leading], index[leading : leading + 1], index[leading + 1 :]
+        A, B = self.A[head], self.B[head]
+        if rows:
+            A = A[..., _kept(rows[0]), :]
+        if columns:
+            B = B[..., _kept(columns[0])]
+        return FactoredMatrix(A, B)
+
+    # Spectra
+
+    @functools.cached_property
+    def _svd(self) -> tuple[Any, Any, Any]:
+        left, right = np.linalg.qr(_float64(self.A)), np.linalg.qr(_float64(_transposed(self.B)))
+        u, s, vh = np.linalg.svd(left.R @ right.R.swapaxes(-1, -2))
+        return self._like(left.Q @ u), self._like(s), self._like(right.Q @ vh.swapaxes(-1, -2))
+
+    def svd(self) -> tuple[Any, Any, Any]:
+        """U [..., ldim, mdim], S [..., mdim] and V [..., rdim, mdim] with A @ B = U diag(S) V^T, S descending."""
+        return self._svd
+
+    @property
+    def U(self) -> Any:
+        """Left singular vectors, [..., ldim, mdim]"""
+        return self._svd[0]
+
+    @property
+    def S(self) -> Any:
+        """Singular values, descending, [..., mdim]"""
+        return self._svd[1]
+
+    @property
+    def V(self) -> Any:
+        """Right singular vectors, [..., rdim, mdim]"""
+        return self._svd[2]
+
+    @property
+    def Vh(self) -> Any:
+        """The transpose of V, [..., mdim, rdim]"""
+        return _transposed(self.V)
+
+    @property
+    def eigenvalues(self) -> Any:
+        """[..., mdim], complex: those of B @ A, which are those of A @ B but for zeros"""
+        if self.ldim != self.rdim:
+            raise InputError(f"eigenvalues: the matrix is {self.ldim} x {self.rdim}, expected a square one")
+        values = np.linalg.eigvals(_float64(self.B) @ _float64(self.A)).astype(np.complex64)
+        return torch_or_none().from_numpy(values).to(self.A.device) if is_torch(self.A) else values
+
+    def norm(self) -> Any:
+        """Frobenius norm, [...]"""
+        a, b = _float64(self.A), _float64(self.B)
+        return self._like(np.sqrt(np.einsum("...lm,...ln,...mr,...nr->...", a, a, b, b, optimize=True)))
+
+    def make_even(self) -> FactoredMatrix:
+        """The same matrix with the singular values shared: U sqrt(S) and sqrt(S) V^T"""
+        root = self.S**0.5
+        return FactoredMatrix(self.U * root[..., None, :], root[..., :, None] * self.Vh)
+
+    def collapse_l(self) -> Any:
+        """diag(S) V^T, [..., mdim, rdim]: the matrix without its orthogonal left factor"""
+        return self.S[..., :, None] * self.Vh
+
+    def collapse_r(self) -> Any:
+        """U diag(S), [..., ldim, mdim]"""
+        return self.U * self.S[..., None, :]
+
+    def get_corner(self, k: int = 3) -> Any:
+        """The first k rows and columns of the product, and k of each leading dimension"""
+        corner = (slice(k),) * (self.ndim - 2)
+        return self.A[(*corner, slice(k), slice(None))] @ self.B[(*corner, slice(None), slice(k))]
+
+    def unsqueeze(self, k: int) -> FactoredMatrix:
+        """With a leading dimension of 1 at k"""
+        index = (*[slice(None)] * k, None)
+        return FactoredMatrix(self.A[index], self.B[index])
+
+    def _like(self, values: np.ndarray) -> Any:
+        return like(np.asarray(values, dtype=np.float32), self.A)
+
+
+def _float64(array: Any) -> np.ndarray:
+    return on_host(array).astype(np.float64)
+
+
+def _transposed(array: Any) -> Any:
+    return array.swapaxes(-1, -2)
+
+
+def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+    if tuple(array.shape) == shape:
+        return array
+    return array.broadcast_to(shape) if is_torch(array) else np.broadcast_to(array, shape)
+
+
+def _kept(index: Any) -> Any:
+    """A single row or column as a slice of one."""
+    if not isinstance(index, (int, np.integer)):
+        return index
+    return slice(index, index + 1 or None)

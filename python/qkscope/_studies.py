@@ -1,0 +1,184 @@
+"""Sweeps over checkpoints, comparisons, publishing and exports: what the command line does, from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Union
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import _engine, _options
+from ._engine import Drawn, Error, InputError, PublishResult
+from ._progress import Bar
+from ._runs import compute_options, figures as draw, override_texts, shard_pair
+from ._tables import to_arrow
+
+Path = Union[str, "PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What sweep() did."""
+
+    folder: str
+    """RESULTS/NAME, with the tables of all runs"""
+    runs: pa.Table
+    """label, outcome ("done", "already done", "elsewhere", "interrupted"), error, publication, publish_error"""
+    overview: pa.Table
+    """means over the heads of every run: label, phase, order, layers ("all", "rope", "nope"), heads, measures"""
+    drawn: Drawn | None
+    """the figures, where they were asked for"""
+
+    def table(self, name: str) -> pa.Table:
+        """A table over all runs: "qk", "taxonomy", "rotated", "head_metrics", ..."""
+        try:
+            return pq.read_table(f"{self.folder}/{name}.parquet")
+        except FileNotFoundError:
+            raise InputError(f"{self.folder}: there is no {name}.parquet") from None
+
+
+@_options.checked
+def sweep(
+    file: Path,
+    out: Path = "results",
+    *,
+    only: str | Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    data: Path = "",
+    jobs: int = 1,
+    shard: tuple[int, int] = (0, 1),
+    overwrite: bool = False,
+    evict: bool = False,
+    device: str = "",
+    dtype: str = "",
+    device_memory: int | str = 0,
+    batch_tokens: int = 0,
+    deterministic: bool = False,
+    publish: bool = True,
+    figures: bool = True,
+    dry_run: bool = False,
+    progress: bool | Callable[[int, int], Any] | None = None,
+) -> SweepResult | pa.Table:
+    """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done is not done again.
+
+    out: folder of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every capture.
+    data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
+    overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
+    run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
+    nothing is written. progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to
+    deterministic: as capture().
+
+    Runs that failed are an Error at the end, when all others are done; the same call tries them again. So does Ctrl-C.
+    """
+    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
+    folders = _options.path("data", data), compute, _options.path("out", out)
+    read = _engine.read_sweep(_options.path("file", file), override_texts(overrides), *folders)
+    options = _engine.SweepOptions()
+    options.only = _names("only", only)
+    options.set_shard(*shard_pair(shard))
+    options.jobs = _options.whole("jobs", jobs, 1, 256)
+    options.overwrite = _options.flag("overwrite", overwrite)
+    options.evict = _options.flag("evict", evict)
+    options.publish = _options.flag("publish", publish)
+    if _options.flag("dry_run", dry_run):
+        return to_arrow(read.plan(options).columns)
+    with Bar(0, "runs", False if callable(progress) else progress) as bar:
+        reports = to_arrow(read.run(options, progress if callable(progress) else bar.to).columns)
+    drawn = draw(read.folder, f"{read.folder}/figures") if _options.flag("figures", figures) else None
+    _refuse_failed(reports)
+    return SweepResult(read.folder, reports, to_arrow(read.overview().columns), drawn)
+
+
+@_options.checked
+def compare(
+    results: Path,
+    other: Path | None = None,
+    *,
+    published: Path = "smollm3",
+    as_: str = "",
+    only: str | Sequence[str] = (),
+    all_sources: bool = False,
+    out: Path | None = None,
+) -> pa.Table:
+    """Runs beside published numbers, or beside each other: the rows of `qkscope compare`.
+
+    results, other: folders of a sweep (RESULTS/NAME) or of analyze(out=...). Without other: published is a set
+    ("smollm3", "models", "profiles", "pooled", "small_models") or a CSV file of one's own, as_ the published name that
+    a single run stands for, only the labels of runs, all_sources every source of a number and not only the most exact.
+    out: also write compare.csv there. What is not known is null.
+    """
+    folder = _options.path("results", results)
+    if other is not None:
+        if (published, as_, only, all_sources) != ("smollm3", "", (), False):
+            raise InputError("compare: published, as_, only, all_sources are for a comparison with published numbers")
+        found = _engine.compare_runs(folder, _options.path("other", other))
+    else:
+        words = _options.path("published", published), _names("only", only), _options.text("as_", as_)
+        found = _engine.compare_with_published(folder, *words, _options.flag("all_sources", all_sources))
+    if out is not None:
+        folder = _options.path("out", out)
+        os.makedirs(folder, exist_ok=True)
+        found.write_csv(f"{folder}/compare.csv")
+    return to_arrow(found.columns)
+
+
+@_options.checked
+def publish(data_root: Path, *, repo: str = "", branch: str = "", private: bool = False) -> PublishResult:
+    """Puts a finished capture on a branch of a dataset of the Hugging Face Hub; docs/hub.md.
+
+    repo ("org/name") and branch: where the capture's configuration does not say, or otherwise. private: a repository
+    that is made is private. After an interruption the same call continues.
+    """
+    words = _options.path("data_root", data_root), _options.text("repo", repo), _options.text("branch", branch)
+    return _engine.publish_capture(*words, _options.flag("private", private))
+
+
+@_options.checked
+def export(
+    statistics: Path,
+    to: str,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    set: str = "all",
+    kvpress_name: str = "",
+    checkpoint: Path = "",
+    strategy: str = "tensor",
+    margin: float = 1.0,
+    queries: bool = False,
+) -> str:
+    """Statistics as calibration files that other programs load; docs/exports.md says which. Gives what was written.
+
+    to: "expected-attention", "q-filters", "triattention", "tria", "fp8-kv", "k-ranges", "duo" or "retrieval-heads".
+    set: of k-ranges, rows of "all", "body" or "first". kvpress_name: of q-filters. checkpoint, strategy ("tensor",
+    "attn_head"), margin and queries: of fp8-kv.
+    """
+    options = _engine.ExportOptions()
+    options.statistics = _options.path("statistics", statistics)
+    options.to = _options.choice("to", to, _engine.export_names())
+    options.out = _options.path("out", out)
+    options.overwrite = _options.flag("overwrite", overwrite)
+    options.set = _options.choice("set", set, ("all", "body", "first"))
+    options.kvpress_name = _options.text("kvpress_name", kvpress_name)
+    options.checkpoint = _options.path("checkpoint", checkpoint)
+    options.strategy = _options.choice("strategy", strategy, ("tensor", "attn_head"))
+    options.margin = _options.number("margin", margin, 0, 1e6)
+    options.queries = _options.flag("queries", queries)
+    return _engine.export_statistics(options)
+
+
+def _names(name: str, value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else [_options.text(name, one) for one in value]
+
+
+def _refuse_failed(reports: pa.Table) -> None:
+    for outcome, why, what in (("outcome", "error", "failed"), ("publication", "publish_error", "are not published")):
+        failed = [row for row in reports.to_pylist() if row[outcome] == "failed"]
+        if failed:
+            labels = ", ".join(row["label"] for row in failed)
+            first = f"{failed[0]['label']}: {failed[0][why]}"
+            raise Error(f"{len(failed)} of {reports.num_rows} runs {what}: {labels}; {first}")

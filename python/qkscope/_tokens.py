@@ -1,0 +1,176 @@
+"""Text to token ids and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeGuard, Union
+
+import numpy as np
+
+from . import _engine
+from ._arrays import is_torch, on_host
+from ._batch import PADDING, check_side, padded_ids
+from ._engine import InputError
+
+# One text or several, of any length.
+Text = Union[str, Sequence[str]]
+
+
+def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
+    """A list of texts."""
+    return isinstance(values, (list, tuple)) and len(values) > 0 and all(isinstance(text, str) for text in values)
+
+
+class TextMethods:
+    """What Model does with text. Ids are int32; padding is -1, which no token has."""
+
+    folder: str
+    _tokenizer: Any
+
+    @property
+    def tokenizer(self) -> Any:
+        if self._tokenizer is None:
+            self._tokenizer = _engine.Tokenizer.load(self.folder)
+        return self._tokenizer
+
+    def to_tokens(
+        self,
+        text: Text,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        *,
+        add_special_tokens: bool = True,
+        max_length: int = 0,
+        pad: int = PADDING,
+    ) -> np.ndarray:
+        """Token ids: [pos] of a text, [batch, pos] of a list of texts.
+
+        prepend_bos: None is what the model's tokenizer does by itself; True puts the token that begins texts in front
+        where it is not there, False gives the ids of the text alone. padding_side: "right" or "left"; shorter texts are
+        filled with pad. With -1 the model knows what is padding and leaves it out; another id would be a token to it.
+        max_length: ids of a text at most; 0 is no limit.
+        """
+        if isinstance(text, str):
+            return self._encode(text, prepend_bos, add_special_tokens, max_length)
+        if not is_texts(text):
+            raise InputError(f"to_tokens: found {_what(text)}, expected a text or a list of texts")
+        rows = [self._encode(one, prepend_bos, add_special_tokens, max_length) for one in text]
+        for one, ids in zip(text, rows):
+            if ids.size == 0:
+                raise InputError(f"to_tokens: {one!r} has no tokens, expected at least one in every text of a batch")
+        return padded_ids(rows, check_side(padding_side), pad)
+
+    def _encode(self, text: str, prepend_bos: bool | None, add_special_tokens: bool, max_length: int) -> np.ndarray:
+        special = add_special_tokens and prepend_bos is not False
+        ids = self.tokenizer.encode(text, special, max_length)
+        if prepend_bos:
+            bos = self.bos_token_id
+            if bos is None:
+                raise InputError(f"prepend_bos=True: the tokenizer of {self.folder} has no token that begins texts")
+            if ids[:1] != [bos]:
+                ids = [bos, *ids][: max_length or None]
+        return np.array(ids, dtype=np.int32)
+
+    def to_string(self, tokens: Any) -> str | list[str]:
+        """The text of token ids, special ones included: of [pos] one, of [batch, pos] a list; padding is left out."""
+        if isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens):
+            return [self._decode(_ids(row, "to_string")) for row in tokens]
+        ids = _ids(tokens, "to_string")
+        return [self._decode(row) for row in ids] if ids.ndim == 2 else self._decode(ids)
+
+    def _decode(self, ids: np.ndarray) -> str:
+        return self.tokenizer.decode([int(t) for t in np.atleast_1d(ids) if t != PADDING])
+
+    def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
+        """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
+        if isinstance(tokens, (list, tuple)) and any(isinstance(row, str) or np.ndim(row) for row in tokens):
+            return [self._str_tokens(row, prepend_bos) for row in tokens]
+        if not isinstance(tokens, str) and (ids := _ids(tokens, "to_str_tokens")).ndim == 2:
+            return [self._str_tokens(row, prepend_bos) for row in ids]
+        return self._str_tokens(tokens, prepend_bos)
+
+    def _str_tokens(self, tokens: Any, prepend_bos: bool | None) -> list[str]:
+        """Of one sequence"""
+        ids = self.to_tokens(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
+        return [self._decode(token) for token in np.atleast_1d(ids) if token != PADDING]
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token: " road" rather than "road" where it follows a word."""
+        if not isinstance(text, str):
+            raise InputError(f"to_single_token: found {_what(text)}, expected a text")
+        ids = self.to_tokens(text, prepend_bos=False)
+        if len(ids) != 1:
+            parts = self.to_str_tokens(ids)
+            raise InputError(f"to_single_token: {text!r} is {len(ids)} tokens ({parts}), expected one")
+        return int(ids[0])
+
+    def to_single_str_token(self, token: int) -> str:
+        """The text of one token id."""
+        if not isinstance(token, (int, np.integer)):
+            raise InputError(f"to_single_str_token: found {_what(token)}, expected one token id")
+        return self.tokenizer.decode([int(token)])
+
+    def get_token_position(
+        self, single_token: str | int, tokens: Any, mode: str = "first", prepend_bos: bool | None = None
+    ) -> int:
+        """Where a token, as text or id, stands in a text or in ids [pos] or [1, pos]: its first or last place."""
+        if mode not in ("first", "last"):
+            raise InputError(f"get_token_position: found mode {mode!r}, expected 'first' or 'last'")
+        if isinstance(tokens, str):
+            tokens = self.to_tokens(tokens, prepend_bos)
+        ids = _ids(tokens, "get_token_position")
+        if ids.ndim == 2 and len(ids) == 1:
+            ids = ids[0]
+        if ids.ndim != 1:
+            raise InputError(f"get_token_position: found ids of shape {list(ids.shape)}, expected one sequence")
+        token = self.to_single_token(single_token) if isinstance(single_token, str) else int(single_token)
+        places = np.flatnonzero(ids == token)
+        if places.size == 0:
+            text = self.tokenizer.decode([token])
+            raise InputError(f"get_token_position: token {token} ({text!r}) is not in the text")
+        return int(places[0] if mode == "first" else places[-1])
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins texts, or None"""
+        return self._special("bos")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The token that ends texts, or None"""
+        return self._special("eos")
+
+    def _special(self, name: str) -> int | None:
+        """By its text in the tokenizer's configuration, else by its id in the model's."""
+        token = _json(Path(self.folder) / "tokenizer_config.json").get(f"{name}_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str):
+            ids = self.tokenizer.encode(text, False)
+            return ids[0] if len(ids) == 1 else None
+        token = _json(Path(self.folder) / "config.json").get(f"{name}_token_id")
+        token = token[0] if isinstance(token, list) and token else token
+        return token if isinstance(token, int) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _what(value: Any) -> str:
+    return repr(value) if isinstance(value, (int, float, bool, str, type(None))) else type(value).__name__
+
+
+def _ids(tokens: Any, function: str) -> np.ndarray:
+    """Integers [], [pos] or [batch, pos]"""
+    if not (is_torch(tokens) or isinstance(tokens, (np.ndarray, list, tuple, int, np.integer))):
+        raise InputError(f"{function}: found {_what(tokens)}, expected token ids")
+    ids = on_host(tokens)
+    if ids.ndim > 2 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        found = f"{ids.dtype} of shape {list(ids.shape)}"
+        raise InputError(f"{function}: found {found}, expected ids [pos] or [batch, pos]")
+    return ids

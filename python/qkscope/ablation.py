@@ -1,0 +1,193 @@
+"""What the loss loses without some heads, class by class of the taxonomy or any other choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import _options
+from ._arrays import on_host
+from ._engine import InputError
+from ._progress import Bar
+from .heads import text_ids
+from .patching import copies, hooks_by_layer
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Head = tuple[int, int]
+MODES = ("zero", "mean", "resample")
+_BATCH_ROWS = 2048  # tokens that run together
+
+
+@_options.checked
+def ablate(
+    model: Model,
+    tokens: Any,
+    groups: Mapping[str, Iterable[Head]] | Any,
+    *,
+    mode: str = "mean",
+    controls: int = 0,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> pa.Table:
+    """The loss of texts, and what it becomes without each group of heads (docs/ablation.md).
+
+    tokens: as of heads(); at least two tokens each. groups: pairs (layer, head) by name; or a taxonomy: what analyze()
+    gave, its table "taxonomy", a data frame of it, or the folder of its results: a group for each class.
+
+    mode: what a head's output z becomes at every position: "zero"; "mean", its mean over every token of these texts; or
+    "resample", what it is in another of these texts at the same position (drawn by seed; a shorter text is read again
+    from its beginning). controls: for each group so many draws of as many heads from outside of it, by seed.
+
+    A row for each group: group, heads, mode, texts, tokens (predicted), loss (mean cross-entropy in nats, of the whole
+    model), loss_without, increase, increase_se (over texts); with controls control_increase, their mean, and
+    control_sd.
+    """
+    _options.choice("mode", mode, MODES)
+    texts = [ids for ids in text_ids(model, tokens, seed) if len(ids) > 1]
+    if not texts:
+        raise InputError("tokens: found no text of at least two tokens")
+    if mode == "resample" and len(texts) < 2:
+        raise InputError("mode='resample': found one text, expected at least two")
+    chosen = _groups(model, groups)
+    random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
+    count = _options.whole("controls", controls, 0)
+    draws = {name: _draws(model, heads, count, random) for name, heads in chosen.items()}
+    conditions = [*chosen.values(), *(draw for group in draws.values() for draw in group)]
+    losses = _Runs(model, texts, mode, random).losses(conditions, progress)
+    return _table(chosen, losses, texts, mode, controls)
+
+
+class _Runs:
+    """Texts that run once whole and once without each group of heads, all together."""
+
+    def __init__(self, model: Model, texts: list[np.ndarray], mode: str, random: np.random.Generator):
+        self.model = model
+        self.texts = texts
+        self.mode = mode
+        self.names = hooks_by_layer(model, "z")
+        shift = int(random.integers(1, len(texts))) if mode == "resample" else 0
+        self.other = [(i + shift) % len(texts) for i in range(len(texts))]
+        self.means = self._means() if mode == "mean" else {}
+
+    def losses(self, conditions: list[list[Head]], progress: bool | None) -> np.ndarray:
+        """[text, 1 + condition]: sums over the predicted tokens; the first is of the whole model."""
+        found = np.zeros((len(self.texts), 1 + len(conditions)))
+        every = [[], *conditions]
+        with Bar(found.size, "ablation", progress) as bar:
+            for i, ids in enumerate(self.texts):
+                size = max(1, _BATCH_ROWS // len(ids))
+                values = self._values(i)
+                for begin in range(0, len(every), size):
+                    some = every[begin : begin + size]
+                    found[i, begin : begin + len(some)] = self._together(ids, some, values)
+                    bar.to(i * len(every) + begin + len(some))
+        return found
+
+    def _together(self, ids: np.ndarray, groups: list[list[Head]], values: dict[str, Any]) -> np.ndarray:
+        def ablate_heads(z: Any, hook: Any) -> None:
+            for copy, group in zip(copies(z, len(groups)), groups):
+                heads = [head for layer, head in group if layer == hook.layer()]
+                if heads:
+                    copy[:, :, heads] = values[hook.name][..., heads, :] if values else 0
+
+        layers = sorted({layer for group in groups for layer, _ in group})
+        hooks = [(self.names[layer], ablate_heads) for layer in layers]
+        losses = self.model.run_with_hooks(
+            np.tile(ids, (len(groups), 1)), hooks, return_type="loss", loss_per_token=True)
+        return on_host(losses).sum(1, dtype=np.float64)
+
+    def _values(self, text: int) -> dict[str, Any]:
+        """What stands in for z, by hook name: [head, d_head] or [1, pos, head, d_head]; none for zeros."""
+        if self.mode != "resample":
+            return self.means
+        other = self.texts[self.other[text]]
+        place = np.arange(len(self.texts[text])) % len(other)
+        cache = self.model.run_with_cache(other, list(self.names.values()))
+        return {name: array[place.tolist()][None] for name, array in cache.items()}
+
+    def _means(self) -> dict[str, Any]:
+        """Over every token of the texts."""
+        sums: dict[str, Any] = {}
+        for ids in self.texts:
+            for name, z in self.model.run_with_cache(ids, list(self.names.values())).items():
+                sums[name] = sums.get(name, 0) + z.sum(0)
+        return {name: total / sum(map(len, self.texts)) for name, total in sums.items()}
+
+
+def classes_of(taxonomy: Any) -> dict[str, list[Head]]:
+    """The heads of each class: of what analyze() gave, its table "taxonomy", a data frame, or a folder of results."""
+    if isinstance(taxonomy, (str, PathLike)):
+        path = Path(fspath(taxonomy)) / "taxonomy.parquet"
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file; expected the folder of analyze(out=...)")
+        taxonomy = pq.read_table(path)
+    if isinstance(taxonomy, Mapping):
+        taxonomy = taxonomy["taxonomy"]
+    table = taxonomy if isinstance(taxonomy, pa.Table) else pa.Table.from_pandas(taxonomy)
+    heads = "q_head" if "q_head" in table.column_names else "head"
+    for name in ("layer", heads, "class"):
+        if name not in table.column_names:
+            raise InputError(f"taxonomy: there is no column {name!r}; expected the table 'taxonomy' of analyze()")
+    classes: dict[str, list[Head]] = {}
+    columns = (table[name].to_pylist() for name in ("layer", heads, "class"))
+    for layer, head, name in zip(*columns):
+        if name:
+            classes.setdefault(name, []).append((int(layer), int(head)))
+    return classes
+
+
+def _groups(model: Model, groups: Any) -> dict[str, list[Head]]:
+    tables = (pa.Table, str, PathLike)
+    is_taxonomy = isinstance(groups, tables) or hasattr(groups, "to_records") or "taxonomy" in groups
+    named: Mapping[str, Any] = classes_of(groups) if is_taxonomy else groups
+    if not isinstance(named, Mapping) or not named:
+        raise InputError("groups: found none; expected {name: [(layer, head), ...]} or the tables of analyze()")
+    found = {name: _options.heads(f"groups[{name!r}]", heads) for name, heads in named.items()}
+    known = hooks_by_layer(model, "z")
+    for name, heads in found.items():
+        for layer, head in heads:
+            if layer not in known or head >= model.cfg.n_heads:
+                raise InputError(f"groups[{name!r}]: there is no head {head} of layer {layer}: is it of another model?")
+    return found
+
+
+def _draws(model: Model, heads: list[Head], count: int, random: np.random.Generator) -> list[list[Head]]:
+    """As many heads from outside of the group, or all of those where there are fewer."""
+    inside = set(heads)
+    layers = hooks_by_layer(model, "z")
+    outside = [(layer, head) for layer in layers for head in range(model.cfg.n_heads) if (layer, head) not in inside]
+    size = min(len(heads), len(outside))
+    return [[outside[i] for i in random.choice(len(outside), size, replace=False)] for _ in range(count)]
+
+
+def _table(
+    groups: Mapping[str, Sequence[Head]], losses: np.ndarray, texts: list[np.ndarray], mode: str, controls: int
+) -> pa.Table:
+    predicted = np.array([len(ids) - 1 for ids in texts])
+    tokens = int(predicted.sum())
+    means = losses.sum(0) / tokens
+    rows: list[dict[str, Any]] = []
+    for number, (name, heads) in enumerate(groups.items()):
+        increase = losses[:, 1 + number] - losses[:, 0]
+        mean = increase.sum() / tokens
+        # Of a ratio of sums over texts.
+        error = np.sqrt(((increase - mean * predicted) ** 2).sum() * len(texts) / max(1, len(texts) - 1)) / tokens
+        row = {
+            "group": name, "heads": len(heads), "mode": mode, "texts": len(texts), "tokens": tokens, "loss": means[0],
+            "loss_without": means[1 + number], "increase": mean, "increase_se": error if len(texts) > 1 else None,
+        }
+        if controls:
+            first = 1 + len(groups) + number * controls
+            drawn = means[first : first + controls] - means[0]
+            row["control_increase"] = drawn.mean()
+            row["control_sd"] = drawn.std(ddof=1) if controls > 1 else None
+        rows.append(row)
+    return pa.Table.from_pylist(rows)

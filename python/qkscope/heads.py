@@ -1,0 +1,144 @@
+"""What attention heads look at: known kinds of heads, patterns of one's own, entropy, sinks, distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import pyarrow as pa
+
+from . import _engine, _options
+from ._arrays import on_host
+from ._batch import batch_of_ids
+from ._engine import InputError
+from ._progress import Bar
+from ._tables import to_arrow
+from ._tokens import is_texts
+
+if TYPE_CHECKING:
+    from .model import Model
+
+HEAD_NAMES = ("previous_token_head", "duplicate_token_head", "induction_head")
+
+# A matrix [token, token] of one text, or a function that gives one for the token ids [pos] of a text.
+Pattern = Union[np.ndarray, Callable[[np.ndarray], Any]]
+
+_RANDOM_TEXTS = 8  # of the texts that are run where none is given, and how many tokens are written twice
+_RANDOM_TOKENS = 64
+
+
+@_options.checked
+def heads(
+    model: Model,
+    tokens: Any = None,
+    *,
+    pattern: Pattern | Mapping[str, Pattern] | None = None,
+    error_measure: str = "mul",
+    exclude_bos: bool = False,
+    exclude_current_token: bool = False,
+    all_keys: bool = True,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> pa.Table:
+    """A row for every head of the model: how much of a known kind it is, and how it attends (docs/heads.md).
+
+    tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None:
+    eight texts of 64 random tokens written twice, drawn by seed.
+
+    Columns: model, layer, head, k_head, rope, texts, tokens; the scores of TransformerLens' head detector
+    previous_token_head, duplicate_token_head and induction_head; a column for each pattern of one's own; then means
+    over every token: sink_0 and sink_4 (attention to the first token, and to the first four), self, prev, dup, ind,
+    top1, and with all_keys entropy (nats), entropy_relative, perplexity and distance_mean. `.to_pandas()` sorts them.
+
+    pattern: a matrix [token, token] of one text, rows are queries, numbers from 0 to 1, nothing above the diagonal; or
+    a function f(ids [pos]) that gives one; or several, by the name of their column ("pattern" where there is no name).
+    error_measure: "mul", the share of attention on the pattern, or "abs", 1 - the mean difference from it. exclude_bos
+    and exclude_current_token leave out attention to the first token and of a token to itself. all_keys=False is faster.
+
+    No square of queries and keys is held for the model: at most a block of rows of one layer.
+    """
+    _options.choice("error_measure", error_measure, ("mul", "abs"))
+    first = _options.flag("exclude_bos", exclude_bos)
+    own = _options.flag("exclude_current_token", exclude_current_token)
+    every = _options.flag("all_keys", all_keys)
+    texts = text_ids(model, tokens, seed)
+    patterns = _patterns(pattern)
+    with Bar(len(texts) * (1 + len(patterns)), "heads", progress) as bar:
+        engine = model._engine
+        table = to_arrow(_engine.score_heads(engine, texts, first, own, error_measure, every, bar.to).columns)
+        for number, (name, one) in enumerate(patterns.items()):
+            scores = np.zeros(model.cfg.n_layers * model.cfg.n_heads)
+            for i, ids in enumerate(texts):
+                matrix = _matrix(name, one, ids)
+                scores += _engine.score_pattern(engine, ids, matrix, first, own, error_measure)
+                bar.to(len(texts) * (1 + number) + i + 1)
+            place = np.asarray(table["layer"]) * model.cfg.n_heads + np.asarray(table["head"])
+            at = table.column_names.index(HEAD_NAMES[-1]) + 1 + number
+            table = table.add_column(at, name, pa.array(scores[place] / len(texts)))
+    return table
+
+
+@_options.checked
+def detect_head(
+    model: Model,
+    seq: Any,
+    detection_pattern: str | Pattern,
+    heads: Sequence[tuple[int, int]] | Mapping[int, Sequence[int]] | None = None,
+    *,
+    exclude_bos: bool = False,
+    exclude_current_token: bool = False,
+    error_measure: str = "mul",
+) -> np.ndarray:
+    """Scores [layer, head] for one pattern, as TransformerLens' detect_head gives them.
+
+    seq: as tokens of heads(). detection_pattern: "previous_token_head", "duplicate_token_head", "induction_head", a
+    matrix or a function. heads: pairs (layer, head), or heads by layer: all others have -1.
+    """
+    own = None if isinstance(detection_pattern, str) else detection_pattern
+    if own is None:
+        _options.choice("detection_pattern", detection_pattern, HEAD_NAMES)
+    table = _all_heads(
+        model, seq, pattern=own, all_keys=False, progress=False, exclude_bos=exclude_bos,
+        exclude_current_token=exclude_current_token, error_measure=error_measure,
+    )
+    scores = np.full((model.cfg.n_layers, model.cfg.n_heads), -1.0)
+    column = table["pattern" if own is not None else detection_pattern]
+    scores[np.asarray(table["layer"]), np.asarray(table["head"])] = np.asarray(column)
+    if heads is None:
+        return scores
+    pairs = [(layer, head) for layer, some in heads.items() for head in some] if isinstance(heads, Mapping) else heads
+    chosen = np.full_like(scores, -1.0)
+    for layer, head in _options.heads("heads", pairs):
+        if layer >= scores.shape[0] or head >= scores.shape[1]:
+            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape}")
+        chosen[layer, head] = scores[layer, head]
+    return chosen
+
+
+_all_heads = heads  # detect_head() has an argument of that name
+
+
+def text_ids(model: Model, tokens: Any, seed: int = 0) -> list[np.ndarray]:
+    """Token ids of each text, int32; random tokens written twice where there is none."""
+    if tokens is None:
+        random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
+        once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
+        return [np.concatenate([row, row]).astype(np.int32) for row in once]
+    if isinstance(tokens, str) or is_texts(tokens):
+        tokens = [model.to_tokens(text) for text in ([tokens] if isinstance(tokens, str) else tokens)]
+    return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences
+
+
+def _patterns(pattern: Any) -> dict[str, Pattern]:
+    if pattern is None:
+        return {}
+    return dict(pattern) if isinstance(pattern, Mapping) else {"pattern": pattern}
+
+
+def _matrix(name: str, pattern: Pattern, ids: np.ndarray) -> np.ndarray:
+    values = on_host(pattern(ids) if callable(pattern) else pattern)
+    expected = (len(ids), len(ids))
+    if values.shape != expected:
+        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}")
+    return np.ascontiguousarray(values, dtype=np.float32)

@@ -1,0 +1,324 @@
+"""Activation patching: what changes where one activation of a run is taken from another.
+
+The functions have the names, arguments and axes of TransformerLens' `patching`; many patches run together as one batch.
+
+    clean_cache = model.run_with_cache(clean_tokens, "*hook_z") patching.get_act_patch_attn_head_out_all_pos(model,
+    corrupted_tokens, clean_cache, metric, positions=-1)  # [layer, head]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._arrays import Array, concatenate
+from ._batch import Positions, is_square
+from ._engine import InputError
+from ._progress import Bar
+from .heads import text_ids
+
+if TYPE_CHECKING:
+    from .model import Model, Tokens
+
+# metric(logits) -> a number; setter(corrupted, index, clean) edits the first, [batch, pos, ...], or returns another.
+Metric = Callable[[Any], Any]
+PatchSetter = Callable[[Any, Sequence[int], Any], Any]
+
+_BATCH_ROWS = 2048  # tokens that run together
+_KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # as many heads as keys have
+
+
+def generic_activation_patch(
+    model: Model,
+    corrupted_tokens: Tokens,
+    clean_cache: Mapping[str, Array] | Any,
+    patching_metric: Metric,
+    patch_setter: PatchSetter,
+    activation_name: str,
+    index_axis_names: Sequence[str] | None = None,
+    index_df: Any = None,
+    return_index_df: bool = False,
+    *,
+    positions: Positions = None,
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> Any:
+    """The metric after each of many patches, as a float64 array with a dimension for each axis.
+
+    corrupted_tokens: a text, [pos] or [batch, pos]. clean_cache: what run_with_cache() gave for tokens of the same
+    shape, or those tokens. patching_metric: f(logits) -> number, with logits [batch, pos, d_vocab], without batch where
+    the tokens have none; positions: only the logits of these, which cost less. patch_setter: f(corrupted, index, clean)
+    with activations [batch, pos, ...] (patterns [batch, head, query, key]) puts a part of the clean one into the
+    corrupted one. activation_name: "resid_pre", "attn_out", "z", "q", "pattern", ...
+
+    index_axis_names: some of "layer" (first), "pos", "head", "head_index", "src_pos", "dest_pos": every combination is
+    patched. Or index_df: rows of such indices, as a table or an array; the result is then flat. return_index_df: also
+    the rows, an array. batch_size: how many patches run together. Layers that have no such activation give NaN.
+    """
+    sweep = _Sweep(model, corrupted_tokens, clean_cache, activation_name, positions)
+    if (index_axis_names is None) == (index_df is None):
+        raise InputError("index_axis_names, index_df: expected one of the two")
+    shape = None if index_axis_names is None else [sweep.axis(name) for name in index_axis_names]
+    index = np.asarray(index_df, dtype=np.int64) if shape is None else _every(shape)
+    if index.ndim != 2 or (len(index) and not 0 <= index[:, 0].min() <= index[:, 0].max() < model.cfg.n_layers):
+        raise InputError(f"index_df: expected rows of indices, the first a layer from 0 to {model.cfg.n_layers - 1}")
+    values = sweep.run(index, patch_setter, patching_metric, batch_size, progress)
+    if shape is not None:
+        values = values.reshape(shape)
+    return (values, index) if return_index_df else values
+
+
+class Run:
+    """A run that is repeated many times with something changed in a layer; what comes before is not run again."""
+
+    def __init__(self, model: Model, tokens: Any, positions: Positions):
+        self.model = model
+        self.positions = positions
+        self.ids, self.batched = same_length(model, tokens)
+        residuals = model.run_with_cache(self.ids, "*hook_resid_pre")
+        self._residuals = {layer: residuals[name] for layer, name in hooks_by_layer(model, "resid_pre").items()}
+
+    def together(self, batch_size: int | None) -> int:
+        """How many copies of the batch run at once."""
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"batch_size={batch_size}: expected at least 1")
+        return batch_size or max(1, _BATCH_ROWS // self.ids.size)
+
+    def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
+        """What run_with_hooks() gives for copies of the batch that run together from a layer on."""
+        residual = concatenate([self._residuals[layer]] * count)
+        return self.model.run_with_hooks(residual, hooks, start_at_layer=layer, **options)
+
+    def logits(self, layer: int, count: int, hooks: list[tuple[str, Any]]) -> list[Any]:
+        """Of each copy, as the caller gave the tokens."""
+        found = copies(self.copies_from(layer, count, hooks, positions=self.positions), count)
+        return found if self.batched else [copy[0] for copy in found]
+
+
+class _Sweep(Run):
+    """One activation of one corrupted run, to be patched many times."""
+
+    def __init__(self, model: Model, tokens: Any, clean: Any, activation: str, positions: Positions):
+        super().__init__(model, tokens, positions)
+        self.activation = activation
+        self.names = hooks_by_layer(model, activation)
+        self.clean = clean_activations(model, clean, self.names.values(), self.ids.shape)
+
+    def axis(self, name: str) -> int:
+        cfg = self.model.cfg
+        heads = cfg.n_key_value_heads if self.activation in _KEY_ACTIVATIONS else cfg.n_heads
+        pos = self.ids.shape[1]
+        sizes = {
+            "layer": cfg.n_layers, "pos": pos, "head": heads, "head_index": heads, "src_pos": pos, "dest_pos": pos,
+        }
+        if name not in sizes:
+            raise InputError(f"index_axis_names: found {name!r}, expected some of {', '.join(sizes)}")
+        return sizes[name]
+
+    def run(
+        self, index: np.ndarray, setter: PatchSetter, metric: Metric, batch_size: int | None, progress: bool | None
+    ) -> np.ndarray:
+        values = np.full(len(index), np.nan)
+        places = [i for i in range(len(index)) if int(index[i, 0]) in self.names]
+        size = self.together(batch_size)
+        done = 0
+        with Bar(len(places), f"patching {self.activation}", progress) as bar:
+            for layer in sorted({int(index[i, 0]) for i in places}):
+                of_layer = [i for i in places if index[i, 0] == layer]
+                for begin in range(0, len(of_layer), size):
+                    chunk = of_layer[begin : begin + size]
+                    values[chunk] = self._together(layer, [index[i] for i in chunk], setter, metric)
+                    done += len(chunk)
+                    bar.to(done)
+        return values
+
+    def _together(self, layer: int, cells: list[np.ndarray], setter: PatchSetter, metric: Metric) -> list[float]:
+        """Each cell is patched in a copy of the batch of its own."""
+        name = self.names[layer]
+
+        def patch(activation: Any, hook: Any) -> None:
+            for copy, index in zip(copies(activation, len(cells)), cells):
+                patched = setter(copy, [int(i) for i in index], self.clean[name])
+                if patched is not None and patched is not copy:
+                    copy[...] = patched
+
+        return [float(metric(logits)) for logits in self.logits(layer, len(cells), [(name, patch)])]
+
+
+def copies(activation: Any, count: int) -> list[Any]:
+    """The parts [batch, ...] of an activation of several copies of a batch."""
+    batch = activation.shape[0] // count
+    return [activation[i * batch : (i + 1) * batch] for i in range(count)]
+
+
+def same_length(model: Model, tokens: Any) -> tuple[np.ndarray, bool]:
+    """ids [batch, pos], and whether the tokens were a batch."""
+    texts = text_ids(model, tokens)
+    if len({len(ids) for ids in texts}) != 1:
+        lengths = ", ".join(str(len(ids)) for ids in texts)
+        raise InputError(f"tokens: found texts of {lengths} tokens, expected one length")
+    one = isinstance(tokens, str) or np.ndim(tokens) == 1 and not isinstance(tokens[0], str)
+    return np.stack(texts), not one
+
+
+def hooks_by_layer(model: Model, activation: str) -> dict[int, str]:
+    """Layer -> hook name of an activation that is named as in TransformerLens: "resid_pre", "z", "mlp_out"."""
+    names = set(model.hook_names())
+    found = {}
+    for layer in range(model.cfg.n_layers):
+        for place in ("", "attn.", "mlp."):
+            if (name := f"blocks.{layer}.{place}hook_{activation}") in names:
+                found[layer] = name
+    if not found:
+        known = sorted({name.rpartition("hook_")[2] for name in names if name.startswith("blocks.")})
+        raise InputError(f"activation {activation!r}: the model has none of that name; expected {', '.join(known)}")
+    return found
+
+
+def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """name -> [batch, pos, ...], from a cache or from tokens."""
+    names = list(names)
+    cache = clean if hasattr(clean, "keys") else model.run_with_cache(same_length(model, clean)[0], names)
+    found = {}
+    for name in names:
+        if name not in cache:
+            raise InputError(f"clean_cache: there is no {name}; ask run_with_cache() for it, or give the tokens")
+        array = cache[name]
+        rank = 4 if is_square(name) or "attn.hook" in name else 3
+        array = array if array.ndim == rank else array[None]
+        length = array.shape[2] if is_square(name) else array.shape[1]
+        if (array.shape[0], length) != shape:
+            found_shape = [array.shape[0], length]
+            raise InputError(f"clean_cache: {name} is of tokens {found_shape}, expected those of {list(shape)}")
+        found[name] = array
+    return found
+
+
+def _every(shape: Sequence[int]) -> np.ndarray:
+    return np.array(list(itertools.product(*map(range, shape))), dtype=np.int64).reshape(-1, len(shape))
+
+
+# Setters, named as in TransformerLens.
+
+
+def layer_pos_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, position"""
+    corrupted[:, index[1]] = clean[:, index[1]]
+    return corrupted
+
+
+def layer_pos_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, position, head"""
+    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
+    return corrupted
+
+
+def layer_head_vector_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, head"""
+    corrupted[:, :, index[1]] = clean[:, :, index[1]]
+    return corrupted
+
+
+def layer_head_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, head"""
+    corrupted[:, index[1]] = clean[:, index[1]]
+    return corrupted
+
+
+def layer_head_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, head, query"""
+    corrupted[:, index[1], index[2]] = clean[:, index[1], index[2]]
+    return corrupted
+
+
+def layer_head_dest_src_pos_pattern_patch_setter(corrupted: Any, index: Sequence[int], clean: Any) -> Any:
+    """index: layer, head, query, key"""
+    corrupted[:, index[1], index[2], index[3]] = clean[:, index[1], index[2], index[3]]
+    return corrupted
+
+
+def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> Callable[..., Any]:
+    def sweep(
+        model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, **options: Any
+    ) -> Any:
+        if "index_df" not in options:
+            options["index_axis_names"] = axes
+        return generic_activation_patch(
+            model, corrupted_tokens, clean_cache, patching_metric, setter, activation, **options)
+
+    sweep.__doc__ = (
+        f"The metric with {what} taken from the clean run: [{', '.join(axes)}].\n\n"
+        "Arguments as generic_activation_patch(): positions, batch_size, index_df, return_index_df, progress by name."
+    )
+    return sweep
+
+
+_POS = ("layer", "pos")
+_POS_HEAD = ("layer", "pos", "head")
+_HEAD = ("layer", "head")
+
+get_act_patch_resid_pre = _named("resid_pre", _POS, layer_pos_patch_setter, "the residual stream before a block")
+get_act_patch_resid_mid = _named("resid_mid", _POS, layer_pos_patch_setter, "the residual stream after attention")
+get_act_patch_attn_out = _named("attn_out", _POS, layer_pos_patch_setter, "what attention adds")
+get_act_patch_mlp_out = _named("mlp_out", _POS, layer_pos_patch_setter, "what the MLP adds")
+get_act_patch_attn_head_out_by_pos = _named("z", _POS_HEAD, layer_pos_head_vector_patch_setter, "the output of a head")
+get_act_patch_attn_head_q_by_pos = _named("q", _POS_HEAD, layer_pos_head_vector_patch_setter, "the query of a head")
+get_act_patch_attn_head_k_by_pos = _named("k", _POS_HEAD, layer_pos_head_vector_patch_setter, "the key of a head")
+get_act_patch_attn_head_v_by_pos = _named("v", _POS_HEAD, layer_pos_head_vector_patch_setter, "the value of a head")
+get_act_patch_attn_head_pattern_by_pos = _named(
+    "pattern", ("layer", "head", "dest_pos"), layer_head_pos_pattern_patch_setter, "a query's row of the pattern"
+)
+get_act_patch_attn_head_pattern_dest_src_pos = _named(
+    "pattern", ("layer", "head", "dest_pos", "src_pos"), layer_head_dest_src_pos_pattern_patch_setter,
+    "one number of the pattern",
+)
+get_act_patch_attn_head_out_all_pos = _named("z", _HEAD, layer_head_vector_patch_setter, "the output of a head")
+get_act_patch_attn_head_q_all_pos = _named("q", _HEAD, layer_head_vector_patch_setter, "the queries of a head")
+get_act_patch_attn_head_k_all_pos = _named("k", _HEAD, layer_head_vector_patch_setter, "the keys of a head")
+get_act_patch_attn_head_v_all_pos = _named("v", _HEAD, layer_head_vector_patch_setter, "the values of a head")
+get_act_patch_attn_head_pattern_all_pos = _named(
+    "pattern", _HEAD, layer_head_pattern_patch_setter, "the pattern of a head"
+)
+
+
+def get_act_patch_attn_head_all_pos_every(
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+) -> np.ndarray:
+    """[5, layer, head]: out, q, k, v and pattern, at all positions. Where keys have fewer heads, NaN fills k and v."""
+    sweeps = (
+        get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
+        get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos,
+    )
+    return _stack([sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps])
+
+
+def get_act_patch_attn_head_by_pos_every(
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+) -> np.ndarray:
+    """[5, layer, pos, head]: out, q, k, v and pattern (by query). Where keys have fewer heads, NaN fills k and v."""
+    sweeps = (
+        get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
+        get_act_patch_attn_head_v_by_pos,
+    )
+    found = [sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps]
+    pattern = get_act_patch_attn_head_pattern_by_pos(model, corrupted_tokens, clean_cache, metric, **options)
+    return _stack([*found, pattern.transpose(0, 2, 1)])
+
+
+def get_act_patch_block_every(
+    model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
+) -> np.ndarray:
+    """[3, layer, pos]: the residual stream before a block, what attention adds, what the MLP adds."""
+    sweeps = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)
+    return _stack([sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps])
+
+
+def _stack(arrays: list[np.ndarray]) -> np.ndarray:
+    """One array of all, filled up with NaN where the last dimension is shorter."""
+    stacked = np.full((len(arrays), *arrays[0].shape), np.nan)
+    for i, array in enumerate(arrays):
+        stacked[i, ..., : array.shape[-1]] = array
+    return stacked

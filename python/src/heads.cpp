@@ -1,0 +1,83 @@
+// qkscope/heads.h
+#include "qkscope/heads.h"
+
+#include <exception>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "error.h"
+#include "hook_runner.h"
+#include "loaded_model.h"
+#include "tables.h"
+
+namespace qkscope::python {
+namespace nb = nanobind;
+namespace {
+
+using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+HeadScoreOptions options_of(bool exclude_bos, bool exclude_current_token,
+                            const std::string& measure) {
+  HeadScoreOptions options;
+  options.measure =
+      measure == "abs" ? HeadScoreOptions::Measure::abs : HeadScoreOptions::Measure::mul;
+  options.exclude_bos = exclude_bos;
+  options.exclude_current_token = exclude_current_token;
+  return options;
+}
+
+// `progress` is called with the texts that are done; an exception there, or Ctrl-C, comes out.
+HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool exclude_bos,
+                bool exclude_current_token, const std::string& measure, bool all_keys,
+                nb::object progress) {
+  std::vector<std::vector<std::int32_t>> ids;
+  for (const auto& text : texts) ids.emplace_back(text.data(), text.data() + text.shape(0));
+  auto options = options_of(exclude_bos, exclude_current_token, measure);
+  options.all_keys = all_keys;
+  std::exception_ptr raised;
+  options.on_batch = [&](std::int64_t done) {
+    const nb::gil_scoped_acquire python;
+    try {
+      check_signals();
+      if (!progress.is_none()) progress(done);
+    } catch (const nb::python_error&) {
+      raised = std::current_exception();
+      bad_input("the caller ended it");
+    }
+  };
+  try {
+    const nb::gil_scoped_release other_threads_may_run;
+    return {score_heads(model.model, ids, options)};
+  } catch (const Error&) {
+    if (raised) std::rethrow_exception(raised);
+    throw;
+  }
+}
+
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// [layer * n_heads + head]
+std::vector<double> score_own(const LoadedModel& model, const Ids& text, const Matrix& pattern,
+                              bool exclude_bos, bool exclude_current_token,
+                              const std::string& measure) {
+  const std::vector<std::int32_t> ids(text.data(), text.data() + text.shape(0));
+  const std::vector<float> values(pattern.data(), pattern.data() + pattern.size());
+  const nb::gil_scoped_release other_threads_may_run;
+  return score_pattern(model.model, ids, values,
+                       options_of(exclude_bos, exclude_current_token, measure));
+}
+
+}  // namespace
+
+void bind_heads(nb::module_& module) {
+  module.def("score_heads", &score, nb::arg("model"), nb::arg("texts"), nb::arg("exclude_bos"),
+             nb::arg("exclude_current_token"), nb::arg("measure"), nb::arg("all_keys"),
+             nb::arg("progress").none());
+  module.def("score_pattern", &score_own, nb::arg("model"), nb::arg("text"), nb::arg("pattern"),
+             nb::arg("exclude_bos"), nb::arg("exclude_current_token"), nb::arg("measure"));
+}
+
+}  // namespace qkscope::python

@@ -1,0 +1,73 @@
+#include <gmock/gmock.h>
+
+#include "paths.h"
+#include "run_program.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+Outcome generate(const std::string& options) {
+  return run_program("qkscope generate --device cpu --model " +
+                     source_path("share/demo/checkpoints/S3-4720") + " " + options);
+}
+
+TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
+  const auto outcome = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(outcome.out.empty());
+  EXPECT_TRUE(outcome.out.ends_with("\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("tokens/s"));
+  const auto quiet = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end -q");
+  EXPECT_EQ(quiet.out, outcome.out);
+  EXPECT_EQ(quiet.err, "");
+  const auto echoed = generate("--prompt 'Entry 1, day 5.' --max-tokens 12 --ignore-end --echo -q");
+  EXPECT_EQ(echoed.out, "Entry 1, day 5." + outcome.out);
+}
+
+TEST(Generate, ASeedGivesTheSameTextAgain) {
+  const std::string options =
+      "--prompt 'Entry 1' --max-tokens 20 --temperature 1.5 --top-k 50 --top-p 0.95 --ignore-end "
+      "-q ";
+  const auto first = generate(options + "--seed 1");
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(generate(options + "--seed 1").out, first.out);
+  EXPECT_NE(generate(options + "--seed 2").out, first.out);
+}
+
+TEST(Generate, StopsBeforeAStopText) {
+  const auto whole = generate("--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end -q").out;
+  const auto stop = whole.substr(whole.size() / 2, 3);
+  const auto stopped =
+      generate("--prompt 'Entry 1, day 5.' --max-tokens 30 --ignore-end -q --stop '" + stop + "'");
+  EXPECT_EQ(stopped.status, 0) << stopped.err;
+  EXPECT_EQ(stopped.out, whole.substr(0, whole.find(stop)) + "\n");
+}
+
+TEST(Generate, PrintsIdsWhereThereIsNoTokenizer) {
+  const std::string model = " --device cpu --model " + source_path("tests/golden/llama_gqa");
+  const auto ids = run_program(
+      "qkscope generate --token-ids 1,2,3 --max-tokens 3 --ids -q --ignore-end" + model);
+  EXPECT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(std::count(ids.out.begin(), ids.out.end(), ' '), 2);
+  const auto text = run_program("qkscope generate --token-ids 1,2,3" + model);
+  EXPECT_EQ(text.status, 2);
+  EXPECT_THAT(text.err, HasSubstr("--ids prints token ids"));
+}
+
+TEST(Generate, BadInputIsOneLine) {
+  for (const std::string options :
+       {"--prompt x --max-tokens 0", "--prompt x --temperature -1", "--prompt x --top-p 0",
+        "--prompt x --top-p 1.5", "--prompt x --top-k -2", "--prompt x --seed y", "",
+        "--prompt x --token-ids 1", "--token-ids 99999999", "--prompt x --stop ''",
+        "--prompt-file /no/such/file"}) {
+    const auto outcome = generate(options);
+    EXPECT_EQ(outcome.status, 2) << options;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1)
+        << options << ": " << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope

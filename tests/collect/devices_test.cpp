@@ -1,0 +1,71 @@
+// Statistics of texts that several devices share are those of one device, to the bit.
+#include <atomic>
+
+#include "collect_fixture.h"
+#include "qkscope/forward.h"
+#include "qkscope/statistics.h"
+
+namespace qkscope {
+namespace {
+
+class StatsDevices : public CollectFixture {
+ protected:
+  StatsPlan plan(const std::string& root, const std::vector<std::string>& devices) const {
+    return make_stats_plan(read_stats_config(file("run.yaml"), {"output.data_root=" + file(root)}),
+                           {.device = "", .devices = devices, .dtype = {}, .batch_tokens = 200});
+  }
+
+  void run(const std::string& root, const std::vector<std::string>& devices) const {
+    const auto result = run_stats(plan(root, devices), {.shard = {}, .quiet = true});
+    EXPECT_EQ(result.outcome, CaptureResult::Outcome::finished);
+    EXPECT_EQ(result.examples, 40);
+  }
+};
+
+TEST_F(StatsDevices, TheBytesAreThoseOfOneDevice) {
+  write_stats_config("stats:\n  groups: [A, B, C]\n  buckets: 4\n");
+  run("alone", {});
+  for (const std::size_t count : {1u, 2u, 4u}) {
+    const auto root = fmt::format("of{}", count);
+    run(root, std::vector<std::string>(count, "cpu"));
+    expect_same(root, contents("alone"));
+  }
+}
+
+TEST_F(StatsDevices, AStoppedRunGoesOnWithAnyNumber) {
+  run("alone", {});
+  std::atomic<bool> stop = false;
+  const auto stop_at = [&](std::int64_t examples) {
+    stop = false;
+    return StatsOptions{.shard = {},
+                        .quiet = true,
+                        .stop = &stop,
+                        .on_batch = [&stop, examples](const StatsProgress& progress) {
+                          if (progress.examples >= examples) stop = true;
+                        }};
+  };
+  const auto first = run_stats(plan("out", {"cpu", "cpu", "cpu"}), stop_at(9));
+  EXPECT_EQ(first.outcome, CaptureResult::Outcome::interrupted);
+  EXPECT_EQ(first.examples, 9);
+  run_stats(plan("out", {"cpu"}), stop_at(21));
+  run("out", {"cpu", "cpu"});
+  expect_same("out", contents("alone"));
+}
+
+TEST_F(StatsDevices, AsAUserTypesThem) {
+  ASSERT_EQ(stats("one").status, 0);
+  const auto two = stats("two", "--devices cpu,cpu");
+  ASSERT_EQ(two.status, 0) << two.err;
+  expect_same("two", contents("one"));
+  EXPECT_EQ(stats("three", "--devices cpu,tpu").status, 2);
+}
+
+TEST_F(StatsDevices, OneGpuTwiceHasTheBytesOfOneGpu) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
+  run("one", {"cuda:0"});
+  run("two", {"cuda:0", "cuda:0"});
+  expect_same("two", contents("one"));
+}
+
+}  // namespace
+}  // namespace qkscope

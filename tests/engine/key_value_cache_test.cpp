@@ -1,0 +1,271 @@
+// Rows of a pass that goes on from a cache have the bits of a pass over the whole text.
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "error_message.h"
+#include "forward/recorder.h"
+#include "paths.h"
+#include "qkscope/generate.h"
+
+namespace qkscope {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden")))
+    if (std::filesystem::exists(entry.path() / "golden.safetensors"))
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Model load(const std::string& name) {
+  return Model::load(source_path("tests/golden/") + name, {.device = "cpu"});
+}
+
+Ids random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
+  std::mt19937 generator(seed);
+  Ids ids(static_cast<std::size_t>(count));
+  for (auto& id : ids)
+    id = static_cast<std::int32_t>(generator() % static_cast<unsigned>(vocabulary));
+  return ids;
+}
+
+bool everything(const std::string&) {
+  return true;
+}
+
+bool is_square(const std::string& name) {
+  return name.ends_with("hook_pattern") || name.ends_with("hook_attn_scores");
+}
+
+Recorder whole_pass(const Model& model, const Ids& ids) {
+  Batch batch;
+  batch.add(ids);
+  Recorder recorder(everything);
+  model.run(batch, recorder);
+  return recorder;
+}
+
+// `part` holds the last rows of `whole`.
+void expect_last_rows(const Recorder& whole, const Recorder& part, const std::string& where) {
+  ASSERT_EQ(whole.seen.size(), part.seen.size());
+  for (const auto& [name, tensor] : part.seen) {
+    const auto& all = whole.seen.at(name);
+    const int axis = is_square(name) ? 1 : 0;
+    const auto heads = axis == 1 ? tensor.dim(0) : 1;
+    const auto rows = tensor.dim(axis);
+    const auto first = all.dim(axis) - rows;
+    const auto width = tensor.size() / (heads * rows);
+    ASSERT_EQ(width, all.size() / (heads * all.dim(axis))) << name << where;
+    for (std::int64_t head = 0; head < heads; ++head)
+      EXPECT_EQ(std::memcmp(tensor.data<float>() + head * rows * width,
+                            all.data<float>() + (head * all.dim(axis) + first) * width,
+                            static_cast<std::size_t>(rows * width) * sizeof(float)),
+                0)
+          << name << where;
+  }
+}
+
+// Runs the text piece by piece and compares each with a pass over all that came so far.
+void expect_same_bits(const Model& model, const Ids& ids, std::initializer_list<int> pieces) {
+  KeyValueCache cache(model, 1, std::ssize(ids));
+  std::size_t end = 0;
+  for (const auto piece : pieces) {
+    end += static_cast<std::size_t>(piece);
+    if (!cache.can_go_on(0, piece)) cache.shorten(0, 0);
+    const auto there = static_cast<std::size_t>(cache.length(0));
+    Batch batch;
+    cache.add_to(batch, 0, std::span(ids).subspan(there, end - there));
+    Recorder recorder(everything);
+    cache.run(batch, recorder);
+    EXPECT_EQ(cache.length(0), static_cast<std::int64_t>(end));
+    expect_last_rows(whole_pass(model, {ids.begin(), ids.begin() + static_cast<long>(end)}),
+                     recorder, " at " + std::to_string(end));
+  }
+}
+
+class Cached : public testing::TestWithParam<std::string> {};
+
+TEST_P(Cached, RowsHaveTheBitsOfTheWholePass) {
+  const auto model = load(GetParam());
+  expect_same_bits(model, random_ids(50, model.config().vocab_size, 5), {20, 1, 1, 27, 1});
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Cached, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+// Attention takes keys in blocks of 256.
+TEST(KeyValueCache, BlocksOfKeysAreCrossed) {
+  for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma2"}) {
+    const auto model = load(name);
+    expect_same_bits(model, random_ids(520, model.config().vocab_size, 9),
+                     {250, 5, 1, 1, 1, 253, 1, 1});
+  }
+}
+
+// Sequences of different lengths go on together, some of them only.
+TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
+  const auto model = load("smollm3_list");
+  const auto vocabulary = model.config().vocab_size;
+  const std::vector<Ids> texts = {random_ids(30, vocabulary, 1), random_ids(9, vocabulary, 2),
+                                  random_ids(300, vocabulary, 3)};
+  KeyValueCache cache(model, 3, 300);
+  const auto logits = [](const std::string& name) { return name == "logits"; };
+  const auto step = [&](const std::vector<std::pair<std::int64_t, std::int64_t>>& ends) {
+    Batch batch;
+    for (const auto& [text, end] : ends) {
+      const auto there = cache.length(text);
+      cache.add_to(
+          batch, text,
+          std::span(texts[static_cast<std::size_t>(text)])
+              .subspan(static_cast<std::size_t>(there), static_cast<std::size_t>(end - there)));
+    }
+    Recorder recorder(logits);
+    cache.run(batch, recorder);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      const auto& [text, end] = ends[i];
+      const auto& ids = texts[static_cast<std::size_t>(text)];
+      const auto whole = whole_pass(model, {ids.begin(), ids.begin() + end});
+      const auto& sequence = batch.sequences[i];
+      const auto part =
+          recorder.seen.at("logits").view().rows(sequence.begin, sequence.begin + sequence.length);
+      const auto expected = whole.seen.at("logits").view().rows(end - sequence.length, end);
+      EXPECT_EQ(std::memcmp(part.bytes(), expected.bytes(), part.size_bytes()), 0)
+          << "text " << text << " at " << end;
+    }
+  };
+  step({{0, 20}, {1, 8}, {2, 299}});
+  step({{0, 21}, {2, 300}});
+  step({{1, 9}, {0, 30}});
+  cache.shorten(0, 12);
+  step({{0, 13}});
+}
+
+// Zeroes what the last query pays to the keys of the cache.
+class EditsPattern : public Recorder {
+ public:
+  EditsPattern() : Recorder([](const std::string& n) { return n.starts_with("blocks.0.attn"); }) {}
+  bool edits(HookPoint point) const override { return point.stage == Stage::pattern; }
+  void edit(HookPoint, TensorView pattern) override {
+    for (std::int64_t i = 0; i < pattern.size(); ++i) pattern.data<float>()[i] = 0.0f;
+    pattern.data<float>()[0] = 1.0f;
+  }
+};
+
+TEST(KeyValueCache, AnEditedPatternTakesTheCachedValues) {
+  const auto model = load("llama_gqa");
+  const auto ids = random_ids(12, model.config().vocab_size, 4);
+  KeyValueCache cache(model, 1, 12);
+  Batch prompt;
+  cache.add_to(prompt, 0, std::span(ids).first(11));
+  Recorder first(everything);
+  cache.run(prompt, first);
+  Batch next;
+  cache.add_to(next, 0, std::span(ids).last(1));
+  EditsPattern edited;
+  cache.run(next, edited);
+  const auto d = static_cast<std::size_t>(model.config().d_head);
+  const float* z = edited.seen.at("blocks.0.attn.hook_z").data<float>();
+  EXPECT_EQ(std::memcmp(z, first.seen.at("blocks.0.attn.hook_v").data<float>(), d * sizeof(float)),
+            0);
+  EXPECT_EQ(z[d], 0.0f);
+}
+
+// Whatever is wanted of a pass, the cache is complete after it.
+TEST(KeyValueCache, APassThatShowsLittleFillsAllLayers) {
+  const auto model = load("qwen3");
+  const auto ids = random_ids(10, model.config().vocab_size, 6);
+  for (const auto* wanted : {"nothing", "blocks.0.attn.hook_q", "hook_embed"}) {
+    KeyValueCache cache(model, 1, 10);
+    Batch prompt;
+    cache.add_to(prompt, 0, std::span(ids).first(9));
+    Recorder little([&](const std::string& name) { return name == wanted; });
+    little.looked_at = {8};
+    cache.run(prompt, little);
+    Batch next;
+    cache.add_to(next, 0, std::span(ids).last(1));
+    Recorder recorder(everything);
+    cache.run(next, recorder);
+    expect_last_rows(whole_pass(model, ids), recorder, wanted);
+  }
+}
+
+class Throws : public Recorder {
+ public:
+  Throws() : Recorder([](const std::string& name) { return name == "blocks.1.hook_resid_pre"; }) {}
+  void see(HookPoint, ConstTensorView) override { throw 5; }
+};
+
+TEST(KeyValueCache, AfterAnExceptionItGoesOnFromWhereItWas) {
+  const auto model = load("llama_gqa");
+  const auto ids = random_ids(10, model.config().vocab_size, 6);
+  KeyValueCache cache(model, 1, 10);
+  const auto run = [&](std::size_t end, Observer& observer) {
+    const auto there = static_cast<std::size_t>(cache.length(0));
+    Batch batch;
+    cache.add_to(batch, 0, std::span(ids).subspan(there, end - there));
+    cache.run(batch, observer);
+  };
+  Recorder first(everything);
+  run(6, first);
+  Throws throws;
+  EXPECT_THROW(run(8, throws), int);
+  EXPECT_EQ(cache.length(0), 6);
+  Recorder rest(everything);
+  run(10, rest);
+  expect_last_rows(whole_pass(model, ids), rest, "");
+}
+
+TEST(KeyValueCache, WhatCannotBeMeantIsNamed) {
+  const auto model = load("llama_gqa");
+  KeyValueCache cache(model, 2, 8);
+  const auto complaint = [&](const Batch& batch) {
+    Recorder recorder(everything);
+    return bad_input_message([&] { cache.run(batch, recorder); });
+  };
+  const Ids nine(9, 1);
+  Batch too_long;
+  cache.add_to(too_long, 1, nine);
+  EXPECT_NE(complaint(too_long).find("9 tokens, there is room for 8"), std::string::npos);
+  Batch twice;
+  cache.add_to(twice, 0, std::span(nine).first(2));
+  cache.add_to(twice, 0, std::span(nine).first(2));
+  EXPECT_NE(complaint(twice).find("twice"), std::string::npos);
+  Batch later;
+  cache.add_to(later, 0, std::span(nine).first(2));
+  later.sequences[0].past = 3;
+  EXPECT_NE(complaint(later).find("position 3"), std::string::npos);
+  EXPECT_NE(bad_input_message([&] { cache.length(2); }).find("it has 2"), std::string::npos);
+  EXPECT_NE(bad_input_message([&] { cache.shorten(0, 1); }).find("it has 0"), std::string::npos);
+  EXPECT_NE(bad_input_message([&] { KeyValueCache(model, 0, 1); }).find("at least one"),
+            std::string::npos);
+  EXPECT_NE(bad_input_message([&] {
+              KeyValueCache(model, 1000, 1'000'000'000'000);
+            }).find("take fewer texts"),
+            std::string::npos);
+}
+
+TEST(KeyValueCache, OtherFrequenciesAreRefused) {
+  const auto model = load("rope_dynamic_long");
+  const auto made_for = model.config().ropes[0].max_positions;
+  KeyValueCache cache(model, 1, made_for + 9);
+  const auto ids = random_ids(made_for + 9, model.config().vocab_size, 6);
+  Recorder recorder([](const std::string&) { return false; });
+  Batch batch;
+  cache.add_to(batch, 0, std::span(ids).first(static_cast<std::size_t>(made_for)));
+  cache.run(batch, recorder);
+  EXPECT_FALSE(cache.can_go_on(0, 1));
+  Batch more;
+  cache.add_to(more, 0, std::span(ids).last(1));
+  EXPECT_NE(bad_input_message([&] { cache.run(more, recorder); }).find("changes its frequencies"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace qkscope

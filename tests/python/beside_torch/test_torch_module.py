@@ -1,0 +1,108 @@
+"""The torch module reproduces the engine's activations and lets gradients through."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import DEMO, GOLDEN, some_ids
+
+import qkscope
+from qkscope.torch_module import to_torch_module, weight_tensor
+
+FAMILIES = ("llama_gqa", "llama_bias", "llama_tied", "mistral_window", "ministral3", "qwen2", "qwen3", "qwen3_yarn",
+            "smollm3_list", "mllama_text", "gemma2", "gemma3_text", "glm", "glm4", "mistral3_fp8", "gpt2",
+            "gpt2_scaled_by_layer", "gpt_neox", "gpt_neox_one_after_another", "granite", "granite_bias", "olmo",
+            "olmo2", "olmo3", "phi3", "phi3_longrope_long", "rope_dynamic_long", "rope_llama3", "starcoder2", "apertus")
+TOLERANCE = 1e-4  # of the largest number: float32 in another order of additions
+
+
+def close(found, expected):
+    expected = np.asarray(expected)
+    finite = np.isfinite(expected)
+    found = found.detach().numpy()
+    np.testing.assert_array_equal(np.isfinite(found), finite)
+    difference = np.abs(found[finite] - expected[finite]).max()
+    assert difference <= TOLERANCE * max(1.0, np.abs(expected[finite]).max())
+
+
+def watch(module, names):
+    """name -> activation, from hooks with the names of the engine's."""
+    seen = {}
+
+    def keep(name):
+        return lambda module, inputs, output: seen.__setitem__(name, output)
+
+    for name in names:
+        if name != "logits":
+            module.get_submodule(name).register_forward_hook(keep(name))
+    return seen
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_hook_point_shows_the_same(family):
+    model = qkscope.load(GOLDEN / family, device="cpu")
+    ids = some_ids(model, 40)
+    cache = model.run_with_cache(ids)
+    module = to_torch_module(model)
+    seen = watch(module, cache)
+    logits = module(ids)
+    close(logits, cache["logits"])
+    for name, expected in cache.items():
+        if name != "logits":
+            close(seen[name], expected)
+
+
+@pytest.mark.parametrize("family", ["llama_gqa", "gemma2", "gpt_neox"])
+def test_one_block(family):
+    model = qkscope.load(GOLDEN / family, device="cpu")
+    batch = np.stack([some_ids(model, 12, seed) for seed in range(2)])
+    cache = model.run_with_cache(batch, "blocks.1.*")
+    block = to_torch_module(model, layer=1)
+    entered = torch.from_numpy(np.array(cache["blocks.1.hook_resid_pre"])).requires_grad_()
+    left = block(entered)
+    close(left, cache["blocks.1.hook_resid_post"])
+    left.sum().backward()
+    assert torch.isfinite(entered.grad).all() and entered.grad.abs().max() > 0
+
+
+def test_gradients_are_slopes():
+    """The derivative of a logit along one head's output, against a small step taken by a hook of the engine."""
+    model = qkscope.load(DEMO, device="cpu")
+    ids = some_ids(model, 20)
+    module = to_torch_module(model).double()
+    kept = {}
+
+    def keep(module, inputs, output):
+        output = output.detach().requires_grad_()
+        kept["z"] = output
+        return output
+
+    module.get_submodule("blocks.4.attn.hook_z").register_forward_hook(keep)
+    logit = module(ids)[-1, 7]
+    (gradient,) = torch.autograd.grad(logit, kept["z"])
+    direction = np.random.default_rng(0).normal(size=kept["z"].shape).astype(np.float32)
+    slope = float((gradient * torch.from_numpy(direction)).sum())
+
+    def step(size):
+        def move(z, hook):
+            z += size * direction
+
+        return float(model.run_with_hooks(ids, [("blocks.4.attn.hook_z", move)])[-1, 7])
+
+    assert (step(1e-2) - step(-1e-2)) / 2e-2 == pytest.approx(slope, rel=2e-2, abs=1e-3)
+
+
+def test_weights_are_views_of_the_file():
+    model = qkscope.load(DEMO, device="cpu")
+    linear = model._engine.weights.layer(0).q
+    kind, stored = linear.stored
+    tensor = weight_tensor(linear)
+    assert tensor.data_ptr() == stored.ctypes.data and str(tensor.dtype) == f"torch.{kind}"
+    np.testing.assert_array_equal(tensor.float().numpy(), linear.weight)
+    module = to_torch_module(model, layer=0)
+    assert module.attn.q.weight.data_ptr() == stored.ctypes.data
+
+
+def test_mistakes_are_named():
+    model = qkscope.load(GOLDEN / "llama_gqa", device="cpu")
+    with pytest.raises(qkscope.Error, match="layer=2: expected a layer from 0 to 1"):
+        to_torch_module(model, layer=2)

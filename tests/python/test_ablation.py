@@ -1,0 +1,99 @@
+"""Losses without groups of heads, against hooks by hand."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from conftest import some_ids
+
+import qkscope
+from qkscope.ablation import classes_of
+
+GROUPS = {"first": [(0, 0), (0, 3), (2, 1)], "second": [(5, 7)]}
+
+
+@pytest.fixture(scope="module")
+def texts(demo):
+    return [some_ids(demo, length, length) for length in (12, 20, 9)]
+
+
+def loss(logits, ids):
+    shifted = logits[:-1].astype(np.float64) - logits[:-1].max(-1, keepdims=True)
+    return (np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(ids) - 1), ids[1:]]).sum()
+
+
+def by_hand(model, texts, heads, stand_in):
+    """stand_in(text, layer): [pos, head, d_head]"""
+    total = 0.0
+    for number, ids in enumerate(texts):
+        def ablate(z, hook):
+            for layer, head in heads:
+                if layer == hook.layer():
+                    z[:, head] = stand_in(number, layer)[..., head, :]
+        total += loss(model.run_with_hooks(ids, [("*hook_z", ablate)]), ids)
+    return total / sum(len(ids) - 1 for ids in texts)
+
+
+def test_zero_and_mean(demo, texts):
+    caches = [demo.run_with_cache(ids, "*hook_z") for ids in texts]
+    whole = {layer: np.concatenate([cache["z", layer] for cache in caches]).mean(0) for layer in range(8)}
+    ways = {"zero": lambda text, layer: np.zeros((8, 16)), "mean": lambda text, layer: whole[layer]}
+    for mode, stand_in in ways.items():
+        table = qkscope.ablate(demo, texts, GROUPS, mode=mode).to_pandas().set_index("group")
+        plain = sum(loss(demo(ids), ids) for ids in texts) / 38
+        assert set(table["tokens"]) == {38}
+        assert table["loss"].iloc[0] == pytest.approx(plain, rel=1e-6)  # losses of tokens are float32
+        for name, heads in GROUPS.items():
+            assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, texts, heads, stand_in), rel=1e-6)
+            increase = table.loc[name, "loss_without"] - plain
+            assert table.loc[name, "increase"] == pytest.approx(increase, abs=1e-5)
+            assert table.loc[name, "increase_se"] > 0 and table.loc[name, "heads"] == len(heads)
+
+
+def test_resample_takes_another_text(demo, texts):
+    pair = texts[:2]
+    caches = [demo.run_with_cache(ids, "*hook_z") for ids in pair]
+
+    def stand_in(text, layer):
+        other = caches[1 - text][f"blocks.{layer}.attn.hook_z"]
+        return other[np.arange(len(pair[text])) % len(other)]
+
+    table = qkscope.ablate(demo, pair, GROUPS, mode="resample").to_pandas().set_index("group")
+    for name, heads in GROUPS.items():
+        assert table.loc[name, "loss_without"] == pytest.approx(by_hand(demo, pair, heads, stand_in), rel=1e-6)
+
+
+def test_controls_are_of_the_same_size_and_seeded(demo, texts):
+    one, two, other = (qkscope.ablate(demo, texts, GROUPS, controls=3, seed=seed).to_pandas() for seed in (1, 1, 2))
+    assert one.equals(two) and not one.equals(other)
+    assert (one["control_sd"] > 0).all()
+
+
+def test_a_taxonomy_in_every_form(demo, texts, tmp_path):
+    classes = ["content_focused", "mixed", "content_focused"]
+    table = pa.table({"layer": [0, 0, 1], "q_head": [0, 1, 2], "class": classes})
+    pa.parquet.write_table(table, tmp_path / "taxonomy.parquet")
+    expected = {"content_focused": [(0, 0), (1, 2)], "mixed": [(0, 1)]}
+    for form in (table, {"taxonomy": table}, table.to_pandas(), tmp_path, str(tmp_path)):
+        assert classes_of(form) == expected
+    found = qkscope.ablate(demo, texts, {"taxonomy": table, "qk": None})
+    assert found["group"].to_pylist() == ["content_focused", "mixed"]
+    assert found.equals(qkscope.ablate(demo, texts, expected))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": {}}, "groups: found none"),
+        ({"groups": {"a": [(0, 9)]}}, "no head 9 of layer 0: is it of another model"),
+        ({"groups": {"a": [3]}}, r"expected pairs \(layer, head\)"),
+        ({"groups": "no/such/folder"}, "no/such/folder/taxonomy.parquet: there is no such file"),
+        ({"groups": pa.table({"layer": [1]})}, "no column 'head'"),
+        ({"groups": GROUPS, "mode": "median"}, "mode='median'"),
+        ({"groups": GROUPS, "tokens": [[1]]}, "no text of at least two tokens"),
+        ({"groups": GROUPS, "tokens": [1, 2, 3], "mode": "resample"}, "expected at least two"),
+    ],
+)
+def test_mistakes_are_named(demo, options, message):
+    with pytest.raises(qkscope.Error, match=message):
+        qkscope.ablate(demo, options.pop("tokens", [[1, 2, 3], [4, 5]]), **options)

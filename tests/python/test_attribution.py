@@ -1,0 +1,85 @@
+"""The logit lens and direct logit attribution, against the model's own logits."""
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, some_ids
+
+import qkscope
+
+# RMSNorm and LayerNorm, biases, norms after attention, scaled residuals and logits, soft caps, MLP beside attention.
+FAMILIES = ("llama_gqa", "llama_bias", "qwen3", "smollm3_list", "gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox",
+            "granite", "olmo", "olmo2", "starcoder2", "mllama_text")
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return qkscope.load(GOLDEN / request.param, device="cpu")
+
+
+def uncapped(model, logits):
+    cap = model.cfg.output_logits_soft_cap
+    return cap * np.arctanh(logits / cap) if cap else logits
+
+
+def test_the_end_of_the_lens_is_the_model(family):
+    ids = some_ids(family, 9)
+    lens = qkscope.logit_lens(family, ids).to_pandas()
+    assert len(lens) == 9 * lens["layer"].nunique() and lens["layer"].max() == family.cfg.n_layers
+    last = lens[lens["layer"] == family.cfg.n_layers]
+    logits = family(ids).astype(np.float64)
+    probabilities = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    np.testing.assert_array_equal(last["token"], logits.argmax(-1))
+    np.testing.assert_allclose(last["probability"], probabilities.max(-1), atol=1e-5)
+    np.testing.assert_allclose(last["entropy"], -(probabilities * np.log(probabilities)).sum(-1), atol=1e-4)
+    np.testing.assert_array_equal(last["target"][:-1], ids[1:])
+    np.testing.assert_allclose(last["target_logit"][:-1], logits[np.arange(8), ids[1:]], atol=1e-4)
+    assert last["target"].isna().iloc[-1]
+
+
+def test_parts_of_the_lens(demo):
+    ids = some_ids(demo, 9)
+    whole = qkscope.logit_lens(demo, ids).to_pandas()
+    part = qkscope.logit_lens(demo, ids, positions=[2, -1], layers=[0, 8], targets=5).to_pandas()
+    assert part["layer"].tolist() == [0, 0, 8, 8] and part["position"].tolist() == [2, 8, 2, 8]
+    assert part["target"].tolist() == [5] * 4 and (part["target_rank"] >= 0).all()
+    same = whole[whole["layer"].isin([0, 8]) & whole["position"].isin([2, 8])]
+    np.testing.assert_allclose(part["probability"], same["probability"], atol=1e-6)
+    assert part["text"].tolist() == [demo.to_string(token) for token in part["token"]]
+
+
+@pytest.mark.parametrize("by", ["head", "component"])
+def test_parts_add_up(family, by):
+    ids = some_ids(family, 9)
+    for position in (-1, 3):
+        logits = uncapped(family, family(ids).astype(np.float64)[position])
+        one = qkscope.direct_logit_attribution(family, ids, 5, position=position, by=by)
+        assert sum(one["value"].to_pylist()) == pytest.approx(logits[5], abs=2e-4)
+        two = qkscope.direct_logit_attribution(family, ids, 5, 11, position=position, by=by).to_pandas()
+        assert two["value"].sum() == pytest.approx(logits[5] - logits[11], abs=2e-4)
+    heads = two["head"].notna().sum()
+    layers = two.dropna(subset=["layer"])["layer"].nunique()
+    assert heads == (layers * family.cfg.n_heads if by == "head" else 0)
+
+
+def test_words(demo):
+    table = qkscope.direct_logit_attribution(demo, "Entry 1, day", demo.to_string(300), 301)
+    again = qkscope.direct_logit_attribution(demo, "Entry 1, day", 300, 301)
+    assert table.equals(again)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], "Entry 1, day 5"), "7 tokens .*, expected one"),
+        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], 10**6), "answer=1000000"),
+        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], None), "answer=None"),
+        (lambda m: qkscope.direct_logit_attribution(m, [1, 2], 3, by="neuron"), "expected 'head' or 'component'"),
+        (lambda m: qkscope.logit_lens(m, [[1, 2], [3, 4]]), "found 2 sequences, expected one"),
+        (lambda m: qkscope.logit_lens(m, [1, 2], layers=[9]), "layers: found 9, expected 0 to 8"),
+        (lambda m: qkscope.logit_lens(m, [1, 2, 3], targets=[1, 2]), "targets: found 2, expected one, or 3"),
+    ],
+)
+def test_mistakes_are_named(demo, call, message):
+    with pytest.raises(qkscope.Error, match=message):
+        call(demo)

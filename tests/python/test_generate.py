@@ -1,0 +1,144 @@
+"""Generating: with a cache, and as the passes without one say."""
+
+import numpy as np
+import pytest
+
+import qkscope
+from conftest import GOLDEN, some_ids
+
+
+def greedy(model, ids, count, hooks=()):
+    """The most likely tokens by passes over the whole text."""
+    ids = list(ids)
+    for _ in range(count):
+        ids.append(int(np.argmax(model.run_with_hooks(ids, hooks, positions=-1)[0])))
+    return ids
+
+
+def test_tokens_are_those_of_whole_passes(tiny):
+    ids = some_ids(tiny, 7)
+    found = tiny.generate(ids, 12, stop_at_eos=False)
+    assert found.dtype == np.int32
+    assert found.tolist() == greedy(tiny, ids, 12)
+    assert tiny.generate(ids, 12, stop_at_eos=False, return_type="new_tokens").tolist() == found.tolist()[7:]
+
+
+def test_a_text_goes_on_as_text(demo):
+    prompt = "Entry 1, day 5."
+    text = demo.generate(prompt, 20, stop_at_eos=False)
+    assert text.startswith(prompt)
+    tokens = demo.generate(demo.to_tokens(prompt), 20, stop_at_eos=False)
+    assert demo.to_string(tokens).endswith(text[len(prompt):])
+    assert demo.generate(prompt, 20, stop_at_eos=False, return_type="new_text") == text[len(prompt):]
+    pieces = []
+    assert demo.generate(prompt, 20, stop_at_eos=False, stream=pieces.append) == text
+    assert prompt + "".join(pieces) == text and len(pieces) > 5
+    stop = text[-6:-3]
+    stopped = demo.generate(prompt, 20, stop_at_eos=False, stop=stop)
+    assert stopped == text[: text.index(stop, len(prompt))]
+
+
+def test_printing(demo, capsys):
+    text = demo.generate("Entry 1", 8, stop_at_eos=False, stream=True, return_type="new_text")
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_several_prompts_of_different_length(demo):
+    prompts = ["Entry 1, day 5.", "The", "A house by the sea"]
+    together = demo.generate(prompts, 10, stop_at_eos=False)
+    assert together == [demo.generate(prompt, 10, stop_at_eos=False) for prompt in prompts]
+    ids = [some_ids(demo, 3), some_ids(demo, 9)]
+    assert [len(row) for row in demo.generate(ids, 4, stop_at_eos=False)] == [7, 13]
+
+
+def test_seeds(demo):
+    def draw(seed, **options):
+        return demo.generate("Entry 1", 20, temperature=1.5, seed=seed, stop_at_eos=False, **options)
+
+    assert draw(1) == draw(1) != draw(2)
+    assert draw(1, top_k=1) == demo.generate("Entry 1", 20, stop_at_eos=False) == draw(3, top_p=1e-6)
+
+
+def test_hooks_edit_while_generating(demo):
+    def ablate(z, hook):
+        z[:, 3] = 0
+
+    ids = some_ids(demo, 6)
+    hooks = [("blocks.1.attn.hook_z", ablate)]
+    found = demo.generate(ids, 10, stop_at_eos=False, fwd_hooks=hooks)
+    assert found.tolist() == greedy(demo, ids, 10, hooks)
+    with demo.hooks(hooks):
+        assert demo.generate(ids, 10, stop_at_eos=False).tolist() == found.tolist()
+
+
+def test_hooks_see_each_position_once(demo):
+    seen = []
+    patterns = []
+    hooks = [("blocks.0.hook_resid_pre", lambda x: seen.append(x.shape[0])),
+             ("blocks.0.attn.hook_pattern", lambda x: patterns.append(x.shape[1:]))]
+    demo.generate(some_ids(demo, 6), 4, stop_at_eos=False, fwd_hooks=hooks)
+    assert seen == [6, 1, 1, 1]
+    assert patterns == [(6, 6), (1, 7), (1, 8), (1, 9)]
+
+
+def test_logits_can_be_steered(demo):
+    def only(logits, hook):  # [text, d_vocab]
+        logits[:] = -np.inf
+        logits[:, 17] = 0
+
+    found = demo.generate([1, 2, 3], 4, fwd_hooks=[("logits", only)], temperature=1.0)
+    assert found.tolist() == [1, 2, 3, 17, 17, 17, 17]
+
+
+def test_stopping(demo):
+    ids = [1, 2, 3]
+    whole = demo.generate(ids, 10, stop_at_eos=False).tolist()
+    stopped = demo.generate(ids, 10, stop_at_eos=False, stop_tokens=[whole[6]]).tolist()
+    assert stopped == whole[: whole.index(whole[6], 3) + 1]
+    calls = []
+
+    def end(text):
+        calls.append(text)
+        return False
+
+    demo.generate("Entry", 10, stream=end)
+    assert len(calls) == 1
+
+
+def test_an_exception_arrives(demo):
+    def fail(text):
+        raise KeyError(text)
+
+    with pytest.raises(KeyError):
+        demo.generate("Entry", 10, stream=fail, stop_at_eos=False)
+    assert demo.generate("Entry", 2)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda m: m.generate("Entry", 0), "max_new_tokens is 0"),
+        (lambda m: m.generate("Entry", "many"), "max_new_tokens"),
+        (lambda m: m.generate("Entry", temperature=-1), "temperature is -1"),
+        (lambda m: m.generate("Entry", top_k=0), "top_k"),
+        (lambda m: m.generate("Entry", top_p=2.0), "top_p is 2"),
+        (lambda m: m.generate("Entry", seed=-1), "seed"),
+        (lambda m: m.generate("Entry", return_type="words"), "return_type"),
+        (lambda m: m.generate("Entry", stream=5), "stream"),
+        (lambda m: m.generate(["a", "b"], stream=True), "several"),
+        (lambda m: m.generate("Entry", stop=[""]), "stop text is empty"),
+        (lambda m: m.generate([]), "tokens"),
+        (lambda m: m.generate([10**7]), "token id 10000000"),
+        (lambda m: m.generate([1], fwd_hooks=[("blocks.0.hook_nothing", print)]), "did you mean"),
+        (lambda m: m.generate([1], 10**13), "take fewer texts or fewer new tokens"),
+    ],
+)
+def test_wrong_arguments_are_answered(demo, call, message):
+    with pytest.raises(qkscope.InputError, match=message):
+        call(demo)
+
+
+def test_ids_without_a_tokenizer():
+    model = qkscope.load(GOLDEN / "gpt2", device="cpu")
+    assert len(model.generate([1, 2], 5, stop_at_eos=False)) == 7
+    assert len(model.generate(some_ids(model, 60), 50, stop_at_eos=False)) == model.cfg.n_ctx

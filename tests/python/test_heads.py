@@ -1,0 +1,127 @@
+"""Scores of heads, against the patterns themselves."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, ROOT, some_ids
+
+import qkscope
+
+
+def known_patterns(ids):
+    """TransformerLens' three, as matrices."""
+    n = len(ids)
+    duplicate = np.tril(ids[:, None] == ids, -1).astype(float)
+    induction = np.zeros((n, n))
+    induction[:, 1:] = duplicate[:, :-1]
+    return {
+        "previous_token_head": np.eye(n, k=-1), "duplicate_token_head": duplicate, "induction_head": np.tril(induction),
+    }
+
+
+def score(attention, pattern, measure, bos, current):
+    """As TransformerLens' head detector."""
+    attention, pattern = attention.astype(float), pattern.copy()
+    for array in (attention, pattern):
+        if bos:
+            array[:, 0] = 0
+        if current:
+            np.fill_diagonal(array, 0)
+    if measure == "mul":
+        return (attention * pattern).sum() / attention.sum()
+    return 1 - round(np.abs(attention - pattern).sum() / len(attention), 3)
+
+
+@pytest.fixture(scope="module")
+def twice(demo):
+    once = some_ids(demo, 30)
+    return np.concatenate([once, once])
+
+
+@pytest.mark.parametrize("measure", ["mul", "abs"])
+@pytest.mark.parametrize(("bos", "current"), [(False, False), (True, False), (True, True)])
+def test_scores_are_those_of_the_patterns(demo, twice, measure, bos, current):
+    options = {"error_measure": measure, "exclude_bos": bos, "exclude_current_token": current}
+    table = qkscope.heads(demo, twice, pattern={"mine": lambda ids: known_patterns(ids)["induction_head"]}, **options)
+    cache = demo.run_with_cache(twice, "*hook_pattern")
+    tolerance = 1e-5 if measure == "mul" else 1.001e-3  # three decimals, which may be rounded otherwise
+    for name, pattern in [*known_patterns(twice).items(), ("mine", known_patterns(twice)["induction_head"])]:
+        for layer, head, found in zip(*(table[c].to_pylist() for c in ("layer", "head", name))):
+            attention = cache[f"blocks.{layer}.attn.hook_pattern"][head]
+            assert found == pytest.approx(score(attention, pattern, measure, bos, current), abs=tolerance)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "mistral_window", "gpt2"])
+def test_measures_are_those_of_the_patterns(family):
+    """gemma2 caps its scores and takes another way."""
+    model = qkscope.load(GOLDEN / family, device="cpu")
+    ids = some_ids(model, 20)
+    table = qkscope.heads(model, ids).to_pandas().set_index(["layer", "head"])
+    i = np.arange(len(ids))
+    for name, patterns in model.run_with_cache(ids, "*hook_pattern").items():
+        for head, p in enumerate(patterns.astype(float)):
+            row = table.loc[(int(name.split(".")[1]), head)]
+            logs = np.log(p, where=p > 0, out=np.zeros_like(p))
+            assert row["entropy"] == pytest.approx(-(p * logs).sum(1).mean(), abs=3e-5)
+            assert row["sink_0"] == pytest.approx(p[:, 0].mean(), abs=1e-5)
+            assert row["distance_mean"] == pytest.approx((p * (i[:, None] - i)).sum(1).mean(), rel=1e-4)
+
+
+def test_several_texts_and_texts_as_such(demo):
+    texts = ["Entry 1, day 5.", "Entry 2, day 6: paid 5 crowns."]
+    table = qkscope.heads(demo, texts)
+    each = [qkscope.heads(demo, text) for text in texts]
+    mean = sum(np.asarray(one["previous_token_head"]) for one in each) / 2
+    np.testing.assert_allclose(np.asarray(table["previous_token_head"]), mean, atol=1e-12)
+    assert set(table["texts"].to_pylist()) == {2}
+    batch = np.stack([some_ids(demo, 12, seed) for seed in range(3)])
+    assert qkscope.heads(demo, batch)["tokens"][0].as_py() == 36
+    assert "entropy" not in qkscope.heads(demo, batch, all_keys=False).column_names
+
+
+def test_heads_of_the_demo(demo):
+    """It finds again what account books repeat, and knows nothing of random tokens."""
+    with open(ROOT / "share/demo/corpus.jsonl") as file:
+        texts = [demo.to_tokens(json.loads(line)["text"], max_length=128) for line, _ in zip(file, range(4))]
+    table = qkscope.heads(demo, texts)
+    assert max(table["previous_token_head"].to_pylist()) > 0.2 and max(table["induction_head"].to_pylist()) > 0.08
+    assert max(qkscope.heads(demo)["induction_head"].to_pylist()) < 0.05
+
+
+def test_detect_head(demo, twice):
+    table = qkscope.heads(demo, twice)
+    found = qkscope.detect_head(demo, twice, "induction_head", heads=[(2, 3)])
+    assert found.shape == (8, 8) and (found == -1).sum() == 63
+    assert found[2, 3] == table["induction_head"].to_pylist()[2 * 8 + 3]
+    own = qkscope.detect_head(demo, twice, known_patterns(twice)["induction_head"])
+    np.testing.assert_allclose(own.ravel(), np.asarray(table["induction_head"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: qkscope.heads(m, [1, 2], pattern=np.eye(3)), r"found shape \[3, 3\], expected \[2, 2\]"),
+        (lambda m: qkscope.heads(m, [1, 2], pattern=np.ones((2, 2))), "sees no later key"),
+        (lambda m: qkscope.heads(m, [1, 2], error_measure="div"), "expected 'mul' or 'abs'"),
+        (lambda m: qkscope.heads(m, [[1.5, 2]]), "expected a text, integers"),
+        (lambda m: qkscope.heads(m, []), "expected a text, integers"),
+        (lambda m: qkscope.detect_head(m, [1, 2], "inducton"), "detection_pattern='inducton'"),
+        (lambda m: qkscope.detect_head(m, [1, 2], "induction_head", heads=[(9, 9)]), "no head 9 of layer 9"),
+    ],
+)
+def test_mistakes_are_named(demo, call, message):
+    with pytest.raises(qkscope.Error, match=message):
+        call(demo)
+
+
+def test_what_progress_raises_comes_out(demo, monkeypatch):
+    class Enough(Exception):
+        pass
+
+    def stop(self, done, total=0):
+        raise Enough
+
+    monkeypatch.setattr("qkscope._progress.Bar.to", stop)
+    with pytest.raises(Enough):
+        qkscope.heads(demo)

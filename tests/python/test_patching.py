@@ -1,0 +1,198 @@
+"""Sweeps of patches, against one patch at a time by hooks."""
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, some_ids
+
+import qkscope
+from qkscope import patching
+from qkscope.path_patching import get_act_patch_direct_path
+
+SWEEPS = {
+    "resid_pre": (patching.get_act_patch_resid_pre, "layer pos"),
+    "resid_mid": (patching.get_act_patch_resid_mid, "layer pos"),
+    "attn_out": (patching.get_act_patch_attn_out, "layer pos"),
+    "mlp_out": (patching.get_act_patch_mlp_out, "layer pos"),
+    "z by_pos": (patching.get_act_patch_attn_head_out_by_pos, "layer pos head"),
+    "q by_pos": (patching.get_act_patch_attn_head_q_by_pos, "layer pos head"),
+    "k by_pos": (patching.get_act_patch_attn_head_k_by_pos, "layer pos head"),
+    "v by_pos": (patching.get_act_patch_attn_head_v_by_pos, "layer pos head"),
+    "pattern by_pos": (patching.get_act_patch_attn_head_pattern_by_pos, "layer head query"),
+    "pattern dest_src": (patching.get_act_patch_attn_head_pattern_dest_src_pos, "layer head query key"),
+    "z": (patching.get_act_patch_attn_head_out_all_pos, "layer head"),
+    "q": (patching.get_act_patch_attn_head_q_all_pos, "layer head"),
+    "k": (patching.get_act_patch_attn_head_k_all_pos, "layer head"),
+    "v": (patching.get_act_patch_attn_head_v_all_pos, "layer head"),
+    "pattern": (patching.get_act_patch_attn_head_pattern_all_pos, "layer head"),
+}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A tiny model and two texts that differ in two tokens."""
+    model = qkscope.load(GOLDEN / "llama_gqa", device="cpu")
+    clean = some_ids(model, 6)
+    corrupted = clean.copy()
+    corrupted[[1, 3]] = (corrupted[[1, 3]] + 5) % model.cfg.d_vocab
+    return model, clean, corrupted
+
+
+def metric(logits):
+    return logits[-1, 3] - logits[-1, 7]
+
+
+def by_hand(model, clean, corrupted, name, put):
+    """One patch, without a batch."""
+    cache = model.run_with_cache(clean, name)
+
+    def patch(activation, hook):
+        put(activation, cache[name])
+
+    return metric(model.run_with_hooks(corrupted, [(name, patch)]))
+
+
+@pytest.mark.parametrize("case", SWEEPS)
+def test_sweeps_are_single_patches(pair, case):
+    model, clean, corrupted = pair
+    sweep, axes = SWEEPS[case]
+    found = sweep(model, corrupted, clean, metric)
+    assert found.dtype == np.float64 and found.ndim == len(axes.split())
+    activation = case.split()[0]
+    name = patching.hooks_by_layer(model, activation)[1]
+    for index in [tuple(0 if i else 1 for i in range(0, found.ndim)), (1, *(n - 1 for n in found.shape[1:]))]:
+        index = (1, *index[1:])
+        place = {
+            "layer pos": index[1:], "layer pos head": index[1:], "layer head": (slice(None), index[1]),
+            "layer head query": index[1:], "layer head query key": index[1:],
+        }[axes]
+        if activation == "pattern" and axes == "layer head":
+            place = (index[1],)
+
+        def put(array, clean_array, place=place):
+            array[place] = clean_array[place]
+
+        assert found[index] == by_hand(model, clean, corrupted, name, put)
+
+
+def test_batches_give_the_same_bits(pair):
+    model, clean, corrupted = pair
+    cache = model.run_with_cache(clean, "*hook_z")
+    whole = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric)
+    for options in ({"batch_size": 1}, {"batch_size": 3}, {"progress": True}):
+        other = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, **options)
+        np.testing.assert_array_equal(whole, other)
+    last = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, metric, positions=-1)
+    np.testing.assert_array_equal(whole, last)
+    both = patching.get_act_patch_attn_head_out_all_pos(
+        model, np.stack([corrupted, corrupted]), np.stack([clean, clean]), lambda logits: metric(logits[1]))
+    np.testing.assert_array_equal(whole, both)
+
+
+def test_an_index_of_ones_own(pair):
+    model, clean, corrupted = pair
+    whole = patching.get_act_patch_attn_head_out_by_pos(model, corrupted, clean, metric)
+    rows = [(1, 2, 3), (0, 5, 1)]
+    found, index = patching.get_act_patch_attn_head_out_by_pos(
+        model, corrupted, clean, metric, index_df=rows, return_index_df=True)
+    np.testing.assert_array_equal(found, [whole[row] for row in rows])
+    np.testing.assert_array_equal(index, rows)
+
+
+def test_every(pair):
+    model, clean, corrupted = pair
+    heads = patching.get_act_patch_attn_head_all_pos_every(model, corrupted, clean, metric)
+    assert heads.shape == (5, model.cfg.n_layers, model.cfg.n_heads)
+    keys = patching.get_act_patch_attn_head_k_all_pos(model, corrupted, clean, metric)
+    np.testing.assert_array_equal(heads[2, :, : model.cfg.n_key_value_heads], keys)
+    assert np.isnan(heads[2:4, :, model.cfg.n_key_value_heads :]).all() and not np.isnan(heads[[0, 1, 4]]).any()
+    by_pos = patching.get_act_patch_attn_head_by_pos_every(model, corrupted, clean, metric)
+    pattern = patching.get_act_patch_attn_head_pattern_by_pos(model, corrupted, clean, metric)
+    np.testing.assert_array_equal(by_pos[4], pattern.transpose(0, 2, 1))
+    blocks = patching.get_act_patch_block_every(model, corrupted, clean, metric)
+    np.testing.assert_array_equal(blocks[0], patching.get_act_patch_resid_pre(model, corrupted, clean, metric))
+
+
+def test_the_clean_run_comes_back(pair):
+    """All of the residual stream before a layer is all there is."""
+    model, clean, corrupted = pair
+
+    def everything(activation, index, clean_activation):
+        return clean_activation
+
+    found = patching.generic_activation_patch(
+        model, corrupted, clean, metric, everything, "resid_pre", index_axis_names=("layer",))
+    assert found == pytest.approx(np.full(model.cfg.n_layers, metric(model(clean))), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z", ("layer", "x")), "found 'x'"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z"), "expected one of the two"),
+        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
+        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
+        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),
+        (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logits", senders=[(0, 99)]), "no head 99 of layer 0"),
+    ],
+)
+def test_mistakes_are_named(pair, call, message):
+    with pytest.raises(qkscope.Error, match=message):
+        call(*pair)
+
+
+# Paths
+
+
+def test_paths_to_the_logits(pair):
+    """From the last layer there is one path, through its MLP: that of an ordinary patch."""
+    model, clean, corrupted = pair
+    paths = qkscope.path_patch(model, corrupted, clean, metric, "logits")
+    patches = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, clean, metric)
+    np.testing.assert_array_equal(paths[-1], patches[-1])
+    assert not np.isnan(paths).any() and (paths[0] != patches[0]).any()
+
+
+def edge_by_hand(model, clean, corrupted, sender, receiver, component):
+    """The direct edge in NumPy: the residual before the receiver with the sender's change, normed and projected."""
+    (source, head), (layer, to) = sender, receiver
+    names = [f"blocks.{source}.attn.hook_z", f"blocks.{layer}.hook_resid_pre"]
+    ours, theirs = (model.run_with_cache(tokens, names) for tokens in (corrupted, clean))
+    change = (theirs[names[0]][:, head] - ours[names[0]][:, head]) @ model.blocks[source].attn.W_O[head]
+    residual = ours[names[1]] + change
+    scale = np.sqrt((residual**2).mean(-1, keepdims=True) + model.cfg.eps)
+    block = model.blocks[layer]
+    vector = (residual / scale * block.ln1.w) @ getattr(block.attn, f"W_{component.upper()}")[to]
+
+    def put(activation, hook):
+        activation[:, to] = vector
+
+    return metric(model.run_with_hooks(corrupted, [(f"blocks.{layer}.attn.hook_{component}", put)]))
+
+
+@pytest.mark.parametrize("component", ["q", "k", "v"])
+def test_direct_edges(pair, component):
+    model, clean, corrupted = pair
+    found = get_act_patch_direct_path(model, corrupted, clean, None, metric, 0, 2, component)
+    assert np.isnan(found[0]).all()
+    for head in range(found.shape[1]):
+        expected = edge_by_hand(model, clean, corrupted, (0, 2), (1, head), component)
+        assert found[1, head] == pytest.approx(expected, abs=1e-5)
+        one = qkscope.path_patch(
+            model, corrupted, clean, metric, [(1, head)], component, senders=[(0, 2)], freeze_mlps=True)
+        assert one[0, 2] == found[1, head] and np.isnan(one).sum() == one.size - 1
+
+
+def test_paths_through_mlps_and_several_receivers(demo):
+    ids = some_ids(demo, 12)
+    other = ids.copy()
+    other[4] = (other[4] + 1) % demo.cfg.d_vocab
+    options = {"batch_size": 5, "positions": -1}
+    both = qkscope.path_patch(demo, other, ids, metric, [(3, 1), (4, 0)], "v", **options)
+    assert np.isnan(both[4:]).all() and not np.isnan(both[:4]).any()
+    frozen = qkscope.path_patch(demo, other, ids, metric, [(3, 1), (4, 0)], "v", freeze_mlps=True, **options)
+    assert (both[:3] != frozen[:3]).any()
+    np.testing.assert_array_equal(
+        both, qkscope.path_patch(demo, other, ids, metric, "3.1,4.0", "v", batch_size=1, positions=-1))

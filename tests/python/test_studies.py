@@ -1,0 +1,183 @@
+"""Statistics, sweeps, comparisons, exports and publishing from Python: the files and options of the command line."""
+
+import inspect
+import json
+import re
+import subprocess
+
+import pyarrow as pa
+import pytest
+from conftest import DEMO, ROOT
+from test_runs import configuration
+
+import qkscope
+
+PROGRAM = ROOT / "build" / "bin" / "qkscope"
+# In the package these are other things: logging, set_threads(), the value that is returned, arguments without a name.
+ELSEWHERE = {"help", "threads", "quiet", "verbose", "json", "csv", "resume"}
+RENAMED = {
+    "set": "overrides", "no_publish": "publish", "no_figures": "figures", "no_report": "report", "as": "as_",
+    "format": "formats", "q_heads": "head_counts", "k_heads": "head_counts", "no_errors": "errors",
+}
+
+
+COMMANDS = ("analyze", "capture", "compare", "export", "figures", "merge", "publish", "stats", "sweep")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_the_command_is_there(name):
+    parameters = inspect.signature(getattr(qkscope, name)).parameters
+    told = subprocess.run([PROGRAM, name, "--help"], capture_output=True, text=True, check=True).stdout
+    named = re.findall(r"^  *(?:-\w, *)?--([a-z][a-z-]+)", told, re.MULTILINE)
+    options = {option.replace("-", "_") for option in named}
+    assert len(options) > 3
+    renamed = {} if name == "export" else RENAMED  # its --set is a set of rows
+    missing = {option for option in options - ELSEWHERE if renamed.get(option, option) not in parameters}
+    if name in ("analyze", "figures"):
+        missing -= {"planes_of"} if name == "figures" else set()
+    assert not missing
+    by_place = [p for p in parameters.values() if p.kind != p.KEYWORD_ONLY]
+    assert len(by_place) <= 3
+
+
+def stats_configuration(folder):
+    return {**configuration(folder), "stats": {"first": 2}}
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stats") / "data"
+    seen = []
+    result = qkscope.stats(stats_configuration(folder), limit=4, groups="A,B", progress=seen.append)
+    return folder, result, seen
+
+
+def test_stats(statistics):
+    folder, result, seen = statistics
+    assert result.outcome == "finished" and result.examples == 4 and result.seconds > result.load_seconds > 0
+    assert [progress.examples for progress in seen] == [2, 4] and seen[-1].tokens == result.tokens
+    stats = qkscope.open_stats(folder)
+    assert stats.settings["groups"] == ["A", "B"] and stats.settings["first"] == 2
+    assert qkscope.stats(stats_configuration(folder), limit=4, groups=["A", "B"]).outcome == "already finished"
+
+
+def test_stats_in_shards_and_joined(statistics, tmp_path):
+    config = stats_configuration(tmp_path / "parts")
+    for index in range(2):
+        assert qkscope.stats(config, limit=4, groups="A,B", shard=(index, 2)).outcome == "part finished"
+    assert qkscope.merge(tmp_path / "parts").examples == 4
+    joined = qkscope.merge([statistics[0], tmp_path / "parts"], out=tmp_path / "joined")
+    assert joined.examples == 8 and qkscope.open_stats(tmp_path / "joined").n() == 2 * statistics[1].tokens
+
+
+def test_an_exception_interrupts_statistics(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(progress):
+        raise Enough
+
+    config = stats_configuration(tmp_path / "data")
+    with pytest.raises(Enough):
+        qkscope.stats(config, limit=4, progress=stop)
+    assert qkscope.stats(config, limit=4).outcome == "finished"
+
+
+def test_dry_runs_say_what_would_be_done(tmp_path):
+    planned = qkscope.capture(configuration(tmp_path / "data"), limit=3, dry_run=True)
+    assert planned["examples"] == 3 and planned["rows"] > 0
+    planned = qkscope.stats(stats_configuration(tmp_path / "data"), limit=3, dry_run=True)
+    assert planned["examples"] == 3
+    assert not (tmp_path / "data").exists()
+
+
+def test_export(statistics, tmp_path):
+    written = qkscope.export(statistics[0], "k-ranges", tmp_path / "ranges.safetensors", set="body")
+    assert (tmp_path / "ranges.safetensors").exists() and str(tmp_path) in written
+    with pytest.raises(qkscope.Error, match="overwrite|exists|there"):
+        qkscope.export(statistics[0], "k-ranges", tmp_path / "ranges.safetensors")
+    qkscope.export(statistics[0], "k-ranges", tmp_path / "ranges.safetensors", overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    file = folder / "small.yaml"
+    base = configuration("x")
+    del base["output"]
+    base["dataset"]["max_samples"] = 4
+    runs = [{"label": label, "overrides": {"model.name": str(DEMO.parent / label)}} for label in ("S1-40", "S3-4720")]
+    file.write_text(json.dumps({"name": "small", "base": base, "runs": runs}))
+    return file, folder, qkscope.sweep(file, folder / "results", figures=False)
+
+
+def test_sweep(swept):
+    file, folder, result = swept
+    assert result.folder == str(folder / "results/small") and result.drawn is None
+    assert result.runs.to_pydict()["outcome"] == ["done", "done"]
+    assert "r_q" in result.overview.column_names and set(result.overview["label"].to_pylist()) == {"S1-40", "S3-4720"}
+    assert set(result.table("qk")["model"].to_pylist()) == {"S1-40", "S3-4720"}
+    seen = []
+    tell = lambda *done: seen.append(done)  # noqa: E731
+    again = qkscope.sweep(file, folder / "results", figures=False, only="S1-40", progress=tell)
+    assert again.runs.to_pydict()["outcome"] == ["already done"] and all(total == 2 for _, total in seen)
+    with pytest.raises(qkscope.Error, match="no nothing.parquet"):
+        result.table("nothing")
+
+
+def test_what_a_sweep_would_do(swept, tmp_path):
+    plan = qkscope.sweep(swept[0], tmp_path, dry_run=True, overrides={"capture.layers": [0]})
+    assert plan["label"].to_pylist() == ["S1-40", "S3-4720"] and plan["captured"].to_pylist() == [False, False]
+    assert plan["files"].to_pylist() == [10, 10] and not (tmp_path / "small").exists()
+
+
+def test_failed_runs_are_an_error(swept, tmp_path):
+    broken = json.loads(swept[0].read_text())
+    broken["runs"][0]["overrides"]["model.name"] = str(tmp_path / "nowhere")
+    file = tmp_path / "small.yaml"
+    file.write_text(json.dumps(broken))
+    with pytest.raises(qkscope.Error, match="1 of 2 runs failed: S1-40"):
+        qkscope.sweep(file, tmp_path / "results", figures=False)
+
+
+def test_compare(swept, tmp_path):
+    runs = swept[1] / "results/small/runs"
+    table = qkscope.compare(runs / "S1-40", runs / "S3-4720", out=tmp_path)
+    assert isinstance(table, pa.Table) and {"measure", "a", "b", "difference", "z"} <= set(table.column_names)
+    assert (tmp_path / "compare.csv").read_text().count("\n") == table.num_rows + 1
+    published = qkscope.compare(swept[2].folder, published="smollm3")
+    assert {"published", "ours", "note"} <= set(published.column_names)
+
+
+def test_publishing_needs_a_capture(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(qkscope.Error):
+        qkscope.publish(tmp_path, repo="org/name", private=True)
+
+
+def test_openssl_comes_after_the_package():
+    """Of pyarrow's libparquet it would take functions that are not its own."""
+    import sys
+
+    subprocess.run([sys.executable, "-c", "import qkscope, hashlib, numpy.random; hashlib.sha256(b'')"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: qkscope.stats(configuration("x"), groups="D"), "groups='D': expected 'A' or 'B' or 'C'"),
+        (lambda: qkscope.stats(configuration("x"), min_match=2), "min_match=2"),
+        (lambda: qkscope.stats(configuration("x"), [1]), "overrides=.*expected a mapping"),
+        (lambda: qkscope.capture(configuration("x"), ids="name"), "ids='name': expected 'column' or 'row'"),
+        (lambda: qkscope.capture(configuration("x"), non_finite="drop"), "non_finite='drop'"),
+        (lambda: qkscope.capture(configuration("x"), limt=3), "no argument 'limt'; did you mean 'limit'"),
+        (lambda: qkscope.sweep("no/such.yaml"), "no/such.yaml"),
+        (lambda: qkscope.sweep("x", jobs=0), "x"),
+        (lambda: qkscope.compare("a", "b", published="models"), "are for a comparison with published numbers"),
+        (lambda: qkscope.compare("no/such"), "no/such"),
+        (lambda: qkscope.export("x", "gguf", "y"), "to='gguf': expected 'expected-attention'"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(qkscope.Error, match=message):
+        call()
