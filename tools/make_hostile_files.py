@@ -126,7 +126,8 @@ def gguf_files(root):
     file("escapes-in-a-name", start(1, 0) + text(b"\x1b[2J") + struct.pack("<I", 9), "\\x1b")
     file("overflow", start(1, 0) + text(b"a") + struct.pack("<IQQQQIQ", 4, *[2**31 - 1] * 4, 0, 0), "more elements")
     file("unknown-type", start(1, 0) + text(b"a") + struct.pack("<IQIQ", 1, 256, 16, 0), "IQ2_XXS")
-    file("no-tokenizer", real, 'no "tokenizer.ggml.model"',
+    bare = (GOLDEN / "gguf_smollm3" / "model.gguf").read_bytes()
+    file("no-tokenizer", bare, 'no "tokenizer.ggml.model"',
          ["tokenize", "--tokenizer", "{}/model.gguf", "--text", "a"])
 
 

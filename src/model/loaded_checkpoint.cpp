@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -26,6 +24,12 @@ constexpr const char* kScaleEnding = "_scale_inv";
 
 bool is_float8(const TensorInfo& info) {
   return info.stored_dtype == safetensors_name(DType::f8_e4m3);
+}
+
+std::uint64_t float32_bytes(const TensorInfo& info) {
+  std::uint64_t bytes = sizeof(float);
+  for (const auto size : info.shape) bytes *= static_cast<std::uint64_t>(size);
+  return bytes;
 }
 
 // Looks up the tensor of every weight.
@@ -381,9 +385,7 @@ std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoi
   if (!model.fp8_block.empty()) {
     binder.check_all_scales();
     for (const auto& name : checkpoint.names())
-      if (const auto& info = checkpoint.info(name); is_float8(info))
-        widened += std::accumulate(info.shape.begin(), info.shape.end(), sizeof(float),
-                                   std::multiplies<std::uint64_t>());
+      if (const auto& info = checkpoint.info(name); is_float8(info)) widened += float32_bytes(info);
   }
   // Blocks would be widened only to be looked at.
   if (widened == 0) binder.bind();

@@ -40,9 +40,9 @@ class HeadsFound(unittest.TestCase):
     def test_best_heads_stand_beside_expected_ones(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "attention.csv").write_text(
-                "model,layer,head,sink_0,previous_token_head,induction_head\n"
+                "model,layer,head,sink_0,previous_token_head,induction_head_nobos\n"
                 "m,0,0,0.9,0.1,0.2\nm,0,1,0.2,0.8,0.3\nm,1,0,0.6,0.2,0.7\n", encoding="utf-8")
-            done = run("heads_found.py", folder, "--expect", "induction_head=1.0")
+            done = run("heads_found.py", folder, "--expect", "induction_head_nobos=1.0")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"induction +1\.0 \(0\.70\), 0\.1 .*reference: 1\.0")
         self.assertRegex(done.stdout, r"previous token +0\.1 \(0\.80\)")

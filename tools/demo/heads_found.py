@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Says which heads of a sweep's run attend to what: the best of its table `attention`, beside those that are expected.
+"""Says which heads attend to what: the best of the table `attention`, beside those that are expected.
 
-    tools/demo/heads_found.py results/demo-real [--expect induction_head=18.6 ...]
+    tools/demo/heads_found.py results/demo-real/tables [--expect previous_token_head=16.0 ...]
+
+Induction is scored without the first token, which takes most of such heads' attention where there is nothing to repeat.
 """
 
 import argparse
 import csv
 from pathlib import Path
 
-KINDS = {"induction_head": "induction", "previous_token_head": "previous token", "sink_0": "first token (sink)"}
+KINDS = {"induction_head_nobos": "induction", "previous_token_head": "previous token", "sink_0": "first token (sink)"}
 
 
 def read_heads(folder):
