@@ -49,7 +49,7 @@ extern "C" __attribute__((visibility("default"))) int qkscope_attention(
                                {.n_heads = n_heads,
                                 .n_kv_heads = n_kv_heads,
                                 .d_head = kHead,
-                                .rows = hopper_tile_rows(kHead)});
+                                .rows = hopper_tile_rows()});
   return hopper_attention({.q = q,
                            .k = k,
                            .v = v,

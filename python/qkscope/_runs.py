@@ -31,6 +31,7 @@ def capture(
     overwrite: bool = False,
     non_finite: str = "",
     device: str = "",
+    devices: str | Sequence[str] = (),
     dtype: str = "",
     device_memory: int | str = 0,
     batch_tokens: int = 0,
@@ -50,7 +51,8 @@ def capture(
     progress: a function that is called after every batch with a CaptureProgress; True: a bar of tqdm; None: that in
     notebooks. An exception in the function, or Ctrl-C, ends the run with everything kept: the same call continues it.
 
-    device and dtype stand in place of the configuration's. On CUDA, device_memory (bytes, or "8GiB") is the most that
+    device and dtype stand in place of the configuration's. devices: several that share the texts, "all" (every GPU) or
+    "cuda:0,cuda:1". On CUDA, device_memory (bytes, or "8GiB") is the most that
     may be taken, batch_tokens how many tokens run together, and deterministic runs every document alone, so that
     vectors do not depend on what ran beside them; on the CPU they never do.
     """
@@ -59,7 +61,7 @@ def capture(
     if non_finite:
         read.keep_non_finite = _options.choice("non_finite", non_finite, ("refuse", "keep")) == "keep"
     part = shard_pair(shard)
-    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
+    compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if _options.flag("dry_run", dry_run):
         return json.loads(_engine.dry_run_capture(read, compute, part))
     with Told(progress, "examples") as tell:
@@ -76,11 +78,13 @@ def stats(
     *,
     groups: str | Sequence[str] = (),
     min_match: float | None = None,
+    exact_rows: int | None = None,
     limit: int | None = None,
     ids: str = "",
     shard: tuple[int, int] = (0, 1),
     overwrite: bool = False,
     device: str = "",
+    devices: str | Sequence[str] = (),
     dtype: str = "",
     device_memory: int | str = 0,
     batch_tokens: int = 0,
@@ -92,18 +96,20 @@ def stats(
 
     config: a capture's configuration with a section `stats`. groups: some of "A" (moments), "B" (attention to a few
     keys), "C" (to all keys, with B), also "A,C". min_match: of retrieval, the share of greedy tokens from which a trial
-    counts. progress is told a StatsProgress. The other options are those of capture().
+    counts. exact_rows: so many rows of each document are sorted too. progress is told a StatsProgress. The other options are those of capture().
     """
-    more: dict[str, Any] = dict(overrides or {})
+    more = _fields(overrides)
     if groups:
         named = groups.replace(" ", "").split(",") if isinstance(groups, str) else list(groups)
         more["stats.groups"] = [_options.choice("groups", group, ("A", "B", "C")) for group in named]
     if min_match is not None:
         more["stats.min_match"] = _options.number("min_match", min_match, 0, 1)
+    if exact_rows is not None:
+        more["stats.exact_rows"] = _options.whole("exact_rows", exact_rows, 0, 1 << 20)
     read = _read_config(config, more, _engine.read_stats_config, _engine.parse_stats_config)
     apply_choice(read, limit, ids)
     part = shard_pair(shard)
-    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
+    compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if _options.flag("dry_run", dry_run):
         return json.loads(_engine.dry_run_stats(read, compute, part))
     with Told(progress, "documents") as tell:
@@ -344,9 +350,13 @@ def _publish_finished(config: _engine.CaptureConfig) -> None:
 
 def override_texts(overrides: Mapping[str, Any] | None) -> list[str]:
     """KEY=VALUE, as the command line takes them."""
+    return [f"{key}={json.dumps(value, default=fspath)}" for key, value in _fields(overrides).items()]
+
+
+def _fields(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     if overrides is not None and not isinstance(overrides, Mapping):
         raise InputError(f"overrides={overrides!r}: expected a mapping, as {{'capture.min_bucket_size': 256}}")
-    return [f"{key}={json.dumps(value, default=fspath)}" for key, value in (overrides or {}).items()]
+    return dict(overrides or {})
 
 
 def apply_choice(config: Any, limit: int | None, ids: str) -> None:
@@ -365,10 +375,24 @@ def shard_pair(shard: tuple[int, int]) -> tuple[int, int]:
 
 
 def compute_options(
-    device: str, dtype: str, device_memory: int | str, batch_tokens: int, deterministic: bool
+    device: str,
+    devices: str | Sequence[str],
+    dtype: str,
+    device_memory: int | str,
+    batch_tokens: int,
+    deterministic: bool,
 ) -> _engine.ComputeOptions:
     if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 0:
         raise InputError(f"batch_tokens={batch_tokens}: expected at least 1, or 0 for what the device likes best")
     memory = str(device_memory) if device_memory else ""
-    words = _options.text("device", device), _options.text("dtype", dtype)
-    return _engine.compute_options(*words, memory, batch_tokens, _options.flag("deterministic", deterministic))
+    several = devices.split(",") if isinstance(devices, str) and devices else list(devices)
+    if device and several:
+        raise InputError(f"device={device!r}, devices={devices!r}: expected one of the two")
+    return _engine.compute_options(
+        _options.text("device", device),
+        [_options.text("devices", one) for one in several],
+        _options.text("dtype", dtype),
+        memory,
+        batch_tokens,
+        _options.flag("deterministic", deterministic),
+    )

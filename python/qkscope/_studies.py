@@ -48,12 +48,15 @@ def sweep(
     *,
     only: str | Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
+    every: int = 0,
+    log: int = 0,
     data: Path = "",
     jobs: int = 1,
     shard: tuple[int, int] = (0, 1),
     overwrite: bool = False,
     evict: bool = False,
     device: str = "",
+    devices: str | Sequence[str] = (),
     dtype: str = "",
     device_memory: int | str = 0,
     batch_tokens: int = 0,
@@ -66,6 +69,7 @@ def sweep(
     """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done is not done again.
 
     out: folder of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every capture.
+    every, log: of checkpoints that the file gives by a rule every n-th, or so many evenly in the log of the step.
     data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
     overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
     run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
@@ -74,8 +78,11 @@ def sweep(
 
     Runs that failed are an Error at the end, when all others are done; the same call tries them again. So does Ctrl-C.
     """
-    compute = compute_options(device, dtype, device_memory, batch_tokens, deterministic)
-    folders = _options.path("data", data), compute, _options.path("out", out)
+    compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
+    if every and log:
+        raise InputError(f"every={every}, log={log}: expected one of the two")
+    chosen = _options.whole("every", every, 0, 1 << 40), _options.whole("log", log, 0, 1 << 40)
+    folders = _options.path("data", data), compute, *chosen, _options.path("out", out)
     read = _engine.read_sweep(_options.path("file", file), override_texts(overrides), *folders)
     options = _engine.SweepOptions()
     options.only = _names("only", only)

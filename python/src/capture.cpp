@@ -22,10 +22,11 @@ CaptureConfig read_text(const std::string& yaml, const std::vector<std::string>&
   return parse_capture_config(yaml, overrides);
 }
 
-ComputeOptions compute_options(const std::string& device, const std::string& dtype,
-                               const std::string& device_memory, std::int64_t batch_tokens,
-                               bool deterministic) {
+ComputeOptions compute_options(const std::string& device, const std::vector<std::string>& devices,
+                               const std::string& dtype, const std::string& device_memory,
+                               std::int64_t batch_tokens, bool deterministic) {
   ComputeOptions options{.device = device,
+                         .devices = devices,
                          .dtype = {},
                          .device_memory = 0,
                          .batch_tokens = batch_tokens,
@@ -96,8 +97,9 @@ void bind_results(nb::module_& module) {
 void bind_capture(nb::module_& module) {
   bind_results(module);
   nb::class_<ComputeOptions>(module, "ComputeOptions");
-  module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("dtype"),
-             nb::arg("device_memory"), nb::arg("batch_tokens"), nb::arg("deterministic"));
+  module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("devices"),
+             nb::arg("dtype"), nb::arg("device_memory"), nb::arg("batch_tokens"),
+             nb::arg("deterministic"));
   nb::class_<CaptureConfig>(module, "CaptureConfig")
       .def_prop_ro("data_root", [](const CaptureConfig& config) { return config.output.data_root; })
       .def_prop_rw(

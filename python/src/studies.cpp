@@ -150,11 +150,15 @@ void bind_sweep(nb::module_& module) {
   module.def(
       "read_sweep",
       [](const std::string& file, const std::vector<std::string>& overrides,
-         const std::string& data_folder, const ComputeOptions& compute, const std::string& out) {
-        return Sweep::read({file, overrides, data_folder, compute}, out);
+         const std::string& data_folder, const ComputeOptions& compute, std::int64_t every,
+         std::int64_t log, const std::string& out) {
+        SweepSource source{file, overrides, data_folder, compute};
+        source.every = every;
+        source.log = log;
+        return Sweep::read(source, out);
       },
       nb::arg("file"), nb::arg("overrides"), nb::arg("data_folder"), nb::arg("compute"),
-      nb::arg("out"), nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("every"), nb::arg("log"), nb::arg("out"), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
 TEST(Generate, ASeedGivesTheSameTextAgain) {
   const std::string options =
       "--prompt 'Entry 1' --max-tokens 20 --temperature 1.5 --top-k 50 --top-p 0.95 --ignore-end "
-      "-q ";
+      "--quiet ";
   const auto first = generate(options + "--seed 1");
   EXPECT_EQ(first.status, 0) << first.err;
   EXPECT_EQ(generate(options + "--seed 1").out, first.out);

@@ -154,14 +154,17 @@ TEST(KeyShares, AreOfTheLargestKeys) {
   const std::vector<double> sums(as_index(layout.columns()));
   const auto names = document_column_names(s);
   std::vector<double> values(names.size());
+  const auto value = [&](const std::string& name) {
+    return values[as_index(std::find(names.begin(), names.end(), name) - names.begin())];
+  };
   std::vector<double> keys(100, 0.0);
   keys[17] = 3.0;
   document_values(layout, {.tokens = 100}, sums, keys, values);
-  EXPECT_DOUBLE_EQ(values[names.size() - 5], 1.0);
-  EXPECT_NEAR(values.back(), 0.99, 1e-12);  // Gini of one that has all
+  EXPECT_DOUBLE_EQ(value("key_share_1"), 1.0);
+  EXPECT_NEAR(value("key_gini"), 0.99, 1e-12);  // Gini of one that has all
   document_values(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
-  EXPECT_NEAR(values[names.size() - 2], 0.2, 1e-12);
-  EXPECT_NEAR(values.back(), 0.0, 1e-12);
+  EXPECT_NEAR(value("key_share_20"), 0.2, 1e-12);
+  EXPECT_NEAR(value("key_gini"), 0.0, 1e-12);
 }
 
 // Two documents of 10 and 30 rows whose rows have the values 1 and 3.
