@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -51,13 +52,21 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
+// Without the ends of libraries, which may need memory that there is not: pyarrow's jemalloc
+// crashes.
+[[noreturn]] void end_out_of_memory(const std::string& message) {
+  std::_Exit(fail(message, kFailure));
+}
+
 int run(const std::function<int()>& program) {
   try {
     return program();
   } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with("out of memory"))
+      end_out_of_memory(error.what());
     return fail(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
-    return fail("out of memory", kFailure);
+    end_out_of_memory("out of memory");
   } catch (const std::exception& error) {
     return fail(error.what(), kFailure);
   }
