@@ -54,9 +54,8 @@ PartWriter::PartWriter(const RunPlan& plan, Journal& journal)
 
 void PartWriter::capture(const PreparedBatch& prepared, Backend& backend,
                          LayerStatistics* statistics) {
-  add(prepared, [&](RowSink& sink) {
-    return capture_batch(plan_, backend, prepared, sink, statistics);
-  });
+  add(prepared,
+      [&](RowSink& sink) { return capture_batch(plan_, backend, prepared, sink, statistics); });
 }
 
 void PartWriter::append(const PreparedBatch& prepared, const HeldRows& rows,

@@ -383,8 +383,8 @@ void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
   std::int64_t longest = 0;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
   for (std::size_t d = 0; d < sequences.size(); ++d) {
-    ExactValues rows{
-        d, place, exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    ExactValues rows{d, place,
+                     exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
     if (held_ != nullptr)
       held_->exact.push_back(std::move(rows));
     else

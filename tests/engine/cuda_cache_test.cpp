@@ -56,9 +56,9 @@ double difference(const Recorder& whole, const Recorder& part) {
     for (std::int64_t head = 0; head < heads; ++head)
       for (std::int64_t i = 0; i < rows * width; ++i)
         worst = std::max<double>(
-            worst, std::abs(tensor.data<float>()[head * rows * width + i] -
-                            all.data<float>()[(head * all.dim(axis) + all.dim(axis) - rows) * width +
-                                              i]));
+            worst,
+            std::abs(tensor.data<float>()[head * rows * width + i] -
+                     all.data<float>()[(head * all.dim(axis) + all.dim(axis) - rows) * width + i]));
   }
   return worst;
 }
