@@ -64,17 +64,11 @@ __device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, 
 template <typename T, typename Shape, int kRows, typename At>
 __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
-  constexpr int kStep = Shape::kThreads / kChunks;  // rows at once
-  static_assert(kRows % kStep == 0);
-  const int column = static_cast<int>(threadIdx.x) % kChunks * kElements;
-  const int first = static_cast<int>(threadIdx.x) / kChunks;
-  const bool inside = column < source.d_head;
-  const T* const data = source.data + column;
-  char* to = tile + first * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
-#pragma unroll
-  for (int row = first; row < first + kRows; row += kStep, to += kStep * Shape::kRowBytes) {
-    const bool valid = inside && row < count;
-    const T* from = valid ? data + at(row) * source.stride : source.data;
+  for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
+    const int row = item / kChunks, column = item % kChunks * kElements;
+    const bool valid = row < count && column < source.d_head;
+    const T* from = valid ? source.data + at(row) * source.stride + column : source.data;
+    char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
     if (source.vectors) {
       copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
     } else {
