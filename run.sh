@@ -204,8 +204,10 @@ fuzz() {
   cmake --build build-fuzz --target "fuzz_$name"
   local found="build-fuzz/corpus/$name"
   mkdir -p "$found"
+  local words=()
+  [ -f "tests/fuzz/$name.dict" ] && words=(-dict="tests/fuzz/$name.dict")
   "build-fuzz/fuzz/fuzz_$name" "$found" "build-fuzz/tests/fuzz/corpus/$name" \
-    -dict="tests/fuzz/$name.dict" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
+    "${words[@]}" -max_len=4096 -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
     -artifact_prefix=build-fuzz/
 }
 

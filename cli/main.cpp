@@ -49,5 +49,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return qkscope::cli::guarded([&] { return run(argc, argv); });
+  qkscope::cli::guarded([&] { return run(argc, argv); });
 }

@@ -7,7 +7,6 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <string_view>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -52,21 +51,13 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
-// Without the ends of libraries, which may need memory that there is not: pyarrow's jemalloc
-// crashes.
-[[noreturn]] void end_out_of_memory(const std::string& message) {
-  std::_Exit(fail(message, kFailure));
-}
-
 int run(const std::function<int()>& program) {
   try {
     return program();
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with("out of memory"))
-      end_out_of_memory(error.what());
     return fail(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
-    end_out_of_memory("out of memory");
+    return fail("out of memory", kFailure);
   } catch (const std::exception& error) {
     return fail(error.what(), kFailure);
   }
@@ -74,18 +65,21 @@ int run(const std::function<int()>& program) {
 
 }  // namespace
 
-int guarded(const std::function<int()>& program) {
+void guarded(const std::function<int()>& program) {
   occupy_closed_streams();
   std::set_terminate(end_without_exception);
   report_cut_files();
   set_up_logging(Verbosity::normal);
-  const int code = run(program);
+  int code = run(program);
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (written || code != 0) return code;
-  return fail(std::string("standard output: cannot write: ") +
-                  (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
-              kFailure);
+  if (!written && code == 0)
+    code = fail(std::string("standard output: cannot write: ") +
+                    (errno == 0 ? "an earlier part did not get through" : std::strerror(errno)),
+                kFailure);
+  // Without the ends of libraries, which may want memory that there is not: the allocator inside
+  // pyarrow's libarrow crashes there.
+  std::_Exit(code);
 }
 
 }  // namespace qkscope::cli

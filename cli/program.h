@@ -7,6 +7,7 @@ namespace qkscope::cli {
 
 inline constexpr int kBadInput = 2;
 
-int guarded(const std::function<int()>& program);
+// Ends the process with what the program returns.
+[[noreturn]] void guarded(const std::function<int()>& program);
 
 }  // namespace qkscope::cli
