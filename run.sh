@@ -288,7 +288,7 @@ usage() {
   demo-real      the same tables and report of a real model: SmolLM2-135M from PyPI, on the Jargon File from Debian
   test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers, but comparisons of numbers and pictures with
-                 those of other programs
+                 those of other programs, and the long series of kills
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
