@@ -90,6 +90,19 @@ run_tests() {  # run_tests PRESET [ctest options]
   ctest --preset "$preset" -j "$(nproc)" "$@"
 }
 
+# What reads foreign bytes, under the address and undefined-behaviour sanitizers: parsers with their fuzz targets,
+# hostile files, captures that were damaged, the answers of a Hub.
+test_asan_input() {  # test_asan_input [ctest options]
+  need_packages xz-utils
+  need_python requirements-test.txt
+  configure asan
+  local fuzzed
+  mapfile -t fuzzed < <(basename -s .tar.xz tests/fuzz/corpus/* | sed 's/^/fuzz_/')
+  cmake --build build-asan --target qkscope sniff-qk file_recorder "${fuzzed[@]}" \
+    test_core test_io test_tables test_checkpoint test_tokenizer test_texts test_hub test_captures
+  ctest --preset asan -R '^(core|io|tables|checkpoint|tokenizer|texts|hub|captures|fuzz|hostile)(\.|$)' -j "$(nproc)" "$@"
+}
+
 # The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Children of a busy process are left
 # out (the sanitizer does not support them), and the long series of kills. Each process with a report writes a file.
 test_tsan() {  # test_tsan [ctest options]
@@ -288,7 +301,9 @@ usage() {
   demo-real      the same tables and report of a real model: SmolLM2-135M from PyPI, on the Jargon File from Debian
   test [ARGS]    set up, build and run the tests but those of the Python package (ARGS go to ctest)
   test-asan      the same under the address and undefined-behaviour sanitizers, but comparisons of numbers and pictures with
-                 those of other programs, and the long series of kills
+                 those of other programs, and the long series of kills: before each release
+  test-asan-input
+                 of these, what reads foreign bytes: parsers, hostile files, the answers of a Hub
   test-tsan      build and run the tests of what has threads under the thread sanitizer: before each release
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
@@ -317,6 +332,7 @@ case "$command" in
   demo-real) demo_real "$@" ;;
   test) run_tests release "$@" ;;
   test-asan) run_tests asan "$@" ;;
+  test-asan-input) test_asan_input "$@" ;;
   test-tsan) test_tsan "$@" ;;
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
