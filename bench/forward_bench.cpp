@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/memory_plan.h"
 #include "forward/forward.h"
+#include "forward/no_observer.h"
 #include "io/json.h"
 #include "sampled_heads.h"
 #include "summed_layers.h"

@@ -9,12 +9,6 @@
 
 namespace qkscope {
 
-class NoObserver : public Observer {
- public:
-  bool wants(HookPoint) const override { return false; }
-  void see(HookPoint, ConstTensorView) override {}
-};
-
 // Some rows of the residual near the end of the network.
 class ResidualRows : public Observer {
  public:

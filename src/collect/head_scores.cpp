@@ -182,6 +182,11 @@ Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t
   return at_edge([&] {
     check_version(headers);
     check_texts(texts);
+    if (model.config().has_sinks())
+      bad_input(
+          "scores of heads: they take a query's weights to sum to one, and with the learned sinks "
+          "of this {} model they do not; score a pattern of your own instead",
+          model.config().family);
     HeadSums sums(model.config(), settings_for(texts, options));
     for (std::size_t begin = 0; begin < texts.size();) {
       const auto end = batch_end(texts, begin);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collect/no_observer.h"
 #include "collect/pattern_rows.h"
 #include "core/index.h"
+#include "forward/no_observer.h"
 
 namespace qkscope {
 namespace {

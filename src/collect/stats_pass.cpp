@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "collect/exact_rows.h"
-#include "collect/no_observer.h"
 #include "core/error.h"
 #include "core/index.h"
 #include "core/text.h"
 #include "core/thread_pool.h"
+#include "forward/no_observer.h"
 
 namespace qkscope {
 namespace {

@@ -16,6 +16,19 @@ namespace {
 constexpr std::int64_t kElementsPerTask = 1 << 15;
 constexpr std::int64_t kGatesPerTask = 1 << 14;  // an exponential each
 
+// gate_range(gate, up, count, out) for ranges of the elements.
+template <typename GateRange>
+void gate_elements(ConstTensorView gate, ConstTensorView up, TensorView out, GateRange gate_range) {
+  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
+  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
+  const float* g = gate.data<float>();
+  const float* u = up.data<float>();
+  float* o = out.data<float>();
+  parallel_ranges(gate.size(), kGatesPerTask, [&](std::int64_t begin, std::int64_t end) {
+    gate_range(g + begin, u + begin, end - begin, o + begin);
+  });
+}
+
 }  // namespace
 
 void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float scale,
@@ -68,25 +81,15 @@ void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorVi
 
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,
                       TensorView out) {
-  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
-  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
-  const float* g = gate.data<float>();
-  const float* u = up.data<float>();
-  float* o = out.data<float>();
-  parallel_ranges(gate.size(), kGatesPerTask, [=](std::int64_t begin, std::int64_t end) {
-    rows::gate(activation, g + begin, u + begin, end - begin, o + begin);
+  gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
+    rows::gate(activation, g, u, n, o);
   });
 }
 
 void clamped_swiglu(const ClampedSwiglu& swiglu, ConstTensorView gate, ConstTensorView up,
                     TensorView out) {
-  QKSCOPE_ASSERT(gate.shape() == up.shape() && gate.shape() == out.shape());
-  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && out.is_contiguous());
-  const float* g = gate.data<float>();
-  const float* u = up.data<float>();
-  float* o = out.data<float>();
-  parallel_ranges(gate.size(), kGatesPerTask, [&](std::int64_t begin, std::int64_t end) {
-    rows::clamped_gate(swiglu, g + begin, u + begin, end - begin, o + begin);
+  gate_elements(gate, up, out, [&](const float* g, const float* u, std::int64_t n, float* o) {
+    rows::clamped_gate(swiglu, g, u, n, o);
   });
 }
 

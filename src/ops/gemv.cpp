@@ -287,6 +287,20 @@ class GroupOutput {
   float side_[kMostRows * kGroup];
 };
 
+// Channels [k, k + depth) of a group, whose weights are still to be named.
+template <typename T>
+Part<T> part_of(const Product& product, GroupOutput& output, std::int64_t k, std::int64_t depth) {
+  return {.x = product.x + k,
+          .x_stride = product.weight.in(),
+          .weights = {},
+          .next = nullptr,
+          .next_bytes = 0,
+          .depth = depth,
+          .add = k > 0,
+          .y = output.y(),
+          .y_stride = output.stride()};
+}
+
 // Weights as they are stored.
 template <typename T>
 void multiply_stored(const Product& product, std::int64_t first, std::int64_t count,
@@ -296,15 +310,7 @@ void multiply_stored(const Product& product, std::int64_t first, std::int64_t co
   const auto in = weight.in();
   GroupOutput output(product, first, count);
   for_each_stretch(in, [&](std::int64_t k, std::int64_t depth) {
-    Part<T> part{.x = product.x + k,
-                 .x_stride = in,
-                 .weights = {},
-                 .next = nullptr,
-                 .next_bytes = 0,
-                 .depth = depth,
-                 .add = k > 0,
-                 .y = output.y(),
-                 .y_stride = output.stride()};
+    auto part = part_of<T>(product, output, k, depth);
     for (std::int64_t i = 0; i < kGroup; ++i)
       part.weights[i] = values + weight.row_offset(first + std::min(i, count - 1)) + k;
     // The group that follows lies right behind this one: it is fetched in the order of memory.
@@ -325,15 +331,7 @@ void multiply_widened(const Product& product, std::int64_t first, std::int64_t c
   for_each_stretch(in, [&](std::int64_t k, std::int64_t depth) {
     float* widened = memory.floats(kGroup * depth);
     widen_rows(product.weight, {first, count, k, depth}, widened);
-    Part<float> part{.x = product.x + k,
-                     .x_stride = in,
-                     .weights = {},
-                     .next = nullptr,
-                     .next_bytes = 0,
-                     .depth = depth,
-                     .add = k > 0,
-                     .y = output.y(),
-                     .y_stride = output.stride()};
+    auto part = part_of<float>(product, output, k, depth);
     for (std::int64_t i = 0; i < kGroup; ++i)
       part.weights[i] = widened + std::min(i, count - 1) * depth;
     multiply_part(part, product.rows);

@@ -112,6 +112,20 @@ TEST(HeadTable, AnOwnPatternHasTheScoreOfTheSameKnownOne) {
     }
 }
 
+TEST(HeadTable, ModelsWithSinksAreRefused) {
+  const auto model = load("gpt_oss");
+  try {
+    score_heads(model, {some_tokens(8)});
+    FAIL() << "expected an Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_THAT(error.what(), testing::HasSubstr("learned sinks of this gpt_oss model"));
+  }
+  // A pattern of one's own is divided by what is paid to keys.
+  const std::vector<float> itself = {1, 0, 0, 1};
+  for (const double score : score_pattern(model, {5, 6}, itself)) EXPECT_GT(score, 0.0);
+}
+
 // Models with a cap on scores take another way: the means are those of the patterns themselves.
 TEST(HeadTable, CappedScoresGiveTheMeansOfTheirPatterns) {
   const auto model = load("gemma2");

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/error.h"
+
 // Ends the process, which is what both libFuzzer and the replay report.
 #define FUZZ_EXPECT(condition)                                                      \
   do {                                                                              \
@@ -12,3 +14,17 @@
       std::abort();                                                                 \
     }                                                                               \
   } while (false)
+
+namespace qkscope {
+
+// What is refused is bad input, whatever the bytes are.
+template <typename Read>
+void refused_or(Read read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    FUZZ_EXPECT(error.kind() == ErrorKind::bad_input);
+  }
+}
+
+}  // namespace qkscope

@@ -5,22 +5,10 @@
 
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_model.h"
-#include "core/error.h"
 #include "expect.h"
 #include "tokenizer/gguf_tokenizer.h"
 
-namespace {
-
-template <typename Read>
-void refused_or(Read read) {
-  try {
-    read();
-  } catch (const qkscope::Error& error) {
-    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
-  }
-}
-
-}  // namespace
+using qkscope::refused_or;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = std::as_bytes(std::span(data, size));

@@ -4,21 +4,9 @@
 
 #include "checkpoint/tensor_pickle.h"
 #include "checkpoint/torch_zip.h"
-#include "core/error.h"
 #include "expect.h"
 
-namespace {
-
-template <typename Read>
-void refused_or(Read read) {
-  try {
-    read();
-  } catch (const qkscope::Error& error) {
-    FUZZ_EXPECT(error.kind() == qkscope::ErrorKind::bad_input);
-  }
-}
-
-}  // namespace
+using qkscope::refused_or;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = std::as_bytes(std::span(data, size));

@@ -1,4 +1,4 @@
-// For passes that are run for their statistics: nobody looks at the pass itself.
+// For passes that are run for their statistics or their time: nobody looks at the pass itself.
 #pragma once
 
 #include "qkscope/forward.h"
