@@ -214,6 +214,7 @@ std::vector<double> score_pattern(const Model& model, const std::vector<std::int
                 })
         .run(model);
     std::vector<double> scores;
+    scores.reserve(sums.size());
     for (const auto& of_head : sums) scores.push_back(of_head.score(options.measure));
     return scores;
   });

@@ -177,7 +177,7 @@ void multiply_part(const Part<T>& p) {
                                   p.x + row * p.x_stride + k, sum[row][f]);
     }
   }
-  for (auto k = steps * kStep; k < p.depth; ++k)
+  for (auto k = steps * kStep; k < p.depth; ++k) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       float column[4];
@@ -187,13 +187,15 @@ void multiply_part(const Part<T>& p) {
         sum[row][f] =
             hn::MulAdd(hn::LoadU(d, column), hn::Set(d, p.x[row * p.x_stride + k]), sum[row][f]);
     }
+  }
 #pragma GCC unroll 8
-  for (int row = 0; row < kRows; ++row)
+  for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       float* y = p.y + row * p.y_stride + 4 * f;
       hn::StoreU(p.add ? hn::Add(hn::LoadU(d, y), sum[row][f]) : sum[row][f], d, y);
     }
+  }
 }
 
 // As many outputs at a time as give eight sums: enough to be under way, and few enough to stay in
