@@ -5,9 +5,9 @@
 
 The defaults are the row counts of one model of the study: 500 texts, 16 rows of each in every head, 432 heads of 128
 numbers (the study draws 436), 64 shards. As many workers run at a time as the machine has cores. Prints one JSON line:
-seconds, the merge's peak memory, files. With --trace a second round with one row per text and head runs under strace and
-counts what touches a file system's metadata: opening, looking, making, renaming, removing, syncing. Timings of that round
-mean nothing and are not printed.
+seconds, the merge's peak memory, files. With --trace rounds with one row per text and head run under strace, which counts what
+touches a file system's metadata: opening, looking, making, renaming, removing, syncing. Their timings mean nothing and are not
+printed.
 """
 
 import argparse
@@ -50,6 +50,7 @@ def parse_arguments():
 
 
 def worker_command(arguments, shard, rows):
+    """Writes one part; with -1 all of them."""
     return [
         str(program(arguments, "bench/store_bench")),
         *("--folder", str(arguments.folder)),
@@ -118,13 +119,46 @@ def count_calls(command):
     return {name: int(calls) for calls, name in rows if name != "total"}
 
 
-def trace(arguments):
+def trace_round(arguments, **changes):
     """What the last worker to begin and the merge do, with one row per document and head."""
-    write_parts(arguments, rows=1)
-    last = arguments.shards - 1
-    shutil.rmtree(arguments.folder / ".parts" / f"{last:05}-of-{arguments.shards:05}")
-    worker = count_calls(worker_command(arguments, last, rows=1))
-    return {"worker": worker, "merge": count_calls(merge_command(arguments))}
+    changed = argparse.Namespace(**(vars(arguments) | changes))
+    shutil.rmtree(changed.folder, ignore_errors=True)
+    subprocess.run(worker_command(changed, -1, rows=1), check=True, stdout=subprocess.DEVNULL)
+    last = changed.shards - 1
+    shutil.rmtree(changed.folder / ".parts" / f"{last:05}-of-{changed.shards:05}")
+    worker = count_calls(worker_command(changed, last, rows=1))
+    return worker, count_calls(merge_command(changed))
+
+
+def trace(arguments):
+    """Operations on metadata, by what they grow with: from rounds with fewer shards, segments and heads."""
+
+    def per(more, fewer, difference):
+        return round((sum(more.values()) - sum(fewer.values())) / difference, 1)
+
+    def segments(size):  # of the last shard, and of all
+        counts = [
+            -(-len(range(shard, arguments.documents, arguments.shards)) // size) for shard in range(arguments.shards)
+        ]
+        return counts[-1], sum(counts)
+
+    worker, merging = trace_round(arguments)
+    few_worker, few_segments = trace_round(arguments, segment=arguments.documents)
+    _, few_heads = trace_round(arguments, layers=arguments.layers // 2)
+    _, few_shards = trace_round(arguments, shards=arguments.shards // 2)
+    own, all_parts = segments(arguments.segment)
+    own_few, all_few = segments(arguments.documents)
+    per_segment = per(worker, few_worker, own - own_few)
+    half_heads = (arguments.layers - arguments.layers // 2) * (arguments.q_heads + arguments.k_heads)
+    return {
+        "task": round(sum(worker.values()) - own * per_segment, 1),
+        "segment": per_segment,
+        "merge": sum(merging.values()),
+        "merge_per_task": per(merging, few_shards, arguments.shards - arguments.shards // 2),
+        "merge_per_segment": per(merging, few_segments, all_parts - all_few),
+        "merge_per_head": per(merging, few_heads, half_heads),
+        "merge_by_name": merging,
+    }
 
 
 def main():
@@ -153,10 +187,8 @@ def main():
         "bytes": size,
     }
     if arguments.trace:
-        calls = trace(arguments)
-        result["metadata_calls"] = {name: sum(counts.values()) for name, counts in calls.items()}
-        result["metadata_calls_by_name"] = calls
-        result["merge_metadata_calls_per_s"] = round(result["metadata_calls"]["merge"] / seconds)
+        result["metadata"] = trace(arguments)
+        result["merge_metadata_per_s"] = round(result["metadata"]["merge"] / seconds)
     print(json.dumps(result))
     shutil.rmtree(arguments.folder)
 

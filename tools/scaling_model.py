@@ -30,17 +30,21 @@ MEASURED = {
     "head_files": 436,
     # docs/benchmarks-analysis.md: all analyses of 300 heads, CPU seconds.
     "analysis_cpu_s": 35,
-    # docs/scaling.md, rehearsal: 64 shards, 3,456,000 rows.
-    "merge_rows_per_cpu_s": 0.0,
-    "merge_memory": 0,
-    "part_bytes_per_row": 0.0,
-    "file_bytes_per_row": 0.0,
-    "worker_metadata": 0,
-    "segment_metadata": 0,
-    "merge_metadata_per_shard": 0,
-    "merge_metadata_per_head": 0,
-    "metadata_per_s": 0,
+    # docs/scaling.md, the rehearsal: 64 shards, 500 segments, 3,456,000 rows.
+    "merge_rows_per_cpu_s": 1.0,
+    "part_bytes_per_row": 1.0,
+    "file_bytes_per_row": 1.0,
+    # The same, calls that strace counted.
+    "task_metadata": 1,
+    "segment_metadata": 1,
+    "merge_metadata_per_task": 1,
+    "merge_metadata_per_segment": 1,
+    "merge_metadata_per_head": 1,
 }
+
+# What the layout of captures in an object store asks for: a put of every segment, of its line in the journal and of every head
+# file, a get of every segment; of a task its run, a listing, its completion and its reading in the merge. Counted, not measured.
+REQUESTS = {"segment": 3, "task": 6, "capture": 436 + 10}
 
 ASSUMED = {
     "storage": (10e9, "bytes per second that all machines together read from the file system or store"),
@@ -106,10 +110,10 @@ def makespan(tasks, cards):
 
 
 def study_shards(model, cards):
-    """Two tasks for a card where all models together need that many, and never more than texts."""
+    """About a task for a card, dealt to the models by their work; never more than texts."""
     total = sum(other.flop_per_token() * other.tokens for other in STUDY)
     share = model.flop_per_token() * model.tokens / total
-    return max(1, min(STUDY_TEXTS, math.ceil(2 * cards * share))) if cards > 1 else 1
+    return max(1, min(STUDY_TEXTS, round(cards * share)))
 
 
 def study(cards, assumed):
@@ -121,39 +125,52 @@ def study(cards, assumed):
         tasks += [MEASURED["start_s"] + forward] * count
         weights += count * model.bytes()
         shards += count
-    return row(cards, makespan(tasks, cards), weights / assumed["storage"], len(STUDY), shards, 1.0, assumed)
+    work = Work(len(STUDY), shards, STUDY_TEXTS, 1.0)
+    return row(cards, makespan(tasks, cards), weights / assumed["storage"], work, assumed)
 
 
 def atlas(cards, assumed):
     seconds = MEASURED["start_s"] + ATLAS_TEXTS * ATLAS_MODEL.tokens / MEASURED["tokens_per_s_3b_4k"]
     compute = makespan([seconds] * ATLAS_CHECKPOINTS, cards)
     weights = ATLAS_CHECKPOINTS * ATLAS_MODEL.bytes() / assumed["download"]
-    return row(cards, compute, weights, ATLAS_CHECKPOINTS, ATLAS_CHECKPOINTS, ATLAS_TEXTS / STUDY_TEXTS, assumed)
+    # Short texts: two seconds of them make a segment.
+    segments = math.ceil((seconds - MEASURED["start_s"]) / 2)
+    work = Work(ATLAS_CHECKPOINTS, ATLAS_CHECKPOINTS, segments, ATLAS_TEXTS / STUDY_TEXTS)
+    return row(cards, compute, weights, work, assumed)
 
 
-def row(cards, compute, weights, captures, shards, share_of_rows, assumed):
-    """All terms of one line: `captures` with this share of a study model's rows, in so many shards."""
-    rows = MEASURED["rows_per_model"] * share_of_rows * captures
-    merge = rows / MEASURED["merge_rows_per_cpu_s"] / assumed["cores"]
-    analysis = captures * MEASURED["analysis_cpu_s"] * share_of_rows / assumed["cores"]
+@dataclass
+class Work:
+    captures: int
+    tasks: int  # of all captures
+    segments: int  # of one capture
+    share_of_rows: float  # of a model's of the study
+
+
+def row(cards, compute, weights, work, assumed):
+    """All terms of one line."""
+    rows = MEASURED["rows_per_model"] * work.share_of_rows * work.captures
+    segments = work.captures * work.segments
     metadata = (
-        shards * (MEASURED["worker_metadata"] + MEASURED["merge_metadata_per_shard"])
-        + captures * MEASURED["head_files"] * MEASURED["merge_metadata_per_head"]
+        work.tasks * (MEASURED["task_metadata"] + MEASURED["merge_metadata_per_task"])
+        + segments * (MEASURED["segment_metadata"] + MEASURED["merge_metadata_per_segment"])
+        + work.captures * MEASURED["head_files"] * MEASURED["merge_metadata_per_head"]
     )
+    requests = segments * REQUESTS["segment"] + work.tasks * REQUESTS["task"] + work.captures * REQUESTS["capture"]
     terms = {
         "cards": compute,
         "weights": weights,
-        "merge": merge,
-        "analysis": analysis,
+        "merge": rows / MEASURED["merge_rows_per_cpu_s"] / assumed["cores"],
+        "analysis": work.captures * MEASURED["analysis_cpu_s"] * work.share_of_rows / assumed["cores"],
         "metadata": metadata / assumed["metadata"],
     }
     return {
         "cards": cards,
-        "shards": shards,
+        "tasks": work.tasks,
         "terms": terms,
         "first": max(terms, key=terms.get),
-        "files": shards * 3 + captures * (MEASURED["head_files"] + 3),
-        "operations": metadata,
+        "metadata": metadata,
+        "requests": requests,
         "part_bytes": rows * MEASURED["part_bytes_per_row"],
         "bytes": rows * MEASURED["file_bytes_per_row"],
     }
@@ -176,17 +193,20 @@ WORDS = {
 }
 
 
+def counted(number):
+    return f"{number:,.0f}" if number < 1e4 else f"{number / 1e3:,.0f} K"
+
+
 def table(rows):
     lines = [
-        "| cards | tasks | forward passes | reading weights | merging | analyses | metadata operations | first limit |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| cards | tasks | forward passes | weights | merging | analyses | metadata operations | requests | first |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for line in rows:
         terms = [shown(line["terms"][name]) for name in ("cards", "weights", "merge", "analysis")]
-        operations = f"{round(line['operations'], -2):,.0f}, {shown(line['terms']['metadata'])}"
-        lines.append(
-            f"| {line['cards']} | {line['shards']:,} | {' | '.join(terms)} | {operations} | {WORDS[line['first']]} |"
-        )
+        cells = [line["cards"], f"{line['tasks']:,}", *terms]
+        cells += [f"{counted(line['metadata'])}, {shown(line['terms']['metadata'])}", counted(line["requests"])]
+        lines.append(f"| {' | '.join(map(str, cells))} | {WORDS[line['first']]} |")
     return lines
 
 

@@ -200,12 +200,13 @@ void DataRoot::continue_part(const std::string& folder, const Manifest& manifest
 }
 
 void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
+  const OpenFolder folder(parts());
   std::size_t others = 0;
   for (const auto& other : part_folders()) {
     if (same_shard(other, shard)) continue;
     if (others >= kComparedParts && other.count == shard.count) continue;
     if (!Journal::exists(part(other))) continue;
-    refuse_link(OpenFolder(parts()), part_name(other));
+    refuse_link(folder, part_name(other));
     check_other_part(manifest, shard, other);
     ++others;
   }
