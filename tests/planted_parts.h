@@ -112,8 +112,8 @@ inline double write_planted_part(const DataRoot& root, const PlantedParts& parts
       for (std::size_t group = 0; group < groups.size(); ++group) {
         const auto count = planted_row_count(parts, row, group);
         std::vector<std::int32_t> positions;
-        while (std::ssize(positions) < count)
-          positions.push_back(static_cast<std::int32_t>(positions.size()));
+        positions.reserve(static_cast<std::size_t>(count));
+        for (std::int32_t position = 0; position < count; ++position) positions.push_back(position);
         const std::vector<std::string_view> strings(parts.uneven ? positions.size() : 0, text);
         segment.add_block(example, group, positions, strings,
                           rows.of(groups[group].kind, row, count));

@@ -125,6 +125,7 @@ BucketCounts write_together(const std::string& folder, SegmentFiles& segments,
                             std::span<const HeadJob> jobs) {
   const auto& manifest = segments.parts().front().manifest();
   std::vector<std::unique_ptr<HeadFile>> heads;
+  heads.reserve(jobs.size());
   for (const auto job : jobs) heads.push_back(std::make_unique<HeadFile>(folder, manifest, job));
   PartsInOrder examples(segments);
   while (examples.next())

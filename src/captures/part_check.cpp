@@ -125,6 +125,7 @@ void check_part(const Journal& journal) {
 void check_parts(std::span<const Journal> parts) {
   std::vector<PartCheck> checks(parts.begin(), parts.end());
   std::vector<std::size_t> ends;  // segments of all parts up to this one
+  ends.reserve(parts.size());
   for (const auto& part : parts)
     ends.push_back((ends.empty() ? 0 : ends.back()) + part.entries().size());
   if (ends.empty()) return;

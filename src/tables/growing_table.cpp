@@ -55,6 +55,7 @@ bool GrowingTable::append(std::vector<Column> part) {
 // The first of the waiting rows.
 void GrowingTable::write_group(std::int64_t rows) {
   std::vector<Column> group;
+  group.reserve(waiting_.size());
   for (auto& column : waiting_) {
     group.push_back({column.name, column.type, {}, {}, {}});
     for_values(column, group.back(), [&](auto& from, auto& to) {
