@@ -1,5 +1,6 @@
 #include "collect/stats_run.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -51,11 +52,16 @@ Manifest manifest_of(const StatsRunPlan& plan) {
 
 // Sums of the parts, in their order, with what follows from the list of examples.
 Statistics join(const std::vector<Journal>& parts) {
-  auto statistics = last_state(parts.front()).statistics;
-  for (std::size_t i = 1; i < parts.size(); ++i)
-    if (!parts[i].entries().empty())
-      merge_statistics(statistics, last_state(parts[i]).statistics, parts.front().folder(),
-                       parts[i].folder());
+  // A shard may have no documents: there are more shards than texts, or its rows have none.
+  auto part = std::find_if(parts.begin(), parts.end(),
+                           [](const Journal& each) { return !each.entries().empty(); });
+  if (part == parts.end())
+    bad_input("{}: none of the shards has a document", parts.front().folder());
+  const auto& first = *part;
+  auto statistics = last_state(first).statistics;
+  for (++part; part != parts.end(); ++part)
+    if (!part->entries().empty())
+      merge_statistics(statistics, last_state(*part).statistics, first.folder(), part->folder());
   statistics.configuration = parts.front().manifest().identity.dump();
   statistics.lengths.clear();
   for_each_example(parts, [&](const ExampleRecord& example) {

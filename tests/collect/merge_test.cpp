@@ -22,29 +22,30 @@ constexpr std::int64_t kDocuments = 400;
 constexpr std::int64_t kSegmentSize = 2;  // documents
 
 // As a run of statistics leaves it: every document is one of the planted ones under another key.
-void write_part(const DataRoot& root, const PlantedStatistics& planted, const Shard& shard) {
+void write_part(const DataRoot& root, const PlantedStatistics& planted, const Shard& shard,
+                std::int64_t documents) {
   const auto lock = root.lock(shard);
   auto journal = root.open_part(planted_manifest({.layers = 1}), shard);
   RunState state{planted.statistics, {}};
   state.statistics.lengths.clear();
   state.statistics.retrieval.clear();
-  for (auto row = shard.index; row < kDocuments;) {
+  for (auto row = shard.index; row < documents;) {
     JournalEntry entry{.segment = segment_name(journal.entries().size())};
     const auto path = journal.segment_path(std::filesystem::path(entry.segment).stem().string());
     SegmentWriter segment(journal.segment_path(entry.segment), journal.manifest().groups.size());
-    std::vector<DocumentRecord> documents;
-    for (; row < kDocuments && entry.examples < kSegmentSize; row += shard.count) {
+    std::vector<DocumentRecord> records;
+    for (; row < documents && entry.examples < kSegmentSize; row += shard.count) {
       DocumentRecord document{row, planted.documents[static_cast<std::size_t>(row) % 3]};
       document.attention.example_key = row;
       const auto tokens = static_cast<std::int32_t>(document.attention.tokens);
       segment.add_example(
           {.row = row, .key = row, .source_id = fmt::format("text-{}", row), .tokens = tokens});
-      documents.push_back(std::move(document));
+      records.push_back(std::move(document));
       ++entry.examples;
       entry.tokens += tokens;
     }
     save_state(path + ".state", state);
-    save_documents(path + ".docs", documents);
+    save_documents(path + ".docs", records);
     entry.checksum = segment.commit();
     journal.add(entry);
   }
@@ -73,7 +74,8 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
   const auto planted = planted_statistics();
   for (const std::int64_t count : {1, 200}) {
     const StatsFolder root(folder.file(std::to_string(count)));
-    for (std::int64_t i = 0; i < count; ++i) write_part(root.root(), planted, {i, count});
+    for (std::int64_t i = 0; i < count; ++i)
+      write_part(root.root(), planted, {i, count}, kDocuments);
     const FewOpenFiles few;
     const auto result = merge_shards(root.root().path());
     EXPECT_EQ(result.examples, kDocuments);
@@ -82,6 +84,16 @@ TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
     EXPECT_TRUE(MappedFile(folder.file("1/") + name).text() ==
                 MappedFile(folder.file("200/") + name).text())
         << name;
+}
+
+TEST(StatsMerge, TheFirstShardMayHaveNoDocuments) {
+  const TemporaryFolder folder;
+  const auto planted = planted_statistics();
+  const StatsFolder root(folder.file("out"));
+  write_part(root.root(), planted, {0, 3}, 0);
+  for (std::int64_t i = 1; i < 3; ++i) write_part(root.root(), planted, {i, 3}, 3);
+  EXPECT_EQ(merge_shards(root.root().path()).examples, 2);
+  EXPECT_EQ(read_statistics(root.root().path()).lengths.size(), 2u);
 }
 
 TEST(StatsMerge, ADamagedFileOfDocumentsIsRefused) {
