@@ -158,7 +158,7 @@ TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
 
 // Copy h is read by query head h, and by key and value head h where there are so many.
 TEST_P(Derived, AnEditedInputOfAttentionReachesQueryKeyAndValueOfItsHead) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder plain;
   forward(model, batch, plain);
@@ -245,7 +245,7 @@ TEST(DerivedPoints, ChosenRowsAfterAnEditOfAttentionsInput) {
    private:
     std::vector<std::int64_t> rows_{3, 15};
   } observer;
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   observer.edited = {Stage::attn_in, 1};
   observer.change = [](TensorView x) { std::fill_n(x.data<float>(), x.size(), 2.0f); };
   forward(model, some_batch(model), observer);
