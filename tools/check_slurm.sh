@@ -129,7 +129,12 @@ expect() {
     fail "expected exit code $1 and one line with '$2', found $code and: $message"
 }
 
-in_queue() { squeue --noheader --array --format=%i 2>/dev/null || true; }
+# What is in the queue: task, job of the task alone, state, name. Waits for a controller that does not answer yet.
+in_queue() {
+  local tasks
+  until tasks=$(squeue --noheader --array --format='%i %A %T %j' 2>/dev/null); do sleep 0.3; done
+  printf '%s' "$tasks"
+}
 
 begun_in_two_shards() {
   sweep_options begun
@@ -146,14 +151,14 @@ try_bad_input() {
   [ -z "$(in_queue)" ] || fail "a refused submission left jobs behind"
 }
 
-# hit TASK: ends a running task in one of four ways.
+# hit TASK JOB: ends a running task in one of four ways.
 hit() {
-  local job=$1 pids
+  local pid pids
   case $((RANDOM % 4)) in
-    0) scancel "$job" ;;
-    1) scancel --batch --signal=USR1 "$job" ;;  # what comes before a time limit
+    0) scancel "$1" ;;
+    1) scancel --batch --signal=USR1 "$1" ;;  # what comes before a time limit
     2 | 3)
-      mapfile -t pids < <(scontrol listpids "$job" 2>/dev/null | awk 'NR > 1 && $1 > 1 { print $1 }')
+      mapfile -t pids < <(scontrol listpids "$2" 2>/dev/null | awk 'NR > 1 && $1 > 1 { print $1 }')
       for pid in "${pids[@]}"; do  # the program, or now and then its script
         [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$program" ] || [ $((RANDOM % 4)) = 0 ] || continue
         kill -KILL "$pid" 2>/dev/null || true
@@ -164,15 +169,15 @@ hit() {
 # Until the queue is empty: every task that is seen at work is drawn once, and three of ten are hit.
 kill_tasks() {
   local -A seen=()
-  local hits=0 restarted=no id state name
-  while [ -n "$(in_queue)" ]; do
-    while read -r id state name; do
-      [ "$state" = RUNNING ] && [ -z "${seen[$id]:-}" ] && [[ $name != *.tables ]] || continue
-      seen[$id]=yes
+  local hits=0 restarted=no queue task job state name
+  while queue=$(in_queue) && [ -n "$queue" ]; do
+    while read -r task job state name; do
+      [ "$state" = RUNNING ] && [ -z "${seen[$task]:-}" ] && [[ $name != *.tables ]] || continue
+      seen[$task]=yes
       [ $((RANDOM % 10)) -lt 3 ] || continue
-      hit "$id" 2>/dev/null || true
+      hit "$task" "$job" 2>/dev/null || true
       hits=$((hits + 1))
-    done < <(squeue --noheader --array --format='%i %T %j' 2>/dev/null || true)
+    done <<<"$queue"
     if [ $restarted = no ] && [ $hits -ge 10 ]; then restart_controller; restarted=yes; fi
     sleep 0.2
   done

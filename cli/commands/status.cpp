@@ -83,13 +83,13 @@ void print_sums(const SweepStatus& status) {
 }
 
 void print_problems(const SweepStatus& status) {
-  constexpr std::size_t kShown = 20;
-  for (std::size_t i = 0; i < std::min(kShown, status.problems.size()); ++i) {
+  constexpr std::size_t kMostShown = 20;
+  for (std::size_t i = 0; i < std::min(kMostShown, status.problems.size()); ++i) {
     const auto& problem = status.problems[i];
     fmt::print("{}: {}\n  {}\n", problem.task, problem.line, problem.log);
   }
-  if (status.problems.size() > kShown)
-    fmt::print("and {} more tasks\n", status.problems.size() - kShown);
+  if (status.problems.size() > kMostShown)
+    fmt::print("and {} more tasks\n", status.problems.size() - kMostShown);
 }
 
 void print_status(const SweepStatus& status) {

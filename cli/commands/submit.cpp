@@ -99,11 +99,11 @@ std::int64_t count_tasks(const ClusterPlan& plan) {
 
 std::string names_before(const ClusterPlan& plan, const ClusterJob& job) {
   if (job.after.empty()) return "";
-  constexpr std::size_t kShown = 3;
+  constexpr std::size_t kMostShown = 3;
   std::vector<std::string> names;
   for (const auto before : job.after) {
-    if (names.size() == kShown) {
-      names.push_back(fmt::format("{} more", job.after.size() - kShown));
+    if (names.size() == kMostShown) {
+      names.push_back(fmt::format("{} more", job.after.size() - kMostShown));
       break;
     }
     names.push_back(plan.jobs[before].name);

@@ -1,6 +1,7 @@
 #include "cluster/slurm.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -51,14 +52,15 @@ std::string last_complaint(const std::string& err) {
   return last;
 }
 
-void for_all(const std::vector<std::string>& ids, const std::vector<std::string>& command,
+using Words = std::vector<std::string>;
+
+// Calls the command with the ids, some at a time.
+void for_all(const Words& ids, const std::function<Words(const Words&)>& command,
              const std::string& what) {
   for (std::size_t begin = 0; begin < ids.size(); begin += kAtOnce) {
     const auto end = std::min(ids.size(), begin + kAtOnce);
-    auto words = command;
-    words.insert(words.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin),
-                 ids.begin() + static_cast<std::ptrdiff_t>(end));
-    const auto output = run_slurm(words);
+    const auto output = run_slurm(command(Words(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                ids.begin() + static_cast<std::ptrdiff_t>(end))));
     if (output.status != 0) throw slurm_error(what, output.err);
   }
 }
@@ -90,11 +92,19 @@ std::string submit_script(const std::string& file, const std::vector<std::string
 }
 
 void release_jobs(const std::vector<std::string>& ids) {
-  for_all(ids, {"scontrol", "release"}, "the jobs cannot be released");
+  const auto command = [](const Words& some) {
+    return Words{"scontrol", "release", fmt::format("{}", fmt::join(some, ","))};
+  };
+  for_all(ids, command, "the jobs cannot be released");
 }
 
 void cancel_jobs(const std::vector<std::string>& ids) {
-  for_all(ids, {"scancel", "--quiet"}, "the jobs cannot be cancelled");
+  const auto command = [](const Words& some) {
+    Words words = {"scancel", "--quiet"};
+    words.insert(words.end(), some.begin(), some.end());
+    return words;
+  };
+  for_all(ids, command, "the jobs cannot be cancelled");
 }
 
 std::vector<QueuedTask> queued_tasks(const std::vector<std::string>& jobs) {

@@ -98,7 +98,7 @@ TEST_F(PlannedJobs, TheFilesErrorsHaveKeyAndLine) {
   };
   EXPECT_THAT(refused("partitions: gpu"), HasSubstr("slurm.partitions"));
   EXPECT_THAT(refused("partitions: gpu"), HasSubstr("partition"));
-  EXPECT_THAT(refused("time: soon"), HasSubstr("sweep.yaml:15: slurm.time"));
+  EXPECT_THAT(refused("time: soon"), HasSubstr("sweep.yaml:16: slurm.time"));
   EXPECT_THAT(refused("environment: module load"), HasSubstr("expected a list of lines of shell"));
 }
 
