@@ -1,6 +1,7 @@
 #include "study/sweep_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <future>
@@ -14,6 +15,7 @@
 
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
+#include "captures/layout.h"
 #include "collect/stats_folder.h"
 #include "collect/stats_run.h"
 #include "core/error.h"
@@ -33,6 +35,8 @@ namespace qkscope {
 namespace {
 
 using Outcome = RunReport::Outcome;
+
+constexpr std::chrono::milliseconds kBetweenLooks(500);  // at a lock that another task holds
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -211,6 +215,10 @@ class SweepRunner {
   // The files of capture and statistics.
   Outcome capture_and_merge(std::size_t i) {
     const auto& run = *runs_[i];
+    if (options_.part == SweepPart::merge)
+      for (const auto& folder : {folder_.capture(run.label), folder_.statistics(run.label)})
+        wait_for_tasks(folder);
+    if (stopped()) return Outcome::interrupted;
     const Missing missing{.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
     if (!missing.capture && run.data.empty())
       DataRoot(folder_.capture(run.label)).remove_left_parts();
@@ -225,6 +233,18 @@ class SweepRunner {
     }
     inputs_.release(i);
     return missing.capture || missing.statistics ? Outcome::done : Outcome::already_done;
+  }
+
+  // A program whose script was killed may live a moment longer, with its shard's lock.
+  void wait_for_tasks(const std::string& data_root) const {
+    const auto lock_file = DataRoot(data_root).parts() + "/" + layout::kLockFile;
+    bool told = false;
+    while (path_exists(lock_file) && !stopped()) {
+      const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
+      if (lock.held()) return;
+      if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
   }
 
   // `before`: how its data were made.

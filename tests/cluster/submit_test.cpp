@@ -160,6 +160,16 @@ TEST_F(Submits, ThePartsMakeTheSameSweep) {
   expect_same("out", expected);
 }
 
+// The program of a script that was killed.
+TEST_F(Submits, TheMergeWaitsForATaskThatIsStillAtIt) {
+  ASSERT_EQ(sweep("out", "--quiet --only first --part capture --shard 0/2").status, 0);
+  const auto outcome = run_program(fmt::format(
+      "flock --shared {} sleep 1 & sleep 0.2; {}", file("out/small/captures/first/.parts/lock"),
+      command("out", "--only first --part merge --shards 2")));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("waiting for a task that is at it"));
+}
+
 TEST_F(Submits, OneMachineContinuesWhatTasksBegan) {
   ASSERT_EQ(sweep("whole").status, 0);
   ASSERT_EQ(sweep("out", "--quiet --only second --part capture --shard 2/3").status, 0);
