@@ -165,6 +165,14 @@ test_torch() {  # test_torch [pytest options]
     build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
+# A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
+test_slurm() {
+  configure release
+  need_packages slurmctld slurmd slurm-client munge
+  cmake --build build --target qkscope
+  as_root tools/check_slurm.sh build/bin/qkscope
+}
+
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
 need_environment() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1"
@@ -316,6 +324,8 @@ usage() {
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
   test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
+  test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
+                 release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -345,6 +355,7 @@ case "$command" in
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
+  test-slurm) test_slurm ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;
