@@ -184,6 +184,14 @@ need_environment() {
   cp "tools/$2" "$1/installed"
 }
 
+bench() {
+  need_python requirements-test.txt
+  need_python requirements-bench.txt
+  configure release
+  cmake --build build --target qkscope benchmarks
+  tools/bench.sh "$@"
+}
+
 # The interpreters that a wheel can be made for, of those on the PATH.
 interpreters() {
   local version
@@ -355,7 +363,7 @@ case "$command" in
   fuzz) fuzz "$@" ;;
   build) build release ;;
   build-minimal) build_minimal ;;
-  bench) need_python requirements-test.txt && need_python requirements-bench.txt && build release && tools/bench.sh "$@" ;;
+  bench) bench "$@" ;;
   format) need_packages "${lint_packages[@]}" && cpp_files | xargs -r clang-format -i ;;
   lint)
     check_format

@@ -10,6 +10,11 @@ namespace qkscope {
 // The absolute path of a file or folder of the source tree: source_path("tests/golden/").
 std::string source_path(std::string_view within = {});
 
+// One of the small models and answers of other programs: golden_path("llama_gqa").
+inline std::string golden_path(std::string_view name) {
+  return source_path("tests/golden/") + std::string(name);
+}
+
 // The folder with the programs of this build.
 std::string program_folder();
 

@@ -105,8 +105,9 @@ std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
 
 // One of the three names, short or long; "" where the option is empty or a file.
 std::string known_pattern(const std::string& option) {
-  for (const std::string name : kPatterns)
-    if (option == name || option + "_token_head" == name || option + "_head" == name) return name;
+  for (const std::string_view name : kPatterns)
+    if (option == name || option + "_token_head" == name || option + "_head" == name)
+      return std::string(name);
   return "";
 }
 

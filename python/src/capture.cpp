@@ -96,7 +96,7 @@ void bind_results(nb::module_& module) {
 
 void bind_capture(nb::module_& module) {
   bind_results(module);
-  nb::class_<ComputeOptions>(module, "ComputeOptions");
+  const nb::class_<ComputeOptions> handed_on(module, "ComputeOptions");  // Python does not look in
   module.def("compute_options", &compute_options, nb::arg("device"), nb::arg("devices"),
              nb::arg("dtype"), nb::arg("device_memory"), nb::arg("batch_tokens"),
              nb::arg("deterministic"));

@@ -34,6 +34,7 @@ HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool ex
                 bool exclude_current_token, const std::string& measure, bool all_keys,
                 nb::object progress) {
   std::vector<std::vector<std::int32_t>> ids;
+  ids.reserve(texts.size());
   for (const auto& text : texts) ids.emplace_back(text.data(), text.data() + text.shape(0));
   auto options = options_of(exclude_bos, exclude_current_token, measure);
   options.all_keys = all_keys;

@@ -6,6 +6,7 @@
 #include <parquet/arrow/writer.h>
 
 #include "captures/metadata.h"
+#include "complaint.h"
 #include "core/error.h"
 #include "error_message.h"
 #include "io/output_file.h"
@@ -59,10 +60,6 @@ std::string write(const TemporaryFolder& folder, const Columns& columns) {
   EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream, 2).ok());
   EXPECT_TRUE(stream->Close().ok());
   return path;
-}
-
-std::string complaint(const std::string& path) {
-  return bad_input_message([&] { read_head_file(path); });
 }
 
 TEST(ForeignFile, PlainListsAndDictionariesAreRead) {

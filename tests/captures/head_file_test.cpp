@@ -10,8 +10,8 @@
 #include "captures/head_writer.h"
 #include "captures/layout.h"
 #include "captures/metadata.h"
+#include "complaint.h"
 #include "core/error.h"
-#include "error_message.h"
 #include "io/mapped_file.h"
 #include "io/output_file.h"
 #include "temporary_folder.h"
@@ -32,11 +32,6 @@ HeadRows some_rows(int count, int dim) {
     for (int j = 0; j < dim; ++j) rows.vectors.push_back(0.25F * static_cast<float>(i * dim + j));
   }
   return rows;
-}
-
-// The message of the bad input that reading `path` complains about.
-std::string complaint(const std::string& path) {
-  return bad_input_message([&] { read_head_file(path); });
 }
 
 std::string written(const TemporaryFolder& folder, const HeadRows& rows) {

@@ -26,12 +26,12 @@ std::string golden_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-GgufHeader parse(const std::string& file) {
+GgufHeader parse_bytes(const std::string& file) {
   return parse_gguf(std::as_bytes(std::span(file)), "file");
 }
 
-std::string refusal(const std::string& file) {
-  return bad_input_message([&] { parse(file); });
+std::string gguf_refusal(const std::string& file) {
+  return bad_input_message([&] { parse_bytes(file); });
 }
 
 // The least that is a model: one layer would follow.
@@ -51,7 +51,7 @@ GgufBytes tiny_llama() {
 
 GgufModel model_of(const std::string& file) {
   static GgufHeader header;
-  header = parse(file);
+  header = parse_bytes(file);
   return read_gguf_model(header, std::as_bytes(std::span(file)), "file");
 }
 
@@ -104,7 +104,7 @@ TEST(Gguf, PlainNumbersStayInTheFileAndBlocksAreKept) {
 TEST(Gguf, CutFilesAreRefused) {
   const auto file = golden_file("gguf_llama");
   for (std::size_t length = 0; length < file.size(); length += 97)
-    EXPECT_FALSE(refusal(file.substr(0, length)).empty()) << length;
+    EXPECT_FALSE(gguf_refusal(file.substr(0, length)).empty()) << length;
 }
 
 // One byte at a time: refused, or read as something that lies in the file.
@@ -114,7 +114,7 @@ TEST(Gguf, ChangedBytesNeverLeadOutOfTheFile) {
     const char before = file[at];
     file[at] = static_cast<char>(before ^ 0x5a);
     try {
-      for (const auto& [name, tensor] : parse(file).tensors) {
+      for (const auto& [name, tensor] : parse_bytes(file).tensors) {
         EXPECT_LE(tensor.begin, tensor.end);
         EXPECT_LE(tensor.end, file.size());
       }
@@ -126,18 +126,22 @@ TEST(Gguf, ChangedBytesNeverLeadOutOfTheFile) {
 }
 
 TEST(Gguf, OddHeadersAreRefusedByName) {
-  EXPECT_THAT(refusal("GGML" + std::string(60, '\0')), HasSubstr("does not begin with 'GGUF'"));
-  EXPECT_THAT(refusal(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
-  EXPECT_THAT(refusal(GgufBytes().build(0x03000000)), HasSubstr("the high byte first"));
-  EXPECT_TRUE(parse(GgufBytes().build(2)).tensors.empty());
-  EXPECT_THAT(refusal(GgufBytes().entry("a", 13, "x").build()), HasSubstr("value type 13"));
-  EXPECT_THAT(refusal(GgufBytes().entry("a", 7, "\2").build()), HasSubstr("is 2, expected a bool"));
-  EXPECT_THAT(refusal(GgufBytes().number("a", 1).number("a", 1).build()), HasSubstr("there twice"));
-  EXPECT_THAT(refusal(GgufBytes().list("a", 9, 1, "").build()), HasSubstr("a list of lists"));
-  EXPECT_THAT(refusal(GgufBytes().list("a", 0, 1 << 23, "x").build()), HasSubstr("too short for"));
-  EXPECT_THAT(refusal(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
-  EXPECT_THAT(refusal(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
-  EXPECT_THAT(refusal(GgufBytes().number("general.alignment", 3).build()),
+  EXPECT_THAT(gguf_refusal("GGML" + std::string(60, '\0')),
+              HasSubstr("does not begin with 'GGUF'"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().build(0x03000000)), HasSubstr("the high byte first"));
+  EXPECT_TRUE(parse_bytes(GgufBytes().build(2)).tensors.empty());
+  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 13, "x").build()), HasSubstr("value type 13"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 7, "\2").build()),
+              HasSubstr("is 2, expected a bool"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("a", 1).number("a", 1).build()),
+              HasSubstr("there twice"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 9, 1, "").build()), HasSubstr("a list of lists"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 23, "x").build()),
+              HasSubstr("too short for"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("general.alignment", 3).build()),
               HasSubstr("a multiple of 8"));
 }
 
@@ -146,19 +150,21 @@ TEST(Gguf, OddTensorsAreRefusedByName) {
                        std::uint64_t offset = 0) {
     return GgufBytes().tensor("a", sizes, type, offset).data(64).build();
   };
-  EXPECT_EQ(parse(with({4, 2}, 0)).tensors.at("a").shape, (std::vector<std::int64_t>{2, 4}));
-  EXPECT_THAT(refusal(with({256}, 16)), HasSubstr("stored as IQ2_XXS, which is not supported"));
-  EXPECT_THAT(refusal(with({256}, 99)), HasSubstr("stored as type 99"));
-  EXPECT_THAT(refusal(with({16}, 8)), HasSubstr("blocks of 32 (Q8_0) do not fill"));
-  EXPECT_THAT(refusal(with({0}, 0)), HasSubstr("a dimension of 0"));
-  EXPECT_THAT(refusal(with({1, 1, 1, 1, 1}, 0)), HasSubstr("5 dimensions"));
-  EXPECT_THAT(refusal(with({17}, 0)), HasSubstr("truncated"));
-  EXPECT_THAT(refusal(with({1 << 30, 1 << 30, 1 << 30, 1 << 30}, 0)), HasSubstr("more elements"));
-  EXPECT_THAT(refusal(with({4}, 0, 8)), HasSubstr("expected a multiple of 32"));
+  EXPECT_EQ(parse_bytes(with({4, 2}, 0)).tensors.at("a").shape, (std::vector<std::int64_t>{2, 4}));
+  EXPECT_THAT(gguf_refusal(with({256}, 16)),
+              HasSubstr("stored as IQ2_XXS, which is not supported"));
+  EXPECT_THAT(gguf_refusal(with({256}, 99)), HasSubstr("stored as type 99"));
+  EXPECT_THAT(gguf_refusal(with({16}, 8)), HasSubstr("blocks of 32 (Q8_0) do not fill"));
+  EXPECT_THAT(gguf_refusal(with({0}, 0)), HasSubstr("a dimension of 0"));
+  EXPECT_THAT(gguf_refusal(with({1, 1, 1, 1, 1}, 0)), HasSubstr("5 dimensions"));
+  EXPECT_THAT(gguf_refusal(with({17}, 0)), HasSubstr("truncated"));
+  EXPECT_THAT(gguf_refusal(with({1 << 30, 1 << 30, 1 << 30, 1 << 30}, 0)),
+              HasSubstr("more elements"));
+  EXPECT_THAT(gguf_refusal(with({4}, 0, 8)), HasSubstr("expected a multiple of 32"));
   const auto two = GgufBytes().tensor("a", {9}, 0, 0).tensor("b", {4}, 0, 32).data(64);
-  EXPECT_THAT(refusal(two.build()), HasSubstr("overlap"));
+  EXPECT_THAT(gguf_refusal(two.build()), HasSubstr("overlap"));
   const auto twice = GgufBytes().tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64);
-  EXPECT_THAT(refusal(twice.build()), HasSubstr("there twice"));
+  EXPECT_THAT(gguf_refusal(twice.build()), HasSubstr("there twice"));
 }
 
 TEST(Gguf, WhatAModelHasNoPlaceForIsRefusedByName) {

@@ -10,12 +10,12 @@
 namespace qkscope {
 namespace {
 
-SafetensorsHeader parse(const std::string& file) {
+SafetensorsHeader parse_header(const std::string& file) {
   return parse_safetensors_header(std::as_bytes(std::span(file)), "m.safetensors");
 }
 
-std::string refusal(const std::string& file) {
-  return bad_input_message([&] { parse(file); });
+std::string header_refusal(const std::string& file) {
+  return bad_input_message([&] { parse_header(file); });
 }
 
 // A header with one tensor "a" of these fields.
@@ -33,7 +33,7 @@ TEST(SafetensorsHeader, ReadsWhatIsThere) {
       R"({"__metadata__":{"format":"pt"},"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},)"
       R"("s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
       R"("none":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}}   )";
-  const auto header = parse(safetensors_bytes(text, 16));
+  const auto header = parse_header(safetensors_bytes(text, 16));
   EXPECT_EQ(header.data_offset, 8 + text.size());
   EXPECT_EQ(header.metadata.at("format"), "pt");
   ASSERT_EQ(header.tensors.size(), 3u);
@@ -47,15 +47,15 @@ TEST(SafetensorsHeader, ReadsWhatIsThere) {
 }
 
 TEST(SafetensorsHeader, NoTensorsAtAllIsAFile) {
-  EXPECT_TRUE(parse(safetensors_bytes("{}")).tensors.empty());
-  EXPECT_TRUE(parse(safetensors_bytes(R"({"__metadata__":null})")).metadata.empty());
+  EXPECT_TRUE(parse_header(safetensors_bytes("{}")).tensors.empty());
+  EXPECT_TRUE(parse_header(safetensors_bytes(R"({"__metadata__":null})")).metadata.empty());
 }
 
 TEST(SafetensorsHeader, AnUnknownTypeStopsNothing) {
-  const auto header =
-      parse(safetensors_bytes(R"({"a":{"dtype":"U16","shape":[2],"data_offsets":[0,4]},)"
-                              R"("b":{"dtype":"Q3_K","shape":[256],"data_offsets":[4,114]}})",
-                              114));
+  const auto header = parse_header(
+      safetensors_bytes(R"({"a":{"dtype":"U16","shape":[2],"data_offsets":[0,4]},)"
+                        R"("b":{"dtype":"Q3_K","shape":[256],"data_offsets":[4,114]}})",
+                        114));
   EXPECT_FALSE(header.tensors.at("a").readable);
   EXPECT_EQ(header.tensors.at("a").stored_dtype, "U16");
   EXPECT_EQ(header.tensors.at("b").stored_dtype, "Q3_K");
@@ -78,8 +78,8 @@ std::string lie_name(const testing::TestParamInfo<Lie>& lie) {
 class SafetensorsLie : public testing::TestWithParam<Lie> {};
 
 TEST_P(SafetensorsLie, IsItsOwnError) {
-  EXPECT_THAT(refusal(GetParam().file), testing::StartsWith("m.safetensors"));
-  EXPECT_THAT(refusal(GetParam().file), testing::HasSubstr(GetParam().message));
+  EXPECT_THAT(header_refusal(GetParam().file), testing::StartsWith("m.safetensors"));
+  EXPECT_THAT(header_refusal(GetParam().file), testing::HasSubstr(GetParam().message));
 }
 
 const std::string kGood = one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])");

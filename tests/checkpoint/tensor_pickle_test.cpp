@@ -17,7 +17,7 @@ auto read(const std::string& pickle) {
   return read_tensor_pickle(std::as_bytes(std::span(pickle)), "file");
 }
 
-std::string refusal(const std::string& pickle) {
+std::string pickle_refusal(const std::string& pickle) {
   return bad_input_message([&] { read(pickle); });
 }
 
@@ -53,29 +53,31 @@ TEST(TensorPickle, ParametersAndOrderedDictionariesAreRead) {
 }
 
 TEST(TensorPickle, AnythingElseIsRefusedByName) {
-  EXPECT_THAT(refusal("cos\nsystem\n(" + text("true") + "tR."), HasSubstr("global \"os.system\""));
-  EXPECT_THAT(refusal(text("builtins") + text("eval") + "\x93."),
+  EXPECT_THAT(pickle_refusal("cos\nsystem\n(" + text("true") + "tR."),
+              HasSubstr("global \"os.system\""));
+  EXPECT_THAT(pickle_refusal(text("builtins") + text("eval") + "\x93."),
               HasSubstr("global \"builtins.eval\""));
-  EXPECT_THAT(refusal("}ctorch\nFloatStorage\n)R."), HasSubstr("\"torch.FloatStorage\" is called"));
-  EXPECT_THAT(refusal("i"), HasSubstr("opcode 0x69"));
-  EXPECT_THAT(refusal("}(" + text("epoch") + "K\x03u."), HasSubstr("\"epoch\", a number"));
-  EXPECT_THAT(refusal("}(" + text("optimizer") + "}u."), HasSubstr("\"optimizer\", a dict"));
-  EXPECT_THAT(refusal("K\x03."), HasSubstr("it holds a number, expected a dictionary"));
-  EXPECT_THAT(refusal("\x80\x06."), HasSubstr("protocol 6"));
+  EXPECT_THAT(pickle_refusal("}ctorch\nFloatStorage\n)R."),
+              HasSubstr("\"torch.FloatStorage\" is called"));
+  EXPECT_THAT(pickle_refusal("i"), HasSubstr("opcode 0x69"));
+  EXPECT_THAT(pickle_refusal("}(" + text("epoch") + "K\x03u."), HasSubstr("\"epoch\", a number"));
+  EXPECT_THAT(pickle_refusal("}(" + text("optimizer") + "}u."), HasSubstr("\"optimizer\", a dict"));
+  EXPECT_THAT(pickle_refusal("K\x03."), HasSubstr("it holds a number, expected a dictionary"));
+  EXPECT_THAT(pickle_refusal("\x80\x06."), HasSubstr("protocol 6"));
 }
 
 TEST(TensorPickle, BrokenOnesAreRefused) {
   const auto whole = "\x80\x02}" + text("a") + kTensor + "s.";
   read(whole);
   for (std::size_t length = 0; length < whole.size(); ++length)
-    EXPECT_FALSE(refusal(whole.substr(0, length)).empty()) << length;
-  EXPECT_THAT(refusal("0."), HasSubstr("opcode"));
-  EXPECT_THAT(refusal("t."), HasSubstr("more from the stack"));
-  EXPECT_THAT(refusal("h\x01."), HasSubstr("recalls 1"));
-  EXPECT_THAT(refusal("N" + std::string(100, '\x85') + "."), HasSubstr("64 deep"));
-  EXPECT_THAT(refusal("}}s."), HasSubstr("more from the stack"));
+    EXPECT_FALSE(pickle_refusal(whole.substr(0, length)).empty()) << length;
+  EXPECT_THAT(pickle_refusal("0."), HasSubstr("opcode"));
+  EXPECT_THAT(pickle_refusal("t."), HasSubstr("more from the stack"));
+  EXPECT_THAT(pickle_refusal("h\x01."), HasSubstr("recalls 1"));
+  EXPECT_THAT(pickle_refusal("N" + std::string(100, '\x85') + "."), HasSubstr("64 deep"));
+  EXPECT_THAT(pickle_refusal("}}s."), HasSubstr("more from the stack"));
   // A dictionary that holds itself is no dictionary of tensors, and is freed.
-  EXPECT_THAT(refusal("}q\x01" + text("a") + "h\x01s."), HasSubstr("\"a\", a dict"));
+  EXPECT_THAT(pickle_refusal("}q\x01" + text("a") + "h\x01s."), HasSubstr("\"a\", a dict"));
 }
 
 }  // namespace

@@ -22,12 +22,12 @@ std::string torch_file() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-SafetensorsHeader parse(const std::string& file) {
+SafetensorsHeader parse_zip(const std::string& file) {
   return parse_torch_zip(std::as_bytes(std::span(file)), "file");
 }
 
-std::string refusal(const std::string& file) {
-  return bad_input_message([&] { parse(file); });
+std::string zip_refusal(const std::string& file) {
+  return bad_input_message([&] { parse_zip(file); });
 }
 
 TEST(TorchZip, WholeAndShardedCheckpointsAreRead) {
@@ -42,7 +42,7 @@ TEST(TorchZip, WholeAndShardedCheckpointsAreRead) {
 
 TEST(TorchZip, TensorsLieInTheFile) {
   const auto file = torch_file();
-  for (const auto& [name, entry] : parse(file).tensors) {
+  for (const auto& [name, entry] : parse_zip(file).tensors) {
     EXPECT_LE(entry.begin, entry.end);
     EXPECT_LE(entry.end, file.size());
   }
@@ -51,7 +51,7 @@ TEST(TorchZip, TensorsLieInTheFile) {
 TEST(TorchZip, CutFilesAreRefused) {
   const auto file = torch_file();
   for (std::size_t length = 0; length < file.size(); length += 97)
-    EXPECT_FALSE(refusal(file.substr(0, length)).empty()) << length;
+    EXPECT_FALSE(zip_refusal(file.substr(0, length)).empty()) << length;
 }
 
 // One byte at a time: refused, or read as something that lies in the file.
@@ -62,7 +62,7 @@ TEST(TorchZip, ChangedBytesNeverLeadOutOfTheFile) {
     auto changed = file;
     changed[at] = static_cast<char>(changed[at] ^ 0x81);
     try {
-      for (const auto& [name, entry] : parse(changed).tensors)
+      for (const auto& [name, entry] : parse_zip(changed).tensors)
         ASSERT_TRUE(entry.begin <= entry.end && entry.end <= file.size()) << at;
       ++read;
     } catch (const Error& error) {
@@ -73,8 +73,8 @@ TEST(TorchZip, ChangedBytesNeverLeadOutOfTheFile) {
 }
 
 TEST(TorchZip, OtherZipFilesAreNamed) {
-  EXPECT_THAT(refusal("PK\x03\x04"), HasSubstr("too short"));
-  EXPECT_THAT(refusal("no zip"), HasSubstr("before 1.6"));
+  EXPECT_THAT(zip_refusal("PK\x03\x04"), HasSubstr("too short"));
+  EXPECT_THAT(zip_refusal("no zip"), HasSubstr("before 1.6"));
 }
 
 }  // namespace

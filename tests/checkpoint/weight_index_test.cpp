@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string refusal(const std::string& text) {
+std::string index_refusal(const std::string& text) {
   return bad_input_message([&] { parse_weight_index(text, "index.json"); });
 }
 
@@ -26,22 +26,23 @@ TEST(WeightIndex, MapsTensorsToShards) {
 }
 
 TEST(WeightIndex, EachLieIsItsOwnError) {
-  EXPECT_THAT(refusal("{"), HasSubstr("index.json: not valid JSON"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("found no weight_map"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("found no weight_map"));
-  EXPECT_THAT(refusal(R"({"weight_map":[]})"),
+  EXPECT_THAT(index_refusal("{"), HasSubstr("index.json: not valid JSON"));
+  EXPECT_THAT(index_refusal("[]"), HasSubstr("found no weight_map"));
+  EXPECT_THAT(index_refusal("{}"), HasSubstr("found no weight_map"));
+  EXPECT_THAT(index_refusal(R"({"weight_map":[]})"),
               HasSubstr("weight_map: found array, expected a map"));
-  EXPECT_THAT(refusal(R"({"weight_map":{}})"), HasSubstr("weight_map is empty"));
-  EXPECT_THAT(refusal(R"({"weight_map":{"w":1}})"),
+  EXPECT_THAT(index_refusal(R"({"weight_map":{}})"), HasSubstr("weight_map is empty"));
+  EXPECT_THAT(index_refusal(R"({"weight_map":{"w":1}})"),
               HasSubstr("weight_map \"w\": found number, expected the name of a shard file"));
-  EXPECT_THAT(refusal(R"({"weight_map":{"w":"a","w":"b"}})"),
+  EXPECT_THAT(index_refusal(R"({"weight_map":{"w":"a","w":"b"}})"),
               HasSubstr("the key \"w\" appears twice"));
 }
 
 TEST(WeightIndex, ShardsStayInTheFolder) {
   for (const std::string shard :
        {"../x.safetensors", "/x.safetensors", "a/../../x", "..", "", "a/", "x\\u0000y"})
-    EXPECT_THAT(refusal(into(shard)), HasSubstr("expected a file inside the checkpoint's folder"))
+    EXPECT_THAT(index_refusal(into(shard)),
+                HasSubstr("expected a file inside the checkpoint's folder"))
         << shard;
 }
 

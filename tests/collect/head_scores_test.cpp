@@ -73,17 +73,13 @@ class Scores : public LayerStatistics, public AttentionSink {
   std::vector<std::vector<std::vector<double>>> values_;  // (layers, heads, document columns)
 };
 
-std::string golden(const std::string& name) {
-  return source_path("tests/golden/" + name);
-}
-
 // mul: both are sums of 100 float32 probabilities; abs is rounded to three decimals by both.
 TEST(HeadScores, AreThoseOfTransformerLens) {
-  const auto models = load_json(golden("head_scores.json"));
+  const auto models = load_json(golden_path("head_scores.json"));
   for (const auto& [name, expected] : models.items()) {
     SCOPED_TRACE(name);
     Scores scores(expected["token_ids"].get<std::vector<std::int32_t>>());
-    scores.run(golden(name));
+    scores.run(golden_path(name));
     for (const auto& [pattern, measures] : expected["scores"].items())
       for (const auto& [measure, left_out] : measures.items())
         for (const auto& [suffix, table] : left_out.items()) {
@@ -104,10 +100,10 @@ TEST(HeadScores, SinksOfALongTextAreThoseOfItsBeginning) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<std::int32_t>((i * 37 + i / 7) % 90);
   Scores whole(tokens);
-  whole.run(golden("llama_gqa"));
+  whole.run(golden_path("llama_gqa"));
   tokens.resize(64);
   Scores beginning(tokens);
-  beginning.run(golden("llama_gqa"));
+  beginning.run(golden_path("llama_gqa"));
   for (std::int64_t layer = 0; layer < 2; ++layer)
     for (std::int64_t head = 0; head < 4; ++head)
       for (int key = 0; key < 4; ++key) {

@@ -16,12 +16,8 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using Measure = HeadScoreOptions::Measure;
 
-std::string golden(const std::string& name) {
-  return source_path("tests/golden/" + name);
-}
-
 Model load(const std::string& name) {
-  return Model::load(golden(name), {.device = "cpu"});
+  return Model::load(golden_path(name), {.device = "cpu"});
 }
 
 // Tokens of which many come twice.
@@ -38,7 +34,7 @@ double cell(const Table& table, const std::string& column, std::size_t row) {
 
 // mul: sums of 100 float32 probabilities; abs is rounded to three decimals by both.
 TEST(HeadTable, HasTheScoresOfTransformerLens) {
-  const auto expected = load_json(golden("head_scores.json"))["llama_gqa"];
+  const auto expected = load_json(golden_path("head_scores.json"))["llama_gqa"];
   const auto model = load("llama_gqa");
   for (const bool bos : {false, true})
     for (const bool current : {false, true})

@@ -70,12 +70,13 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
   }
 };
 
-const std::vector<std::int32_t> kOne = {1000}, kPacked = {1, 2, 63, 64, 65, 128, 129, 548};
+const std::vector<std::int32_t> kThousand = {1000},
+                                kPackedThousand = {1, 2, 63, 64, 65, 128, 129, 548};
 
 // Windows end inside a tile, at its edge, and beyond it.
 TEST_P(HopperAttention, MatchesThePlainSoftmax) {
   for (const std::int64_t group : {1, 3, 8})
-    for (const auto& sequences : {kOne, kPacked})
+    for (const auto& sequences : {kThousand, kPackedThousand})
       for (const std::int32_t window : {0, 1, 20, 128, 300}) {
         SCOPED_TRACE(std::to_string(sequences.size()) + " sequences, window " +
                      std::to_string(window) + ", queries per key head: " + std::to_string(group));

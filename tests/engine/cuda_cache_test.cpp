@@ -1,42 +1,19 @@
 // A cache of keys and values on a GPU. Needs an NVIDIA GPU.
 #include <cmath>
-#include <filesystem>
-#include <random>
 
 #include <gtest/gtest.h>
 
+#include "cached_model.h"
 #include "error_message.h"
-#include "forward/recorder.h"
-#include "paths.h"
-#include "qkscope/generate.h"
 
 namespace qkscope {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
-
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
 
-std::vector<std::string> golden_models() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden")))
-    if (std::filesystem::exists(entry.path() / "golden.safetensors"))
-      names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-Model load(const std::string& name, const std::string& dtype) {
-  return Model::load(source_path("tests/golden/") + name, {.device = "cuda", .dtype = dtype});
-}
-
-Ids random_ids(std::int64_t count, std::int64_t vocabulary) {
-  std::mt19937 generator(11);
-  Ids ids(static_cast<std::size_t>(count));
-  for (auto& id : ids)
-    id = static_cast<std::int32_t>(generator() % static_cast<unsigned>(vocabulary));
-  return ids;
+Model load_on_gpu(const std::string& name, const std::string& dtype) {
+  return Model::load(golden_path(name), {.device = "cuda", .dtype = dtype});
 }
 
 bool logits_and_patterns(const std::string& name) {
@@ -68,8 +45,8 @@ class CudaCached : public testing::TestWithParam<std::string> {};
 // Float32 sums in another order: products and attention choose their kernels by the number of rows.
 TEST_P(CudaCached, RowsAgreeWithTheWholePass) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam(), "float32");
-  const auto ids = random_ids(50, model.config().vocab_size);
+  const auto model = load_on_gpu(GetParam(), "float32");
+  const auto ids = random_ids(50, model.config().vocab_size, 11);
   KeyValueCache cache(model, 1, 50);
   std::size_t end = 0;
   double worst = 0.0;
@@ -97,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, CudaCached, testing::ValuesIn(golden_models()),
 TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
   NEEDS_A_GPU();
   for (const auto* dtype : {"float32", "bfloat16"}) {
-    const auto model = load("smollm3_windows", dtype);
-    const std::vector<Ids> prompts = {random_ids(30, 40), {4}, random_ids(7, 40)};
+    const auto model = load_on_gpu("smollm3_windows", dtype);
+    const std::vector<Ids> prompts = {random_ids(30, 40, 11), {4}, random_ids(7, 40, 11)};
     GenerateOptions options;
     options.max_new_tokens = 20;
     options.stops_at_end = false;
@@ -116,32 +93,22 @@ TEST(CudaCache, TextsOfDifferentLengthsGoOnTogether) {
 TEST(CudaCache, GeneratesWhatTheCpuDoes) {
   NEEDS_A_GPU();
   for (const auto* name : {"llama_gqa", "gemma2", "gpt2", "rope_longrope_long", "mllama_text"}) {
-    const auto prompt = random_ids(9, 40);
+    const auto prompt = random_ids(9, 40, 11);
     GenerateOptions options;
     options.max_new_tokens = 25;
     options.stops_at_end = false;
     const auto cpu = Model::load(source_path("tests/golden/") + name, {.device = "cpu"});
-    EXPECT_EQ(generate(load(name, "float32"), std::vector<Ids>{prompt}, options)[0].ids,
+    EXPECT_EQ(generate(load_on_gpu(name, "float32"), std::vector<Ids>{prompt}, options)[0].ids,
               generate(cpu, std::vector<Ids>{prompt}, options)[0].ids)
         << name;
   }
 }
 
 // Zeroes all of the pattern but the first key.
-class EditsPattern : public Recorder {
- public:
-  EditsPattern() : Recorder([](const std::string& n) { return n.starts_with("blocks.0.attn"); }) {}
-  bool edits(HookPoint point) const override { return point.stage == Stage::pattern; }
-  void edit(HookPoint, TensorView pattern) override {
-    for (std::int64_t i = 0; i < pattern.size(); ++i) pattern.data<float>()[i] = 0.0f;
-    pattern.data<float>()[0] = 1.0f;
-  }
-};
-
 TEST(CudaCache, AnEditedPatternTakesTheCachedValues) {
   NEEDS_A_GPU();
-  const auto model = load("llama_gqa", "float32");
-  const auto ids = random_ids(12, model.config().vocab_size);
+  const auto model = load_on_gpu("llama_gqa", "float32");
+  const auto ids = random_ids(12, model.config().vocab_size, 11);
   KeyValueCache cache(model, 1, 12);
   Batch prompt;
   cache.add_to(prompt, 0, std::span(ids).first(11));
@@ -158,16 +125,16 @@ TEST(CudaCache, AnEditedPatternTakesTheCachedValues) {
 
 TEST(CudaCache, OneThatDoesNotFitIsRefused) {
   NEEDS_A_GPU();
-  const auto model = load("llama_gqa", "float32");
+  const auto model = load_on_gpu("llama_gqa", "float32");
   EXPECT_NE(bad_input_message([&] { KeyValueCache(model, 100, 20'000'000); }).find("take fewer"),
             std::string::npos);
 }
 
 TEST(CudaStart, FromResidualsShowsTheSame) {
   NEEDS_A_GPU();
-  const auto model = load("gpt_neox", "float32");
+  const auto model = load_on_gpu("gpt_neox", "float32");
   Batch batch;
-  batch.add(random_ids(20, model.config().vocab_size));
+  batch.add(random_ids(20, model.config().vocab_size, 11));
   Recorder whole([](const std::string& n) { return n == "logits" || n.ends_with("resid_pre"); });
   model.run(batch, whole);
   Recorder rest([](const std::string& name) { return name == "logits"; });

@@ -5,20 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include "cached_model.h"
 #include "error_message.h"
-#include "forward/recorder.h"
-#include "paths.h"
 
 namespace qkscope {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
-
 const Ids kPrompt = {5, 17, 3, 38, 41, 9};
-
-Model load(const std::string& name) {
-  return Model::load(source_path("tests/golden/") + name, {.device = "cpu"});
-}
 
 Model load_demo() {
   return Model::load(source_path("share/demo/checkpoints/S3-4720"), {.device = "cpu"});
@@ -55,7 +48,7 @@ Ids without_cache(const Model& model, Ids ids, std::int64_t count) {
 TEST(Generate, GivesTheTokensOfWholePasses) {
   for (const auto* name : {"llama_gqa", "mistral_window", "smollm3_windows", "gpt2", "gpt_neox",
                            "rope_dynamic_long", "rope_longrope_long", "ministral3"}) {
-    const auto model = load(name);
+    const auto model = load_golden(name);
     const auto found = generate_one(model, kPrompt, new_tokens(40));
     EXPECT_EQ(found.ids, without_cache(model, kPrompt, 40)) << name;
     EXPECT_EQ(found.end, GenerateEnd::length);
@@ -63,14 +56,14 @@ TEST(Generate, GivesTheTokensOfWholePasses) {
 }
 
 TEST(Generate, FrequenciesThatChangeRunTheTextAgain) {
-  const auto model = load("rope_dynamic_long");
+  const auto model = load_golden("rope_dynamic_long");
   const auto made_for = model.config().ropes[0].max_positions;
   const Ids prompt(static_cast<std::size_t>(made_for - 2), 7);
   EXPECT_EQ(generate_one(model, prompt, new_tokens(6)).ids, without_cache(model, prompt, 6));
 }
 
 TEST(Generate, TextsBesideEachOtherAreThoseOfEachAlone) {
-  const auto model = load("qwen2");
+  const auto model = load_golden("qwen2");
   const std::vector<Ids> prompts = {kPrompt, {4}, {1, 2, 3}};
   auto options = new_tokens(12);
   options.temperature = 10.0;
@@ -90,7 +83,7 @@ TEST(Generate, TextsBesideEachOtherAreThoseOfEachAlone) {
 }
 
 TEST(Generate, LearnedPositionsEndAText) {
-  const auto model = load("gpt2");
+  const auto model = load_golden("gpt2");
   const auto room = model.config().max_positions;
   const auto found =
       generate_one(model, Ids(static_cast<std::size_t>(room - 3), 1), new_tokens(50));
@@ -129,7 +122,7 @@ TEST(Generate, TheTextIsThatOfTheIdsAndComesPieceByPiece) {
 }
 
 TEST(Generate, TheCallbackEndsAText) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   auto options = new_tokens(20);
   int calls = 0;
   options.on_token = [&](const GeneratedToken&) { return ++calls < 4; };
@@ -165,7 +158,7 @@ class Steers : public Recorder {
 };
 
 TEST(Generate, AnObserverSeesThePromptAndThenEachTokenAndEditsLogits) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   auto options = new_tokens(3);
   Steers steers;
   options.observer = &steers;
@@ -175,7 +168,7 @@ TEST(Generate, AnObserverSeesThePromptAndThenEachTokenAndEditsLogits) {
 }
 
 TEST(Generate, WhatCannotBeMeantIsNamed) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto complaint = [&](auto change) {
     auto options = new_tokens(2);
     change(options);

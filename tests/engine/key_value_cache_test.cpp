@@ -1,40 +1,13 @@
 // Rows of a pass that goes on from a cache have the bits of a pass over the whole text.
 #include <cstring>
-#include <filesystem>
-#include <random>
 
 #include <gtest/gtest.h>
 
+#include "cached_model.h"
 #include "error_message.h"
-#include "forward/recorder.h"
-#include "paths.h"
-#include "qkscope/generate.h"
 
 namespace qkscope {
 namespace {
-
-using Ids = std::vector<std::int32_t>;
-
-std::vector<std::string> golden_models() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden")))
-    if (std::filesystem::exists(entry.path() / "golden.safetensors"))
-      names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-Model load(const std::string& name) {
-  return Model::load(source_path("tests/golden/") + name, {.device = "cpu"});
-}
-
-Ids random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
-  std::mt19937 generator(seed);
-  Ids ids(static_cast<std::size_t>(count));
-  for (auto& id : ids)
-    id = static_cast<std::int32_t>(generator() % static_cast<unsigned>(vocabulary));
-  return ids;
-}
 
 bool everything(const std::string&) {
   return true;
@@ -93,7 +66,7 @@ void expect_same_bits(const Model& model, const Ids& ids, std::initializer_list<
 class Cached : public testing::TestWithParam<std::string> {};
 
 TEST_P(Cached, RowsHaveTheBitsOfTheWholePass) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   expect_same_bits(model, random_ids(50, model.config().vocab_size, 5), {20, 1, 1, 27, 1});
 }
 
@@ -103,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Cached, testing::ValuesIn(golden_models()),
 // Attention takes keys in blocks of 256.
 TEST(KeyValueCache, BlocksOfKeysAreCrossed) {
   for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma2"}) {
-    const auto model = load(name);
+    const auto model = load_golden(name);
     expect_same_bits(model, random_ids(520, model.config().vocab_size, 9),
                      {250, 5, 1, 1, 1, 253, 1, 1});
   }
@@ -111,7 +84,7 @@ TEST(KeyValueCache, BlocksOfKeysAreCrossed) {
 
 // Sequences of different lengths go on together, some of them only.
 TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
-  const auto model = load("smollm3_list");
+  const auto model = load_golden("smollm3_list");
   const auto vocabulary = model.config().vocab_size;
   const std::vector<Ids> texts = {random_ids(30, vocabulary, 1), random_ids(9, vocabulary, 2),
                                   random_ids(300, vocabulary, 3)};
@@ -148,18 +121,8 @@ TEST(KeyValueCache, SequencesDoNotSeeEachOther) {
 }
 
 // Zeroes what the last query pays to the keys of the cache.
-class EditsPattern : public Recorder {
- public:
-  EditsPattern() : Recorder([](const std::string& n) { return n.starts_with("blocks.0.attn"); }) {}
-  bool edits(HookPoint point) const override { return point.stage == Stage::pattern; }
-  void edit(HookPoint, TensorView pattern) override {
-    for (std::int64_t i = 0; i < pattern.size(); ++i) pattern.data<float>()[i] = 0.0f;
-    pattern.data<float>()[0] = 1.0f;
-  }
-};
-
 TEST(KeyValueCache, AnEditedPatternTakesTheCachedValues) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto ids = random_ids(12, model.config().vocab_size, 4);
   KeyValueCache cache(model, 1, 12);
   Batch prompt;
@@ -179,7 +142,7 @@ TEST(KeyValueCache, AnEditedPatternTakesTheCachedValues) {
 
 // Whatever is wanted of a pass, the cache is complete after it.
 TEST(KeyValueCache, APassThatShowsLittleFillsAllLayers) {
-  const auto model = load("qwen3");
+  const auto model = load_golden("qwen3");
   const auto ids = random_ids(10, model.config().vocab_size, 6);
   for (const auto* wanted : {"nothing", "blocks.0.attn.hook_q", "hook_embed"}) {
     KeyValueCache cache(model, 1, 10);
@@ -203,7 +166,7 @@ class Throws : public Recorder {
 };
 
 TEST(KeyValueCache, AfterAnExceptionItGoesOnFromWhereItWas) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto ids = random_ids(10, model.config().vocab_size, 6);
   KeyValueCache cache(model, 1, 10);
   const auto run = [&](std::size_t end, Observer& observer) {
@@ -223,7 +186,7 @@ TEST(KeyValueCache, AfterAnExceptionItGoesOnFromWhereItWas) {
 }
 
 TEST(KeyValueCache, WhatCannotBeMeantIsNamed) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   KeyValueCache cache(model, 2, 8);
   const auto complaint = [&](const Batch& batch) {
     Recorder recorder(everything);
@@ -252,7 +215,7 @@ TEST(KeyValueCache, WhatCannotBeMeantIsNamed) {
 }
 
 TEST(KeyValueCache, OtherFrequenciesAreRefused) {
-  const auto model = load("rope_dynamic_long");
+  const auto model = load_golden("rope_dynamic_long");
   const auto made_for = model.config().ropes[0].max_positions;
   KeyValueCache cache(model, 1, made_for + 9);
   const auto ids = random_ids(made_for + 9, model.config().vocab_size, 6);

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "forward/forward.h"
-#include "paths.h"
+#include "golden_model.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -116,7 +116,7 @@ class CudaStatistics : public testing::TestWithParam<const char*> {
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   }
-  static LoadedCheckpoint load() { return load_model(source_path("tests/golden/") + GetParam()); }
+  static LoadedCheckpoint load() { return load_golden(GetParam()); }
   static std::unique_ptr<Backend> on_gpu(const LoadedCheckpoint& model, DType dtype) {
     return make_backend(model, {.device = {Device::Kind::cuda, 0}, .dtype = dtype});
   }

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "golden_case.h"
+#include "golden_model.h"
 #include "io/json.h"
 #include "paths.h"
 #include "qkscope/forward.h"
@@ -14,31 +15,31 @@ namespace {
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 
-const char* const kFamilies[] = {"llama_gqa",
-                                 "llama_bias",
-                                 "mistral_window_long",
-                                 "ministral3",
-                                 "qwen2",
-                                 "qwen3",
-                                 "smollm3_list",
-                                 "mllama_text",
-                                 "gemma3_text",
-                                 "glm4",
-                                 "rope_yarn",
-                                 "mistral3_fp8",
-                                 "gpt_neox",
-                                 "gpt2_scaled_by_layer",
-                                 "olmo",
-                                 "olmo3",
-                                 "phi3",
-                                 "granite_bias",
-                                 "starcoder2",
-                                 "gemma2",
-                                 "apertus",
-                                 "qwen3_moe",
-                                 "mixtral",
-                                 "gpt_oss",
-                                 "gpt_oss_mxfp4"};
+const char* const kCudaFamilies[] = {"llama_gqa",
+                                     "llama_bias",
+                                     "mistral_window_long",
+                                     "ministral3",
+                                     "qwen2",
+                                     "qwen3",
+                                     "smollm3_list",
+                                     "mllama_text",
+                                     "gemma3_text",
+                                     "glm4",
+                                     "rope_yarn",
+                                     "mistral3_fp8",
+                                     "gpt_neox",
+                                     "gpt2_scaled_by_layer",
+                                     "olmo",
+                                     "olmo3",
+                                     "phi3",
+                                     "granite_bias",
+                                     "starcoder2",
+                                     "gemma2",
+                                     "apertus",
+                                     "qwen3_moe",
+                                     "mixtral",
+                                     "gpt_oss",
+                                     "gpt_oss_mxfp4"};
 
 #define NEEDS_A_GPU() \
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda()
@@ -46,10 +47,6 @@ const char* const kFamilies[] = {"llama_gqa",
 std::unique_ptr<Backend> on_gpu(const LoadedCheckpoint& model, DType dtype,
                                 std::int64_t memory = 0) {
   return make_backend(model, {.device = kGpu, .dtype = dtype, .device_memory = memory});
-}
-
-LoadedCheckpoint load(const std::string& name) {
-  return load_model(source_path("tests/golden/") + name);
 }
 
 Batch random_batch(const LoadedCheckpoint& model, const std::vector<std::int64_t>& lengths) {
@@ -183,7 +180,7 @@ class CudaProperty : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudaProperty, TheSameRunGivesTheSameBits) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch(model, {300, 1, 37});
   for (const auto dtype : {DType::bf16, DType::f16, DType::f32})
     expect_same_bits(run(*on_gpu(model, dtype), batch), run(*on_gpu(model, dtype), batch));
@@ -191,7 +188,7 @@ TEST_P(CudaProperty, TheSameRunGivesTheSameBits) {
 
 TEST_P(CudaProperty, PackedSequencesAgreeWithEachAlone) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::f32);
   const std::vector<std::int64_t> lengths = {37, 1, 300, 16, 129, 2};
   const auto packed = run(*backend, random_batch(model, lengths));
@@ -209,7 +206,7 @@ TEST_P(CudaProperty, PackedSequencesAgreeWithEachAlone) {
 
 TEST_P(CudaProperty, ShowingChangesNoBitOfTheLogits) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch(model, {150});
   const auto only_logits = [](const std::string& name) { return name == "logits"; };
   for (const auto dtype : {DType::bf16, DType::f16, DType::f32}) {
@@ -224,7 +221,7 @@ TEST_P(CudaProperty, ShowingChangesNoBitOfTheLogits) {
 
 TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::f32);
   const auto batch = random_batch(model, {300, 1, 37});
   const auto whole = run(*backend, batch);
@@ -243,7 +240,7 @@ TEST_P(CudaProperty, ChosenRowsAgreeWithAll) {
 
 TEST_P(CudaProperty, StreamedWeightsGiveTheSameBits) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch(model, {64, 9});
   const auto resident = run(*on_gpu(model, DType::bf16), batch);
   const auto streaming =
@@ -254,7 +251,7 @@ TEST_P(CudaProperty, StreamedWeightsGiveTheSameBits) {
 
 TEST_P(CudaProperty, ScoresAreThoseOfTheCpu) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch(model, {70, 33});
   const auto wanted = [](const std::string& name) { return !no_squares(name); };
   const auto gpu = run(*on_gpu(model, DType::f32), batch, wanted);
@@ -299,7 +296,7 @@ void expect_seen(const Recorder& seen, const Recorder& plain) {
 
 TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::bf16);
   const auto batch = random_batch(model, {65});
   const auto plain = run(*backend, batch);
@@ -313,7 +310,7 @@ TEST_P(CudaProperty, WritingBackWhatWasReadChangesNoBit) {
 
 TEST_P(CudaProperty, UpdatesThatAreZeroedOnTheGpuLeaveTheResidual) {
   NEEDS_A_GPU();
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto backend = on_gpu(model, DType::bf16);
   UntouchedOnGpu zeroing;
   zeroing.zeroed = {"blocks.0.hook_attn_out", "blocks.0.hook_mlp_out"};
@@ -324,12 +321,12 @@ TEST_P(CudaProperty, UpdatesThatAreZeroedOnTheGpuLeaveTheResidual) {
     ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kFamilies),
+INSTANTIATE_TEST_SUITE_P(Families, CudaProperty, testing::ValuesIn(kCudaFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(Cuda, ABatchThatDoesNotFitIsRefusedWithNumbers) {
   NEEDS_A_GPU();
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto backend = on_gpu(model, DType::bf16, std::int64_t{512} << 20);
   Batch batch;
   batch.add(std::vector<std::int32_t>(2'000'000, 1));

@@ -9,20 +9,16 @@
 #include "error_message.h"
 #include "forward/forward.h"
 #include "forward/hooks.h"
-#include "paths.h"
+#include "golden_model.h"
 #include "recorder.h"
 
 namespace qkscope {
 namespace {
 
 // LayerNorm and RMSNorm, matrices in blocks and transposed, grouped heads, FP8, clipped q, k and v.
-const char* const kFamilies[] = {"llama_gqa", "gpt2", "gpt_neox", "gpt_neox_one_after_another",
-                                 "gemma2",    "olmo", "phi3",     "mistral3_fp8",
-                                 "olmo3",     "qwen3"};
-
-LoadedCheckpoint load(const std::string& name) {
-  return load_model(source_path("tests/golden/") + name);
-}
+const char* const kDerivedFamilies[] = {
+    "llama_gqa",    "gpt2",  "gpt_neox", "gpt_neox_one_after_another", "gemma2", "olmo", "phi3",
+    "mistral3_fp8", "olmo3", "qwen3"};
 
 Batch some_batch(const LoadedCheckpoint& model) {
   std::mt19937 generator(8);
@@ -60,7 +56,7 @@ bool same_bits(const Recorder& a, const Recorder& b, const std::string& name) {
 class Derived : public testing::TestWithParam<const char*> {};
 
 TEST_P(Derived, PointsFireInOrderAndChangeNoBit) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder recorder;
   forward(model, batch, recorder);
@@ -74,7 +70,7 @@ TEST_P(Derived, PointsFireInOrderAndChangeNoBit) {
 }
 
 TEST_P(Derived, ScalesAreWhatNormsDivideBy) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   DerivedRecorder recorder;
   forward(model, some_batch(model), recorder);
   const auto n = model.config.d_model;
@@ -97,7 +93,7 @@ TEST_P(Derived, ScalesAreWhatNormsDivideBy) {
 
 // Float32 sums in another order.
 TEST_P(Derived, ResultsOfHeadsSumToWhatAttentionAdds) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto& c = model.config;
   if (!c.names.post_attention_norm.empty() || c.residual_scale != 1.0) return;
   DerivedRecorder recorder;
@@ -121,7 +117,7 @@ struct Input {
 };
 
 TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = some_batch(model);
   DerivedRecorder plain;
   forward(model, batch, plain);
@@ -160,7 +156,7 @@ TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
 }
 
 TEST_P(Derived, AnEditedInputOfTheMlpLeavesTheStream) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   if (model.config.parallel_residual) return;
   const auto batch = some_batch(model);
   DerivedRecorder plain;
@@ -178,11 +174,11 @@ TEST_P(Derived, AnEditedInputOfTheMlpLeavesTheStream) {
         1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Derived, testing::ValuesIn(kFamilies),
+INSTANTIATE_TEST_SUITE_P(Families, Derived, testing::ValuesIn(kDerivedFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(DerivedPoints, ChosenRowsAlone) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto batch = some_batch(model);
   DerivedRecorder whole;
   forward(model, batch, whole);
@@ -202,7 +198,7 @@ TEST(DerivedPoints, ChosenRowsAlone) {
 }
 
 TEST(DerivedPoints, AreAskedForByName) {
-  const auto model = load("llama_gqa").config;
+  const auto model = load_golden("llama_gqa").config;
   const auto count = [&](const std::string& pattern) {
     return match_hooks(model, std::vector<std::string>{pattern}).size();
   };
@@ -215,7 +211,7 @@ TEST(DerivedPoints, AreAskedForByName) {
 }
 
 TEST(DerivedPoints, WhatCannotBeEditedOrHeldIsRefused) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   DerivedRecorder edits;
   edits.edited = {Stage::result, 0};
   edits.change = [](TensorView) {};

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "forward/forward.h"
-#include "paths.h"
+#include "golden_model.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -33,10 +33,6 @@ class Editor : public Recorder {
   Wanted edited_;
   Change change_;
 };
-
-LoadedCheckpoint load(const std::string& name) {
-  return load_model(source_path("tests/golden/") + name);
-}
 
 constexpr std::int64_t kLength = 70;  // more than the windows of the tiny models
 
@@ -71,7 +67,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 class Edit : public testing::TestWithParam<const char*> {};
 
 TEST_P(Edit, WritingBackWhatWasReadChangesNoBit) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto plain = plain_run(model);
   Editor editor([](const std::string&) { return true; },
                 [](TensorView activation) {
@@ -87,7 +83,7 @@ TEST_P(Edit, WritingBackWhatWasReadChangesNoBit) {
 }
 
 TEST_P(Edit, AnEditAtAnyPointReachesTheLogits) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto plain = plain_run(model);
   for (const auto point : hook_points(model.config)) {
     const auto name = hook_name(point);
@@ -107,7 +103,7 @@ TEST_P(Edit, AnEditAtAnyPointReachesTheLogits) {
 // A constant added to the scores of a query leaves its softmax as it was: the path that takes
 // edited rows against the one that takes keys block by block.
 TEST_P(Edit, AConstantOnTheScoresOnlyRounds) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   if (model.config.has_sinks()) GTEST_SKIP() << "a sink does not move with the scores";
   const auto plain = plain_run(model);
   Editor editor([](const std::string& name) { return name.ends_with("hook_attn_scores"); },
@@ -131,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Edit,
 // A query that looks at one key alone has that key's value as its z, to the bit; the keys it could
 // not see before are open to it too.
 TEST(EditPattern, AFrozenPatternGivesTheValuesItPointsAt) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto& config = model.config;
   constexpr std::int64_t kKey = 20;
   Editor editor([](const std::string& name) { return name == "blocks.1.attn.hook_pattern"; },
@@ -155,7 +151,7 @@ TEST(EditPattern, AFrozenPatternGivesTheValuesItPointsAt) {
 }
 
 TEST(EditPattern, OnlyTheChosenRowsChange) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto plain = plain_run(model);
   const std::vector<std::int64_t> rows = {3, 40};
   Editor editor([](const std::string& name) { return name == "blocks.0.attn.hook_attn_scores"; },

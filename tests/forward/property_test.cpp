@@ -8,7 +8,7 @@
 #include "core/thread_pool.h"
 #include "error_message.h"
 #include "forward/forward.h"
-#include "paths.h"
+#include "golden_model.h"
 #include "recorder.h"
 
 namespace qkscope {
@@ -39,10 +39,6 @@ const char* const kFamilies[] = {"llama_gqa",
                                  "mixtral",
                                  "gpt_oss",
                                  "gpt_oss_mxfp4"};
-
-LoadedCheckpoint load(const std::string& name) {
-  return load_model(source_path("tests/golden/") + name);
-}
 
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocabulary, unsigned seed) {
   std::mt19937 generator(seed);
@@ -77,7 +73,7 @@ void expect_same_bits(const Recorder& whole, const Recorder& part, std::int64_t 
 class Property : public testing::TestWithParam<const char*> {};
 
 TEST_P(Property, PackedSequencesGiveTheBitsOfEachAlone) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   std::vector<std::vector<std::int32_t>> sequences;
   for (const auto length : {37, 1, 300, 16, 129, 2})
     sequences.push_back(random_ids(length, model.config.vocab_size, static_cast<unsigned>(length)));
@@ -90,7 +86,7 @@ TEST_P(Property, PackedSequencesGiveTheBitsOfEachAlone) {
 }
 
 TEST_P(Property, APrefixHasTheBitsOfTheLongerSequence) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto ids = random_ids(400, model.config.vocab_size, 7);
   const auto whole = run(model, {ids});
   for (const auto length : {1, 2, 17, 64, 255, 256, 257, 399})
@@ -98,7 +94,7 @@ TEST_P(Property, APrefixHasTheBitsOfTheLongerSequence) {
 }
 
 TEST_P(Property, HooksDoNotChangeLogits) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto ids = random_ids(150, model.config.vocab_size, 3);
   const auto alone = run(model, {ids}, [](const std::string& name) { return name == "logits"; });
   const auto watched = run(model, {ids}, [](const std::string&) { return true; });
@@ -107,7 +103,7 @@ TEST_P(Property, HooksDoNotChangeLogits) {
 }
 
 TEST_P(Property, ThreadsDoNotChangeABit) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto ids = random_ids(333, model.config.vocab_size, 5);
   set_thread_count(1);
   const auto one = run(model, {ids});
@@ -119,7 +115,7 @@ TEST_P(Property, ThreadsDoNotChangeABit) {
 }
 
 TEST_P(Property, EveryHookPointFiresOnceInOrder) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto recorder = run(model, {random_ids(9, model.config.vocab_size, 1)},
                             [](const std::string&) { return true; });
   std::vector<std::string> expected;
@@ -129,7 +125,7 @@ TEST_P(Property, EveryHookPointFiresOnceInOrder) {
 
 // Stopping early shows the same as running to the end.
 TEST_P(Property, AnyLastStageShowsTheSame) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto ids = random_ids(40, model.config.vocab_size, 2);
   const auto whole = run(model, {ids}, [](const std::string&) { return true; });
   for (const auto point : hook_points(model.config)) {
@@ -142,7 +138,7 @@ TEST_P(Property, AnyLastStageShowsTheSame) {
 
 // The end of the network runs for the chosen rows alone: no bit of them changes.
 TEST_P(Property, ChosenRowsHaveTheBitsOfAll) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   Batch batch;
   for (const auto length : {300, 1, 37})
     batch.add(random_ids(length, model.config.vocab_size, static_cast<unsigned>(length)));
@@ -172,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Property, testing::ValuesIn(kFamilies),
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(Forward, ScoresAtChosenRowsAreRowsOfTheSquare) {
-  const auto model = load("mistral_window_long");
+  const auto model = load_golden("mistral_window_long");
   const auto ids = random_ids(260, model.config.vocab_size, 4);
   const auto wanted = [](const std::string& name) { return !everything_but_squares(name); };
   const auto square = run(model, {ids}, wanted);
@@ -197,7 +193,7 @@ TEST(Forward, ScoresAtChosenRowsAreRowsOfTheSquare) {
 // z is the pattern's mean of v: the blocked attention against the plain one.
 TEST(Forward, ZIsThePatternTimesV) {
   for (const auto* name : {"llama_gqa", "mistral_window_long", "gemma3_text"}) {
-    const auto model = load(name);
+    const auto model = load_golden(name);
     const auto& config = model.config;
     const auto recorder = run(model, {random_ids(300, config.vocab_size, 6)},
                               [](const std::string&) { return true; });
@@ -221,7 +217,7 @@ TEST(Forward, ZIsThePatternTimesV) {
 }
 
 TEST(Forward, BadTokensAreNamed) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto complaint = [&](std::vector<std::int32_t> ids) -> std::string {
     try {
       run(model, {std::move(ids)});
@@ -237,14 +233,14 @@ TEST(Forward, BadTokensAreNamed) {
 }
 
 TEST(Forward, ATextLongerThanTheLearnedPositionsIsRefused) {
-  const auto model = load("gpt2");
+  const auto model = load_golden("gpt2");
   const auto message = bad_input_message([&] { run(model, {random_ids(65, 96, 1)}); });
   EXPECT_NE(message.find("65 tokens is longer than the 64 positions"), std::string::npos)
       << message;
 }
 
 TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto& config = model.config;
   Batch batch;
   batch.add(random_ids(20, config.vocab_size, 8));
@@ -259,7 +255,7 @@ TEST(Collector, KeepsTheChosenRowsOfItsPoints) {
 }
 
 TEST(Collector, ScoresThatCannotBeHeldAreRefused) {
-  const auto model = load("llama_gqa").config;
+  const auto model = load_golden("llama_gqa").config;
   const std::vector<HookPoint> points = {{Stage::attn_scores, 0}};
   check_score_size(model, points, 100, 1'000, "--positions");
   EXPECT_THROW(check_score_size(model, points, 1'000'000, 1'000'000, "--positions"), Error);
@@ -267,7 +263,7 @@ TEST(Collector, ScoresThatCannotBeHeldAreRefused) {
 
 // Rows and heads that are not there are refused before anything runs.
 TEST(Collector, RowsThatAreNotThereAreNamed) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   Batch batch;
   batch.add(random_ids(20, model.config.vocab_size, 8));
   for (const auto stage : {Stage::rot_q, Stage::pattern})
@@ -281,7 +277,7 @@ TEST(Collector, RowsThatAreNotThereAreNamed) {
 // What a family does not compute has no hook point.
 TEST(Hooks, ThereAreThoseThatTheFamilyHas) {
   const auto has = [](const std::string& name, const std::string& hook) {
-    const auto points = hook_points(load(name).config);
+    const auto points = hook_points(load_golden(name).config);
     return std::any_of(points.begin(), points.end(),
                        [&](HookPoint point) { return hook_name(point) == hook; });
   };
@@ -298,7 +294,7 @@ TEST(Hooks, ThereAreThoseThatTheFamilyHas) {
 }
 
 TEST(Hooks, PatternsMatchAndTyposAreAnswered) {
-  const auto model = load("smollm3_list").config;
+  const auto model = load_golden("smollm3_list").config;
   const std::vector<std::string> all_q = {"blocks.*.attn.hook_rot_q", "logits"};
   EXPECT_EQ(match_hooks(model, all_q).size(), static_cast<std::size_t>(model.n_layers) + 1);
   const std::vector<std::string> typo = {"blocks.0.attn.hook_rot_w"};

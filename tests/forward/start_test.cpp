@@ -7,15 +7,11 @@
 #include "error_message.h"
 #include "forward/forward.h"
 #include "forward/hooks.h"
-#include "paths.h"
+#include "golden_model.h"
 #include "recorder.h"
 
 namespace qkscope {
 namespace {
-
-LoadedCheckpoint load(const std::string& name) {
-  return load_model(source_path("tests/golden/") + name);
-}
 
 Batch random_batch(std::initializer_list<std::int64_t> lengths, std::int64_t vocabulary) {
   std::mt19937 generator(3);
@@ -44,7 +40,7 @@ void expect_same_bits(const Recorder& whole, const Recorder& part) {
 class StartAtLayer : public testing::TestWithParam<const char*> {};
 
 TEST_P(StartAtLayer, ShowsTheSameFromThereOn) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch({20, 1, 33}, model.config.vocab_size);
   Recorder whole(everything);
   forward(model, batch, whole);
@@ -66,7 +62,7 @@ TEST_P(StartAtLayer, ShowsTheSameFromThereOn) {
 }
 
 TEST_P(StartAtLayer, ChosenRowsHaveTheBitsOfAll) {
-  const auto model = load(GetParam());
+  const auto model = load_golden(GetParam());
   const auto batch = random_batch({20, 1, 33}, model.config.vocab_size);
   Recorder whole(everything);
   forward(model, batch, whole);
@@ -93,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Families, StartAtLayer,
                          [](const auto& family) { return std::string(family.param); });
 
 TEST(Start, WhatCannotBeMeantIsNamed) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto batch = random_batch({4}, model.config.vocab_size);
   const auto complaint = [&](const RunOptions& options) {
     Recorder recorder(everything);
@@ -119,7 +115,7 @@ class EditsZ : public Recorder {
 };
 
 TEST(PassPlan, EditsBeforeTheFinalNormLeaveChosenRowsOfTheLogits) {
-  const auto model = load("llama_gqa");
+  const auto model = load_golden("llama_gqa");
   const auto batch = random_batch({9}, model.config.vocab_size);
   EditsZ whole;
   forward(model, batch, whole);

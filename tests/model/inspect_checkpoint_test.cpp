@@ -15,13 +15,13 @@
 namespace qkscope {
 namespace {
 
-constexpr const char* kConfig = R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
+constexpr const char* kLlama = R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
   "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "vocab_size": 5,
   "tie_word_embeddings": true})";
 
 class InspectCheckpoint : public testing::Test {
  protected:
-  InspectCheckpoint() { write_file(folder_.file("config.json"), kConfig); }
+  InspectCheckpoint() { write_file(folder_.file("config.json"), kLlama); }
 
   std::vector<TensorSpec> table() const { return tensor_table(read_model_config(folder_.path())); }
 

@@ -17,7 +17,7 @@ namespace {
 
 using Shapes = std::map<std::string, Shape>;
 
-constexpr const char* kConfig = R"({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 8,
+constexpr const char* kQwen3 = R"({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 8,
   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 6, "intermediate_size": 10, "vocab_size": 12,
   "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": false})";
 
@@ -29,7 +29,7 @@ Shapes shapes_of(const ModelConfig& model) {
 }
 
 // Writes a checkpoint with these tensors and loads it; returns the complaint, if any.
-std::string load_with(const Shapes& shapes, const std::string& config = kConfig,
+std::string load_with(const Shapes& shapes, const std::string& config = kQwen3,
                       DType dtype = DType::f32) {
   const TemporaryFolder folder;
   write_file(folder.file("config.json"), config);
@@ -53,7 +53,7 @@ std::string load_with(const Shapes& shapes, const std::string& config = kConfig,
 }
 
 std::string after(const std::function<void(Shapes&)>& change) {
-  auto shapes = shapes_of(parse_model_config(Json::parse(kConfig), "config.json"));
+  auto shapes = shapes_of(parse_model_config(Json::parse(kQwen3), "config.json"));
   change(shapes);
   return load_with(shapes);
 }
@@ -88,11 +88,11 @@ TEST(Weights, MissingSurplusAndMisshapenTensorsAreNamed) {
 }
 
 TEST(Weights, TypesThatCannotBeComputedWithAreRefused) {
-  const auto shapes = shapes_of(parse_model_config(Json::parse(kConfig), "config.json"));
-  expect_part(load_with(shapes, kConfig, DType::i32), "is int32");
-  expect_part(load_with(shapes, kConfig, DType::f8_e4m3), "no scale");
+  const auto shapes = shapes_of(parse_model_config(Json::parse(kQwen3), "config.json"));
+  expect_part(load_with(shapes, kQwen3, DType::i32), "is int32");
+  expect_part(load_with(shapes, kQwen3, DType::f8_e4m3), "no scale");
   for (const auto dtype : {DType::f16, DType::bf16, DType::f64})
-    EXPECT_EQ(load_with(shapes, kConfig, dtype), "");
+    EXPECT_EQ(load_with(shapes, kQwen3, dtype), "");
 }
 
 // Masks that early versions of transformers stored are no weights, and only those are passed by.
@@ -113,7 +113,7 @@ TEST(Weights, StoredMasksArePassedBy) {
 }
 
 std::string with_experts(const std::string& family) {
-  auto config = Json::parse(kConfig);
+  auto config = Json::parse(kQwen3);
   config.update(Json::parse(R"({"hidden_size": 32, "intermediate_size": 64, "num_local_experts": 3,
                                 "num_experts_per_tok": 2, "moe_intermediate_size": 64})"));
   config["model_type"] = family;

@@ -13,7 +13,7 @@
 namespace qkscope {
 namespace {
 
-struct Case {
+struct AttentionShape {
   std::int64_t n_heads, n_kv_heads, d_head, window;
 };
 
@@ -24,7 +24,7 @@ struct Qkv {
 const std::vector<Sequence> kSequences = {{0, 1}, {1, 300}, {301, 16}, {317, 257}};
 constexpr std::int64_t kRows = 574;
 
-Qkv random_qkv(const Case& shape) {
+Qkv random_qkv(const AttentionShape& shape) {
   return {random_tensor({kRows, shape.n_heads, shape.d_head}, 1, 1.5f),
           random_tensor({kRows, shape.n_kv_heads, shape.d_head}, 2),
           random_tensor({kRows, shape.n_kv_heads, shape.d_head}, 3)};
@@ -95,7 +95,7 @@ void expect_plain_softmax(const AttentionInput& input) {
   EXPECT_LT(worst, 5e-6);
 }
 
-class Attention : public testing::TestWithParam<Case> {};
+class Attention : public testing::TestWithParam<AttentionShape> {};
 
 TEST_P(Attention, MatchesThePlainSoftmax) {
   const auto& shape = GetParam();
@@ -181,9 +181,11 @@ TEST_P(Attention, ARowHasTheSameBitsAmongOthersAndAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         testing::Values(Case{4, 4, 16, 0}, Case{6, 2, 8, 0}, Case{9, 3, 64, 0},
-                                         Case{4, 1, 12, 5}, Case{2, 2, 20, 256},
-                                         Case{8, 2, 16, 100}, Case{1, 1, 3, 1}));
+                         testing::Values(AttentionShape{4, 4, 16, 0}, AttentionShape{6, 2, 8, 0},
+                                         AttentionShape{9, 3, 64, 0}, AttentionShape{4, 1, 12, 5},
+                                         AttentionShape{2, 2, 20, 256},
+                                         AttentionShape{8, 2, 16, 100},
+                                         AttentionShape{1, 1, 3, 1}));
 
 }  // namespace
 }  // namespace qkscope

@@ -15,7 +15,7 @@ namespace {
 
 class LinearLayer : public EachCpuTarget {};
 
-struct Case {
+struct LinearCase {
   std::int64_t rows, in, out;
   DType dtype;
 };
@@ -24,8 +24,9 @@ struct Case {
 // most about n units of 6e-8, typically sqrt(n) of them.
 TEST_P(LinearLayer, MatchesThePlainProductForEveryType) {
   for (const auto& [rows, in, out, dtype] :
-       {Case{1, 8, 5, DType::f32}, Case{37, 64, 48, DType::bf16}, Case{300, 96, 600, DType::f16},
-        Case{17, 700, 33, DType::f32}, Case{1030, 16, 20, DType::bf16}}) {
+       {LinearCase{1, 8, 5, DType::f32}, LinearCase{37, 64, 48, DType::bf16},
+        LinearCase{300, 96, 600, DType::f16}, LinearCase{17, 700, 33, DType::f32},
+        LinearCase{1030, 16, 20, DType::bf16}}) {
     const auto x = random_tensor({rows, in}, 1);
     const auto stored = rounded(random_tensor({out, in}, 2), dtype);
     const auto weight = to_float32(stored);

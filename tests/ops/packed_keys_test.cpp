@@ -14,7 +14,7 @@ namespace {
 
 class StoredKeys : public EachCpuTarget {};
 
-struct Case {
+struct StoredCase {
   std::int64_t n_heads, n_kv_heads, d_head, window;
   float softcap;
 };
@@ -23,8 +23,8 @@ constexpr std::int64_t kLength = 530;
 
 TEST_P(StoredKeys, GiveTheBitsOfAllAtOnce) {
   for (const auto& [n_heads, n_kv_heads, d, window, softcap] :
-       {Case{9, 3, 64, 0, 0.0f}, Case{4, 4, 20, 100, 0.0f}, Case{8, 1, 33, 0, 5.0f},
-        Case{2, 1, 7, 300, 0.0f}}) {
+       {StoredCase{9, 3, 64, 0, 0.0f}, StoredCase{4, 4, 20, 100, 0.0f},
+        StoredCase{8, 1, 33, 0, 5.0f}, StoredCase{2, 1, 7, 300, 0.0f}}) {
     const auto q = random_tensor({kLength, n_heads, d}, 1, 1.5f);
     const auto k = random_tensor({kLength, n_kv_heads, d}, 2);
     const auto v = random_tensor({kLength, n_kv_heads, d}, 3);

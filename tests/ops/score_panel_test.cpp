@@ -14,7 +14,7 @@
 namespace qkscope {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // The softmax of one column over several panels, in float64.
 struct PlainColumn {
@@ -37,7 +37,7 @@ class Panel : public EachCpuTarget {
     EachCpuTarget::SetUp();
     columns_ = gemm::tile_shape().columns;
     const auto count = static_cast<std::size_t>(columns_);
-    highest_.assign(count, -kInfinity);
+    highest_.assign(count, kLowest);
     sum_.assign(count, 0.0f);
     z_.assign(2 * count, 1.0f);
     plain_.resize(count);
@@ -79,7 +79,7 @@ class Panel : public EachCpuTarget {
   void expect_plain() const {
     for (std::size_t column = 0; column < plain_.size(); ++column) {
       if (plain_[column].scores.empty()) {
-        EXPECT_EQ(highest_[column], -kInfinity);
+        EXPECT_EQ(highest_[column], kLowest);
         EXPECT_EQ(sum_[column], 0.0f);
         continue;
       }

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr char kHead[] =
+constexpr char kBranches[] =
     "name: s\n"
     "base:\n"
     "  dataset: {path: d.jsonl}\n"
@@ -61,7 +61,7 @@ class SweepCheckpoints : public testing::Test {
 };
 
 TEST_F(SweepCheckpoints, NamesByRuleAskNobody) {
-  const auto sweep = read(std::string(kHead) +
+  const auto sweep = read(std::string(kBranches) +
                           "    branches:\n"
                           "      stage1-step-{step}: [1000, {from: 2000, to: 6000, every: 2000}]\n"
                           "      lc-step-{step}: 50\n"
@@ -88,7 +88,7 @@ TEST_F(SweepCheckpoints, NamesByRuleAskNobody) {
 }
 
 TEST_F(SweepCheckpoints, ChoicesDoNotRename) {
-  const auto text = std::string(kHead) +
+  const auto text = std::string(kBranches) +
                     "    branches:\n      step{step}: {from: 0, to: 1000, every: 10}\n"
                     "    log: 3\n    prefix: m-\n";
   EXPECT_THAT(labels(read(text)), ElementsAre("m-0", "m-30", "m-1K"));
@@ -99,7 +99,7 @@ TEST_F(SweepCheckpoints, ChoicesDoNotRename) {
 
 TEST_F(SweepCheckpoints, OtherwiseTheRepositoryIsListedOnce) {
   listed_ = {"main", "stage1-step10-tokens1B", "stage1-step200-tokens9B", "stage2-step5-tokens1B"};
-  const auto sweep = read(std::string(kHead) +
+  const auto sweep = read(std::string(kBranches) +
                           "    match: 'stage1-*'\n"
                           "  - repository: org/model\n"
                           "    match: ['stage2-*', main]\n");
@@ -109,7 +109,7 @@ TEST_F(SweepCheckpoints, OtherwiseTheRepositoryIsListedOnce) {
 }
 
 TEST_F(SweepCheckpoints, MistakesAreNamed) {
-  const auto rule = [&](const std::string& text) { return complaint(kHead + text); };
+  const auto rule = [&](const std::string& text) { return complaint(kBranches + text); };
   EXPECT_THAT(rule("    branches: {}\n"), HasSubstr("sweep.yaml:7: checkpoints[0].branches"));
   EXPECT_THAT(rule("    branches:\n      s{step}: x\n"), HasSubstr("expected of 's{step}' steps"));
   EXPECT_THAT(rule("    branches:\n      s{step}:\n"), HasSubstr("steps: a number"));
