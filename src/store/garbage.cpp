@@ -8,6 +8,7 @@
 
 #include "core/text.h"
 #include "io/json.h"
+#include "store/lease.h"
 #include "store/stored_folder.h"
 
 namespace qkscope {
@@ -34,7 +35,8 @@ bool is_unique_name(const std::string& name) {
 }
 
 // The stored folder that an object belongs to, "" or "path/"; nothing where it is none of ours.
-std::optional<std::string> root_of(const std::string& name) {
+std::optional<std::string> root_of(std::string name) {
+  if (name.ends_with(kLeaseSuffix)) name.resize(name.size() - sizeof(kLeaseSuffix) + 1);
   const auto steps = split(name, '/');
   std::string root;
   for (std::size_t i = 0; i + 1 < steps.size(); ++i) {

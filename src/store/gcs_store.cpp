@@ -58,15 +58,15 @@ class GcsStore : public ArrowStore {
           "{}: the store refuses the credentials; check GOOGLE_APPLICATION_CREDENTIALS or "
           "'gcloud auth application-default login', and what they may do there",
           doing);
-    if (has("credentials"))
+    if (has("OAuth2 access token"))
       bad_input(
           "{}: no credentials were found; set GOOGLE_APPLICATION_CREDENTIALS, or log in with "
           "'gcloud auth application-default login'",
           doing);
     if (has("bucket does not exist")) refuse_bucket();
     if (has("NOT_FOUND") || has("does not exist")) bad_input("{}: there is no such object", doing);
-    failure("{}: the store does not answer as it should: {}", doing,
-            text.substr(0, text.find('\n')));
+    constexpr std::size_t kLongest = 300;  // the client adds everything it knows
+    failure("{}: the store does not answer as it should: {}", doing, text.substr(0, kLongest));
   }
 
  private:

@@ -33,7 +33,7 @@ Lease read_lease(const std::string& text) {
 
 bool put_with_lease(const LeaseAccess& store, const std::string& name, const std::string& content,
                     const LeaseTimes& times) {
-  const auto lease_name = name + ".lease";
+  const auto lease_name = name + kLeaseSuffix;
   const auto owner = unique_name();
   while (!store.read(name)) {
     const auto there = store.read(lease_name);

@@ -8,6 +8,8 @@
 
 namespace qkscope {
 
+inline constexpr char kLeaseSuffix[] = ".lease";
+
 // What a lease needs of a store. Reads see the last write.
 struct LeaseAccess {
   std::function<std::optional<std::string>(const std::string& name)> read;

@@ -47,6 +47,9 @@ TEST_F(Garbage, IsWhatNoManifestNames) {
   EXPECT_THAT(found(), IsEmpty());
   put("files/20261116T130501-9f3a01c2d4e5f607/file");
   EXPECT_THAT(found(), ElementsAre("files/20261116T130501-9f3a01c2d4e5f607/file"));
+  put("manifest/00000007.json.lease");
+  EXPECT_EQ(found().size(), 2U);
+  store_->remove("manifest/00000007.json.lease");
   EXPECT_THAT(found(3600.0), IsEmpty());
   // What is replaced, with its manifest.
   StoredFolder(place_.address()).publish(local("two"), "results", "b", true);
