@@ -94,8 +94,8 @@ StoredRun::StoredRun(const StoreAddress& address, std::string kind)
 bool StoredRun::finished() const {
   if (!folder_.there()) return false;
   if (folder_.manifest().kind != kind_)
-    bad_input("{}: holds a folder of {}, not a {}; choose another output.data_root", address(),
-              folder_.manifest().kind, kind_);
+    bad_input("{}: what is there is of the kind '{}', not '{}'; choose another output.data_root",
+              address(), folder_.manifest().kind, kind_);
   return true;
 }
 
@@ -108,7 +108,7 @@ void StoredRun::check_finished(const Json& identity, const std::string& state_fi
   const auto difference = identity_difference(state[metadata::kStateConfiguration], identity);
   if (!difference.empty())
     bad_input(
-        "{}: holds a {} of another run: {}; choose another output.data_root, or replace it with "
+        "{}: holds the {} of another run: {}; choose another output.data_root, or replace it with "
         "--overwrite",
         address(), kind_, difference);
 }
@@ -136,8 +136,10 @@ std::optional<StoredRun::Going> StoredRun::newest_run() const {
 
 void StoredRun::check_same(const Going& going, const Manifest& manifest, const Shard& shard) const {
   if (going.kind != kind_)
-    bad_input("{}: a run of {} is going on there, not a {}; choose another output.data_root",
-              address(), going.kind, kind_);
+    bad_input(
+        "{}: the run that is going on there is of the kind '{}', not '{}'; choose another "
+        "output.data_root",
+        address(), going.kind, kind_);
   if (going.shards != shard.count)
     bad_input(
         "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
@@ -183,9 +185,11 @@ void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwri
                        {"shards", going_.shards},
                        {"manifest", going_.manifest}};
     const auto name = numbered_name(runs_prefix(), going_.number);
-    if (folder_.store().put_if_absent(name, json.dump(1) + "\n")) {
+    const auto text = json.dump(1) + "\n";
+    if (folder_.store().put_if_absent(name, text)) {
       check_condition(folder_.store(), name);
-      return;
+      // Of two that begin together in a store with weak conditions, one sees the other's here.
+      if (folder_.store().read(name) == text) return;
     }
     overwrite = false;  // another one began just now: join it
   }

@@ -75,8 +75,8 @@ StoredOutput::StoredOutput(const std::string& path_or_address, const std::string
     state_->stored = std::make_unique<StoredFolder>(*address);
     const auto& stored = *state_->stored;
     if (stored.there() && stored.manifest().kind != kind)
-      bad_input("{}: holds a folder of {}; {} need an address of their own", path_or_address,
-                stored.manifest().kind, kind);
+      bad_input("{}: what is there is of the kind '{}', not '{}'; choose another address",
+                path_or_address, stored.manifest().kind, kind);
     state_->folder = output_place(*address, unique_name());
     make_folders(state_->folder);
   });

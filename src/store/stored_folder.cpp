@@ -243,10 +243,11 @@ void StoredFolder::publish(const std::string& folder, const std::string& kind,
 }
 
 void StoredFolder::hide(const std::string& run) {
-  if (!put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}}))
+  const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
+  read_newest();
+  if (!first && there())
     bad_input("{}: another writer replaced it in the meantime; run the same command again",
               address().to_string());
-  read_newest();
 }
 
 StoredFolder open_stored_folder(const StoreAddress& address) {

@@ -191,7 +191,7 @@ class Captures(StoreTestCase):
         self.run_program("capture", "--config", self.config(self.address, samples=10))
         before = self.manifest()
         refused = self.run_program("capture", "--config", self.config(self.address, samples=11), status=2)
-        self.assertIn("holds a capture of another run", refused)
+        self.assertIn("holds the capture of another run", refused)
         self.assertEqual(self.manifest(), before)
         self.run_program("capture", "--config", self.config(self.address), "--overwrite")
         self.assert_same_bytes(self.local())

@@ -69,7 +69,10 @@ TEST_F(StoredFolders, ReadersKeepWhatIsReplaced) {
   const auto now = open();
   now.fetch({"top"}, true);
   EXPECT_EQ(read_text_file(now.local_folder() + "/top"), "new");
-  open().hide("run");
+  auto one = open();
+  auto two = open();
+  one.hide("run");
+  two.hide("run");  // who comes second finds it hidden
   EXPECT_FALSE(open().there());
 }
 
