@@ -175,6 +175,14 @@ test_store() {  # test_store [NAME OF A TEST...]
   [ $# -gt 0 ] || PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/room_test.py build/tests/test_store
 }
 
+# A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
+test_slurm() {
+  configure release
+  need_packages slurmctld slurmd slurm-client munge
+  cmake --build build --target qkscope
+  as_root tools/check_slurm.sh build/bin/qkscope
+}
+
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
 need_environment() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1"
@@ -328,6 +336,8 @@ usage() {
   test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
   test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
                  before each release
+  test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
+                 release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -358,6 +368,7 @@ case "$command" in
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
   test-store) test_store "$@" ;;
+  test-slurm) test_slurm ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;

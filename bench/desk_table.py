@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """What researchers do around hooks, beside TransformerLens and nnsight: time and peak memory.
 
-    python3 tools/make_tiny_checkpoint.py --out shape --layers 30 --hidden 576 --heads 9 --key-heads 3 --mlp 1536
-    --vocab 49152 PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch
-    heads] [--runs 2]
+    python3 bench/make_checkpoint.py shape --dtype float32 --tokenizer share/demo/checkpoints/S3-4720
+    PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
 
 cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
 one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
 three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Each side and task is a
-process of its own; seconds are those of the fastest run after one that warms up, memory is the peak of the process. A
-peer that is not installed is named and left out; peers run in the environment of --peer-python
-(tools/requirements-torch.txt).
+process of its own; seconds by the clock and of the processor (all threads; a busy machine leaves them as they are) are
+those of the fastest run after one that warms up, memory is the peak of the process. A peer that is not installed is
+named and left out; peers run in the environment of --peer-python (tools/requirements-torch.txt).
 """
 
 import argparse
@@ -161,13 +160,14 @@ def measure(options):
     run = getattr(side, options.task[0])
     if run is None:
         return print(json.dumps(None))
-    seconds, result = [], None
+    seconds, processor, result = [], [], None
     for _ in range(options.runs + 1):
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), time.process_time()
         result = run()
         seconds.append(time.perf_counter() - start)
+        processor.append(time.process_time() - spent)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": min(seconds[1:]), "peak_mib": peak, "result": result}))
+    print(json.dumps({"seconds": min(seconds[1:]), "processor": min(processor[1:]), "peak_mib": peak, "result": result}))
 
 
 def is_there(side, python):
@@ -191,7 +191,7 @@ def main():
     options = parser.parse_args()
     if options.side:
         return measure(options)
-    print(f"{'':<8} {'':<18} {'seconds':>8} {'peak MiB':>9} {'result':>12}")
+    print(f"{'':<8} {'':<18} {'seconds':>8} {'processor s':>11} {'peak MiB':>9} {'result':>12}")
     for task in options.task:
         for side in SIDES:
             python = sys.executable if side == "qkscope" else options.peer_python
@@ -204,8 +204,8 @@ def main():
                                   check=True, capture_output=True, text=True)
             line = json.loads(done.stdout.splitlines()[-1])
             if line:
-                print(f"{task:<8} {side:<18} {line['seconds']:>8.2f} {line['peak_mib']:>9.0f} {line['result']:>12.6g}",
-                      flush=True)
+                print(f"{task:<8} {side:<18} {line['seconds']:>8.2f} {line['processor']:>11.2f} "
+                      f"{line['peak_mib']:>9.0f} {line['result']:>12.6g}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Generates with `qkscope generate` and with transformers, in turns on the same cores, and prints one table.
+"""Generates with `qkscope generate` and its peers, in turns on the same cores, and prints one table.
 
-    python bench/generate_table.py FOLDER [--threads N] [--rounds 3] [--prompt 32] [--new 128]
+    python bench/generate_table.py FOLDER | FILE.gguf [--threads N] [--rounds 3] [--prompt 32] [--new 128]
+                                   [--peer-python PYTHON]
 
-FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there. Greedy, one text;
-the best of all rounds counts for each, by the clock and in processor time, which a busy machine leaves as it is. qkscope
-reads weights as they are stored and computes in float32; transformers computes in the type it loads, so both of its
-types stand beside ours.
+FOLDER is made by bench/make_checkpoint.py (the shape of SmolLM2-135M, bfloat16) when it is not there; its peer is
+transformers. The peer of a GGUF file is llama.cpp, which reads the same file (bench/make_gguf.py writes one in another
+type). Greedy, one text; the best of all rounds counts for each, by the clock and in processor time, which a busy machine
+leaves as it is. qkscope reads weights as they are stored and computes in float32; transformers computes in the type it
+loads, so both of its types stand beside ours. llama.cpp multiplies quantised weights as 8-bit integers.
 """
 
 import argparse
@@ -29,10 +31,10 @@ def run(command):
     return done.stdout + done.stderr, spent
 
 
-def ours(options, folder):
+def ours(options):
     """tokens/s, and processor milliseconds of a token: those of two runs that differ in length."""
     ids = ",".join(str(10 + i) for i in range(options.prompt))
-    command = [ROOT / "build/bin/qkscope", "generate", "--model", folder, "--device", "cpu", "--ignore-end", "--ids",
+    command = [ROOT / "build/bin/qkscope", "generate", "--model", options.model, "--device", "cpu", "--ignore-end", "--ids",
                "--threads", options.threads, "--token-ids", ids, "--max-tokens"]
     _, short = run([*command, 1])
     output, whole = run([*command, options.new + 1])
@@ -40,41 +42,45 @@ def ours(options, folder):
     return rate, (whole - short) / options.new * 1e3
 
 
-def theirs(options, folder, dtype):
-    command = [sys.executable, ROOT / "bench/generate_peer.py", folder, "--dtype", dtype, "--threads", options.threads,
+def theirs(options, program, *arguments):
+    command = [options.peer_python, ROOT / "bench" / program, options.model, *arguments, "--threads", options.threads,
                "--prompt", options.prompt, "--new", options.new, "--runs", 2]
     line = json.loads(next(line for line in run(command)[0].splitlines() if line.startswith("{")))
     return line["tokens_per_s"], line["processor_ms"]
 
 
+def peers(options):
+    """name -> what measures it"""
+    if options.model.suffix == ".gguf":
+        return {"llama.cpp": lambda: theirs(options, "llama_cpp_peer.py")}
+    return {f"transformers, {dtype}": lambda dtype=dtype: theirs(options, "generate_peer.py", "--dtype", dtype)
+            for dtype in ("float32", "bfloat16")}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("model", type=Path)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--peer-python", default=sys.executable)
     options = parser.parse_args()
-    if not options.folder.exists():
-        make = [sys.executable, ROOT / "bench/make_checkpoint.py", options.folder, "--dtype", "bfloat16"]
+    if not options.model.exists() and options.model.suffix != ".gguf":
+        make = [options.peer_python, ROOT / "bench/make_checkpoint.py", options.model, "--dtype", "bfloat16"]
         subprocess.run(make, check=True)
 
     best = {}
     for _ in range(options.rounds):
-        for name, (rate, processor) in (("qkscope", ours(options, options.folder)),
-                                        ("float32", theirs(options, options.folder, "float32")),
-                                        ("bfloat16", theirs(options, options.folder, "bfloat16"))):
+        for name, measure in {"qkscope": lambda: ours(options), **peers(options)}.items():
+            rate, processor = measure()
             before = best.get(name, (0.0, float("inf")))
             best[name] = max(before[0], rate), min(before[1], processor)
-    stored = json.loads((options.folder / "config.json").read_text()).get("torch_dtype", "?")
-    print(f"weights stored as {stored}, {options.threads} threads, prompt of {options.prompt}, "
-          f"best of {options.rounds} rounds")
+    print(f"{options.model.name}, {options.threads} threads, prompt of {options.prompt}, best of {options.rounds} rounds")
     print(f"{'':24} {'tokens/s':>9} {'ratio':>6} {'processor ms':>13} {'ratio':>6}")
     mine = best["qkscope"]
-    labels = {"qkscope": "qkscope", "float32": "transformers, float32", "bfloat16": "transformers, bfloat16"}
-    for name, label in labels.items():
-        rate, processor = best[name]
-        print(f"{label:24} {rate:>9.1f} {mine[0] / rate:>6.2f} {processor:>13.1f} {processor / mine[1]:>6.2f}")
+    for name, (rate, processor) in best.items():
+        print(f"{name:24} {rate:>9.1f} {mine[0] / rate:>6.2f} {processor:>13.1f} {processor / mine[1]:>6.2f}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ void add_commands(CLI::App& app) {
   add_publish(app);
   add_rotation(app);
   add_stats(app);
+  add_status(app);
+  add_submit(app);
   add_sweep(app);
   add_synth(app);
   add_tokenize(app);

@@ -31,6 +31,8 @@ void add_pool(CLI::App& app);
 void add_publish(CLI::App& app);
 void add_rotation(CLI::App& app);
 void add_stats(CLI::App& app);
+void add_status(CLI::App& app);
+void add_submit(CLI::App& app);
 void add_sweep(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);

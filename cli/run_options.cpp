@@ -5,14 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "cli/argument_list.h"
 #include "cli/shard.h"
 #include "qkscope/forward.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
 
-void RunArguments::add_to(CLI::App& command) {
-  command.add_option("--config", config, "The run's configuration (YAML)")->required();
+void RunArguments::add_run_to(CLI::App& command) {
   command
       .add_option("--set", overrides,
                   "Override a field: capture.min_bucket_size=256, stats.first=8; repeatable")
@@ -42,6 +42,11 @@ void RunArguments::add_to(CLI::App& command) {
       .add_option("--ids", ids,
                   "What tells examples apart: column (dataset.id_column) or row (their number)")
       ->check(CLI::IsMember({"column", "row"}));
+}
+
+void RunArguments::add_to(CLI::App& command) {
+  command.add_option("--config", config, "The run's configuration (YAML)")->required();
+  add_run_to(command);
   command.add_option("--shard", shard,
                      "i/n: every n-th example, from the i-th (0 to n-1); auto: i and n from Slurm, "
                      "Kubernetes or QKSCOPE_SHARD_INDEX and _COUNT; see qkscope merge");
@@ -49,6 +54,20 @@ void RunArguments::add_to(CLI::App& command) {
   command.add_flag("--dry-run", dry_run, "Print the plan and its cost, and write nothing");
   command.add_flag("--json", json, "Print the plan or the result as one JSON object");
   common.add_to(command);
+}
+
+std::vector<std::string> RunArguments::run_arguments() const {
+  ArgumentList list({"--config", config});
+  list.add("--set", overrides);
+  list.add("--device", device);
+  list.add("--devices", devices);
+  list.add("--dtype", dtype);
+  list.add("--device-memory", device_memory);
+  list.add("--batch-tokens", batch_tokens);
+  list.add_flag("--deterministic", deterministic);
+  list.add("--limit", limit);
+  list.add("--ids", ids);
+  return list.words();
 }
 
 ComputeOptions RunArguments::compute() const {

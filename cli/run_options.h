@@ -30,6 +30,10 @@ struct RunArguments {
   bool json = false;
 
   void add_to(CLI::App& command);
+  // Only those that say what the run gives and how its model runs.
+  void add_run_to(CLI::App& command);
+  // The same options for another process that runs in the same folder.
+  std::vector<std::string> run_arguments() const;
 
   ComputeOptions compute() const;
   Shard chosen_shard() const;

@@ -26,7 +26,7 @@ bool is_ignored(int signal) {
 }  // namespace
 
 const std::atomic<bool>& watch_stop_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
     if (!is_ignored(signal)) std::signal(signal, request_stop);
   return stop_requested;
 }

@@ -6,8 +6,9 @@
 
 namespace qkscope::cli {
 
-// Becomes true when SIGINT, SIGTERM or SIGHUP comes; until the call they kill. One that the program
-// was started to ignore, as nohup does with SIGHUP, stays ignored.
+// Becomes true when SIGINT, SIGTERM, SIGHUP or SIGUSR1 (what schedulers send before a time limit)
+// comes; until the call they kill. One that the program was started to ignore, as nohup does with
+// SIGHUP, stays ignored.
 const std::atomic<bool>& watch_stop_signals();
 
 // Ends the program by the signal that came: the shell sees that it was stopped, not that it is

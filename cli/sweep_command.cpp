@@ -109,6 +109,8 @@ void print_counts(const std::vector<RunReport>& reports, double seconds) {
              count(RunOutcome::failed));
   const auto elsewhere = labels_with(reports, RunOutcome::elsewhere);
   if (!elsewhere.empty()) fmt::print(", at work elsewhere: {}", fmt::join(elsewhere, ", "));
+  const auto unfinished = labels_with(reports, RunOutcome::unfinished);
+  if (!unfinished.empty()) fmt::print(", unfinished: {}", fmt::join(unfinished, ", "));
   fmt::print("\n");
   const auto published = labels_with(reports, Publication::published).size();
   const auto before = labels_with(reports, Publication::already_published).size();
@@ -127,6 +129,15 @@ void report_failed_runs(const std::vector<RunReport>& reports) {
                           failed.size(), reports.size(), fmt::join(failed, ", ")));
 }
 
+void report_unfinished_runs(const std::vector<RunReport>& reports) {
+  const auto unfinished = labels_with(reports, RunOutcome::unfinished);
+  if (!unfinished.empty())
+    throw Error(ErrorKind::failure,
+                fmt::format("{} of {} runs are missing in the tables: {}; sweep or submit again to "
+                            "finish them",
+                            unfinished.size(), reports.size(), fmt::join(unfinished, ", ")));
+}
+
 void report_unpublished_runs(const std::vector<RunReport>& reports) {
   const auto failed = labels_with(reports, Publication::failed);
   if (failed.empty()) return;
@@ -140,16 +151,23 @@ void report_unpublished_runs(const std::vector<RunReport>& reports) {
                           failed.size(), reports.size(), fmt::join(failed, ", ")));
 }
 
+// A task that does one part of some runs leaves the tables of all to another.
+bool makes_tables(const SweepCommand& command) {
+  return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
+}
+
 // Failed runs are told about also when the figures cannot be drawn.
 void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
   try {
-    if (command.figures) draw_sweep(command.sweep.folder(), command.options.quiet);
+    if (command.figures && makes_tables(command))
+      draw_sweep(command.sweep.folder(), command.options.quiet);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
     say(LogLevel::error, fmt::format("figures: {}", error.what()));
   }
   report_failed_runs(reports);
+  report_unfinished_runs(reports);
   report_unpublished_runs(reports);
   if (not_drawn) std::rethrow_exception(not_drawn);
 }
@@ -173,8 +191,10 @@ void run_sweep_command(const SweepCommand& command) {
   }
   if (!quiet) {
     print_counts(reports, std::chrono::duration<double>(Clock::now() - started).count());
-    print_overview(command.sweep.overview());
-    fmt::print("\nresults in {}\n", command.sweep.folder());
+    if (makes_tables(command)) {
+      print_overview(command.sweep.overview());
+      fmt::print("\nresults in {}\n", command.sweep.folder());
+    }
   }
   finish(command, reports);
 }

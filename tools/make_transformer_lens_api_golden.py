@@ -11,6 +11,7 @@ Needs torch, transformers and transformer-lens (tools/requirements-python.txt). 
     processed.NAME              after it with all it does by default: fold_ln, center_writing_weights, center_unembed,
                                 fold_value_biases
     asked.HOOK NAME             what hook points show that fire only where they are asked for
+    asked.moved_attn_in         logits after an edit of blocks.1.hook_attn_in
 
 without the batch dimension. Labels of stacks are in the metadata, as JSON. NAME is that of a function and what it was
 called with; tests/python/test_transformer_lens_api.py makes the same calls. The case "demo" is the demo's checkpoint
@@ -90,6 +91,17 @@ def asked_hooks(model, ids):
               "hook_mlp_in")
     for name in ("ln_final.hook_scale", *[f"blocks.1.{name}" for name in inside]):
         yield f"asked.{name}", cache[name][0].contiguous().clone()
+    model.set_use_split_qkv_input(False)  # it has one of the two at a time
+    model.set_use_attn_in(True)
+    _, cache = model.run_with_cache(ids)
+    yield "asked.blocks.1.hook_attn_in", cache["blocks.1.hook_attn_in"][0].contiguous().clone()
+
+    def move(x, hook):  # [batch, pos, head, d_model]
+        x[:, 5, 0] = x[:, 4, 0]
+        x[:, 6, -1] = 0
+        return x
+
+    yield "asked.moved_attn_in", model.run_with_hooks(ids, fwd_hooks=[("blocks.1.hook_attn_in", move)])[0].clone()
 
 
 def circuits(model):

@@ -20,7 +20,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct BenchArguments {
   CommonOptions common;
   ModelArguments model;
   std::vector<std::string> batches;
@@ -126,7 +126,7 @@ Json to_json(const std::string& name, const BenchReport& report) {
           {"batches", results}};
 }
 
-void run(Options& options) {
+void run(BenchArguments& options) {
   options.common.apply();
   for (const auto& text : options.batches) options.bench.batches.push_back(parse_batch(text));
   const auto folder = options.model.fetch(options.common.quiet);
@@ -142,7 +142,7 @@ void run(Options& options) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchArguments>();
   auto* command = app.add_subcommand(
       "bench", "Measure how fast a model runs here: tokens/s, FLOP/s, memory, time per part");
   options->model.add_to(*command);

@@ -24,6 +24,7 @@ namespace {
 
 struct CaptureArguments : RunArguments {
   std::string non_finite;
+  std::int64_t shards = 0;
   bool resume = false;  // what happens anyway
   bool no_publish = false;
 };
@@ -102,22 +103,40 @@ void publish(const OutputConfig& output, const CaptureArguments& options) {
                output.data_root);
 }
 
-void capture(const CapturePlan& plan, const CaptureArguments& options, const Shard& shard) {
-  const auto result = run_capture(plan, {.shard = shard,
-                                         .overwrite = options.overwrite,
-                                         .quiet = options.common.quiet,
-                                         .stop = &watch_stop_signals()});
+bool is_finished(const CaptureResult& result) {
+  return result.outcome == CaptureResult::Outcome::finished ||
+         result.outcome == CaptureResult::Outcome::already_finished;
+}
+
+void tell(const CaptureResult& result, const CapturePlan& plan, const CaptureArguments& options) {
   if (options.json) fmt::print("{}\n", result_json(result));
   if (options.talks()) print_result(result, plan, options);
   warn_of_non_finite(result);
-  if (result.outcome == CaptureResult::Outcome::finished ||
-      result.outcome == CaptureResult::Outcome::already_finished)
-    publish(plan.config().output, options);
+  if (is_finished(result)) publish(plan.config().output, options);
   if (result.outcome == CaptureResult::Outcome::interrupted) end_by_stop_signal();
+}
+
+CaptureResult capture(const CapturePlan& plan, const CaptureArguments& options,
+                      const Shard& shard) {
+  return run_capture(plan, {.shard = shard,
+                            .overwrite = options.overwrite,
+                            .quiet = options.common.quiet,
+                            .stop = &watch_stop_signals()});
+}
+
+// The shards that no task has finished, one after another, then the files of all.
+CaptureResult capture_shards(const CapturePlan& plan, const CaptureArguments& options) {
+  for (std::int64_t index = 0; index < options.shards; ++index) {
+    const auto result = capture(plan, options, {index, options.shards});
+    if (result.outcome != CaptureResult::Outcome::part_finished) return result;
+  }
+  return merge_capture(plan.config().output.data_root, options.common.quiet);
 }
 
 void run(const CaptureArguments& options) {
   options.common.apply();
+  if (options.shards > 0 && !options.shard.empty())
+    bad_input("--shards N does what is left of all shards; leave --shard out");
   if (options.resume && options.overwrite) bad_input("--resume and --overwrite exclude each other");
   auto config = read_capture_config(options.config, options.overrides);
   options.apply_to(config.dataset);
@@ -125,7 +144,9 @@ void run(const CaptureArguments& options) {
   const auto shard = options.chosen_shard();
   fetch_capture_inputs(config, {.weights = !options.dry_run, .quiet = options.common.quiet});
   const auto plan = make_plan(config, options.compute());
-  if (!options.dry_run) return capture(plan, options, shard);
+  if (!options.dry_run)
+    return tell(options.shards > 0 ? capture_shards(plan, options) : capture(plan, options, shard),
+                plan, options);
   const auto dry = dry_run(plan, shard);
   if (options.json)
     fmt::print("{}\n", plan_json(plan, dry));
@@ -143,6 +164,10 @@ void set_up_capture(CLI::App& command) {
                   "A vector with NaN or infinity: refuse (ends the run, the default) or keep (is "
                   "stored and counted)")
       ->check(CLI::IsMember({"refuse", "keep"}));
+  command
+      .add_option("--shards", options->shards,
+                  "N: capture those of N shards that no task has finished, and merge all")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--no-publish", options->no_publish,
                    "Do not publish, whatever output.hf_repo_id says");

@@ -21,7 +21,7 @@
 namespace qkscope::cli {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   CommonOptions common;
   ModelArguments model;
   TokenInput prompt;
@@ -52,7 +52,7 @@ void print_now(std::string_view text) {
   std::fflush(stdout);
 }
 
-void run(Options& options) {
+void run(GenerateArguments& options) {
   options.common.apply();
   const auto folder = options.model.fetch(options.common.quiet);
   const auto prompt = options.prompt.read(folder);
@@ -94,7 +94,7 @@ void run(Options& options) {
                          : std::string());
 }
 
-void add_sampling(CLI::App& command, Options& options) {
+void add_sampling(CLI::App& command, GenerateArguments& options) {
   auto& generate = options.generate;
   command.add_option("--max-tokens", generate.max_new_tokens, "New tokens at most")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
@@ -126,7 +126,7 @@ void add_sampling(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateArguments>();
   auto* command = app.add_subcommand("generate", "Go on with a prompt, printing text as it comes");
   options->model.add_to(*command);
   auto* prompt = command->add_option_group("prompt", "What to go on with: one of these");

@@ -24,6 +24,7 @@ enum class Stage : std::uint8_t {
   embed,
   pos_embed,
   resid_pre,
+  attn_in,
   q_input,
   k_input,
   v_input,

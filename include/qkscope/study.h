@@ -84,12 +84,26 @@ struct PlannedRun {
   ErrorKind error_kind = ErrorKind::bad_input;
 };
 
+// The part of a sweep that one task of a cluster does. Parts of several runs go side by side; one
+// run is captured, merged and analysed in this order.
+enum class SweepPart {
+  all,      // as on one machine
+  capture,  // one shard of the texts of each chosen run
+  merge,    // the shards that no task has finished, then the files of capture and statistics
+  analyse,  // what is captured
+  tables,   // of all finished runs
+};
+
 struct SweepOptions {
-  std::vector<std::string> only;            // labels; none: every run
-  Shard shard;                              // every n-th run
-  int jobs = 1;                             // runs at a time; they share the threads
-  bool overwrite = false;                   // replaces captures made with another configuration
-  bool evict = false;                       // weights leave the Hub's cache after their last run
+  std::vector<std::string> only;  // labels; none: every run
+  Shard shard;                    // every n-th run
+  SweepPart part = SweepPart::all;
+  Shard texts = {};        // of every run: the one to capture, or how many to merge
+  int jobs = 1;            // runs at a time; they share the threads
+  bool overwrite = false;  // replaces captures made with another configuration
+  // Weights leave the Hub's cache after their last run. Not where a run is done in parts: others
+  // need them.
+  bool evict = false;
   bool publish = true;                      // where the sweep's file says so
   bool quiet = false;                       // no progress
   bool compact = false;                     // progress counts runs, not examples and heads
@@ -104,6 +118,7 @@ struct RunReport {
     failed,
     elsewhere,    // another process is at it
     interrupted,  // or not begun before the stop
+    unfinished,   // the tables are made without it
   };
   std::string label;
   Outcome outcome = Outcome::interrupted;
@@ -132,6 +147,21 @@ struct OverviewRow {
 // Names of the measures, in the order of the columns of overview.csv: "r_q", "r_k", ...
 QKSCOPE_API const std::vector<std::string>& overview_measures();
 
+// What the tasks of a sweep ask Slurm for: the section `slurm` of its file (qkscope/cluster.h
+// submits with them). "" and 0: what the cluster gives.
+struct SlurmOptions {
+  std::int64_t shards = 1;       // the texts of every checkpoint are dealt to so many tasks
+  std::int64_t array_limit = 0;  // tasks of one checkpoint at a time; 0: all
+  std::string partition = {};
+  std::string account = {};
+  std::string gpus = {};     // of a task that runs a model: "1", "h100:1"
+  std::int64_t cpus = 0;     // of a task
+  std::string time = {};     // of a task: minutes, HH:MM:SS or DAYS-HH:MM:SS
+  std::string memory = {};   // of a task: "64G"
+  std::int64_t retries = 3;  // of a task that was killed, failed or came to its time limit
+  std::vector<std::string> environment = {};  // lines of shell: "module load cuda"
+};
+
 // The same capture and analysis over a list of checkpoints.
 class QKSCOPE_API Sweep {
  public:
@@ -145,6 +175,7 @@ class QKSCOPE_API Sweep {
 
   const std::string& name() const;
   const std::string& folder() const;  // RESULTS/NAME
+  const SlurmOptions& slurm() const;  // of the file
 
   std::vector<RunEntry> runs() const;  // by order
 
@@ -154,14 +185,17 @@ class QKSCOPE_API Sweep {
   // Captures, analyses and publishes (where the file says so) what is not yet; one failure does not
   // stop the others. Without a token nothing is published, with a warning. At the end the folder
   // holds runs.json and the tables of all finished runs. One report for each chosen run, in their
-  // order. Several processes may run the same sweep at once and share the work.
+  // order. Shards that tasks of a cluster began are continued. Several processes may run the same
+  // sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
 
   // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
   std::vector<OverviewRow> overview() const;
 
+  struct State;  // the library's own
+  const State& state() const { return *state_; }
+
  private:
-  struct State;
   explicit Sweep(std::unique_ptr<const State> state);
 
   std::unique_ptr<const State> state_;

@@ -28,6 +28,8 @@ const char* outcome_word(RunReport::Outcome outcome) {
       return "failed";
     case RunReport::Outcome::elsewhere:
       return "elsewhere";
+    case RunReport::Outcome::unfinished:
+      return "unfinished";
     case RunReport::Outcome::interrupted:
       break;
   }

@@ -1,5 +1,6 @@
 // Weights of qkscope/model.h
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"

@@ -1,8 +1,10 @@
 #include "capture/assemble.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <mutex>
-#include <optional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -11,10 +13,11 @@
 #include "captures/examples.h"
 #include "captures/head_writer.h"
 #include "captures/part_check.h"
-#include "captures/segment.h"
-#include "core/error.h"
+#include "captures/parts_in_order.h"
+#include "captures/segment_files.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
+#include "io/open_files.h"
 #include "io/open_folder.h"
 #include "io/output_file.h"
 #include "qkscope/log.h"
@@ -24,96 +27,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The blocks of one group, over the segments of one part; one segment is open at a time.
-class BlockCursor {
- public:
-  BlockCursor(const Journal& journal, std::size_t group);
+// Heads whose files one thread writes together, at most: every segment that is opened serves them
+// all, and each has up to one row group in memory.
+constexpr std::size_t kHeadsTogether = 4;
+constexpr std::size_t kSegmentsOpen = 1024;  // at most
+constexpr std::size_t kOtherFiles = 16;  // folders, the log, what a host program opens meanwhile
 
-  bool done() const { return !segment_; }
-  std::int64_t example_row() const { return index_[at_].example_row; }
-  // The rows of the group's `head`-th head; then the next example.
-  void take(std::size_t head, HeadBlock& block);
+// How the files that this process may open are shared out.
+struct OpenFiles {
+  std::size_t threads = 1;   // that write at a time, kHeadsTogether files each
+  std::size_t segments = 1;  // kept open for all of them
 
- private:
-  void open_next();
-
-  const Journal* journal_;
-  std::size_t group_;
-  std::size_t next_segment_ = 0;
-  std::optional<SegmentReader> segment_;
-  std::vector<BlockEntry> index_;
-  std::size_t at_ = 0;
-};
-
-BlockCursor::BlockCursor(const Journal& journal, std::size_t group)
-    : journal_(&journal), group_(group) {
-  open_next();
-}
-
-void BlockCursor::open_next() {
-  segment_.reset();
-  at_ = 0;
-  const auto& entries = journal_->entries();
-  while (!segment_ && next_segment_ < entries.size()) {
-    segment_.emplace(journal_->segment_path(entries[next_segment_++].segment),
-                     journal_->manifest().groups.size());
-    index_ = segment_->index(group_);
-    if (index_.empty()) segment_.reset();
+  OpenFiles() {
+    const auto left = open_files_left();
+    const auto room = left > kOtherFiles ? left - kOtherFiles : 1;
+    // A thread holds a segment or two that others have pushed out.
+    constexpr std::size_t kPerThread = kHeadsTogether + 2;
+    threads =
+        std::clamp<std::size_t>(room / 2 / kPerThread, 1, static_cast<std::size_t>(thread_count()));
+    if (room > threads * kPerThread)
+      segments = std::min(room - threads * kPerThread, kSegmentsOpen);
   }
-}
-
-void BlockCursor::take(std::size_t head, HeadBlock& block) {
-  segment_->read(index_[at_], head, journal_->manifest().head_dim, block);
-  if (++at_ == index_.size()) open_next();
-}
-
-// The example tables of one part.
-class ExampleCursor {
- public:
-  explicit ExampleCursor(const Journal& journal);
-
-  bool done() const { return at_ == table_.size(); }
-  std::int64_t example_row() const { return table_[at_].row; }
-  ExampleRecord take();
-
- private:
-  void open_next();
-
-  const Journal* journal_;
-  std::size_t next_segment_ = 0;
-  std::vector<ExampleRecord> table_;
-  std::size_t at_ = 0;
 };
-
-ExampleCursor::ExampleCursor(const Journal& journal) : journal_(&journal) {
-  open_next();
-}
-
-void ExampleCursor::open_next() {
-  table_.clear();
-  at_ = 0;
-  const auto& entries = journal_->entries();
-  while (table_.empty() && next_segment_ < entries.size())
-    table_ = SegmentReader(journal_->segment_path(entries[next_segment_++].segment),
-                           journal_->manifest().groups.size())
-                 .example_table();
-}
-
-ExampleRecord ExampleCursor::take() {
-  auto record = std::move(table_[at_]);
-  if (++at_ == table_.size()) open_next();
-  return record;
-}
-
-// The cursor whose example comes first in the dataset; null when all are done.
-template <typename Cursor>
-Cursor* first_in_dataset(std::vector<Cursor>& cursors) {
-  Cursor* first = nullptr;
-  for (auto& cursor : cursors)
-    if (!cursor.done() && (first == nullptr || cursor.example_row() < first->example_row()))
-      first = &cursor;
-  return first;
-}
 
 struct HeadJob {
   std::size_t group;
@@ -128,75 +63,117 @@ std::vector<HeadJob> head_jobs(const Manifest& manifest) {
   return jobs;
 }
 
-// One head's file, from the blocks of all parts. Returns its rows by bucket.
-BucketCounts write_head(const std::string& folder, const std::vector<Journal>& parts, HeadJob job) {
-  const auto& manifest = parts.front().manifest();
-  const auto& group = manifest.groups[job.group];
-  const auto head = group.heads[job.head];
-  const auto path = head_file_path(folder, manifest.head_id(group, head));
-  make_folders(fs::path(path).parent_path().string());
-  HeadWriter writer(path, {.head_dim = static_cast<int>(manifest.head_dim),
-                           .token_strings = manifest.token_strings,
-                           .example_keys = true,
-                           .row_group_size = manifest.row_group_size,
-                           .metadata = manifest.file_metadata(group, head)});
-  const Buckets bucket(manifest.sampler);
-  std::vector<BlockCursor> cursors;
-  cursors.reserve(parts.size());
-  for (const auto& part : parts) cursors.emplace_back(part, job.group);
-  BucketCounts counts;
-  HeadBlock block;
-  while (auto* cursor = first_in_dataset(cursors)) {
-    cursor->take(job.head, block);
-    if (block.positions.empty()) continue;
+// A head's file on its way.
+class HeadFile {
+ public:
+  HeadFile(const std::string& folder, const Manifest& manifest, HeadJob job)
+      : manifest_(manifest),
+        job_(job),
+        bucket_(manifest.sampler),
+        writer_(path(folder), options()) {}
+
+  // The head's rows of the example that `examples` is at.
+  void append(const PartsInOrder& examples) {
+    const auto& segment = examples.segment();
+    segment.read(segment.block(job_.group, examples.number()), job_.head, manifest_.head_dim,
+                 block_);
+    if (block_.positions.empty()) return;
     std::vector<std::int32_t> buckets;
-    for (const auto position : block.positions) {
-      buckets.push_back(bucket.of(position));
-      ++counts[buckets.back()];
+    for (const auto position : block_.positions) {
+      buckets.push_back(bucket_.of(position));
+      ++counts_[buckets.back()];
     }
-    const std::vector<std::int32_t> ids(buckets.size(), example_id(block.example_key));
-    const std::vector<std::int64_t> keys(buckets.size(), block.example_key);
-    writer.append({.bucket = buckets,
-                   .example_id = ids,
-                   .position = block.positions,
-                   .vectors = block.vectors,
-                   .sliding_window = group.window,
-                   .token_str = block.token_strings,
-                   .example_key = keys});
+    const std::vector<std::int32_t> ids(buckets.size(), example_id(block_.example_key));
+    const std::vector<std::int64_t> keys(buckets.size(), block_.example_key);
+    writer_.append({.bucket = buckets,
+                    .example_id = ids,
+                    .position = block_.positions,
+                    .vectors = block_.vectors,
+                    .sliding_window = group().window,
+                    .token_str = block_.token_strings,
+                    .example_key = keys});
   }
-  writer.finish();
+  void finish() { writer_.finish(); }
+  const BucketCounts& counts() const { return counts_; }
+
+ private:
+  const HeadGroup& group() const { return manifest_.groups[job_.group]; }
+  std::int64_t head() const { return group().heads[job_.head]; }
+  std::string path(const std::string& folder) const {
+    auto path = head_file_path(folder, manifest_.head_id(group(), head()));
+    make_folders(fs::path(path).parent_path().string());
+    return path;
+  }
+  HeadWriterOptions options() const {
+    return {.head_dim = static_cast<int>(manifest_.head_dim),
+            .token_strings = manifest_.token_strings,
+            .example_keys = true,
+            .row_group_size = manifest_.row_group_size,
+            .metadata = manifest_.file_metadata(group(), head())};
+  }
+
+  const Manifest& manifest_;
+  HeadJob job_;
+  Buckets bucket_;
+  HeadWriter writer_;
+  HeadBlock block_;  // of one example
+  BucketCounts counts_;
+};
+
+// The files of some heads, from the blocks of all parts. Returns their rows by bucket.
+BucketCounts write_together(const std::string& folder, SegmentFiles& segments,
+                            std::span<const HeadJob> jobs) {
+  const auto& manifest = segments.parts().front().manifest();
+  std::vector<std::unique_ptr<HeadFile>> heads;
+  heads.reserve(jobs.size());
+  for (const auto job : jobs) heads.push_back(std::make_unique<HeadFile>(folder, manifest, job));
+  PartsInOrder examples(segments);
+  while (examples.next())
+    for (const auto& head : heads) head->append(examples);
+  BucketCounts counts;
+  for (const auto& head : heads) {
+    head->finish();
+    for (const auto& [bucket, rows] : head->counts()) counts[bucket] += rows;
+  }
   return counts;
 }
 
-std::int64_t write_examples(const std::string& folder, const std::vector<Journal>& parts) {
+std::int64_t write_examples(const std::string& folder, SegmentFiles& segments) {
   ExamplesWriter writer(folder + "/" + layout::kExamplesFile,
-                        parts.front().manifest().row_group_size);
-  std::vector<ExampleCursor> cursors;
-  cursors.reserve(parts.size());
-  for (const auto& part : parts) cursors.emplace_back(part);
+                        segments.parts().front().manifest().row_group_size);
   std::int64_t count = 0;
-  while (auto* cursor = first_in_dataset(cursors)) {
-    writer.append(cursor->take());
-    ++count;
-  }
+  PartsInOrder examples(segments);
+  for (; examples.next(); ++count) writer.append(examples.example());
   writer.finish();
   return count;
 }
 
-BucketCounts write_heads(const std::string& folder, const std::vector<Journal>& parts, bool quiet) {
-  const auto jobs = head_jobs(parts.front().manifest());
+BucketCounts write_heads(const std::string& folder, SegmentFiles& segments, std::size_t threads,
+                         bool quiet) {
+  const auto jobs = head_jobs(segments.parts().front().manifest());
   Progress progress({.what = "files",
                      .unit = "heads",
                      .total = static_cast<std::int64_t>(jobs.size()),
                      .quiet = quiet});
   BucketCounts counts;
   std::int64_t written = 0;
+  std::size_t taken = 0;
   std::mutex mutex;
-  parallel_for(static_cast<std::int64_t>(jobs.size()), [&](std::int64_t i) {
-    const auto of_head = write_head(folder, parts, jobs[static_cast<std::size_t>(i)]);
+  // Few enough that all threads end at about the same time.
+  const auto together = std::clamp<std::size_t>(jobs.size() / threads / 4, 1, kHeadsTogether);
+  const auto take = [&] {
     const std::lock_guard lock(mutex);
-    for (const auto& [bucket, rows] : of_head) counts[bucket] += rows;
-    progress.update(++written);
+    const auto some = std::span(jobs).subspan(taken, std::min(together, jobs.size() - taken));
+    taken += some.size();
+    return some;
+  };
+  parallel_for(static_cast<std::int64_t>(threads), [&](std::int64_t) {
+    for (auto some = take(); !some.empty(); some = take()) {
+      const auto of_heads = write_together(folder, segments, some);
+      const std::lock_guard lock(mutex);
+      for (const auto& [bucket, rows] : of_heads) counts[bucket] += rows;
+      progress.update(written += std::ssize(some));
+    }
   });
   return counts;
 }
@@ -205,14 +182,18 @@ BucketCounts write_heads(const std::string& folder, const std::vector<Journal>& 
 
 void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quiet) {
   const auto folder = root.final_folder();
-  for (const auto& part : parts) check_part(part);
+  check_parts(parts);
   OpenFolder(root.parts()).remove_tree(layout::kFinalFolder);
   make_folders(folder);
   const auto& manifest = parts.front().manifest();
   CaptureSummary summary;
   for (const auto& part : parts) summary.non_finite += part.non_finite();
-  summary.buckets = write_heads(folder, parts, quiet);
-  summary.examples = write_examples(folder, parts);
+  {
+    const OpenFiles open;
+    SegmentFiles segments(parts, open.segments);
+    summary.buckets = write_heads(folder, segments, open.threads, quiet);
+    summary.examples = write_examples(folder, segments);
+  }
   write_file(folder + "/" + layout::kCardFile, dataset_card(manifest, summary));
   write_file(folder + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
   root.publish_final();

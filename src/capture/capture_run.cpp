@@ -16,6 +16,7 @@
 #include "capture/run_in_store.h"
 #include "capture/run_inputs.h"
 #include "captures/data_root.h"
+#include "captures/parts.h"
 #include "captures/segment.h"
 #include "captures/stored_run.h"
 #include "core/clock.h"
@@ -29,6 +30,8 @@ namespace qkscope {
 namespace {
 
 using Outcome = CaptureResult::Outcome;
+
+constexpr PartsKind kCaptureParts{"a capture", "capture", "examples"};
 
 // Passes the source over the first `count` examples that the journal says are done.
 void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source) {
@@ -288,27 +291,6 @@ class Run {
   std::int64_t batches_ = 0;
 };
 
-[[noreturn]] void refuse_missing(const std::string& data_root, std::vector<std::string> missing) {
-  constexpr std::size_t kShown = 12;
-  if (missing.size() > kShown) {
-    const auto more = missing.size() - kShown;
-    missing.resize(kShown);
-    missing.push_back(fmt::format("and {} more", more));
-  }
-  bad_input("{}: shards are missing: {}; run them with --shard first", data_root,
-            fmt::join(missing, ", "));
-}
-
-// Parts are checked when they begin; this finds those that were copied here.
-void check_one_run(const std::string& data_root, const std::vector<Journal>& parts) {
-  for (const auto& part : parts) {
-    const auto difference = manifest_difference(parts.front().manifest(), part.manifest());
-    if (!difference.empty())
-      bad_input("{}: {} and {} are not parts of one run: {}", data_root, parts.front().folder(),
-                part.folder(), difference);
-  }
-}
-
 CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
                          const CaptureOptions& options, PassCompanion* companion) {
   if (options.overwrite) {
@@ -363,26 +345,9 @@ CaptureResult merge_parts(const std::string& data_root, bool quiet) {
     result.outcome = Outcome::already_finished;
     return result;
   }
-  const auto shards = root.shards();
-  if (shards.empty())
-    bad_input("{}: there are no parts of a capture; run 'qkscope capture --shard i/n' first",
-              data_root);
+  expect_parts(root, kCaptureParts);  // before a lock makes a folder
   const auto lock = root.lock_whole();
-  std::vector<Journal> parts;
-  std::vector<std::string> missing;
-  for (std::int64_t index = 0; index < shards.front().count; ++index) {
-    const Shard shard{index, shards.front().count};
-    if (!Journal::exists(root.part(shard))) {
-      missing.push_back(fmt::format("{}/{} (not started)", index, shard.count));
-      continue;
-    }
-    parts.emplace_back(root.part(shard));
-    if (!parts.back().complete())
-      missing.push_back(fmt::format("{}/{} (unfinished, {} examples)", index, shard.count,
-                                    parts.back().examples()));
-  }
-  if (!missing.empty()) refuse_missing(data_root, std::move(missing));
-  check_one_run(data_root, parts);
+  const auto parts = complete_parts(root, kCaptureParts);
   for (const auto& part : parts) {
     result.examples += part.examples();
     result.rows += part.rows();

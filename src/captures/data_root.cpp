@@ -14,6 +14,9 @@
 namespace qkscope {
 namespace {
 
+// Whose manifests a part that begins reads: all of a thousand would read a million.
+constexpr std::size_t kComparedParts = 8;
+
 // Of a run in the folder that is not the one at hand.
 [[noreturn]] void refuse(const std::string& root, const std::string& difference) {
   bad_input(
@@ -32,7 +35,7 @@ std::vector<std::string> head_folders(const OpenFolder& root) {
 // Whether the part is one of this run; a part that cannot be read is not.
 bool is_of_run(const std::string& part, const Manifest& manifest) {
   try {
-    return manifest_difference(Journal(part).manifest(), manifest).empty();
+    return manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest).empty();
   } catch (const Error&) {
     return false;
   }
@@ -73,7 +76,7 @@ std::string DataRoot::part(const Shard& shard) const {
   return parts() + "/" + part_name(shard);
 }
 
-void DataRoot::refuse_links() const {
+void DataRoot::refuse_links(const std::optional<Shard>& own) const {
   const OpenFolder root(path_);
   for (const auto* name :
        {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
@@ -86,8 +89,10 @@ void DataRoot::refuse_links() const {
   if (!root.has_folder(layout::kPartsFolder)) return;
   const auto parts = root.folder(layout::kPartsFolder);
   for (const auto& name : parts.names()) {
+    const auto shard = parse_part_name(name);
+    if (shard && own && !same_shard(*shard, *own)) continue;
     refuse_link(parts, name);
-    if (!parse_part_name(name) || !parts.has_folder(name)) continue;
+    if (!shard || !parts.has_folder(name)) continue;
     const auto part = parts.folder(name);
     for (const auto& file : part.names()) refuse_link(part, file);
   }
@@ -105,7 +110,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     bad_input("{}: output.data_root is a file, expected a folder", path_);
   DataRootLock lock;
   lock.made = make_folders(path_);
-  refuse_links();
+  refuse_links(shard);
   if (shard.count == 1) {
     lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
   } else {
@@ -113,7 +118,7 @@ DataRootLock DataRoot::lock(const Shard& shard) const {
     lock.files.push_back(lock_folder(part(shard), FileLock::Mode::exclusive));
   }
   make_folders(part(shard));
-  refuse_links();  // nobody put one there in between
+  refuse_links(shard);  // nobody put one there in between
   return lock;
 }
 
@@ -154,14 +159,19 @@ void DataRoot::check_finished(const Json& identity) const {
   if (!difference.empty()) refuse(path_, difference);
 }
 
-std::vector<Shard> DataRoot::shards() const {
+std::vector<Shard> DataRoot::part_folders() const {
   std::vector<Shard> found;
   if (!is_folder(parts())) return found;
   for (const auto& name : names_in(parts()))
-    if (const auto shard = parse_part_name(name); shard && Journal::exists(parts() + "/" + name))
-      found.push_back(*shard);
+    if (const auto shard = parse_part_name(name)) found.push_back(*shard);
   std::sort(found.begin(), found.end(),
             [](const Shard& a, const Shard& b) { return a.index < b.index; });
+  return found;
+}
+
+std::vector<Shard> DataRoot::shards() const {
+  auto found = part_folders();
+  std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part(shard)); });
   return found;
 }
 
@@ -190,13 +200,17 @@ void DataRoot::continue_part(const std::string& folder, const Manifest& manifest
 }
 
 void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
-  bool others = false;
-  for (const auto& other : shards()) {
+  const OpenFolder folder(parts());
+  std::size_t others = 0;
+  for (const auto& other : part_folders()) {
     if (same_shard(other, shard)) continue;
+    if (others >= kComparedParts && other.count == shard.count) continue;
+    if (!Journal::exists(part(other))) continue;
+    refuse_link(folder, part_name(other));
     check_other_part(manifest, shard, other);
-    others = true;
+    ++others;
   }
-  if (!others && !Journal::has_entries(part(shard)) && !head_folders(OpenFolder(path_)).empty())
+  if (others == 0 && !Journal::has_entries(part(shard)) && !head_folders(OpenFolder(path_)).empty())
     bad_input(
         "{}: holds head files of another capture; choose another output.data_root, or replace "
         "them with --overwrite",

@@ -2,6 +2,7 @@
 // captures/layout.h says what lies where. Links inside the folder are refused, never followed.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,9 @@ class DataRoot {
   DataRootLock lock(const Shard& shard) const;
   DataRootLock lock_whole() const;
 
-  // A link among the files of the capture or of its parts is bad input.
-  void refuse_links() const;
+  // A link among the files of the capture or of its parts is bad input. A shard looks into its own
+  // part alone: what a thousand of them do at their start must not grow with their number.
+  void refuse_links(const std::optional<Shard>& own = {}) const;
 
   bool finished() const;  // the state file, written last, is there
   // Whether the finished capture was made with this effective configuration, on whatever device and
@@ -48,8 +50,8 @@ class DataRoot {
   std::vector<Shard> shards() const;  // whose parts are there, ascending
 
   // The shard's part: the one that is there, if it is of this very run and has rows, or a new one.
-  // The other parts must be of the same run and number of shards; head files without parts are
-  // another's.
+  // The other parts must be of the same run and number of shards (the first few are compared; a
+  // merge compares all); head files without parts are another's.
   Journal open_part(const Manifest& manifest, const Shard& shard) const;
   // Removes the shard's part if it has no rows, and then what was made for it and is empty.
   void remove_unused_part(const Shard& shard, const DataRootLock& lock) const;
@@ -70,6 +72,7 @@ class DataRoot {
  private:
   void continue_part(const std::string& folder, const Manifest& manifest) const;
   void check_other_parts(const Manifest& manifest, const Shard& shard) const;
+  std::vector<Shard> part_folders() const;  // ascending; some may not have begun
   void check_other_part(const Manifest& manifest, const Shard& shard, const Shard& other) const;
   FileLock lock_folder(const std::string& folder, FileLock::Mode mode) const;
   void remove_part(const OpenFolder& parts, const Shard& shard) const;

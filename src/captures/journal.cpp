@@ -71,7 +71,7 @@ bool Journal::has_entries(const std::string& folder) {
 }
 
 Journal::Journal(const std::string& folder) : folder_(folder) {
-  manifest_ = load_manifest(folder + "/" + layout::kManifestFile);
+  manifest_ = std::make_shared<const Manifest>(load_manifest(folder + "/" + layout::kManifestFile));
   if (path_exists(folder + "/" + layout::kJournalFile)) read();
   for (const auto& entry : entries_)
     if (!path_exists(segment_path(entry.segment)))

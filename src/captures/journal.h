@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,7 +46,9 @@ class Journal {
   explicit Journal(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
-  const Manifest& manifest() const { return manifest_; }
+  const Manifest& manifest() const { return *manifest_; }
+  // From here on the manifest is the other's own: a thousand parts of one run keep it once.
+  void share_manifest(const Journal& other) { manifest_ = other.manifest_; }
   const std::vector<JournalEntry>& entries() const { return entries_; }
   bool complete() const { return complete_; }  // the dataset's end was reached
   std::int64_t examples() const;
@@ -69,7 +72,7 @@ class Journal {
   std::int64_t sum(std::int64_t JournalEntry::*member) const;
 
   std::string folder_;
-  Manifest manifest_;
+  std::shared_ptr<const Manifest> manifest_;
   std::vector<JournalEntry> entries_;
   bool complete_ = false;
   std::function<void(const JournalLine&)> follower_;

@@ -1,5 +1,6 @@
 #include "captures/part_check.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "captures/layout.h"
@@ -84,25 +85,57 @@ class SegmentCheck {
   SegmentReader segment_;
 };
 
+// One part, segment by segment in any order.
+class PartCheck {
+ public:
+  explicit PartCheck(const Journal& journal)
+      : journal_(&journal),
+        shard_(parse_part_name(std::filesystem::path(journal.folder()).filename().string())
+                   .value_or(Shard{})),
+        ranges_(journal.entries().size()) {}
+
+  std::size_t segments() const { return ranges_.size(); }
+  void run(std::size_t segment) {
+    ranges_[segment] = SegmentCheck(*journal_, shard_, journal_->entries()[segment]).run();
+  }
+  // After all segments: they follow each other.
+  void finish() const {
+    std::int64_t last = -1;
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      if (ranges_[i].first < 0) continue;
+      if (ranges_[i].first <= last)
+        bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
+                  journal_->segment_path(journal_->entries()[i].segment), ranges_[i].first);
+      last = ranges_[i].last;
+    }
+  }
+
+ private:
+  const Journal* journal_;
+  Shard shard_;
+  std::vector<RowRange> ranges_;  // (segments)
+};
+
 }  // namespace
 
 void check_part(const Journal& journal) {
-  const auto name = std::filesystem::path(journal.folder()).filename().string();
-  const auto shard = parse_part_name(name).value_or(Shard{});
-  const auto& entries = journal.entries();
-  std::vector<RowRange> ranges(entries.size());
-  parallel_for(std::ssize(entries), [&](std::int64_t i) {
+  check_parts({&journal, 1});
+}
+
+void check_parts(std::span<const Journal> parts) {
+  std::vector<PartCheck> checks(parts.begin(), parts.end());
+  std::vector<std::size_t> ends;  // segments of all parts up to this one
+  ends.reserve(parts.size());
+  for (const auto& part : parts)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + part.entries().size());
+  if (ends.empty()) return;
+  parallel_for(static_cast<std::int64_t>(ends.back()), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    ranges[at] = SegmentCheck(journal, shard, entries[at]).run();
+    const auto part = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin();
+    auto& check = checks[static_cast<std::size_t>(part)];
+    check.run(at - (ends[static_cast<std::size_t>(part)] - check.segments()));
   });
-  std::int64_t last = -1;
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    if (ranges[i].first < 0) continue;
-    if (ranges[i].first <= last)
-      bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
-                journal.segment_path(entries[i].segment), ranges[i].first);
-    last = ranges[i].last;
-  }
+  for (const auto& check : checks) check.finish();
 }
 
 }  // namespace qkscope

@@ -54,6 +54,16 @@ class Cursor {
     return true;
   }
 
+  bool record(ExampleRecord& into) {
+    std::uint32_t truncated = 0;
+    const bool whole = value(into.row) && value(into.key) && value(into.text) &&
+                       value(into.tokens) && value(truncated) && string(into.source_id);
+    into.truncated = truncated != 0;
+    return whole;
+  }
+
+  std::size_t left() const { return left_; }
+
   bool string(std::string& into) {
     std::uint32_t size = 0;
     if (!value(size) || left_ < size) return false;
@@ -261,15 +271,28 @@ std::vector<ExampleRecord> SegmentReader::example_table() const {
   read_at(table_offset_, bytes.data(), bytes.size());
   Cursor cursor(bytes.data(), bytes.size());
   std::vector<ExampleRecord> table(examples_);
-  for (auto& example : table) {
-    std::uint32_t truncated = 0;
-    if (!cursor.value(example.row) || !cursor.value(example.key) || !cursor.value(example.text) ||
-        !cursor.value(example.tokens) || !cursor.value(truncated) ||
-        !cursor.string(example.source_id))
-      damaged();
-    example.truncated = truncated != 0;
-  }
+  for (auto& example : table)
+    if (!cursor.record(example)) damaged();
   return table;
+}
+
+ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
+  constexpr std::uint64_t kUsualRecord = 256;  // ids are short; a longer one takes another look
+  const auto table_bytes = size_ - table_offset_ - sizeof(SegmentTrailer);
+  if (offset > table_bytes) damaged();
+  const auto left = table_bytes - offset;
+  std::string bytes;
+  for (auto size = std::min(kUsualRecord, left);; size = left) {
+    bytes.resize(size);
+    read_at(table_offset_ + offset, bytes.data(), bytes.size());
+    Cursor cursor(bytes.data(), bytes.size());
+    ExampleRecord example;
+    if (cursor.record(example)) {
+      offset += size - cursor.left();
+      return example;
+    }
+    if (size == left) damaged();
+  }
 }
 
 std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
@@ -278,6 +301,13 @@ std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
   const auto bytes = entries.size() * sizeof(BlockEntry);
   read_at(index_offset_ + group * bytes, entries.data(), bytes);
   return entries;
+}
+
+BlockEntry SegmentReader::block(std::size_t group, std::size_t example) const {
+  QKSCOPE_ASSERT(group < groups_ && example < examples_);
+  BlockEntry entry;
+  read_at(index_offset_ + (group * examples_ + example) * sizeof entry, &entry, sizeof entry);
+  return entry;
 }
 
 void SegmentReader::read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,

@@ -95,7 +95,10 @@ class SegmentReader {
   void check_all() const;
 
   std::vector<ExampleRecord> example_table() const;
+  // The example whose record begins so many bytes into the table; then `offset` is the next one's.
+  ExampleRecord example(std::uint64_t& offset) const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
+  BlockEntry block(std::size_t group, std::size_t example) const;
   // The rows of the group's `head`-th head.
   void read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,
             HeadBlock& block) const;

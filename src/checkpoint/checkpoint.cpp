@@ -35,6 +35,7 @@ std::string listing(const std::vector<std::string>& names) {
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
   std::vector<std::string> expected;
+  expected.reserve(std::size(kWeightFormats) + 1);
   for (const auto& format : kWeightFormats)
     expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
   expected.emplace_back("one .gguf file");

@@ -200,6 +200,7 @@ std::string gguf_type_name(std::uint32_t id) {
 
 std::string gguf_type_names() {
   std::vector<std::string> names;
+  names.reserve(std::size(kTypes));
   for (const auto& type : kTypes) names.emplace_back(type.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }

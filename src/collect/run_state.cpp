@@ -67,7 +67,12 @@ class Writer {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : file_(path), bytes_(file_.text()) {
+  // Of a file that was found whole before, from `offset` on.
+  Reader(const std::string& path, std::size_t offset) : file_(path), bytes_(file_.text()) {
+    if (bytes_.size() < offset) damaged();
+    bytes_.remove_prefix(offset);
+  }
+  explicit Reader(const std::string& path) : Reader(path, 0) {
     std::uint64_t check = 0;
     std::uint64_t magic = 0;
     if (bytes_.size() < sizeof check + sizeof magic) damaged();
@@ -109,7 +114,9 @@ class Reader {
   void finish() const {
     if (!bytes_.empty()) damaged();
   }
-  const std::string& path() const { return file_.path(); }
+  std::size_t offset() const {
+    return static_cast<std::size_t>(bytes_.data() - file_.text().data());
+  }
 
  private:
   [[noreturn]] void damaged() const {
@@ -202,12 +209,20 @@ void save_documents(const std::string& path, const std::vector<DocumentRecord>& 
   writer.finish();
 }
 
-std::vector<DocumentRecord> load_documents(const std::string& path) {
+DocumentFile::DocumentFile(const std::string& path) : path_(path) {
   Reader reader(path);
-  std::vector<DocumentRecord> documents;
-  visit(reader, documents);
-  reader.finish();
-  return documents;
+  reader(left_);
+  offset_ = reader.offset();
+  if (left_ > 0) reader(row_);
+}
+
+DocumentAttention DocumentFile::take() {
+  Reader reader(path_, offset_);
+  DocumentRecord document;
+  visit(reader, document);
+  offset_ = reader.offset();
+  if (--left_ > 0) reader(row_);
+  return std::move(document.attention);
 }
 
 }  // namespace qkscope

@@ -28,6 +28,22 @@ struct DocumentRecord {
   DocumentAttention attention;
 };
 void save_documents(const std::string& path, const std::vector<DocumentRecord>& documents);
-std::vector<DocumentRecord> load_documents(const std::string& path);
+
+// The documents of such a file one after another. The file is open during the calls alone, and one
+// document is in memory: a merge has one of these for every shard.
+class DocumentFile {
+ public:
+  explicit DocumentFile(const std::string& path);  // damage is bad input
+
+  bool done() const { return left_ == 0; }
+  std::int64_t row() const { return row_; }  // of the next document, in the dataset
+  DocumentAttention take();
+
+ private:
+  std::string path_;
+  std::size_t offset_ = 0;  // of the next document, in the file
+  std::uint64_t left_ = 0;
+  std::int64_t row_ = 0;
+};
 
 }  // namespace qkscope

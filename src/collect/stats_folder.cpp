@@ -75,11 +75,11 @@ void StatsFolder::remove_left_parts() const {
 }
 
 void StatsFolder::publish(const Statistics& statistics, DocumentSource& documents,
-                          const std::vector<ExampleRecord>& examples) const {
+                          const std::function<void(ExamplesWriter&)>& add_examples) const {
   OpenFolder(root_.parts()).remove_tree(layout::kFinalFolder);
   make_folders(root_.final_folder());
   ExamplesWriter writer(root_.final_folder() + "/" + layout::kExamplesFile, kRowGroup);
-  for (const auto& example : examples) writer.append(example);
+  add_examples(writer);
   writer.finish();
   write_statistics(root_.final_folder(), statistics, documents);
   const OpenFolder to(root_.path());

@@ -2,8 +2,8 @@
 // and locks are those of captures (captures/data_root.h).
 #pragma once
 
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "captures/data_root.h"
 #include "captures/examples.h"
@@ -30,9 +30,10 @@ class StatsFolder {
   // Parts that a kill after the last file was there left behind.
   void remove_left_parts() const;
 
-  // Writes everything beside the folder and moves it there, the state file last.
+  // Writes everything beside the folder and moves it there, the state file last. `add_examples`
+  // appends the examples in order.
   void publish(const Statistics& statistics, DocumentSource& documents,
-               const std::vector<ExampleRecord>& examples) const;
+               const std::function<void(ExamplesWriter&)>& add_examples) const;
 
  private:
   std::string state_file() const;

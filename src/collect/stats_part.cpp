@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
+#include "captures/dataset_order.h"
 #include "captures/layout.h"
+#include "captures/parts_in_order.h"
 #include "captures/segment.h"
+#include "captures/segment_files.h"
 #include "io/folder.h"
+#include "io/open_files.h"
 
 namespace qkscope {
 namespace {
@@ -16,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSegmentExamples = 64;
 constexpr auto kSegmentTime = std::chrono::seconds(60);
 constexpr std::size_t kKeptStates = 2;
+constexpr std::size_t kSegmentsOpen = 256;  // at most, in a merge
 constexpr char kStateSuffix[] = ".state";
 constexpr char kDocumentsSuffix[] = ".docs";
 
@@ -29,48 +35,50 @@ class DocumentCursor {
  public:
   explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
 
-  bool done() const { return at_ == documents_.size(); }
-  std::int64_t row() const { return documents_[at_].row; }
+  bool done() const { return !file_; }
+  std::int64_t row() const { return file_->row(); }
   DocumentAttention take() {
-    auto document = std::move(documents_[at_].attention);
-    if (++at_ == documents_.size()) open_next();
+    auto document = file_->take();
+    if (file_->done()) open_next();
     return document;
   }
 
  private:
   void open_next() {
-    documents_.clear();
-    at_ = 0;
+    file_.reset();
     const auto& entries = journal_->entries();
-    while (documents_.empty() && next_ < entries.size()) {
+    while (!file_ && next_ < entries.size()) {
       const auto path = beside(*journal_, entries[next_++].segment, kDocumentsSuffix);
-      if (path_exists(path)) documents_ = load_documents(path);
+      if (path_exists(path)) file_.emplace(path);
+      if (file_ && file_->done()) file_.reset();
     }
   }
 
   const Journal* journal_;
   std::size_t next_ = 0;
-  std::vector<DocumentRecord> documents_;
-  std::size_t at_ = 0;
+  std::optional<DocumentFile> file_;
 };
 
 class PartDocuments : public DocumentSource {
  public:
   explicit PartDocuments(const std::vector<Journal>& parts) {
-    for (const auto& part : parts) cursors_.emplace_back(part);
+    for (const auto& part : parts) add(DocumentCursor(part));
   }
 
   bool next(DocumentAttention& document) override {
-    DocumentCursor* first = nullptr;
-    for (auto& cursor : cursors_)
-      if (!cursor.done() && (first == nullptr || cursor.row() < first->row())) first = &cursor;
-    if (first == nullptr) return false;
-    document = first->take();
+    if (order_.empty()) return false;
+    auto first = order_.take();
+    document = first.take();
+    add(std::move(first));
     return true;
   }
 
  private:
-  std::vector<DocumentCursor> cursors_;
+  void add(DocumentCursor cursor) {
+    if (!cursor.done()) order_.add(std::move(cursor));
+  }
+
+  DatasetOrder<DocumentCursor> order_;
 };
 
 }  // namespace
@@ -135,18 +143,14 @@ void remove_stray_states(const Journal& journal) {
   }
 }
 
-std::vector<ExampleRecord> examples_of(const std::vector<Journal>& parts) {
-  std::vector<ExampleRecord> examples;
+void for_each_example(const std::vector<Journal>& parts,
+                      const std::function<void(const ExampleRecord&)>& take) {
   for (const auto& part : parts)
-    for (const auto& entry : part.entries()) {
-      const SegmentReader segment(part.segment_path(entry.segment), part.manifest().groups.size());
-      segment.check_index();
-      auto table = segment.example_table();
-      std::move(table.begin(), table.end(), std::back_inserter(examples));
-    }
-  std::sort(examples.begin(), examples.end(),
-            [](const auto& a, const auto& b) { return a.row < b.row; });
-  return examples;
+    for (const auto& entry : part.entries())
+      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
+  SegmentFiles files(parts, std::min(open_files_left() / 2, kSegmentsOpen));
+  PartsInOrder examples(files);
+  while (examples.next()) take(examples.example());
 }
 
 std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts) {

@@ -6,6 +6,7 @@
 //   .parts/00000-of-00001/00000007.docs    groups B and C of those examples
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -51,10 +52,12 @@ RunState last_state(const Journal& journal);
 // Removes files that the journal does not name.
 void remove_stray_states(const Journal& journal);
 
-// The examples of all parts, in dataset order.
-std::vector<ExampleRecord> examples_of(const std::vector<Journal>& parts);
+// The examples of all parts one after another, in dataset order. Damage is bad input before the
+// first of them.
+void for_each_example(const std::vector<Journal>& parts,
+                      const std::function<void(const ExampleRecord&)>& take);
 
-// Groups B and C of all parts, in dataset order, one segment of each part in memory at a time.
+// Groups B and C of all parts, in dataset order, one document in memory at a time.
 std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts);
 
 }  // namespace qkscope

@@ -1,10 +1,10 @@
 #include "collect/stats_run.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "capture/batch_reader.h"
 #include "capture/batch_workers.h"
@@ -13,6 +13,7 @@
 #include "capture/run_in_store.h"
 #include "capture/run_inputs.h"
 #include "captures/layout.h"
+#include "captures/parts.h"
 #include "collect/key_exports.h"
 #include "collect/retrieval.h"
 #include "collect/stats_folder.h"
@@ -30,11 +31,14 @@
 #include "statistics/document_tables.h"
 #include "statistics/statistics.h"
 #include "statistics/stats_file.h"
+#include "tables/parquet_stream.h"
 
 namespace qkscope {
 namespace {
 
 using Outcome = CaptureResult::Outcome;
+
+constexpr PartsKind kStatsParts{"statistics", "stats", "documents"};
 
 Manifest manifest_of(const StatsRunPlan& plan) {
   auto manifest = manifest_with_inputs(plan.run);
@@ -49,25 +53,33 @@ Manifest manifest_of(const StatsRunPlan& plan) {
 }
 
 // Sums of the parts, in their order, with what follows from the list of examples.
-Statistics join(const std::vector<Journal>& parts, const std::vector<ExampleRecord>& examples) {
-  auto statistics = last_state(parts.front()).statistics;
-  for (std::size_t i = 1; i < parts.size(); ++i)
-    if (!parts[i].entries().empty())
-      merge_statistics(statistics, last_state(parts[i]).statistics, parts.front().folder(),
-                       parts[i].folder());
+Statistics join(const std::vector<Journal>& parts) {
+  // A shard may have no documents: there are more shards than texts, or its rows have none.
+  auto part = std::find_if(parts.begin(), parts.end(),
+                           [](const Journal& each) { return !each.entries().empty(); });
+  if (part == parts.end())
+    bad_input("{}: none of the shards has a document", parts.front().folder());
+  const auto& first = *part;
+  auto statistics = last_state(first).statistics;
+  for (++part; part != parts.end(); ++part)
+    if (!part->entries().empty())
+      merge_statistics(statistics, last_state(*part).statistics, first.folder(), part->folder());
   statistics.configuration = parts.front().manifest().identity.dump();
   statistics.lengths.clear();
-  for (const auto& example : examples)
+  for_each_example(parts, [&](const ExampleRecord& example) {
     if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
+  });
   set_positions(statistics);
   copy_unrotated(statistics);
   return statistics;
 }
 
 void publish_parts(const StatsFolder& folder, const std::vector<Journal>& parts) {
-  const auto examples = examples_of(parts);
+  const auto statistics = join(parts);
   const auto documents = documents_of(parts);
-  folder.publish(join(parts, examples), *documents, examples);
+  folder.publish(statistics, *documents, [&](ExamplesWriter& writer) {
+    for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
+  });
 }
 
 // Adds up the passes of a capture.
@@ -204,7 +216,7 @@ class Run {
     if (!part.begins()) {
       log::info("continuing after {} documents",
                 format_count(static_cast<std::uint64_t>(journal.examples())));
-      source.skip(examples_of({journal}));
+      for_each_example({journal}, [&](const ExampleRecord& example) { source.skip({example}); });
     }
     BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
     const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
@@ -298,37 +310,6 @@ class Run {
   std::int64_t total_ = 0;  // documents; 0: not known
 };
 
-// All shards of a folder; those that are not complete are bad input.
-std::vector<Journal> complete_parts(const DataRoot& root) {
-  const auto shards = root.shards();
-  if (shards.empty())
-    bad_input("{}: there are no parts of statistics; run 'qkscope stats --shard i/n' first",
-              root.path());
-  std::vector<Journal> parts;
-  std::vector<std::string> missing;
-  for (std::int64_t index = 0; index < shards.front().count; ++index) {
-    const Shard shard{index, shards.front().count};
-    if (!Journal::exists(root.part(shard))) {
-      missing.push_back(fmt::format("{}/{} (not started)", index, shard.count));
-      continue;
-    }
-    parts.emplace_back(root.part(shard));
-    if (!parts.back().complete())
-      missing.push_back(fmt::format("{}/{} (unfinished, {} documents)", index, shard.count,
-                                    parts.back().examples()));
-  }
-  if (!missing.empty())
-    bad_input("{}: shards are missing: {}; run them with --shard first", root.path(),
-              fmt::join(missing, ", "));
-  for (const auto& part : parts) {
-    const auto difference = manifest_difference(parts.front().manifest(), part.manifest());
-    if (!difference.empty())
-      bad_input("{}: {} and {} are not parts of one run: {}", root.path(), parts.front().folder(),
-                part.folder(), difference);
-  }
-  return parts;
-}
-
 // The documents of several folders, one folder after another.
 class FolderDocuments : public DocumentSource {
  public:
@@ -350,17 +331,32 @@ class FolderDocuments : public DocumentSource {
   std::unique_ptr<DocumentSource> source_;
 };
 
-std::vector<ExampleRecord> read_examples(const std::string& folder) {
-  const auto table = read_parquet_table(folder + "/" + layout::kExamplesFile,
-                                        {"example_key", "source_id", "tokens", "truncated"});
-  std::vector<ExampleRecord> examples;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(table.rows()); ++i)
-    examples.push_back({.row = static_cast<std::int64_t>(i),
-                        .key = table.columns()[0].integers[i],
-                        .source_id = table.columns()[1].texts[i],
-                        .tokens = static_cast<std::int32_t>(table.columns()[2].integers[i]),
-                        .truncated = table.columns()[3].integers[i] != 0});
-  return examples;
+// The examples of a finished folder, a row group in memory at a time.
+void for_each_example(const std::string& folder,
+                      const std::function<void(const ExampleRecord&)>& take) {
+  const auto path = folder + "/" + layout::kExamplesFile;
+  const ParquetTableReader file(path);
+  for (int group = 0; group < file.groups(); ++group) {
+    const auto table = file.read(group);
+    const auto column = [&](const char* name) -> const Table::Column& {
+      const auto* found = table.find(name);
+      if (found == nullptr)
+        bad_input("{}: has no column '{}'; make the statistics again", path, name);
+      return *found;
+    };
+    const auto& keys = column("example_key").integers;
+    const auto& sources = column("source_id").texts;
+    const auto& tokens = column("tokens").integers;
+    const auto& truncated = column("truncated").integers;
+    const auto rows = static_cast<std::size_t>(table.rows());
+    for (const auto size : {keys.size(), sources.size(), tokens.size(), truncated.size()})
+      if (size != rows) bad_input("{}: not a table of examples; make the statistics again", path);
+    for (std::size_t i = 0; i < rows; ++i)
+      take({.key = keys[i],
+            .source_id = sources[i],
+            .tokens = static_cast<std::int32_t>(tokens[i]),
+            .truncated = truncated[i] != 0});
+  }
 }
 
 StatsResult result_of(const Statistics& statistics) {
@@ -438,7 +434,7 @@ StatsResult merge_shards(const std::string& path) {
     return result;
   }
   const auto lock = folder.root().lock_whole();
-  const auto parts = complete_parts(folder.root());
+  const auto parts = complete_parts(folder.root(), kStatsParts);
   for (const auto& part : parts) {
     result.examples += part.examples();
     result.tokens += part.tokens();
@@ -455,18 +451,20 @@ StatsResult merge_folders(const std::vector<std::string>& folders, const std::st
   if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
   auto statistics = read_statistics(folders.front());
   Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
-  auto examples = read_examples(folders.front());
   for (std::size_t i = 1; i < folders.size(); ++i) {
     const auto part = read_statistics(folders[i]);
     merge_statistics(statistics, part, folders.front(), folders[i]);
     configurations.push_back(parse_json(part.configuration, folders[i]));
-    const auto more = read_examples(folders[i]);
-    examples.insert(examples.end(), more.begin(), more.end());
   }
+  // Damage shows before anything is written.
+  for (const auto& each : folders) for_each_example(each, [](const ExampleRecord&) {});
   statistics.configuration = Json{{"merged", configurations}}.dump();
   const auto lock = folder.root().lock({});
   FolderDocuments documents(folders, statistics);
-  folder.publish(statistics, documents, examples);
+  folder.publish(statistics, documents, [&](ExamplesWriter& writer) {
+    for (const auto& each : folders)
+      for_each_example(each, [&](const ExampleRecord& example) { writer.append(example); });
+  });
   auto result = result_of(statistics);
   result.seconds = seconds_since(start);
   return result;

@@ -101,6 +101,27 @@ Tensor repeated(ConstTensorView x, std::int64_t heads) {
   return all;
 }
 
+Tensor first_heads(ConstTensorView all, std::int64_t heads) {
+  const auto width = all.dim(2);
+  Tensor some({all.dim(0), heads, width});
+  for (std::int64_t row = 0; row < all.dim(0); ++row)
+    std::memcpy(some.data<float>() + row * heads * width,
+                all.data<float>() + row * all.dim(1) * width,
+                static_cast<std::size_t>(heads * width) * sizeof(float));
+  return some;
+}
+
+Tensor chosen_rows(ConstTensorView all, std::span<const std::int64_t> rows) {
+  if (rows.empty()) return first_heads(all, all.dim(1));
+  const auto width = all.dim(1) * all.dim(2);
+  Tensor some({static_cast<std::int64_t>(rows.size()), all.dim(1), all.dim(2)});
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(some.data<float>() + static_cast<std::int64_t>(i) * width,
+                all.data<float>() + rows[i] * width,
+                static_cast<std::size_t>(width) * sizeof(float));
+  return some;
+}
+
 void ProjectedHeads::project_changed(ConstTensorView x, ConstTensorView inputs) {
   const auto d = model_->d_head;
   for (std::int64_t head = 0; head < inputs.dim(1); ++head) {

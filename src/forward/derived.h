@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "qkscope/model.h"
@@ -20,6 +21,10 @@ Tensor head_results(ConstTensorView z, const WeightMatrix& output);
 
 // (rows, heads, d_model): x (rows, d_model) for every head.
 Tensor repeated(ConstTensorView x, std::int64_t heads);
+
+// The first `heads` of all, and some rows (none: all of them), of (rows, heads, d_model).
+Tensor first_heads(ConstTensorView all, std::int64_t heads);
+Tensor chosen_rows(ConstTensorView all, std::span<const std::int64_t> rows);
 
 // q, k or v of those heads whose input is not the residual stream.
 class ProjectedHeads {

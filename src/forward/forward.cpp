@@ -227,30 +227,50 @@ class Run {
     });
   }
 
-  // The residual as each head reads it. Heads whose input was edited are projected from it.
+  // The residual as each head reads it, for q, k and v together and then for each of them. Heads
+  // whose input was edited are projected from it.
   void show_inputs(std::int64_t layer) {
     const auto& weights = layer_weights(layer);
-    show_input({Stage::q_input, layer}, Buffer::q, weights.q);
-    show_input({Stage::k_input, layer}, Buffer::k, weights.k);
-    show_input({Stage::v_input, layer}, Buffer::v, weights.v);
+    const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());
+    project_inputs({Stage::q_input, layer}, shared, Buffer::q, weights.q);
+    project_inputs({Stage::k_input, layer}, shared, Buffer::k, weights.k);
+    project_inputs({Stage::v_input, layer}, shared, Buffer::v, weights.v);
   }
 
-  void show_input(HookPoint point, Buffer buffer, const Linear& linear) {
-    if (!wants_derived(point)) return;
+  void project_inputs(HookPoint point, const Tensor& shared, Buffer buffer, const Linear& linear) {
     const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
-    if (!observer_.edits(point)) {
-      backend_.read(Buffer::residual, observer_.selection(point),
-                    [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
-      return;
+    const auto inputs = head_inputs(point, heads, shared);
+    if (inputs.empty()) return;
+    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
+    projected.project_changed(residual(), inputs);
+    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+  }
+
+  // (rows, heads, d_model) after the observer has seen or edited it; empty where every head reads
+  // the residual stream. `shared` is what hook_attn_in left, or empty: head h reads its copy h, key
+  // heads too, as in TransformerLens.
+  Tensor head_inputs(HookPoint point, std::int64_t heads, const Tensor& shared) {
+    const bool wanted = wants_derived(point);
+    const bool edits = wanted && observer_.edits(point);
+    if (shared.empty() && !edits) {
+      if (wanted)
+        backend_.read(Buffer::residual, observer_.selection(point),
+                      [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
+      return {};
     }
+    Tensor inputs = shared.empty() ? repeated(residual(), heads) : first_heads(shared, heads);
+    if (edits)
+      observer_.edit(point, inputs);
+    else if (wanted)
+      observer_.see(point, chosen_rows(inputs, observer_.selection(point).rows));
+    return inputs;
+  }
+
+  Tensor residual() {  // (rows, d_model), on the host
     const auto copy = backend_.copy(Buffer::residual, {});
     Tensor x(copy.view.shape());
     copy_values(x, copy.view);
-    Tensor inputs = repeated(x, heads);
-    observer_.edit(point, inputs);
-    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
-    projected.project_changed(x, inputs);
-    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+    return x;
   }
 
   // What the MLP reads may be edited without the residual stream.

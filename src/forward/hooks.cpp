@@ -22,6 +22,7 @@ constexpr std::array kNames = {
     StageName{Stage::embed, "hook_embed", false},
     StageName{Stage::pos_embed, "hook_pos_embed", false},
     StageName{Stage::resid_pre, "hook_resid_pre", true},
+    StageName{Stage::attn_in, "hook_attn_in", true},
     StageName{Stage::q_input, "hook_q_input", true},
     StageName{Stage::k_input, "hook_k_input", true},
     StageName{Stage::v_input, "hook_v_input", true},
@@ -221,6 +222,7 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
 
 bool is_derived(Stage stage) {
   switch (stage) {
+    case Stage::attn_in:
     case Stage::q_input:
     case Stage::k_input:
     case Stage::v_input:
@@ -300,7 +302,8 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
         return static_cast<std::uint64_t>(count) * sizeof(float);
       };
       if (is_square(point.stage)) squares += floats(model.n_heads * rows * keys);
-      if (point.stage == Stage::result || point.stage == Stage::q_input)
+      if (point.stage == Stage::result || point.stage == Stage::attn_in ||
+          point.stage == Stage::q_input)
         of_heads += floats(model.n_heads * rows * model.d_model);
       if (point.stage == Stage::k_input || point.stage == Stage::v_input)
         of_heads += floats(model.n_kv_heads * rows * model.d_model);

@@ -12,6 +12,7 @@
 #include "study/sweep_folder.h"
 #include "study/sweep_plan.h"
 #include "study/sweep_run.h"
+#include "study/sweep_state.h"
 #include "study/sweep_tables.h"
 
 namespace qkscope {
@@ -45,11 +46,6 @@ fs::path demo_file(const fs::path& data) {
 
 }  // namespace
 
-struct Sweep::State {
-  SweepConfig config;
-  SweepFolder folder;
-};
-
 Sweep Sweep::read(const SweepSource& source, const std::string& results, Version headers) {
   return at_edge([&] {
     check_version(headers);
@@ -70,6 +66,10 @@ const std::string& Sweep::name() const {
 
 const std::string& Sweep::folder() const {
   return state_->folder.path();
+}
+
+const SlurmOptions& Sweep::slurm() const {
+  return state_->config.slurm;
 }
 
 std::vector<RunEntry> Sweep::runs() const {

@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "io/folder.h"
 #include "qkscope/hub.h"
+#include "study/slurm_section.h"
 #include "yaml/yaml_config.h"
 
 namespace qkscope {
@@ -297,6 +298,7 @@ class SweepReader {
       data_folder_ = beside(source_.file, *folder);
     config.analysis = read_analysis(root.section("analysis"));
     config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    config.slurm = read_slurm(root.section("slurm"));
     captures_of_all_ = root.boolean("capture").value_or(true);
     stats_ = root.node("stats");
     if (!stats_.IsNull() && !stats_.IsMap()) root.expected("stats", "a map, as in a configuration");

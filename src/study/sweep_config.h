@@ -48,6 +48,7 @@ struct SweepConfig {
   std::vector<SweepRun> runs;  // by order
   AnalyzeOptions analysis;     // the same for all; data_root and label are set per run
   ComputeOptions compute;      // how the models run; the type is in each run's configuration too
+  SlurmOptions slurm = {};     // what its tasks ask for on a cluster
   // The branches of repositories whose checkpoints were chosen from a list, by repository.
   std::map<std::string, std::vector<std::string>> listed;
 };

@@ -215,14 +215,19 @@ void SweepFolder::forget_failure(const std::string& label) const {
   std::filesystem::remove(failure_file(results(label)));
 }
 
+std::optional<std::string> SweepFolder::kept_failure(const std::string& label) const {
+  const Json failed = load_or_null(failure_file(results(label)));
+  if (!failed.is_object()) return {};
+  return failed.value("error", "");
+}
+
 std::vector<RunEntry> SweepFolder::entries(const SweepConfig& config) const {
   std::vector<RunEntry> all;
   for (const auto& run : config.runs) {
     RunEntry entry{.label = run.label, .phase = run.phase, .order = run.order, .error = ""};
-    const Json failed = load_or_null(failure_file(results(run.label)));
-    if (failed.is_object()) {
+    if (const auto failed = kept_failure(run.label)) {
       entry.state = RunState::failed;
-      entry.error = failed.value("error", "");
+      entry.error = *failed;
     } else if (finished(config, run)) {
       entry.state = RunState::done;
     }

@@ -67,6 +67,7 @@ class SweepFolder {
 
   void keep_failure(const std::string& label, const Error& error) const;
   void forget_failure(const std::string& label) const;
+  std::optional<std::string> kept_failure(const std::string& label) const;
 
   // What the disk says about each run of the sweep.
   std::vector<RunEntry> entries(const SweepConfig& config) const;

@@ -1,17 +1,21 @@
 #include "study/sweep_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <future>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
+#include "captures/layout.h"
 #include "collect/stats_folder.h"
 #include "collect/stats_run.h"
 #include "core/error.h"
@@ -24,12 +28,15 @@
 #include "qkscope/log.h"
 #include "qkscope/statistics.h"
 #include "results/write_results.h"
+#include "study/sweep_shards.h"
 #include "study/sweep_tables.h"
 
 namespace qkscope {
 namespace {
 
 using Outcome = RunReport::Outcome;
+
+constexpr std::chrono::milliseconds kBetweenLooks(500);  // at a lock that another task holds
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
@@ -105,7 +112,8 @@ class SweepRunner {
         options_(options),
         runs_(chosen_runs(config, options)),
         counting_(options.compact || options.jobs > 1),
-        inputs_(runs_, {.quiet = options.quiet || counting_, .stop = options.stop}, options.evict),
+        inputs_(runs_, {.quiet = options.quiet || counting_, .stop = options.stop},
+                options.evict && options.part == SweepPart::all),
         progress_({.what = config.name,
                    .unit = "runs",
                    .total = std::ssize(runs_),
@@ -115,8 +123,22 @@ class SweepRunner {
   std::vector<RunReport> run() {
     folder_.make();
     folder_.keep_branches(config_);
-    write_index();
     reports_.resize(runs_.size());
+    if (options_.part == SweepPart::tables) {
+      for (std::size_t i = 0; i < runs_.size(); ++i) reports_[i] = as_found(*runs_[i]);
+    } else {
+      run_all();
+    }
+    if (!makes_tables()) return std::move(reports_);
+    const auto lock = folder_.lock_tables();
+    folder_.write_runs(config_);
+    combine_tables(folder_, config_);
+    return std::move(reports_);
+  }
+
+ private:
+  void run_all() {
+    write_index();
     const auto workers =
         std::min<std::size_t>(static_cast<std::size_t>(options_.jobs), runs_.size());
     {
@@ -126,13 +148,20 @@ class SweepRunner {
     }
     if (broken_) std::rethrow_exception(broken_);
     progress_.finish();
-    const auto lock = folder_.lock_tables();
-    folder_.write_runs(config_);
-    combine_tables(folder_, config_);
-    return std::move(reports_);
   }
 
- private:
+  // What the disk says of a run whose parts were others' work.
+  RunReport as_found(const SweepRun& run) const {
+    RunReport report;
+    report.label = run.label;
+    report.outcome = folder_.finished(config_, run) ? Outcome::already_done : Outcome::unfinished;
+    if (const auto failed = folder_.kept_failure(run.label)) {
+      report.outcome = Outcome::failed;
+      report.error = *failed;
+    }
+    return report;
+  }
+
   // What a run throws is recorded as its failure; anything thrown besides ends the sweep.
   void work() {
     try {
@@ -163,34 +192,118 @@ class SweepRunner {
 
   Outcome run_one(std::size_t i, RunReport& report) {
     const auto& run = *runs_[i];
+    if (options_.part == SweepPart::capture) return capture_shard(i);  // beside other shards
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
+    if (options_.part == SweepPart::analyse) check_captured(run);
     folder_.forget_failure(run.label);
-    const auto outcome = capture_and_analyse(i);
+    auto outcome = Outcome::already_done;
+    if (options_.part != SweepPart::analyse) outcome = capture_and_merge(i);
+    if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
+    outcome = analyse(run, outcome);
     if (outcome != Outcome::interrupted) publish(run, report);
     return outcome;
   }
 
-  Outcome capture_and_analyse(std::size_t i) {
+  // Before anything of an earlier failure is forgotten: it says why.
+  void check_captured(const SweepRun& run) const {
+    if (folder_.captured(run) && folder_.measured(run)) return;
+    const auto why = folder_.kept_failure(run.label);
+    bad_input("{}", why ? *why : "its texts are not all captured and merged: --part merge does it");
+  }
+
+  // The files of capture and statistics.
+  Outcome capture_and_merge(std::size_t i) {
     const auto& run = *runs_[i];
-    const auto analysis = analysis_of(run);
-    const bool captured = folder_.captured(run);
-    if (captured && run.data.empty()) DataRoot(folder_.capture(run.label)).remove_left_parts();
-    const bool measured = folder_.measured(run);
-    if (measured && run.statistics) StatsFolder(folder_.statistics(run.label)).remove_left_parts();
-    if (!captured || !measured) fetch(i);
-    if (!captured && !(measured ? capture(run) : capture_and_measure(run)))
-      return Outcome::interrupted;
-    if (captured && !measured && !measure(run)) return Outcome::interrupted;
+    if (options_.part == SweepPart::merge)
+      for (const auto& folder : {folder_.capture(run.label), folder_.statistics(run.label)})
+        wait_for_tasks(folder);
+    if (stopped()) return Outcome::interrupted;
+    const Missing missing{.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
+    if (!missing.capture && run.data.empty())
+      DataRoot(folder_.capture(run.label)).remove_left_parts();
+    if (!missing.statistics && run.statistics)
+      StatsFolder(folder_.statistics(run.label)).remove_left_parts();
+    if (missing.capture || missing.statistics) {
+      const auto begun = begun_shards(folder_, run);
+      const auto count = begun > 0 ? begun : options_.texts.count;
+      if (count == 1) fetch(i);
+      if (!(count == 1 ? make(run, missing, {}) : make_in_shards(i, missing, count)))
+        return Outcome::interrupted;
+    }
     inputs_.release(i);
-    if (captured && measured && folder_.analysed(config_, run)) return Outcome::already_done;
-    if (stopped() || !analyse_into(analysis, folder_.results(run.label)))
+    return missing.capture || missing.statistics ? Outcome::done : Outcome::already_done;
+  }
+
+  // A program whose script was killed may live a moment longer, with its shard's lock.
+  void wait_for_tasks(const std::string& data_root) const {
+    const auto lock_file = DataRoot(data_root).parts() + "/" + layout::kLockFile;
+    bool told = false;
+    while (path_exists(lock_file) && !stopped()) {
+      const FileLock lock(lock_file, FileLock::Mode::exclusive, FileLock::Wait::no);
+      if (lock.held()) return;
+      if (!std::exchange(told, true)) log::info("{}: waiting for a task that is at it", data_root);
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+  }
+
+  // `before`: how its data were made.
+  Outcome analyse(const SweepRun& run, Outcome before) const {
+    if (before == Outcome::already_done && folder_.analysed(config_, run))
+      return Outcome::already_done;
+    if (stopped() || !analyse_into(analysis_of(run), folder_.results(run.label)))
       return Outcome::interrupted;
     auto exact = folder_.exact_analysis(config_, run);
     if (!exact) return Outcome::done;
     exact->quiet = inner_quiet();
     return analyse_into(*exact, folder_.exact_results(run.label)) ? Outcome::done
                                                                   : Outcome::interrupted;
+  }
+
+  // What a run has not got yet.
+  struct Missing {
+    bool capture = false;
+    bool statistics = false;
+  };
+
+  Outcome capture_shard(std::size_t i) {
+    const auto& run = *runs_[i];
+    const Missing missing{.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
+    if (!missing.capture && !missing.statistics) return Outcome::already_done;
+    fetch(i);
+    return make(run, missing, options_.texts) ? Outcome::done : Outcome::interrupted;
+  }
+
+  // Captures and measures the texts of a shard. False when it was stopped.
+  bool make(const SweepRun& run, const Missing& missing, const Shard& texts) const {
+    if (!missing.capture) return measure(run, texts);
+    return missing.statistics ? capture_and_measure(run, texts) : capture(run, texts);
+  }
+
+  // The shards that nobody finished, then the files of all. Where all are there no model is needed,
+  // and so no GPU. False when it was stopped.
+  bool make_in_shards(std::size_t i, const Missing& missing, std::int64_t count) {
+    const auto& run = *runs_[i];
+    const auto captured = complete_ones(capture_shards(folder_, run));
+    const auto measured = complete_ones(statistics_shards(folder_, run));
+    bool fetched = false;
+    for (std::int64_t index = 0; index < count; ++index) {
+      const Missing here{.capture = missing.capture && !captured.contains(index),
+                         .statistics = missing.statistics && !measured.contains(index)};
+      if (!here.capture && !here.statistics) continue;
+      if (!std::exchange(fetched, true)) fetch(i);
+      if (!make(run, here, {index, count})) return false;
+    }
+    if (missing.capture) merge_parts(folder_.capture(run.label), inner_quiet());
+    if (missing.statistics) merge_shards(folder_.statistics(run.label));
+    return true;
+  }
+
+  static std::set<std::int64_t> complete_ones(const std::vector<ShardProgress>& shards) {
+    std::set<std::int64_t> complete;
+    for (const auto& one : shards)
+      if (one.complete) complete.insert(one.shard.index);
+    return complete;
   }
 
   // False when it was stopped.
@@ -205,18 +318,18 @@ class SweepRunner {
   }
 
   // Statistics over every token of the texts. False when it was stopped.
-  bool measure(const SweepRun& run) const {
-    const auto result = run_stats(stats_plan(run), stats_options(run));
+  bool measure(const SweepRun& run, const Shard& texts) const {
+    const auto result = run_stats(stats_plan(run), stats_options(run, texts));
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
   // The same from the passes of the capture; several devices take one after the other. False when
   // it was stopped.
-  bool capture_and_measure(const SweepRun& run) const {
+  bool capture_and_measure(const SweepRun& run, const Shard& texts) const {
     const auto plan = capture_plan(run);
-    if (plan.run_plan().workers.size() > 1) return capture(run) && measure(run);
-    const auto options = capture_options(plan);
-    const auto result = run_stats(stats_plan(run).run_plan(), stats_options(run),
+    if (plan.run_plan().workers.size() > 1) return capture(run, texts) && measure(run, texts);
+    const auto options = capture_options(plan, texts);
+    const auto result = run_stats(stats_plan(run).run_plan(), stats_options(run, texts),
                                   {.plan = plan.run_plan(), .options = options});
     if (result.statistics.outcome == CaptureResult::Outcome::interrupted) return false;
     const auto captured = result.capture ? *result.capture : run_capture(plan, options);
@@ -229,10 +342,10 @@ class SweepRunner {
     return make_stats_plan(stats_config(run, root), config_.compute);
   }
 
-  StatsOptions stats_options(const SweepRun& run) const {
+  StatsOptions stats_options(const SweepRun& run, const Shard& texts) const {
     // Finished ones are of another configuration here.
     const bool anew = options_.overwrite && StatsFolder(folder_.statistics(run.label)).finished();
-    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
+    return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // Nothing when the download of a run's data was stopped; running it again continues it.
@@ -246,9 +359,9 @@ class SweepRunner {
   }
 
   // False when it was stopped.
-  bool capture(const SweepRun& run) const {
+  bool capture(const SweepRun& run, const Shard& texts) const {
     const auto plan = capture_plan(run);
-    const auto result = run_capture(plan, capture_options(plan));
+    const auto result = run_capture(plan, capture_options(plan, texts));
     return result.outcome != CaptureResult::Outcome::interrupted;
   }
 
@@ -258,9 +371,9 @@ class SweepRunner {
     return make_plan(config, config_.compute);
   }
 
-  CaptureOptions capture_options(const CapturePlan& plan) const {
+  CaptureOptions capture_options(const CapturePlan& plan, const Shard& texts) const {
     const bool anew = options_.overwrite && !continues_capture(plan.run_plan());
-    return {.shard = {}, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
+    return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
   // The inputs of run i; the next checkpoint is downloaded while this one computes.
@@ -311,7 +424,8 @@ class SweepRunner {
 
   // Whether there is something to publish, and a token for it.
   bool wants_to_publish() const {
-    if (!options_.publish) return false;
+    const bool analyses = options_.part == SweepPart::all || options_.part == SweepPart::analyse;
+    if (!options_.publish || !analyses) return false;
     const bool any = std::any_of(runs_.begin(), runs_.end(),
                                  [](const SweepRun* run) { return run->publish.has_value(); });
     if (!any || can_publish()) return any;
@@ -332,7 +446,8 @@ class SweepRunner {
     report.outcome = Outcome::failed;
     report.error = error.what();
     report.error_kind = error.kind();
-    folder_.keep_failure(report.label, error);
+    // A shard is tried again by the merge, whose failure is the run's.
+    if (options_.part != SweepPart::capture) folder_.keep_failure(report.label, error);
   }
 
   void finish_one(const RunReport& report) {
@@ -344,7 +459,13 @@ class SweepRunner {
     progress_.update(++finished_);
   }
 
+  // Tasks that do one part of a run leave the files of the whole sweep to the last one.
+  bool makes_tables() const {
+    return options_.part == SweepPart::all || options_.part == SweepPart::tables;
+  }
+
   void write_index() const {
+    if (!makes_tables()) return;
     const auto lock = folder_.lock_tables();
     folder_.write_runs(config_);
   }

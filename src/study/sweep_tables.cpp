@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "qkscope/tables.h"
 #include "study/sampling_error.h"
+#include "tables/growing_table.h"
 
 namespace qkscope {
 namespace {
@@ -175,40 +176,22 @@ std::vector<Column> with_run(const Table& table, const RunEntry& run) {
   return columns;
 }
 
-void append(const std::vector<Column>& from, const std::string& path, std::vector<Column>& to) {
-  if (to.empty()) {
-    to = from;
-    return;
-  }
-  const auto same = [](const Column& a, const Column& b) {
-    return a.name == b.name && a.type == b.type;
-  };
-  if (!std::equal(to.begin(), to.end(), from.begin(), from.end(), same))
-    bad_input("{}: its columns are not those of the runs before it; analyse it again", path);
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const auto add = [](auto& all, const auto& more) {
-      all.insert(all.end(), more.begin(), more.end());
-    };
-    add(to[i].integers, from[i].integers);
-    add(to[i].reals, from[i].reals);
-    add(to[i].texts, from[i].texts);
-  }
-}
-
 void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
              const std::string& name) {
-  std::vector<Column> columns;
+  std::vector<const RunEntry*> with;  // runs that have it
   bool csv = false;
   for (const auto& run : runs) {
     const auto path = table_path(folder, run, name);
-    if (!path_exists(path + kTableEnding)) continue;
-    append(with_run(read_parquet_table_with_gaps(path + kTableEnding), run), path + kTableEnding,
-           columns);
+    if (path_exists(path + kTableEnding)) with.push_back(&run);
     csv = csv || path_exists(path + ".csv");
   }
-  const Table table(std::move(columns));
-  if (csv) table.write_csv(folder.path() + "/" + name + ".csv");
-  table.write_parquet(folder.path() + "/" + name + kTableEnding);
+  GrowingTable table(folder.path() + "/" + name, csv);
+  for (const auto* run : with) {
+    const auto path = table_path(folder, *run, name) + kTableEnding;
+    if (!table.append(with_run(read_parquet_table_with_gaps(path), *run)))
+      bad_input("{}: its columns are not those of the runs before it; analyse it again", path);
+  }
+  table.finish();
 }
 
 // Tables that no finished run has any more are out of date.

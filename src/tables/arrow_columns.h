@@ -1,6 +1,7 @@
 // Columns of a Table as Arrow has them, and back.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,8 @@
 #include "qkscope/tables.h"
 
 namespace qkscope {
+
+inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows, in Parquet files
 
 // What has no value becomes null.
 std::shared_ptr<arrow::Table> to_arrow(const Table& table);

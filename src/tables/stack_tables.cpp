@@ -1,20 +1,17 @@
 #include "tables/stack_tables.h"
 
-#include <cstdio>
 #include <memory>
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
-#include <parquet/arrow/writer.h>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/arrow_error.h"
-#include "io/durable_file.h"
 #include "io/folder.h"
-#include "io/output_file.h"
+#include "tables/whole_parquet.h"
 
 namespace qkscope {
 namespace {
@@ -118,49 +115,6 @@ std::shared_ptr<arrow::Schema> joined_columns(const std::string& column,
   return columns.schema();
 }
 
-// A Parquet file under a name of its own until it is whole.
-class StackWriter {
- public:
-  StackWriter(const std::string& path, const std::shared_ptr<arrow::Schema>& schema)
-      : path_(path), temporary_(temporary_name(path)) {
-    stream_ = take(arrow::io::FileOutputStream::Open(temporary_));
-    const auto properties =
-        parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
-    writer_ = take(parquet::arrow::FileWriter::Open(*schema, arrow::default_memory_pool(), stream_,
-                                                    properties));
-  }
-  ~StackWriter() {
-    if (!temporary_.empty()) std::remove(temporary_.c_str());
-  }
-  StackWriter(const StackWriter&) = delete;
-  StackWriter& operator=(const StackWriter&) = delete;
-
-  void append(const arrow::Table& rows) {
-    if (rows.num_rows() > 0) check(writer_->WriteTable(rows, rows.num_rows()));
-  }
-
-  void finish() {
-    check(writer_->Close());
-    check(stream_->Close());
-    move_into_place(temporary_, path_);
-    temporary_.clear();
-  }
-
- private:
-  void check(const arrow::Status& status) const {
-    check_arrow(status, "writing " + path_, ErrorKind::failure);
-  }
-  template <typename T>
-  T take(arrow::Result<T> result) const {
-    return take_arrow(std::move(result), "writing " + path_, ErrorKind::failure);
-  }
-
-  std::string path_;
-  std::string temporary_;
-  std::shared_ptr<arrow::io::FileOutputStream> stream_;
-  std::unique_ptr<parquet::arrow::FileWriter> writer_;
-};
-
 }  // namespace
 
 void check_stack(const std::string& column, const std::vector<TableFile>& files) {
@@ -170,14 +124,14 @@ void check_stack(const std::string& column, const std::vector<TableFile>& files)
 std::int64_t stack_tables(const std::string& column, const std::vector<TableFile>& files,
                           const std::string& path) {
   const auto schema = joined_columns(column, files);
-  StackWriter writer(path, schema);
+  WholeParquetFile writer(path, *schema);
   std::int64_t rows = 0;
   for (const auto& file : files)
     reading_parquet(file.path, [&] {
       const StackedFile open(file);
       for (int group = 0; group < open.groups(); ++group) {
         const auto part = open.read(group, schema);
-        writer.append(*part);
+        if (part->num_rows() > 0) writer.append(*part);
         rows += part->num_rows();
       }
     });

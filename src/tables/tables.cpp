@@ -99,7 +99,7 @@ std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& 
   const auto stream =
       take_arrow(arrow::io::BufferOutputStream::Create(), doing, ErrorKind::failure);
   check_arrow(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
-                                         std::int64_t{1} << 20, properties),
+                                         kTableRowGroup, properties),
               doing, ErrorKind::failure);
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }

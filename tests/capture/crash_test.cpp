@@ -68,7 +68,7 @@ TEST_P(CaptureSignal, FinishesTheExampleAndSaysHowToContinue) {
     EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CaptureSignal, testing::Values(SIGINT, SIGTERM, SIGHUP));
+INSTANTIATE_TEST_SUITE_P(All, CaptureSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1));
 
 // The lock is there until there is nothing left to protect: of two runs that begin anew at the same
 // time one is refused or comes after the other, and the capture is whole in the end.

@@ -57,7 +57,12 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   EXPECT_EQ(table[0].key, -1);
   EXPECT_EQ(table[0].source_id, "first");
   EXPECT_TRUE(table[1].truncated);
+  std::uint64_t offset = 0;
+  EXPECT_EQ(reader.example(offset).source_id, "first");
+  EXPECT_EQ(reader.example(offset).row, 7);
+  EXPECT_THROW(reader.example(offset), Error);  // there are two
   const auto index = reader.index(1);
+  EXPECT_EQ(reader.block(1, 1).offset, index[1].offset);
   EXPECT_EQ(index[0].rows, 0u);
   EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
   HeadBlock block;
@@ -67,6 +72,20 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   EXPECT_THAT(block.vectors, ElementsAre(5, 6, 7, 8));
   reader.read(index[0], 1, 2, block);
   EXPECT_TRUE(block.positions.empty() && block.vectors.empty());
+}
+
+TEST_F(SegmentFile, AnIdOfAnyLengthIsRead) {
+  const std::string id(1000, 'x');
+  {
+    SegmentWriter writer(path(), kGroups);
+    writer.add_example({.row = 0, .source_id = id});
+    writer.add_example({.row = 1, .source_id = "after"});
+    writer.commit();
+  }
+  const SegmentReader reader(path(), kGroups);
+  std::uint64_t offset = 0;
+  EXPECT_EQ(reader.example(offset).source_id, id);
+  EXPECT_EQ(reader.example(offset).source_id, "after");
 }
 
 TEST_F(SegmentFile, IsNotThereBeforeItIsWhole) {

@@ -1,4 +1,5 @@
 // Derived hook points: scales of norms, what each head adds, the inputs of single heads.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -155,6 +156,41 @@ TEST_P(Derived, AnEditedInputReachesItsHeadAlone) {
   }
 }
 
+// Copy h is read by query head h, and by key and value head h where there are so many.
+TEST_P(Derived, AnEditedInputOfAttentionReachesQueryKeyAndValueOfItsHead) {
+  const auto model = load_golden(GetParam());
+  const auto batch = some_batch(model);
+  DerivedRecorder plain;
+  forward(model, batch, plain);
+  const auto width = model.config.d_model;
+  for (const std::int64_t chosen : {std::int64_t{0}, model.config.n_heads - 1}) {
+    DerivedRecorder edited;
+    edited.edited = {Stage::attn_in, 1};
+    edited.change = [&](TensorView x) {
+      std::memcpy(x.data<float>() + (3 * x.dim(1) + chosen) * width,
+                  x.data<float>() + (2 * x.dim(1) + chosen) * width,
+                  static_cast<std::size_t>(width) * sizeof(float));
+    };
+    forward(model, batch, edited);
+    EXPECT_FALSE(same_bits(edited, plain, "logits"));
+    EXPECT_TRUE(same_bits(edited, plain, "blocks.1.hook_resid_pre"));
+    for (const std::string name : {"hook_q_input", "hook_k_input", "hook_v_input", "attn.hook_q",
+                                   "attn.hook_k", "attn.hook_v"}) {
+      const auto& found = edited.seen.at("blocks.1." + name);
+      const float* expected = values(plain, "blocks.1." + name);
+      const auto heads = found.dim(1), n = found.dim(2);
+      for (std::int64_t row = 0; row < 16; ++row)
+        for (std::int64_t head = 0; head < heads; ++head)
+          EXPECT_EQ(
+              std::memcmp(found.data<float>() + (row * heads + head) * n,
+                          expected + ((row == 3 && head == chosen ? 2 : row) * heads + head) * n,
+                          static_cast<std::size_t>(n) * sizeof(float)),
+              0)
+              << name << " row " << row << " head " << head;
+    }
+  }
+}
+
 TEST_P(Derived, AnEditedInputOfTheMlpLeavesTheStream) {
   const auto model = load_golden(GetParam());
   if (model.config.parallel_residual) return;
@@ -195,6 +231,28 @@ TEST(DerivedPoints, ChosenRowsAlone) {
     EXPECT_EQ(std::memcmp(tensor.view().bytes() + bytes, all.view().rows(15, 16).bytes(), bytes), 0)
         << hook_name(point);
   }
+}
+
+// What an edit of the whole left is shown at the inputs, at the rows that are asked for.
+TEST(DerivedPoints, ChosenRowsAfterAnEditOfAttentionsInput) {
+  class LastRows : public DerivedRecorder {
+   public:
+    Selection selection(HookPoint point) const override {
+      if (point.stage != Stage::k_input) return {};
+      return {.rows = rows_, .heads = {}};
+    }
+
+   private:
+    std::vector<std::int64_t> rows_{3, 15};
+  } observer;
+  const auto model = load_golden("llama_gqa");
+  observer.edited = {Stage::attn_in, 1};
+  observer.change = [](TensorView x) { std::fill_n(x.data<float>(), x.size(), 2.0f); };
+  forward(model, some_batch(model), observer);
+  const auto& found = observer.seen.at("blocks.1.hook_k_input");
+  ASSERT_EQ(found.shape(), Shape({2, model.config.n_kv_heads, model.config.d_model}));
+  EXPECT_EQ(std::count(found.data<float>(), found.data<float>() + found.size(), 2.0f),
+            found.size());
 }
 
 TEST(DerivedPoints, AreAskedForByName) {

@@ -10,6 +10,7 @@
 #include "error_message.h"
 #include "io/folder.h"
 #include "io/mapped_file.h"
+#include "io/open_files.h"
 #include "io/output_file.h"
 #include "qkscope/text.h"
 #include "temporary_folder.h"
@@ -112,6 +113,16 @@ TEST(Folder, LooksWithoutThrowing) {
   EXPECT_FALSE(path_exists(folder.file("c")));
   EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than a name may be
   EXPECT_THROW(names_in(folder.file("c")), Error);
+}
+
+TEST(OpenFiles, OneThatIsOpenIsOneTheLess) {
+  const auto before = open_files_left();
+  EXPECT_GT(before, 0u);
+  const int file = ::dup(0);
+  ASSERT_GE(file, 0);
+  EXPECT_EQ(open_files_left(), before - 1);
+  ::close(file);
+  EXPECT_EQ(open_files_left(), before);
 }
 
 }  // namespace

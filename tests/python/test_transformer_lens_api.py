@@ -138,18 +138,30 @@ def check_stacks(golden, model, cache):
 def test_hook_points_on_request(case):
     golden = Golden(case, "asked")
     model = qkscope.load(GOLDEN / case, device="cpu")
-    names = [key.removeprefix("asked.") for key in golden.values if key.startswith("asked.")]
+    names = [key.removeprefix("asked.") for key in golden.values if key.startswith("asked.") and "hook_" in key]
     if model.cfg.parallel_attn_mlp:  # its MLP reads what enters the block: resid_pre
         names = [name for name in names if not name.endswith(("ln2.hook_scale", "hook_mlp_in"))]
     # TransformerLens has the factor of what is added (Granite's) in W_O already.
     factor = json.loads((GOLDEN / case / "config.json").read_text()).get("residual_multiplier", 1.0)
     for name, array in model.run_with_cache(golden.ids, names).items():
         golden.check(name, array * factor if name.endswith("hook_result") else array)
-    assert golden.compared == (6 if model.cfg.parallel_attn_mlp else 8)
+    assert golden.compared == (7 if model.cfg.parallel_attn_mlp else 9)
     assert set(names) <= set(model.hook_names(on_request=True))
     results = model.run_with_cache(golden.ids, lambda name: name.endswith("hook_result"), positions=-1)
     golden_result = golden.values["asked.blocks.1.attn.hook_result"][-1:]
     np.testing.assert_allclose(results["result", 1] * factor, golden_result, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_edited_input_of_attention(case):
+    golden = Golden(case, "asked")
+    model = qkscope.load(GOLDEN / case, device="cpu")
+
+    def move(x, hook):  # [pos, head, d_model]
+        x[5, 0] = x[4, 0]
+        x[6, -1] = 0
+
+    golden.check("moved_attn_in", model.run_with_hooks(golden.ids, [("blocks.1.hook_attn_in", move)]))
 
 
 @pytest.mark.parametrize("case", CASES)

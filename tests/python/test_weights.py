@@ -51,6 +51,19 @@ def test_output_projection_and_ends():
     np.testing.assert_allclose(cache["logits"], cache["ln_final.hook_normalized"] @ model.W_U, atol=TOLERANCE)
 
 
+def test_matrices_are_shown_as_the_file_stores_them():
+    """What a hand-over to torch takes: (type, array); numbers of 16 bits as integers, None where they lie otherwise."""
+    for name, kind, number in (("qwen3_yarn", "float32", np.float32), ("llama_gqa", "bfloat16", np.uint16)):
+        weights = qkscope.load(GOLDEN / name, device="cpu")._engine.weights
+        linear = weights.layer(0).q
+        found, stored = linear.stored
+        assert (found, stored.dtype, stored.shape) == (kind, number, linear.weight.shape)
+        widened = stored if number == np.float32 else (stored.astype(np.uint32) << 16).view(np.float32)
+        np.testing.assert_array_equal(widened, linear.weight)
+        assert weights.stored_embedding[0] == kind and weights.stored_positions is None
+    assert qkscope.load(GOLDEN / "mistral3_fp8", device="cpu")._engine.weights.layer(0).q.stored is None
+
+
 def test_weights_of_families_with_other_layouts():
     """One matrix for q, k and v, matrices stored (in, out), LayerNorm with bias, learned positions, no gate."""
     for name in ("gpt2", "gpt_neox", "phi3"):

@@ -315,6 +315,9 @@ TEST_F(SweepFile, TheShippedSweepsAreWhole) {
   ASSERT_EQ(demo.runs.size(), 10u);
   for (const auto& run : demo.runs)
     EXPECT_EQ(run.capture.tokenizer.max_length, 16 * run.capture.capture.sampler.min_bucket_size);
+  const auto real = read_sweep({configs + "demo-real/sampled-and-exact.yaml", {}, ""});
+  ASSERT_EQ(real.runs.size(), 1u);
+  EXPECT_TRUE(real.runs[0].captures && real.runs[0].statistics);
 }
 
 }  // namespace

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "share/demo/checkpoints/S3-4720"
 GOLDEN = ROOT / "tests/golden"
+
+torch.set_num_threads(1)  # of tiny models: threads would wait for each other on a busy machine
 
 
 def some_ids(model, length, seed=0):

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Rehearses the end of a sharded capture: many workers write their parts with made-up vectors, then one merge.
+
+    python3 bench/rehearse_merge.py --build build --folder scratch
+
+The defaults are the row counts of one model of the study: 500 texts, 16 rows of each in every head, 432 heads of 128
+numbers (the study draws 436), 64 shards. As many workers run at a time as the machine has cores. Prints one JSON line:
+seconds, the merge's peak memory, files. With --trace rounds with one row per text and head run under strace, which counts what
+touches a file system's metadata: opening, looking, making, renaming, removing, syncing. Their timings mean nothing and are not
+printed.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HEAD_DIM = 128
+METADATA_CALLS = (
+    "open,openat,stat,lstat,newfstatat,statx,access,faccessat,faccessat2,mkdir,mkdirat,rename,renameat,renameat2,"
+    "unlink,unlinkat,rmdir,getdents64,fsync,fdatasync,ftruncate,flock"
+)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build"), help="folder of the build")
+    parser.add_argument("--folder", type=Path, required=True, help="scratch folder; emptied first")
+    parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="workers at a time")
+    parser.add_argument("--documents", type=int, default=500)
+    parser.add_argument("--rows", type=int, default=16, help="of a document in each head")
+    parser.add_argument("--layers", type=int, default=36)
+    parser.add_argument("--q-heads", type=int, default=8, help="of a layer")
+    parser.add_argument("--k-heads", type=int, default=4, help="of a layer")
+    parser.add_argument(
+        "--segment", type=int, default=1, help="documents of a segment; texts of 131,072 tokens take long enough for one each"
+    )
+    parser.add_argument("--open-files", type=int, help="limit of open files for the merge")
+    parser.add_argument("--trace", action="store_true", help="count operations on metadata with strace")
+    return parser.parse_args()
+
+
+def worker_command(arguments, shard, rows):
+    """Writes one part; with -1 all of them."""
+    return [
+        str(program(arguments, "bench/store_bench")),
+        *("--folder", str(arguments.folder)),
+        *("--shard", str(shard), "--shards", str(arguments.shards)),
+        *("--documents", str(arguments.documents), "--rows", str(rows), "--layers", str(arguments.layers)),
+        *("--q-heads", str(arguments.q_heads), "--k-heads", str(arguments.k_heads)),
+        *("--segment", str(arguments.segment)),
+    ]
+
+
+def merge_command(arguments):
+    return [str(program(arguments, "bin/qkscope")), "merge", str(arguments.folder), "--quiet"]
+
+
+def program(arguments, name):
+    path = arguments.build / name
+    if not path.exists():
+        sys.exit(f"{path}: missing; build the targets qkscope and store_bench first")
+    return path
+
+
+def write_parts(arguments, rows):
+    """All workers; the seconds that it took."""
+    shutil.rmtree(arguments.folder, ignore_errors=True)
+    start = time.perf_counter()
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for done in pool.map(
+            lambda shard: subprocess.run(worker_command(arguments, shard, rows), stdout=subprocess.DEVNULL),
+            range(arguments.shards),
+        ):
+            done.check_returncode()
+    return time.perf_counter() - start
+
+
+def merge(arguments):
+    """Seconds, CPU seconds and peak memory in bytes of `qkscope merge`."""
+
+    def limit():
+        if arguments.open_files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (arguments.open_files, arguments.open_files))
+
+    start = time.perf_counter()
+    process = subprocess.Popen(merge_command(arguments), preexec_fn=limit)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"the merge failed with {process.returncode}")
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def size_of(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return len(files), sum(path.stat().st_size for path in files)
+
+
+def count_calls(command):
+    """Operations on metadata of one program, by call."""
+    with tempfile.NamedTemporaryFile("r") as table:
+        subprocess.run(
+            ["strace", "-f", "-c", "--seccomp-bpf", "-e", f"trace=?{METADATA_CALLS.replace(',', ',?')}", "-o", table.name]
+            + command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", table.read(), re.MULTILINE)
+    return {name: int(calls) for calls, name in rows if name != "total"}
+
+
+def trace_round(arguments, **changes):
+    """What the last worker to begin and the merge do, with one row per document and head."""
+    changed = argparse.Namespace(**(vars(arguments) | changes))
+    shutil.rmtree(changed.folder, ignore_errors=True)
+    subprocess.run(worker_command(changed, -1, rows=1), check=True, stdout=subprocess.DEVNULL)
+    last = changed.shards - 1
+    shutil.rmtree(changed.folder / ".parts" / f"{last:05}-of-{changed.shards:05}")
+    worker = count_calls(worker_command(changed, last, rows=1))
+    return worker, count_calls(merge_command(changed))
+
+
+def trace(arguments):
+    """Operations on metadata, by what they grow with: from rounds with fewer shards, segments and heads."""
+
+    def per(more, fewer, difference):
+        return round((sum(more.values()) - sum(fewer.values())) / difference, 1)
+
+    def segments(size):  # of the last shard, and of all
+        counts = [
+            -(-len(range(shard, arguments.documents, arguments.shards)) // size) for shard in range(arguments.shards)
+        ]
+        return counts[-1], sum(counts)
+
+    worker, merging = trace_round(arguments)
+    few_worker, few_segments = trace_round(arguments, segment=arguments.documents)
+    _, few_heads = trace_round(arguments, layers=arguments.layers // 2)
+    _, few_shards = trace_round(arguments, shards=arguments.shards // 2)
+    own, all_parts = segments(arguments.segment)
+    own_few, all_few = segments(arguments.documents)
+    per_segment = per(worker, few_worker, own - own_few)
+    half_heads = (arguments.layers - arguments.layers // 2) * (arguments.q_heads + arguments.k_heads)
+    return {
+        "task": round(sum(worker.values()) - own * per_segment, 1),
+        "segment": per_segment,
+        "merge": sum(merging.values()),
+        "merge_per_task": per(merging, few_shards, arguments.shards - arguments.shards // 2),
+        "merge_per_segment": per(merging, few_segments, all_parts - all_few),
+        "merge_per_head": per(merging, few_heads, half_heads),
+        "merge_by_name": merging,
+    }
+
+
+def main():
+    arguments = parse_arguments()
+    writing = write_parts(arguments, arguments.rows)
+    part_files, part_bytes = size_of(arguments.folder)
+    seconds, cpu_seconds, memory = merge(arguments)
+    files, size = size_of(arguments.folder)
+    heads = arguments.layers * (arguments.q_heads + arguments.k_heads)
+    rows = arguments.documents * arguments.rows * heads
+    result = {
+        "shards": arguments.shards,
+        "workers_at_a_time": arguments.jobs,
+        "documents": arguments.documents,
+        "heads": heads,
+        "rows": rows,
+        "part_files": part_files,
+        "part_bytes": part_bytes,
+        "writing_s": round(writing, 1),
+        "merge_s": round(seconds, 1),
+        "merge_cpu_s": round(cpu_seconds, 1),
+        "merge_rows_per_s": round(rows / seconds),
+        "merge_bytes_per_s": round(part_bytes / seconds),
+        "merge_peak_bytes": memory,
+        "files": files,
+        "bytes": size,
+    }
+    if arguments.trace:
+        result["metadata"] = trace(arguments)
+        result["merge_metadata_per_s"] = round(result["metadata"]["merge"] / seconds)
+    print(json.dumps(result))
+    shutil.rmtree(arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

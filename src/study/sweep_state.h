@@ -1,0 +1,15 @@
+// What the class Sweep holds, for the rooms after this one.
+#pragma once
+
+#include "qkscope/study.h"
+#include "study/sweep_config.h"
+#include "study/sweep_folder.h"
+
+namespace qkscope {
+
+struct Sweep::State {
+  SweepConfig config;
+  SweepFolder folder;
+};
+
+}  // namespace qkscope
