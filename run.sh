@@ -173,6 +173,16 @@ test_slurm() {
   as_root tools/check_slurm.sh build/bin/qkscope
 }
 
+# Object stores against a real S3 server (moto from PyPI), in an environment of its own: kills, two writers, a store that is
+# busy and cuts uploads off, wrong credentials. Then the room's own tests, with the server in place of a folder.
+test_store() {  # test_store [NAME OF A TEST...]
+  configure release
+  cmake --build build --target qkscope test_store
+  need_environment build/venv-store requirements-store.txt
+  PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/server_test.py build/bin "$@"
+  [ $# -gt 0 ] || PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/room_test.py build/tests/test_store
+}
+
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
 need_environment() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1"
@@ -326,6 +336,8 @@ usage() {
   test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
   test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
                  release
+  test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
+                 before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -356,6 +368,7 @@ case "$command" in
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
   test-slurm) test_slurm ;;
+  test-store) test_store "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;

@@ -14,10 +14,11 @@ namespace qkscope::cli {
 void AnalysisCommand::add_input_options(CLI::App& command) {
   command
       .add_option("data_root", options_.data_root,
-                  "A capture: a folder of l{LL}h{HH}{q|k}, or REPO@BRANCH on the Hugging Face Hub; "
-                  "or a folder of statistics")
+                  "A capture: a folder of l{LL}h{HH}{q|k}, REPO@BRANCH on the Hugging Face Hub, or "
+                  "an address (s3://bucket/path); or statistics, likewise")
       ->required();
-  command.add_option("--out", out_, "Folder for the results (made if missing)")->required();
+  command.add_option("--out", out_, "Folder or address for the results (made if missing)")
+      ->required();
   capture_.add_to(command, options_);
   command
       .add_option("--max-tokens", options_.max_tokens,

@@ -15,6 +15,7 @@ void add_commands(CLI::App& app) {
   add_download(app);
   add_export(app);
   add_figures(app);
+  add_gc(app);
   add_generate(app);
   add_heads(app);
   add_inspect(app);

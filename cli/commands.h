@@ -20,6 +20,7 @@ void add_demo(CLI::App& app);
 void add_download(CLI::App& app);
 void add_export(CLI::App& app);
 void add_figures(CLI::App& app);
+void add_gc(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_heads(CLI::App& app);
 void add_inspect(CLI::App& app);

@@ -5,6 +5,7 @@
 #include "cli/logging.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -27,7 +28,8 @@ void add_override(Json& merged, const std::string& text) {
 void ModelArguments::add_to(CLI::App& command) {
   command
       .add_option("--model", name,
-                  "Checkpoint folder, GGUF file, or a model id of the Hugging Face Hub")
+                  "Checkpoint folder, GGUF file, a model id of the Hugging Face Hub, or an address "
+                  "(s3://bucket/path)")
       ->required();
   command.add_option("--revision", revision, "Branch, tag or commit of a model id");
   command.add_option("--device", device, "auto, cpu, cuda or cuda:N")->capture_default_str();
@@ -44,7 +46,7 @@ std::string ModelArguments::fetch(bool quiet) const {
   const auto wanted = parse_compute_dtype(dtype, "--dtype");
   if (choose_device(device).kind == Device::Kind::cpu && wanted != DType::f32)
     warn("--dtype {}: the CPU computes in float32", dtype);
-  return fetch_checkpoint(name, revision, {.quiet = quiet});
+  return fetch_checkpoint(fetch_input(name, {.quiet = quiet}), revision, {.quiet = quiet});
 }
 
 ModelOptions ModelArguments::options(std::int64_t longest_batch) const {

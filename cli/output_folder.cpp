@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include "cli/error.h"
+#include "qkscope/store.h"
 
 namespace qkscope::cli {
 
 namespace fs = std::filesystem;
 
 void check_output_folder(const std::string& path) {
+  if (is_store_address(path)) return check_store(path);
   std::error_code ignored;
   auto there = fs::absolute(path).lexically_normal();
   if (!there.has_filename()) there = there.parent_path();  // it ended in a slash
@@ -21,6 +23,12 @@ void check_output_folder(const std::string& path) {
     bad_input("{}: cannot be a folder for results: {} is a file", path, there.string());
   if (::access(there.c_str(), W_OK | X_OK) != 0)
     bad_input("{}: cannot write results here: {}: {}", path, there.string(), std::strerror(errno));
+}
+
+void check_local_output(const std::string& path) {
+  if (is_store_address(path))
+    bad_input("{}: this command writes local files only; copy them to the store afterwards", path);
+  check_output_folder(path);
 }
 
 }  // namespace qkscope::cli

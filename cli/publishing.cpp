@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include "cli/error.h"
+#include "qkscope/store.h"
 
 namespace qkscope::cli {
 
 void publish_and_report(const std::string& data_root, const PublishOptions& options) {
-  const auto result = publish_capture(data_root, options);
+  const auto result = publish_capture(fetch_stored(data_root, options.quiet), options);
   if (options.quiet) return;
   if (result.sent == 0 && result.removed == 0)
     fmt::print("{}: is this capture already; nothing to do\n", result.address);

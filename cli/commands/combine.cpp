@@ -8,6 +8,7 @@
 #include "cli/logging.h"
 #include "cli/numbers.h"
 #include "cli/output_folder.h"
+#include "qkscope/store.h"
 #include "qkscope/study.h"
 
 namespace qkscope::cli {
@@ -22,7 +23,9 @@ struct CombineArguments {
 void run(const CombineArguments& options) {
   options.common.apply();
   check_output_folder(options.out);
-  const auto tables = combine_sweeps(options.sweeps, options.out);
+  StoredOutput output(options.out, "tables");
+  const auto tables = combine_sweeps(options.sweeps, output.folder());
+  output.publish(options.common.quiet);
   if (!options.common.quiet)
     for (const auto& table : tables)
       fmt::print("{:<20} {:>12} rows of {} sweeps\n", table.name, number(table.rows), table.sweeps);
@@ -38,7 +41,8 @@ void add_combine(CLI::App& app) {
       ->add_option("sweeps", options->sweeps,
                    "Folders of sweeps (RESULTS/NAME), or NAME=FOLDER for another name")
       ->required();
-  command->add_option("--out", options->out, "Folder for the tables (made if missing)")->required();
+  command->add_option("--out", options->out, "Folder or address for the tables (made if missing)")
+      ->required();
   command->footer(
       "Columns are joined by name; what a sweep lacks is null. docs/atlas.md asks them with SQL.");
   options->common.add_to(*command);

@@ -13,6 +13,7 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
+#include "qkscope/store.h"
 #include "qkscope/study.h"
 #include "qkscope/tables.h"
 
@@ -177,9 +178,11 @@ void write(const Table& table, const std::string& folder) {
 void run(const CompareArguments& options) {
   options.common.apply();
   const bool two = !options.other.empty();
-  if (!options.out.empty()) check_output_folder(options.out);
-  const auto table = two ? compare_runs(options.results, options.other)
-                         : compare_with_published(options.results, options.compare);
+  if (!options.out.empty()) check_local_output(options.out);
+  const bool quiet = options.common.quiet;
+  const auto results = fetch_stored(options.results, quiet);
+  const auto table = two ? compare_runs(results, fetch_stored(options.other, quiet))
+                         : compare_with_published(results, options.compare);
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else if (two)

@@ -13,6 +13,7 @@
 #include "cli/stop_signal.h"
 #include "qkscope/hub.h"
 #include "qkscope/log.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 #include "qkscope/texts.h"
 #include "qkscope/threads.h"
@@ -224,12 +225,14 @@ void run(DatasetArguments& options) {
   if (!options.shard.empty()) {
     std::tie(options.corpus.shard_index, options.corpus.shard_count) = parse_shard(options.shard);
   }
+  const FetchOptions fetch{.quiet = options.common.quiet};
+  const FetchOptions small{.weights = false, .quiet = options.common.quiet};
   std::optional<Tokenizer> tokenizer;
   if (!options.tokenizer.empty())
-    tokenizer =
-        Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
-  options.corpus.path = fetch_dataset(options.corpus.path, options.corpus.name.value_or(""),
-                                      options.corpus.split, {.quiet = options.common.quiet});
+    tokenizer = Tokenizer::load(fetch_tokenizer(fetch_input(options.tokenizer, small), fetch));
+  options.corpus.path =
+      fetch_dataset(fetch_input(options.corpus.path, fetch), options.corpus.name.value_or(""),
+                    options.corpus.split, fetch);
   const auto corpus = open_corpus(options.corpus);
   if (!options.long_texts.out.empty()) return write_dataset(*corpus, *tokenizer, options);
   const Lengths lengths = measure(*corpus, tokenizer ? &*tokenizer : nullptr, options);

@@ -6,7 +6,9 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/logging.h"
+#include "cli/output_folder.h"
 #include "qkscope/exports.h"
+#include "qkscope/store.h"
 
 namespace qkscope::cli {
 namespace {
@@ -18,7 +20,10 @@ struct ExportArguments {
 
 void run(const ExportArguments& arguments) {
   arguments.common.apply();
-  info("{} in {}", arguments.options.to, export_statistics(arguments.options));
+  check_local_output(arguments.options.out);
+  auto options = arguments.options;
+  options.statistics = fetch_stored(options.statistics, arguments.common.quiet);
+  info("{} in {}", options.to, export_statistics(options));
 }
 
 }  // namespace
@@ -28,7 +33,9 @@ void add_export(CLI::App& app) {
   auto& options = arguments->options;
   auto* command = app.add_subcommand(
       "export", "Write statistics as calibration files that other programs load");
-  command->add_option("statistics", options.statistics, "Folder of a finished 'qkscope stats'")
+  command
+      ->add_option("statistics", options.statistics,
+                   "Folder or address of a finished 'qkscope stats'")
       ->required();
   command
       ->add_option("--to", options.to, fmt::format("For whom: {}", fmt::join(export_names(), ", ")))

@@ -13,6 +13,7 @@
 #include "cli/output_folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -49,10 +50,12 @@ std::array<int, 2> parse_components(const std::string& text) {
 void FiguresCommand::add_to(CLI::App& command) {
   command
       .add_option("results", options.results,
-                  "Results: the folder of 'qkscope analyze --out' or of a sweep. A capture (a "
-                  "folder, or REPO@BRANCH) is analysed first, into OUT/results")
+                  "Results: the folder or address of 'qkscope analyze --out' or of a sweep. A "
+                  "capture (a folder, an address, or REPO@BRANCH) is analysed first, into "
+                  "OUT/results")
       ->required();
-  command.add_option("--out", options.out, "Folder for the figures (made if missing)")->required();
+  command.add_option("--out", options.out, "Folder or address for the figures (made if missing)")
+      ->required();
   command.add_option("--only", options.only, "Draw this figure alone, without the report");
   command.add_option("--format", formats, "Some of svg,png,pdf")->capture_default_str();
   command.add_option("--components", components,
@@ -88,14 +91,21 @@ void FiguresCommand::run() {
   if (!components.empty()) options.components = parse_components(components);
   options.report = !no_report;
   options.quiet = common.quiet;
-  if (names_capture(options.results)) analyze_first();
+  const auto asked = options.out;
+  StoredOutput output(asked, "figures");
+  options.out = output.folder();
+  if (names_capture(options.results))
+    analyze_first();
+  else
+    options.results = fetch_stored(options.results, common.quiet);
   const Drawn drawn = draw_figures(options);
   for (const auto& [name, why] : drawn.left_out) info("{} left out: {}", name, why);
   if (!drawn.of_several.empty())
     info("left out because they compare runs, and this is one: {}",
          fmt::join(drawn.of_several, ", "));
-  info("{} figures in {}", drawn.figures.size(), options.out);
-  if (!drawn.report.empty()) info("report: {}", drawn.report);
+  output.publish(common.quiet);
+  info("{} figures in {}", drawn.figures.size(), asked);
+  if (!drawn.report.empty() && !is_store_address(asked)) info("report: {}", drawn.report);
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ void write_heads(const Table& table, const HeadsArguments& options) {
 
 void run(const HeadsArguments& options) {
   options.common.apply();
-  if (!options.out.empty()) check_output_folder(options.out);
+  if (!options.out.empty()) check_local_output(options.out);
   HeadScoreOptions scores;
   scores.measure =
       options.measure == "abs" ? HeadScoreOptions::Measure::abs : HeadScoreOptions::Measure::mul;

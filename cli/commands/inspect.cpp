@@ -10,6 +10,7 @@
 #include "cli/json.h"
 #include "qkscope/hub.h"
 #include "qkscope/model.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -145,8 +146,8 @@ void print_weights(const CheckpointInfo& checkpoint) {
 
 void run(const InspectOptions& options) {
   options.common.apply();
-  const auto folder = fetch_checkpoint(options.name, options.revision,
-                                       {.weights = false, .quiet = options.common.quiet});
+  const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
+  const auto folder = fetch_checkpoint(fetch_input(options.name, fetch), options.revision, fetch);
   const auto checkpoint = inspect_checkpoint(folder);
   const auto& model = checkpoint.config;
   const auto length =

@@ -9,6 +9,7 @@
 #include "cli/error.h"
 #include "qkscope/capture.h"
 #include "qkscope/statistics.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 
 namespace qkscope::cli {
@@ -46,7 +47,11 @@ void run(const MergeOptions& options) {
   options.common.apply();
   const bool quiet = options.common.quiet;
   if (!options.out.empty()) {
-    const auto result = merge_stats_folders(options.folders, options.out);
+    StoredOutput output(options.out, "statistics");
+    auto folders = options.folders;
+    for (auto& folder : folders) folder = fetch_stored(folder, quiet);
+    const auto result = merge_stats_folders(folders, output.folder());
+    output.publish(quiet);
     if (!quiet) print_merged(result, options.out);
     return;
   }
@@ -68,7 +73,8 @@ void add_merge(CLI::App& app) {
       "finished statistics");
   command
       ->add_option("data_root", options->folders,
-                   "Folder that the shards were written into; with --out finished statistics")
+                   "Folder or address that the shards were written into; with --out finished "
+                   "statistics")
       ->required();
   command->add_option("--out", options->out,
                       "Join the statistics of several folders into this new one");

@@ -10,6 +10,7 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
+#include "qkscope/store.h"
 #include "qkscope/study.h"
 #include "qkscope/tables.h"
 #include "qkscope/text.h"
@@ -51,14 +52,17 @@ void run(PoolArguments& arguments) {
     arguments.options.pairs.emplace_back(names[0], names[1]);
   }
   check_output_folder(arguments.out);
+  StoredOutput output(arguments.out, "tables");
+  for (auto& results : arguments.options.results)
+    results = fetch_stored(results, arguments.common.quiet);
   const auto tables = pool_results(arguments.options);
-  std::filesystem::create_directories(arguments.out);
-  write(tables.pooled, arguments.out + "/pooled");
-  write(tables.depth, arguments.out + "/pooled_depth");
-  if (!arguments.options.pairs.empty())
-    write(tables.correlations, arguments.out + "/head_correlations");
-  if (!arguments.options.scores.empty())
-    write(tables.scores, arguments.out + "/score_correlations");
+  const auto& out = output.folder();
+  std::filesystem::create_directories(out);
+  write(tables.pooled, out + "/pooled");
+  write(tables.depth, out + "/pooled_depth");
+  if (!arguments.options.pairs.empty()) write(tables.correlations, out + "/head_correlations");
+  if (!arguments.options.scores.empty()) write(tables.scores, out + "/score_correlations");
+  output.publish(arguments.common.quiet);
   if (!arguments.common.quiet) print_pooled(tables.pooled);
   info("tables are in {}", arguments.out);
 }
@@ -74,7 +78,7 @@ void add_pool(CLI::App& app) {
       ->add_option("results", options.results,
                    "Results of 'qkscope analyze', and folders of sweeps (RESULTS/NAME)")
       ->required();
-  command->add_option("--out", arguments->out, "Folder for the tables (made if missing)")
+  command->add_option("--out", arguments->out, "Folder or address for the tables (made if missing)")
       ->required();
   command->add_option("--depth-bins", options.depth_bins, "Bins of depth (layer / last layer)")
       ->check(CLI::Range(1, 1000))

@@ -25,7 +25,8 @@ void run(PublishArguments& options) {
 void add_publish(CLI::App& app) {
   auto options = std::make_shared<PublishArguments>();
   auto* command = app.add_subcommand("publish", "Put a finished capture on the Hugging Face Hub");
-  command->add_option("data_root", options->data_root, "Folder of the capture")->required();
+  command->add_option("data_root", options->data_root, "Folder or address of the capture")
+      ->required();
   command->add_option("--repo", options->publish.repo,
                       "Dataset repository, org/name (default: the configuration's)");
   command->add_option("--branch", options->publish.branch,

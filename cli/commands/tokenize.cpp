@@ -13,6 +13,7 @@
 #include "cli/error.h"
 #include "cli/json.h"
 #include "qkscope/hub.h"
+#include "qkscope/store.h"
 #include "qkscope/text.h"
 #include "qkscope/threads.h"
 #include "qkscope/tokenizer.h"
@@ -147,8 +148,9 @@ void run_jsonl(const Tokenizer& tokenizer, const TokenizeArguments& options) {
 
 void run(const TokenizeArguments& options) {
   options.common.apply();
+  const FetchOptions fetch{.weights = false, .quiet = options.common.quiet};
   const Tokenizer tokenizer =
-      Tokenizer::load(fetch_tokenizer(options.tokenizer, {.quiet = options.common.quiet}));
+      Tokenizer::load(fetch_tokenizer(fetch_input(options.tokenizer, fetch), fetch));
   if (!options.jsonl.empty()) return run_jsonl(tokenizer, options);
   std::string text = options.text, where = "--text";
   if (!options.text_file.empty()) {

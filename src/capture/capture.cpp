@@ -8,6 +8,7 @@
 #include "core/edge.h"
 #include "io/folder.h"
 #include "qkscope/hub.h"
+#include "store/stored_input.h"
 #include "yaml/yaml_config.h"
 
 namespace qkscope {
@@ -25,12 +26,13 @@ CaptureConfig read_with_overrides(YamlDocument document,
 void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
   const auto& tokenizer = config.tokenizer;
   if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
+  auto small_files = options;
+  small_files.weights = false;
+  const auto name = local_input(tokenizer.name, small_files);
   if (!tokenizer.revision) {
-    fetch_tokenizer(tokenizer.name, options);
-  } else if (!path_exists(tokenizer.name)) {
-    auto small_files = options;
-    small_files.weights = false;
-    fetch_checkpoint(tokenizer.name, *tokenizer.revision, small_files);
+    fetch_tokenizer(name, options);
+  } else if (!path_exists(name)) {
+    fetch_checkpoint(name, *tokenizer.revision, small_files);
   }
 }
 
@@ -57,9 +59,11 @@ void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& optio
   at_edge([&] {
     check_version(headers);
     const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
-    fetch_dataset(dataset.path, dataset.name.value_or(""), dataset.split, options);
+    fetch_dataset(local_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
+                  options);
     fetch_other_tokenizer(config, options);
-    fetch_checkpoint(config.model.name, config.model.revision.value_or(""), options);
+    fetch_checkpoint(local_input(config.model.name, options), config.model.revision.value_or(""),
+                     options);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "io/json.h"
 #include "model/model_config.h"
 #include "qkscope/version.h"
+#include "store/stored_input.h"
 
 namespace qkscope {
 namespace {
@@ -201,12 +202,15 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
     plan.config.inference.autocast_dtype.reset();
   }
   plan.backend = choose_backend(plan.config, compute);
-  plan.model_folder = resolve_checkpoint(config.model.name, config.model.revision.value_or(""));
-  const auto& tokenizer = config.tokenizer;
-  plan.tokenizer_folder = path_exists(tokenizer.name)
-                              ? tokenizer.name
-                              : resolve_checkpoint(tokenizer.name, tokenizer.revision.value_or(""));
-  plan.dataset_path = resolve_dataset(config.dataset.path);
+  const FetchOptions small_files{.weights = false};
+  plan.model_folder = resolve_checkpoint(local_input(config.model.name, small_files),
+                                         config.model.revision.value_or(""));
+  const auto tokenizer = local_input(config.tokenizer.name, small_files);
+  plan.tokenizer_folder =
+      path_exists(tokenizer)
+          ? tokenizer
+          : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
+  plan.dataset_path = resolve_dataset(local_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())
     json = merge_overrides(std::move(json), overrides);

@@ -13,10 +13,12 @@
 #include "capture/capture_config.h"
 #include "capture/capture_observer.h"
 #include "capture/part_writer.h"
+#include "capture/run_in_store.h"
 #include "capture/run_inputs.h"
 #include "captures/data_root.h"
 #include "captures/parts.h"
 #include "captures/segment.h"
+#include "captures/stored_run.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -47,12 +49,15 @@ void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source
 
 class Run {
  public:
-  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion)
+  // `stored`: the run is one of an object store, and works in a local data root.
+  Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion,
+      Manifest manifest, StoredRun* stored = nullptr)
       : plan_(plan),
         options_(options),
         companion_(companion),
-        manifest_(manifest_with_inputs(plan)),
-        root_(plan.config.output.data_root) {}
+        manifest_(std::move(manifest)),
+        stored_(stored),
+        root_(stored != nullptr ? stored->local_root() : plan.config.output.data_root) {}
 
   CaptureResult run() {
     if (root_.finished() && !options_.overwrite) {
@@ -68,7 +73,9 @@ class Run {
       remove_unused_part(lock);
       throw;
     }
-    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished)
+    const bool in_store = stored_ != nullptr && result.outcome == Outcome::part_finished;
+    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished ||
+        in_store)
       remove_unused_part(lock);
     return result;
   }
@@ -81,8 +88,10 @@ class Run {
       root_.remove_capture(manifest_, options_.shard);
     }
     if (root_.finished()) return already_finished();  // by another, just now
+    if (stored_ != nullptr) stored_->bring(options_.shard);
     auto journal = root_.open_part(manifest_, options_.shard);
     journal.remove_strays();
+    if (stored_ != nullptr) stored_->follow(journal, options_.shard);
     if (!journal.complete()) capture(journal, result);
     result.examples = journal.examples();
     result.rows = journal.rows();
@@ -92,6 +101,7 @@ class Run {
       result.outcome = Outcome::interrupted;
     } else if (options_.shard.count > 1) {
       result.outcome = Outcome::part_finished;
+      if (stored_ != nullptr) StoredRun::forget(journal);
     } else {
       const auto start = Clock::now();
       assemble(root_, {journal}, options_.quiet);
@@ -273,6 +283,7 @@ class Run {
   const CaptureOptions& options_;
   PassCompanion* companion_;
   Manifest manifest_;
+  StoredRun* stored_;
   DataRoot root_;
   std::int64_t ahead_ = 0;   // examples that the capture or its companion has
   std::int64_t behind_ = 0;  // examples that both have
@@ -280,12 +291,42 @@ class Run {
   std::int64_t batches_ = 0;
 };
 
+CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
+                         const CaptureOptions& options, PassCompanion* companion) {
+  if (options.overwrite) {
+    const ExampleSource readable(plan, options.shard);  // or nothing is replaced
+  }
+  StoredRun stored(address, StoredRun::kCapture);
+  const auto manifest = manifest_with_inputs(plan);
+  const InStore in_store{.shard = options.shard,
+                         .overwrite = options.overwrite,
+                         .quiet = options.quiet,
+                         .state_file = layout::kStateFile};
+  auto local = options;
+  local.overwrite = false;
+  return run_in_store<CaptureResult>(stored, manifest, in_store, [&] {
+    return Run(plan, local, companion, manifest, &stored).run();
+  });
+}
+
+CaptureResult merge_stored_parts(const StoreAddress& address, bool quiet) {
+  const auto start = Clock::now();
+  StoredRun stored(address, StoredRun::kCapture);
+  auto result = merge_in_store<CaptureResult>(stored, layout::kStateFile, "examples", quiet, [&] {
+    return merge_parts(stored.local_root(), quiet);
+  });
+  result.seconds = seconds_since(start);
+  return result;
+}
+
 }  // namespace
 
 CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
                           PassCompanion* companion) {
   const auto start = Clock::now();
-  auto result = Run(plan, options, companion).run();
+  const auto address = parse_store_address(plan.config.output.data_root);
+  auto result = address ? run_stored(*address, plan, options, companion)
+                        : Run(plan, options, companion, manifest_with_inputs(plan)).run();
   result.seconds = seconds_since(start);
   return result;
 }
@@ -295,6 +336,8 @@ bool continues_capture(const RunPlan& plan) {
 }
 
 CaptureResult merge_parts(const std::string& data_root, bool quiet) {
+  if (const auto address = parse_store_address(data_root))
+    return merge_stored_parts(*address, quiet);
   const auto start = Clock::now();
   const DataRoot root(data_root);
   CaptureResult result;

@@ -7,6 +7,7 @@
 
 #include "captures/capture_index.h"
 #include "captures/layout.h"
+#include "captures/stored_run.h"
 #include "checkpoint/hub_cache.h"
 #include "core/blake2b.h"
 #include "core/edge.h"
@@ -126,6 +127,18 @@ std::string hash_of_files(const CaptureIndex& index) {
   return fmt::format("{:016x}", blake2b_64(all));
 }
 
+// The state of a finished capture or of statistics: the same hash as of a local copy.
+std::string hash_of_stored(const StoreAddress& address) {
+  const auto folder = open_stored_folder(address);
+  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
+    if (folder.manifest().find(state) == nullptr) continue;
+    folder.fetch({state}, true);
+    const auto file = folder.local_folder() + "/" + state;
+    return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+  }
+  return folder.hash();
+}
+
 }  // namespace
 
 std::optional<HubCapture> parse_hub_capture(const std::string& name) {
@@ -146,8 +159,12 @@ std::optional<HubCapture> parse_hub_capture(const std::string& name) {
 }
 
 CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options)
-    : options_(options), remote_(parse_hub_capture(name)) {
-  if (remote_) {
+    : options_(options) {
+  const auto address = parse_store_address(name);
+  if (!address) remote_ = parse_hub_capture(name);
+  if (address) {
+    open_stored(*address);
+  } else if (remote_) {
     open_remote(*remote_);
   } else {
     index_ = index_capture(name);
@@ -174,12 +191,23 @@ void CaptureSource::open_remote(const HubCapture& remote) {
       make_index(snapshot, folder, std::move(heads[folder]), remote.repo + "@" + remote.branch);
 }
 
+void CaptureSource::open_stored(const StoreAddress& address) {
+  stored_ = std::make_shared<const StoredFolder>(open_stored_folder(address));
+  const auto where = address.to_string();
+  auto heads = heads_listed(stored_->names(), "");
+  if (heads.empty()) no_heads(stored_->names(), where);
+  stored_->fetch({layout::kStateFile}, true);
+  index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
+  short_name_ = address.last_name();
+}
+
 void CaptureSource::fetch(const std::vector<HeadId>& heads) const {
-  if (!remote_ || !listed_) return;
+  if (!stored_ && (!remote_ || !listed_)) return;
   std::vector<std::string> files;
   files.reserve(heads.size());
   for (const auto& head : heads)
     files.push_back(prefix_ + folder_name(head) + "/" + layout::kHeadFile);
+  if (stored_) return stored_->fetch(files, options_.quiet);
   fetch_files({repository_of(*remote_), remote_->branch, commit_}, these_files(std::move(files)),
               options_);
 }
@@ -187,6 +215,8 @@ void CaptureSource::fetch(const std::vector<HeadId>& heads) const {
 bool names_capture(const std::string& name) {
   return at_edge([&] {
     try {
+      if (const auto address = parse_store_address(name))
+        return stored_kind(*address) == StoredRun::kCapture;
       if (!parse_hub_capture(name)) index_capture(name);
       return true;
     } catch (const Error&) {
@@ -196,6 +226,7 @@ bool names_capture(const std::string& name) {
 }
 
 std::string capture_hash(const std::string& name) {
+  if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
   if (const auto remote = parse_hub_capture(name))
     return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
   for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {

@@ -159,6 +159,9 @@ void Journal::append(Json line) {
   if (first) sync_folder(folder_);
   valid_bytes_ += text.size();
   check_ = check;
+  if (follower_)
+    follower_(
+        {.number = entries_.size(), .text = line.dump(), .segment = line.value("segment", "")});
 }
 
 void Journal::add(const JournalEntry& entry) {

@@ -3,10 +3,13 @@
 // the run came.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "captures/manifest.h"
@@ -20,6 +23,13 @@ struct JournalEntry {
   std::int64_t tokens = 0;
   std::int64_t non_finite = 0;  // rows whose vector holds NaN or infinity
   std::uint64_t checksum = 0;   // of the segment, as SegmentWriter::commit() returned it
+};
+
+// A line as it stands in the file.
+struct JournalLine {
+  std::size_t number = 0;
+  std::string text;
+  std::string segment;  // that it speaks of; "" at the end of the dataset
 };
 
 class Journal {
@@ -50,6 +60,8 @@ class Journal {
 
   void add(const JournalEntry& entry);
   void mark_complete();
+  // Shows every line that is added from now on, after it is on the disk.
+  void follow(std::function<void(const JournalLine&)> follower) { follower_ = std::move(follower); }
   // Removes what a crash left in the folder: files that the journal does not name.
   void remove_strays() const;
 
@@ -63,6 +75,7 @@ class Journal {
   std::shared_ptr<const Manifest> manifest_;
   std::vector<JournalEntry> entries_;
   bool complete_ = false;
+  std::function<void(const JournalLine&)> follower_;
   std::uint64_t valid_bytes_ = 0;  // of the journal file; what follows was cut off
   std::uint64_t check_ = 0;        // of the last line
 };

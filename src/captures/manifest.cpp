@@ -268,8 +268,9 @@ std::string manifest_file(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
-Manifest load_manifest(const std::string& path) {
-  Json json = load_json(path);
+namespace {
+
+Manifest checked_manifest(Json json, const std::string& path) {
   try {
     if (json.value(kFormat, Json()) != kFormatNumber)
       bad_input(
@@ -287,6 +288,16 @@ Manifest load_manifest(const std::string& path) {
   } catch (const Json::exception& error) {
     bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
   }
+}
+
+}  // namespace
+
+Manifest load_manifest(const std::string& path) {
+  return checked_manifest(load_json(path), path);
+}
+
+Manifest parse_manifest_file(const std::string& text, const std::string& where) {
+  return checked_manifest(parse_json(text, where), where);
 }
 
 }  // namespace qkscope

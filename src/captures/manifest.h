@@ -53,5 +53,7 @@ Manifest manifest_from_json(const Json& json, const std::string& where);
 // manifest.json: the same with the number of the format and a checksum.
 std::string manifest_file(const Manifest& manifest);
 Manifest load_manifest(const std::string& path);
+// The same of its text; `where` names it.
+Manifest parse_manifest_file(const std::string& text, const std::string& where);
 
 }  // namespace qkscope

@@ -1,4 +1,5 @@
 // The public functions of qkscope/statistics.h that make statistics.
+#include "captures/stored_run.h"
 #include "collect/stats_config.h"
 #include "collect/stats_dry_run.h"
 #include "collect/stats_folder.h"
@@ -105,6 +106,8 @@ StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options, Versio
 
 bool holds_statistics(const std::string& folder) {
   return at_edge([&] {
+    if (const auto address = parse_store_address(folder))
+      return stored_kind(*address) == StoredRun::kStatistics;
     const StatsFolder statistics(folder);
     if (statistics.finished()) return true;
     const auto shards = statistics.root().shards();

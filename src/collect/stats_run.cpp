@@ -10,6 +10,7 @@
 #include "capture/batch_workers.h"
 #include "capture/capture_config.h"
 #include "capture/capture_run.h"
+#include "capture/run_in_store.h"
 #include "capture/run_inputs.h"
 #include "captures/layout.h"
 #include "captures/parts.h"
@@ -29,6 +30,7 @@
 #include "qkscope/tables.h"
 #include "statistics/document_tables.h"
 #include "statistics/statistics.h"
+#include "statistics/stats_file.h"
 #include "tables/parquet_stream.h"
 
 namespace qkscope {
@@ -117,12 +119,15 @@ class CaptureStatistics : public PassCompanion {
 
 class Run {
  public:
-  Run(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture = nullptr)
+  // `stored`: the run is one of an object store, and works in a local folder.
+  Run(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture,
+      Manifest manifest, StoredRun* stored = nullptr)
       : plan_(plan),
         options_(options),
         capture_(capture),
-        manifest_(manifest_of(plan)),
-        folder_(plan.config.run.output.data_root) {}
+        manifest_(std::move(manifest)),
+        stored_(stored),
+        folder_(stored != nullptr ? stored->local_root() : plan.config.run.output.data_root) {}
 
   StatsResult run() {
     folder_.refuse_capture();
@@ -139,7 +144,9 @@ class Run {
       remove_unused_part(lock);
       throw;
     }
-    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished)
+    const bool in_store = stored_ != nullptr && result.outcome == Outcome::part_finished;
+    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished ||
+        in_store)
       remove_unused_part(lock);
     return result;
   }
@@ -157,9 +164,11 @@ class Run {
       folder_.remove_statistics(manifest_, options_.shard);
     }
     if (folder_.finished()) return already_finished();  // by another, just now
+    if (stored_ != nullptr) stored_->bring(options_.shard);
     auto journal = root().open_part(manifest_, options_.shard);
     journal.remove_strays();
     remove_stray_states(journal);
+    if (stored_ != nullptr) stored_->follow(journal, options_.shard);
     if (!journal.complete() && capture_ != nullptr) {
       CaptureStatistics statistics(plan_, options_.shard, journal);
       captured_ = run_capture(capture_->plan, capture_->options, &statistics);
@@ -173,6 +182,7 @@ class Run {
       result.outcome = Outcome::interrupted;
     } else if (options_.shard.count > 1) {
       result.outcome = Outcome::part_finished;
+      if (stored_ != nullptr) StoredRun::forget(journal);
     } else {
       publish_parts(folder_, {journal});
       result.outcome = Outcome::finished;
@@ -294,6 +304,7 @@ class Run {
   const StatsOptions& options_;
   const CaptureBeside* capture_;
   Manifest manifest_;
+  StoredRun* stored_;
   StatsFolder folder_;
   std::optional<CaptureResult> captured_;
   std::int64_t total_ = 0;  // documents; 0: not known
@@ -355,25 +366,66 @@ StatsResult result_of(const Statistics& statistics) {
   return result;
 }
 
-}  // namespace
-
-StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
-  const auto start = Clock::now();
-  auto result = Run(plan, options).run();
-  result.seconds = seconds_since(start);
+JointResult run_stored(const StoreAddress& address, const StatsRunPlan& plan,
+                       const StatsOptions& options, const CaptureBeside* capture) {
+  if (options.overwrite) {
+    const ExampleSource readable(plan.run, options.shard);  // or nothing is replaced
+  }
+  StoredRun stored(address, StoredRun::kStatistics);
+  const auto manifest = manifest_of(plan);
+  const InStore in_store{.shard = options.shard,
+                         .overwrite = options.overwrite,
+                         .quiet = options.quiet,
+                         .state_file = stats_layout::kStateFile};
+  auto local = options;
+  local.overwrite = false;
+  JointResult result;
+  result.statistics = run_in_store<StatsResult>(stored, manifest, in_store, [&] {
+    Run run(plan, local, capture, manifest, &stored);
+    const auto statistics = run.run();
+    result.capture = run.captured();
+    return statistics;
+  });
   return result;
 }
 
-JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
-                      const CaptureBeside& capture) {
+JointResult run_anywhere(const StatsRunPlan& plan, const StatsOptions& options,
+                         const CaptureBeside* capture) {
   const auto start = Clock::now();
-  Run run(plan, options, &capture);
-  JointResult result{.statistics = run.run(), .capture = run.captured()};
+  JointResult result;
+  if (const auto address = parse_store_address(plan.config.run.output.data_root)) {
+    result = run_stored(*address, plan, options, capture);
+  } else {
+    Run run(plan, options, capture, manifest_of(plan));
+    result.statistics = run.run();
+    result.capture = run.captured();
+  }
   result.statistics.seconds = seconds_since(start);
   return result;
 }
 
+StatsResult merge_stored_shards(const StoreAddress& address) {
+  const auto start = Clock::now();
+  StoredRun stored(address, StoredRun::kStatistics);
+  auto result = merge_in_store<StatsResult>(stored, stats_layout::kStateFile, "documents", true,
+                                            [&] { return merge_shards(stored.local_root()); });
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace
+
+StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
+  return run_anywhere(plan, options, nullptr).statistics;
+}
+
+JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                      const CaptureBeside& capture) {
+  return run_anywhere(plan, options, &capture);
+}
+
 StatsResult merge_shards(const std::string& path) {
+  if (const auto address = parse_store_address(path)) return merge_stored_shards(*address);
   const auto start = Clock::now();
   const StatsFolder folder(path);
   StatsResult result;

@@ -12,6 +12,7 @@
 #include "engine/timed_backend.h"
 #include "forward/forward.h"
 #include "qkscope/hub.h"
+#include "store/stored_input.h"
 
 namespace qkscope {
 namespace {
@@ -163,8 +164,8 @@ BenchReport measure_speed(const std::string& folder_or_id, const ModelOptions& m
   return at_edge([&] {
     check_version(headers);
     check(options);
-    const auto folder =
-        fetch_checkpoint(folder_or_id, model.revision, FetchOptions{.quiet = model.quiet});
+    const FetchOptions fetch{.quiet = model.quiet};
+    const auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), model.revision, fetch);
     return Bench(folder, model, options).report();
   });
 }

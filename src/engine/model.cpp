@@ -7,6 +7,7 @@
 #include "engine/watched_observer.h"
 #include "forward/forward.h"
 #include "qkscope/hub.h"
+#include "store/stored_input.h"
 
 namespace qkscope {
 namespace {
@@ -49,8 +50,8 @@ void Model::State::run_alone(const std::function<void()>& one_pass) {
 Model Model::load(const std::string& folder_or_id, const ModelOptions& options, Version headers) {
   return at_edge([&] {
     check_version(headers);
-    auto folder =
-        fetch_checkpoint(folder_or_id, options.revision, FetchOptions{.quiet = options.quiet});
+    const FetchOptions fetch{.quiet = options.quiet};
+    auto folder = fetch_checkpoint(local_input(folder_or_id, fetch), options.revision, fetch);
     return Model(std::make_unique<State>(std::move(folder), options));
   });
 }

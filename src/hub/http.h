@@ -64,7 +64,7 @@ struct HttpRequest {
   std::string method = "GET";
   Url url = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  std::string body = {};  // sent by POST
+  std::string body = {};  // sent by POST, and by PUT where no file is
   FileSlice upload = {};  // sent by PUT
   // Takes the body of a 200 or 206 as it comes; `head` has status and headers. An exception ends
   // the exchange and passes through.

@@ -187,6 +187,11 @@ void set_body(Exchange& state) {
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
     curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
                      static_cast<curl_off_t>(request.body.size()));
+  } else if (request.method == "PUT" && request.upload.path.empty()) {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "PUT");
   } else if (request.method == "PUT") {
     state.upload.open(request.upload.path, std::ios::binary);
     if (!state.upload) system_error("open", request.upload.path, errno);
@@ -198,6 +203,8 @@ void set_body(Exchange& state) {
     curl_easy_setopt(handle, CURLOPT_SEEKDATA, &state);
     curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE,
                      static_cast<curl_off_t>(request.upload.size));
+  } else if (request.method == "DELETE") {
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "DELETE");
   } else {
     QKSCOPE_ASSERT(request.method == "GET");
   }

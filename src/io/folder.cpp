@@ -51,6 +51,8 @@ std::string parent_folder(const std::string& path) {
 
 std::string make_folders(const std::string& path) {
   if (path.empty() || is_folder(path)) return "";
+  if (path.find("://") != std::string::npos)
+    bad_input("{}: an address of an object store does not work here; give a local path", path);
   auto made = make_folders(fs::path(path).parent_path().string());
   // It may have appeared since; whoever made it may not have synced it yet, so that is done here
   // too.

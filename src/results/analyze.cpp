@@ -16,6 +16,7 @@
 #include "captures/head_examples.h"
 #include "captures/layout.h"
 #include "captures/metadata.h"
+#include "captures/stored_run.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -390,11 +391,23 @@ std::string default_label(const CaptureSource& source, const Metadata& capture) 
   return source.short_name();
 }
 
+AnalysisRun analyze_stored_statistics(const AnalyzeOptions& given, const StoreAddress& address) {
+  auto options = given;
+  options.data_root = fetch_folder(given.data_root, given.quiet);
+  auto run = analyze_statistics(options);
+  // Statistics that do not say their model are called by their folder.
+  if (run.label == short_name(options.data_root)) run.label = address.last_name();
+  return run;
+}
+
 }  // namespace
 
 AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
   return at_edge([&] {
     check_version(headers);
+    if (const auto address = parse_store_address(given.data_root);
+        address && stored_kind(*address) == StoredRun::kStatistics)
+      return analyze_stored_statistics(given, *address);
     if (is_statistics_folder(given.data_root)) return analyze_statistics(given);
     if (!given.keys.empty() || given.pre_rope)
       bad_input("{}: not a folder of statistics; --keys and --stage are for those",

@@ -19,6 +19,7 @@
 #include "io/mapped_file.h"
 #include "io/open_folder.h"
 #include "io/output_file.h"
+#include "qkscope/store.h"
 #include "qkscope/version.h"
 #include "results/measures.h"
 
@@ -286,10 +287,12 @@ void remove_summary(const std::string& folder) {
   sync_folder(folder);
 }
 
-void write_results(const std::string& folder, const AnalysisRun& run,
+void write_results(const std::string& path_or_address, const AnalysisRun& run,
                    const AnalyzeOptions& options) {
   at_edge([&] {
     const auto begun = std::chrono::steady_clock::now();
+    StoredOutput output(path_or_address, "results");
+    const auto& folder = output.folder();
     make_folders(folder);
     remove_summary(folder);
     const ResultTables results = result_tables(run, options);
@@ -307,6 +310,7 @@ void write_results(const std::string& folder, const AnalysisRun& run,
     write_file(folder + "/timings.json", timings(run, writing.count()).dump(2) + "\n");
     write_file(folder + "/summary.json",
                summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    output.publish(options.quiet);
   });
 }
 
