@@ -165,6 +165,14 @@ test_torch() {  # test_torch [pytest options]
     build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
 }
 
+# A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
+test_slurm() {
+  configure release
+  need_packages slurmctld slurmd slurm-client munge
+  cmake --build build --target qkscope
+  as_root tools/check_slurm.sh build/bin/qkscope
+}
+
 # Object stores against a real S3 server (moto from PyPI), in an environment of its own: kills, two writers, a store that is
 # busy and cuts uploads off, wrong credentials. Then the room's own tests, with the server in place of a folder.
 test_store() {  # test_store [NAME OF A TEST...]
@@ -173,14 +181,6 @@ test_store() {  # test_store [NAME OF A TEST...]
   need_environment build/venv-store requirements-store.txt
   PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/server_test.py build/bin "$@"
   [ $# -gt 0 ] || PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/room_test.py build/tests/test_store
-}
-
-# A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.
-test_slurm() {
-  configure release
-  need_packages slurmctld slurmd slurm-client munge
-  cmake --build build --target qkscope
-  as_root tools/check_slurm.sh build/bin/qkscope
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.
@@ -334,10 +334,10 @@ usage() {
   test-python    build the Python package on top and run its tests and notebooks
   test-exports   load exports of statistics with kvpress, torch and compressed-tensors from PyPI: before each release
   test-torch     the Python package beside torch and TransformerLens from PyPI: before each release
-  test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
-                 before each release
   test-slurm     submit a sweep to a real Slurm on this machine, kill tasks, compare the bytes (root or sudo): before each
                  release
+  test-store     captures, statistics and results in an S3 server (moto from PyPI) that is killed, busy, and refuses:
+                 before each release
   wheel [PYTHON...]
                  build wheels of it, with the programs, for these interpreters (python3.10 to 3.14 where they are on
                  the PATH), and try each in an environment of its own
@@ -367,8 +367,8 @@ case "$command" in
   test-python) test_python "$@" ;;
   test-exports) test_exports "$@" ;;
   test-torch) test_torch "$@" ;;
-  test-store) test_store "$@" ;;
   test-slurm) test_slurm ;;
+  test-store) test_store "$@" ;;
   wheel) wheel "$@" ;;
   package) package "$@" ;;
   fuzz) fuzz "$@" ;;
