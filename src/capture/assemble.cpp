@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Heads whose files one thread writes together, at most: every segment that is opened serves them
-// all, and each has up to one row group in memory.
+// Heads whose files one thread writes together where segments have to be opened anew, at most: each
+// that is opened serves them all. Every head has up to one row group in memory.
 constexpr std::size_t kHeadsTogether = 4;
 constexpr std::size_t kSegmentsOpen = 1024;  // at most
 constexpr std::size_t kOtherFiles = 16;  // folders, the log, what a host program opens meanwhile
@@ -160,7 +160,8 @@ BucketCounts write_heads(const std::string& folder, SegmentFiles& segments, std:
   std::size_t taken = 0;
   std::mutex mutex;
   // Few enough that all threads end at about the same time.
-  const auto together = std::clamp<std::size_t>(jobs.size() / threads / 4, 1, kHeadsTogether);
+  const auto most = segments.keeps_all() ? 1 : kHeadsTogether;
+  const auto together = std::clamp<std::size_t>(jobs.size() / threads / 4, 1, most);
   const auto take = [&] {
     const std::lock_guard lock(mutex);
     const auto some = std::span(jobs).subspan(taken, std::min(together, jobs.size() - taken));

@@ -52,18 +52,26 @@ std::string command_line(const TaskScript& task) {
 // Slurm sends USR1 to the script alone, and TERM, when it ends a job, to every process of it. The
 // program hears of either once, as USR1: a second signal of one kind would kill it.
 constexpr char kBody[] = R"(
+program=
 told=
+passed_on=
 interrupted=
+pass_on() {{
+  if [ -z "$program" ] || [ -n "$passed_on" ]; then return; fi
+  passed_on=yes
+  kill -USR1 "$program" 2>/dev/null
+}}
 tell() {{
   interrupted=yes
-  [ -n "$told" ] || kill -USR1 "$program" 2>/dev/null
   told=${{told:-$1}}
+  pass_on
 }}
 trap 'tell limit' USR1
 trap 'tell end' TERM
 
 {command} &
 program=$!
+[ -z "$told" ] || pass_on
 status=
 while true; do
   interrupted=

@@ -157,9 +157,8 @@ bool is_remote_checkpoint(const std::string& name, const std::string& revision) 
 // Of a folder that nobody listed: what is there is all.
 CheckpointBytes bytes_in(const std::string& folder) {
   CheckpointBytes bytes;
-  for (const auto& name : weight_files(folder))
-    if (is_weight_file(name))
-      bytes.weights += std::filesystem::file_size(std::filesystem::path(folder) / name);
+  for (const auto& file : weight_files(folder))
+    if (is_weight_file(file)) bytes.weights += std::filesystem::file_size(file);
   return bytes;
 }
 

@@ -59,7 +59,6 @@ void start_s3(const std::string& where) {
   std::call_once(once, [&] {
     const auto status = arrow::fs::EnsureS3Initialized();
     if (!status.ok()) failure("{}: cannot start the S3 client: {}", where, status.message());
-    std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
   });
 }
 
@@ -130,6 +129,13 @@ class S3Store : public ArrowStore {
     const auto own = endpoint();
     server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
   }
+
+  // What the client made since the process began must outlive its end: the last handler runs first.
+  ~S3Store() override {
+    std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
+  }
+  S3Store(const S3Store&) = delete;
+  S3Store& operator=(const S3Store&) = delete;
 
   // A listing of one name tells whether the bucket is there and may be read.
   void check_access() {

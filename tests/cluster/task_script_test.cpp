@@ -54,18 +54,26 @@ TEST(TaskScript, IsThisText) {
 module load cuda
 export HF_HOME=/scratch/hf
 
+program=
 told=
+passed_on=
 interrupted=
+pass_on() {
+  if [ -z "$program" ] || [ -n "$passed_on" ]; then return; fi
+  passed_on=yes
+  kill -USR1 "$program" 2>/dev/null
+}
 tell() {
   interrupted=yes
-  [ -n "$told" ] || kill -USR1 "$program" 2>/dev/null
   told=${told:-$1}
+  pass_on
 }
 trap 'tell limit' USR1
 trap 'tell end' TERM
 
 /usr/bin/qkscope sweep 'it'\''s a sweep.yaml' --set 'a.b=[1, 2]' --shard "$SLURM_ARRAY_TASK_ID/8" &
 program=$!
+[ -z "$told" ] || pass_on
 status=
 while true; do
   interrupted=

@@ -4,6 +4,7 @@ bytes of one run. Ray itself takes part where it is installed."""
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,16 @@ class Cluster(unittest.TestCase):
         done = self.run_command([sys.executable, script, f"file://{self.data}/capture"])
         self.assertIn("mean_position", done.stdout)
         self.assertIn("24", done.stdout)  # texts
+        # The same behind a manifest, beside an upload that it does not name.
+        stored = self.data / "stored"
+        for upload in ("old", "new"):
+            shutil.copytree(self.data / "capture", stored / "files" / upload)
+        names = [name for name in self.whole if name.endswith("/data.parquet")]
+        files = [{"name": name, "object": f"files/new/{name}"} for name in names]
+        (stored / "manifest").mkdir()
+        (stored / "manifest/00000000.json").write_text(json.dumps({"files": files}))
+        again = self.run_command([sys.executable, script, f"file://{stored}"])
+        self.assertEqual(again.stdout, done.stdout)
 
     @unittest.skipUnless(importlib.util.find_spec("ray"), "ray is not installed; pip install ray")
     def test_ray(self):

@@ -295,6 +295,14 @@ TEST_F(SweepRuns, KilledAtAnyMomentItContinuesToTheSameBytes) {
   fmt::print("{} kills, {} sweeps finished\n", kills, finished);
 }
 
+TEST_F(SweepRuns, ADryRunFindsACheckpointBelowTheWorkingFolder) {
+  std::filesystem::create_directory_symlink(tiny_checkpoint(), file("tiny"));
+  const auto outcome = run_program(fmt::format(
+      "cd {} && qkscope sweep sweep.yaml --out out --set model.name=tiny --dry-run", file("")));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("weights"));
+}
+
 TEST_F(SweepRuns, CtrlCSaysHowToContinue) {
   write_documents(file("docs.jsonl"), 3000, 60);
   const pid_t child = start_program(command("out"), file("err"));
