@@ -217,21 +217,12 @@ void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::str
   }
 }
 
-bool StoredFolder::try_publish(const FolderUpload& upload) {
-  const auto& folder = upload.folder;
-  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
-  StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
-  std::set<std::string> in_store;
-  for (const auto& file : upload.in_store) in_store.insert(file.name);
+void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
+                             StoredManifest& manifest) const {
+  if (manifest.files.empty()) return;
   std::vector<std::uint64_t> sizes;
-  for (const auto& name : files_in(folder)) {
-    const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
-    if (left_out || in_store.contains(name)) continue;
-    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
-    sizes.push_back(fs::file_size(folder + "/" + name));
-  }
-  const bool uploads = !sizes.empty();
-  TransferMeter meter("upload", std::move(sizes), upload.quiet);
+  for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
+  TransferMeter meter("upload", std::move(sizes), quiet);
   run_transfers(manifest.files.size(), [&](std::size_t i, const std::atomic<bool>&) {
     auto& file = manifest.files[i];
     meter.update(i, 0);
@@ -239,6 +230,20 @@ bool StoredFolder::try_publish(const FolderUpload& upload) {
     meter.update(i, file.content.bytes);
   });
   check_uploaded(manifest, prefix);
+}
+
+bool StoredFolder::try_publish(const FolderUpload& upload) {
+  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
+  StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
+  std::set<std::string> in_store;
+  for (const auto& file : upload.in_store) in_store.insert(file.name);
+  for (const auto& name : files_in(upload.folder)) {
+    const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
+    if (left_out || in_store.contains(name)) continue;
+    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
+  }
+  const bool uploads = !manifest.files.empty();
+  put_files(upload.folder, prefix, upload.quiet, manifest);
   manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
   std::sort(manifest.files.begin(), manifest.files.end(),
             [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });

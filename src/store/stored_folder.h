@@ -102,6 +102,9 @@ class StoredFolder {
 
  private:
   void read_newest();
+  // The files that the manifest names so far, from a local folder; it gets their checksums.
+  void put_files(const std::string& folder, const std::string& prefix, bool quiet,
+                 StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
   void check_uploaded(const StoredManifest& manifest, const std::string& prefix) const;
 

@@ -105,6 +105,28 @@ TEST_F(StoredSweeps, ShardsOfTwoMachinesGiveTheTablesOfAll) {
   expect_equal(in_store(kCaptures), contents("expected"));
 }
 
+// One of them gets each run. The other may fail at it, with one line, and the next sweep has the
+// bytes all the same.
+TEST_F(StoredSweeps, TwoMachinesAtTheSameRunsNeverMix) {
+  ASSERT_EQ(sweep("expected").status, 0);
+  const auto start = [&](const std::string& machine) {
+    return start_program(
+        "env QKSCOPE_SCRATCH=" + file("scratch-" + machine) + " qkscope " + stored("--quiet"),
+        file("err-" + machine));
+  };
+  const pid_t one = start("one");
+  const pid_t two = start("two");
+  for (const pid_t machine : {one, two}) {
+    const int status = wait_for_program(machine);
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2))
+        << MappedFile(file("err-one")).text() << MappedFile(file("err-two")).text();
+  }
+  const auto last = on("three", stored());
+  EXPECT_EQ(last.status, 0) << last.err;
+  EXPECT_THAT(last.out, HasSubstr(", 0 failed"));
+  expect_equal(in_store(kCaptures), contents("expected"));
+}
+
 TEST_F(StoredSweeps, FailuresAreKeptUntilTheRunSucceeds) {
   const auto checkpoint = file("later");
   write_sweep("", fmt::format("runs:\n  - {{label: first}}\n"
