@@ -8,6 +8,9 @@ numbers (the study draws 436), 64 shards. As many workers run at a time as the m
 seconds, the merge's peak memory, files. With --trace rounds with one row per text and head run under strace, which counts what
 touches a file system's metadata: opening, looking, making, renaming, removing, syncing. Their timings mean nothing and are not
 printed.
+
+With --store the parts go to an S3 server that this starts (moto; run with build/venv-store/bin/python, which ./run.sh
+test-store makes), every worker and the merge as on machines of their own; requests are counted on the way to it.
 """
 
 import argparse
@@ -45,15 +48,56 @@ def parse_arguments():
         "--segment", type=int, default=1, help="documents of a segment; texts of 131,072 tokens take long enough for one each"
     )
     parser.add_argument("--open-files", type=int, help="limit of open files for the merge")
+    parser.add_argument("--store", action="store_true", help="into an S3 server instead of a folder")
     parser.add_argument("--trace", action="store_true", help="count operations on metadata with strace")
     return parser.parse_args()
+
+
+class Store:
+    """An S3 server with a counter of requests before it."""
+
+    address = "s3://bucket/rehearsal"
+
+    def __init__(self):
+        sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/store"))
+        from s3_server import Proxy, S3Server
+
+        self.server = S3Server()
+        self.proxy = Proxy(self.server)
+
+    def environment(self, scratch):
+        """Of a process on a machine of its own."""
+        return os.environ | {
+            "AWS_ENDPOINT_URL": self.proxy.endpoint,
+            "AWS_ACCESS_KEY_ID": self.server.key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret,
+            "AWS_REGION": "us-east-1",
+            "QKSCOPE_SCRATCH": str(scratch),
+        }
+
+    def size(self):
+        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket="bucket")
+        sizes = [entry["Size"] for page in pages for entry in page.get("Contents", [])]
+        return len(sizes), sum(sizes)
+
+    def stop(self):
+        self.proxy.stop()
+        self.server.stop()
+
+
+def environment(arguments, machine):
+    return arguments.store.environment(arguments.folder / machine) if arguments.store else None
+
+
+def data_root(arguments):
+    return arguments.store.address if arguments.store else str(arguments.folder)
 
 
 def worker_command(arguments, shard, rows):
     """Writes one part; with -1 all of them."""
     return [
         str(program(arguments, "bench/store_bench")),
-        *("--folder", str(arguments.folder)),
+        *("--folder", data_root(arguments)),
         *("--shard", str(shard), "--shards", str(arguments.shards)),
         *("--documents", str(arguments.documents), "--rows", str(rows), "--layers", str(arguments.layers)),
         *("--q-heads", str(arguments.q_heads), "--k-heads", str(arguments.k_heads)),
@@ -62,7 +106,7 @@ def worker_command(arguments, shard, rows):
 
 
 def merge_command(arguments):
-    return [str(program(arguments, "bin/qkscope")), "merge", str(arguments.folder), "--quiet"]
+    return [str(program(arguments, "bin/qkscope")), "merge", data_root(arguments), "--quiet"]
 
 
 def program(arguments, name):
@@ -78,7 +122,11 @@ def write_parts(arguments, rows):
     start = time.perf_counter()
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for done in pool.map(
-            lambda shard: subprocess.run(worker_command(arguments, shard, rows), stdout=subprocess.DEVNULL),
+            lambda shard: subprocess.run(
+                worker_command(arguments, shard, rows),
+                stdout=subprocess.DEVNULL,
+                env=environment(arguments, f"worker-{shard}"),
+            ),
             range(arguments.shards),
         ):
             done.check_returncode()
@@ -93,7 +141,7 @@ def merge(arguments):
             resource.setrlimit(resource.RLIMIT_NOFILE, (arguments.open_files, arguments.open_files))
 
     start = time.perf_counter()
-    process = subprocess.Popen(merge_command(arguments), preexec_fn=limit)
+    process = subprocess.Popen(merge_command(arguments), preexec_fn=limit, env=environment(arguments, "merge"))
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
@@ -101,8 +149,11 @@ def merge(arguments):
     return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def size_of(folder):
-    files = [path for path in folder.rglob("*") if path.is_file()]
+def size_of(arguments):
+    """Files and bytes."""
+    if arguments.store:
+        return arguments.store.size()
+    files = [path for path in arguments.folder.rglob("*") if path.is_file()]
     return len(files), sum(path.stat().st_size for path in files)
 
 
@@ -163,10 +214,14 @@ def trace(arguments):
 
 def main():
     arguments = parse_arguments()
+    if arguments.store and arguments.trace:
+        sys.exit("--trace counts what a file system does: without --store")
+    arguments.store = Store() if arguments.store else None
     writing = write_parts(arguments, arguments.rows)
-    part_files, part_bytes = size_of(arguments.folder)
+    requests_of_workers = arguments.store.proxy.requests if arguments.store else 0
+    part_files, part_bytes = size_of(arguments)
     seconds, cpu_seconds, memory = merge(arguments)
-    files, size = size_of(arguments.folder)
+    files, size = size_of(arguments)
     heads = arguments.layers * (arguments.q_heads + arguments.k_heads)
     rows = arguments.documents * arguments.rows * heads
     result = {
@@ -186,6 +241,15 @@ def main():
         "files": files,
         "bytes": size,
     }
+    if arguments.store:
+        merging = arguments.store.proxy.requests - requests_of_workers
+        result["requests"] = {
+            "workers": requests_of_workers,
+            "workers_per_s": round(requests_of_workers / writing),
+            "merge": merging,
+            "merge_per_s": round(merging / seconds),
+        }
+        arguments.store.stop()
     if arguments.trace:
         result["metadata"] = trace(arguments)
         result["merge_metadata_per_s"] = round(result["metadata"]["merge"] / seconds)

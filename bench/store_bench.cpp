@@ -26,13 +26,24 @@ std::int64_t rows_of_all(const PlantedParts& parts) {
   return parts.documents * parts.rows * parts.layers * (parts.query_heads + parts.key_heads);
 }
 
+void write_shard(const Options& options, const PlantedRows& rows, const Shard& shard) {
+  const auto address = parse_store_address(options.folder);
+  if (!address) {
+    write_planted_part(DataRoot(options.folder), options.parts, rows, shard);
+    return;
+  }
+  StoredRun stored(*address, StoredRun::kCapture);
+  stored.begin(planted_manifest(options.parts), shard, false);
+  write_planted_part(DataRoot(stored.local_root()), options.parts, rows, shard, &stored);
+}
+
 // One part of several, or all, for a merge by others.
 void write_shards(const Options& options) {
   const PlantedRows rows(options.parts);
   const auto start = Clock::now();
   const bool one = options.shard.index >= 0;
   for (auto i = one ? options.shard.index : 0; i < options.shard.count; ++i) {
-    write_planted_part(DataRoot(options.folder), options.parts, rows, {i, options.shard.count});
+    write_shard(options, rows, {i, options.shard.count});
     if (one) break;
   }
   fmt::print("{}\n",
@@ -69,7 +80,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   qkscope::Options options;
   CLI::App app{"Times how captured rows are stored"};
-  app.add_option("--folder", options.folder, "Folder for the capture; emptied first")->required();
+  app.add_option("--folder", options.folder, "Folder for the capture, emptied first; an address with --shards")->required();
   app.add_option("--documents", options.parts.documents, "Documents");
   app.add_option("--rows", options.parts.rows, "Rows of a document in each head");
   app.add_option("--layers", options.parts.layers, "Layers");

@@ -15,6 +15,7 @@
 #include "captures/data_root.h"
 #include "captures/metadata.h"
 #include "captures/segment.h"
+#include "captures/stored_run.h"
 #include "core/clock.h"
 
 namespace qkscope {
@@ -92,12 +93,14 @@ inline std::int64_t planted_row_count(const PlantedParts& parts, std::int64_t do
                       : parts.rows;
 }
 
-// Writes the documents of one shard as a complete part. Returns the seconds of handing rows over,
-// without waiting for the disk.
+// Writes the documents of one shard as a complete part, into a store too where the data root is that
+// of a stored run. Returns the seconds of handing rows over, without waiting for the disk.
 inline double write_planted_part(const DataRoot& root, const PlantedParts& parts,
-                                 const PlantedRows& rows, const Shard& shard) {
+                                 const PlantedRows& rows, const Shard& shard,
+                                 StoredRun* stored = nullptr) {
   const auto lock = root.lock(shard);
   auto journal = root.open_part(planted_manifest(parts), shard);
+  if (stored != nullptr) stored->follow(journal, shard);
   const auto& groups = journal.manifest().groups;
   double seconds = 0.0;
   const std::string_view text = "made up";

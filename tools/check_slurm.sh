@@ -151,6 +151,22 @@ try_bad_input() {
   [ -z "$(in_queue)" ] || fail "a refused submission left jobs behind"
 }
 
+# One capture over four tasks, with a time limit of a minute that nobody needs, beside the same on this machine.
+try_capture() {
+  cat >"$work/capture.yaml" <<CONFIG
+dataset: {path: $source_folder/share/demo/corpus.jsonl, id_column: id, max_samples: $texts}
+model: {name: $source_folder/share/demo/checkpoints/S1-40, dtype: float32, device_map: cpu}
+tokenizer: {max_length: 256}
+capture: {sampler: {type: uniform, base_rate: 1.0}, min_bucket_size: 16}
+output: {data_root: $work/captured}
+CONFIG
+  "$program" capture --config "$work/capture.yaml" --set "output.data_root=$work/captured-alone" --quiet
+  "$program" submit capture "$work/capture.yaml" --shards 4 --cpus 1 --time 1 --quiet
+  wait_for_queue
+  diff --recursive --brief "$work/captured-alone" "$work/captured" || fail "the capture differs"
+  say "a capture over four tasks is that of one machine, byte by byte"
+}
+
 # hit TASK JOB: ends a running task in one of four ways.
 hit() {
   local pid pids
@@ -196,6 +212,7 @@ main() {
   say "one machine: $((SECONDS - begin)) s"
   sweep_options cluster
   try_bad_input
+  try_capture
   begin=$SECONDS
   submit --quiet
   expect 2 "it is submitted already" submit --quiet

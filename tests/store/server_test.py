@@ -162,6 +162,7 @@ class Captures(StoreTestCase):
     def test_shards_on_several_machines(self):
         config = self.config(self.address)
         first = self.start("capture", "--config", config, "--shard", "0/3", machine="m0")
+        self.wait_for(lambda: self.keys("parts/run/"), first)  # moto's conditions are not atomic
         second = self.start("capture", "--config", config, "--shard", "1/3", machine="m1")
         self.finish(first)
         self.finish(second)
