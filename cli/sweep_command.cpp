@@ -156,12 +156,18 @@ bool makes_tables(const SweepCommand& command) {
   return command.options.part == SweepPart::all || command.options.part == SweepPart::tables;
 }
 
+void draw(const SweepCommand& command) {
+  const bool quiet = command.options.quiet;
+  do {
+    draw_sweep(command.sweep.folder(), quiet);
+  } while (!command.sweep.put_figures(quiet));
+}
+
 // Failed runs are told about also when the figures cannot be drawn.
 void finish(const SweepCommand& command, const std::vector<RunReport>& reports) {
   std::exception_ptr not_drawn;
   try {
-    if (command.figures && makes_tables(command))
-      draw_sweep(command.sweep.folder(), command.options.quiet);
+    if (command.figures && makes_tables(command)) draw(command);
   } catch (const Error& error) {
     not_drawn = std::current_exception();
     say(LogLevel::error, fmt::format("figures: {}", error.what()));
@@ -193,7 +199,7 @@ void run_sweep_command(const SweepCommand& command) {
     print_counts(reports, std::chrono::duration<double>(Clock::now() - started).count());
     if (makes_tables(command)) {
       print_overview(command.sweep.overview());
-      fmt::print("\nresults in {}\n", command.sweep.folder());
+      fmt::print("\nresults in {}\n", command.sweep.place());
     }
   }
   finish(command, reports);

@@ -9,7 +9,8 @@ namespace qkscope::cli {
 
 void SweepOptionsOfFile::add_source_to(CLI::App& command) {
   command.add_option("file", source.file, "The sweep (YAML)")->required();
-  command.add_option("--out", results, "Folder of results; the sweep's name goes below it")
+  command
+      .add_option("--out", results, "Folder or address of results; the sweep's name goes below it")
       ->capture_default_str();
   command
       .add_option("--set", source.overrides,

@@ -39,7 +39,7 @@ void add_combine(CLI::App& app) {
   auto* command = app.add_subcommand("combine", "Stack the tables of many sweeps, for SQL");
   command
       ->add_option("sweeps", options->sweeps,
-                   "Folders of sweeps (RESULTS/NAME), or NAME=FOLDER for another name")
+                   "Folders or addresses of sweeps (RESULTS/NAME), or NAME=FOLDER for another name")
       ->required();
   command->add_option("--out", options->out, "Folder or address for the tables (made if missing)")
       ->required();

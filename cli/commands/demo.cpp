@@ -33,7 +33,8 @@ void add_demo(CLI::App& app) {
   auto options = std::make_shared<DemoArguments>();
   auto* command = app.add_subcommand(
       "demo", "Follow position through the training of the small model that comes with qkscope");
-  command->add_option("--out", options->results, "Folder of results")->capture_default_str();
+  command->add_option("--out", options->results, "Folder or address of results")
+      ->capture_default_str();
   command->add_flag("--no-figures", options->no_figures, "Tables only");
   options->common.add_to(*command);
   command->callback([options] { run(*options); });

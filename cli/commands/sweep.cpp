@@ -63,7 +63,7 @@ void run(SweepArguments& options) {
     options.cost.flop_per_second();  // or complain before the work
     options.cost.bytes_per_second();
     return print_sweep_plan(command.sweep.plan(command.options), options.cost, options.sweep.evict,
-                            command.sweep.folder());
+                            command.sweep.place());
   }
   command.options.stop = &watch_stop_signals();
   run_sweep_command(command);

@@ -165,7 +165,8 @@ struct SlurmOptions {
 // The same capture and analysis over a list of checkpoints.
 class QKSCOPE_API Sweep {
  public:
-  // The sweep works in a folder of its name below `results`. Bad input names the file, the line and
+  // The sweep works in a folder of its name below `results`, which may be an address of an object
+  // store (qkscope/store.h): then any machine continues it. Bad input names the file, the line and
   // what was expected.
   static Sweep read(const SweepSource& source, const std::string& results = "results",
                     Version headers = kHeaderVersion);
@@ -174,7 +175,9 @@ class QKSCOPE_API Sweep {
   Sweep& operator=(Sweep&&) noexcept;
 
   const std::string& name() const;
-  const std::string& folder() const;  // RESULTS/NAME
+  const std::string& folder()
+      const;  // RESULTS/NAME; of an address, the folder that it works in here
+  const std::string& place() const;   // RESULTS/NAME, be it a folder or an address
   const SlurmOptions& slurm() const;  // of the file
 
   std::vector<RunEntry> runs() const;  // by order
@@ -188,6 +191,11 @@ class QKSCOPE_API Sweep {
   // order. Shards that tasks of a cluster began are continued. Several processes may run the same
   // sweep at once and share the work.
   std::vector<RunReport> run(const SweepOptions& options = {}) const;
+
+  // After figures were drawn into folder()/figures: puts them where the results are an address.
+  // False where another machine put its tables meanwhile; then those of both are there now, and the
+  // figures are to be drawn again.
+  bool put_figures(bool quiet = false) const;
 
   // Of the finished runs: for each, all layers, then those with and without RoPE where it has both.
   std::vector<OverviewRow> overview() const;

@@ -25,7 +25,7 @@ class SweepResult:
     """What sweep() did."""
 
     folder: str
-    """RESULTS/NAME, with the tables of all runs"""
+    """RESULTS/NAME, with the tables of all runs; of an address the folder on this machine that the sweep worked in"""
     runs: pa.Table
     """label, outcome ("done", "already done", "elsewhere", "interrupted"), error, publication, publish_error"""
     overview: pa.Table
@@ -68,9 +68,9 @@ def sweep(
 ) -> SweepResult | pa.Table:
     """Captures and analyses a list of checkpoints; docs/sweep.md describes the file. What is done is not done again.
 
-    out: folder of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every capture.
-    every, log: of checkpoints that the file gives by a rule every n-th, or so many evenly in the log of the step.
-    data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
+    out: folder or address of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every
+    capture. every, log: of checkpoints that the file gives by a rule every n-th, or so many evenly in the log of the
+    step. data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
     overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
     run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
     nothing is written. progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to
@@ -96,6 +96,8 @@ def sweep(
     with Bar(0, "runs", False if callable(progress) else progress) as bar:
         reports = to_arrow(read.run(options, progress if callable(progress) else bar.to).columns)
     drawn = draw(read.folder, f"{read.folder}/figures") if _options.flag("figures", figures) else None
+    while drawn is not None and not read.put_figures():  # another machine put its tables meanwhile
+        drawn = draw(read.folder, f"{read.folder}/figures")
     _refuse_failed(reports)
     return SweepResult(read.folder, reports, to_arrow(read.overview().columns), drawn)
 

@@ -147,6 +147,9 @@ void bind_sweep(nb::module_& module) {
           },
           nb::arg("options"), nb::call_guard<nb::gil_scoped_release>())
       .def("run", &run_sweep, nb::arg("options"), nb::arg("progress").none())
+      .def(
+          "put_figures", [](const Sweep& sweep) { return sweep.put_figures(true); },
+          nb::call_guard<nb::gil_scoped_release>())
       .def("overview",
            [](const Sweep& sweep) { return HeldTable{overview_table(sweep.overview())}; });
   module.def(

@@ -154,6 +154,17 @@ void StoredRun::check_same(const Going& going, const Manifest& manifest, const S
         address(), kind_, difference);
 }
 
+bool StoredRun::continues(const Manifest& manifest) const {
+  const auto there = newest_run();
+  if (!there || folder_.there()) return false;
+  try {
+    check_same(*there, manifest, {});
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 void StoredRun::begin(const Manifest& manifest, const Shard& shard, bool overwrite) {
   if (overwrite && folder_.there()) folder_.hide(folder_.manifest().run);
   while (true) {

@@ -40,6 +40,8 @@ class StoredRun {
   // What is finished there must be of this identity; `state_file` says what it is.
   void check_finished(const Json& identity, const std::string& state_file) const;
 
+  // Whether an unfinished run is there that one of this manifest, in one shard, would go on with.
+  bool continues(const Manifest& manifest) const;
   // Joins the run that is going on there, or begins one. A run that this one is no part of is bad
   // input, unless it is to be overwritten; then what is finished is hidden too.
   void begin(const Manifest& manifest, const Shard& shard, bool overwrite);

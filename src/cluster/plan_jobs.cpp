@@ -182,6 +182,11 @@ ClusterPlan plan_jobs(const Sweep& sweep, const SlurmOptions& slurm, const TaskP
   return at_edge([&] {
     check_version(headers);
     check_slurm(slurm);
+    if (sweep.state().folder.in_store())
+      bad_input(
+          "{}: the tasks of a sweep share a local folder, not an address; choose another --out, or "
+          "start 'qkscope sweep --shard auto' as tasks of your own",
+          sweep.place());
     ClusterPlan plan{.name = sweep.name(),
                      .folder = cluster_folder(sweep.folder() + "/cluster"),
                      .shards = slurm.shards,

@@ -69,7 +69,7 @@ class StatusReader {
         folder_(sweep.state().folder),
         submissions_(folder_.path() + "/cluster") {
     status_.name = sweep.name();
-    status_.folder = sweep.folder();
+    status_.folder = sweep.place();
     for (const auto& run : plan)
       if (run.capture)
         planned_[run.label] = {run.capture->examples, run.capture->tokens};
@@ -78,6 +78,7 @@ class StatusReader {
   }
 
   SweepStatus read() {
+    folder_.bring(config_);
     read_submission();
     for (const auto& run : config_.runs) status_.runs.push_back(run_status(run));
     add_up();

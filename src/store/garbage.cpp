@@ -59,20 +59,20 @@ void collect_objects(const Json& json, const std::string& root, std::set<std::st
     for (const auto& inner : json) collect_objects(inner, root, named);
 }
 
+// Names what a stored folder needs, into a set of all: a sweep's manifest names files of the
+// folders below it.
 class Folder {
  public:
-  Folder(ObjectStore& store, std::string root) : store_(store), root_(std::move(root)) {}
+  Folder(ObjectStore& store, std::string root, std::set<std::string>& named)
+      : store_(store), root_(std::move(root)), named_(named) {}
 
   void add(const StoredObject& object) { objects_.push_back(object); }
+  const std::vector<StoredObject>& objects() const { return objects_; }
 
   // Manifests are read after the listing: what is named by now is not garbage.
-  std::vector<StoredObject> garbage() {
+  void name_needed() {
     const auto finished = keep_manifest();
     keep_run(finished);
-    std::vector<StoredObject> unnamed;
-    for (const auto& object : objects_)
-      if (!named_.contains(object.name)) unnamed.push_back(object);
-    return unnamed;
   }
 
  private:
@@ -112,20 +112,23 @@ class Folder {
   ObjectStore& store_;
   std::string root_;
   std::vector<StoredObject> objects_;
-  std::set<std::string> named_;
+  std::set<std::string>& named_;
 };
 
 }  // namespace
 
 std::vector<StoredObject> garbage_in(ObjectStore& store, double now, double older_than) {
+  std::set<std::string> named;
   std::map<std::string, Folder> folders;
   for (const auto& object : store.list(""))
     if (const auto root = root_of(object.name))
-      folders.try_emplace(*root, store, *root).first->second.add(object);
+      folders.try_emplace(*root, store, *root, named).first->second.add(object);
+  for (auto& [root, folder] : folders) folder.name_needed();
   std::vector<StoredObject> garbage;
-  for (auto& [root, folder] : folders)
-    for (const auto& object : folder.garbage())
-      if (now - object.modified >= older_than) garbage.push_back(object);
+  for (const auto& [root, folder] : folders)
+    for (const auto& object : folder.objects())
+      if (!named.contains(object.name) && now - object.modified >= older_than)
+        garbage.push_back(object);
   return garbage;
 }
 

@@ -40,4 +40,8 @@ std::string output_place(const StoreAddress& address, const std::string& name) {
   return fmt::format("{}/results/{}-{}", base(), hash_of(address), name);
 }
 
+std::string sweep_place(const StoreAddress& address) {
+  return fmt::format("{}/sweeps/{}/{}", base(), hash_of(address), address.last_name());
+}
+
 }  // namespace qkscope

@@ -50,6 +50,12 @@ std::string StoreAddress::last_name() const {
   return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
+StoreAddress StoreAddress::below(const std::string& name) const {
+  auto inner = *this;
+  inner.path += (path.empty() ? "" : "/") + name;
+  return inner;
+}
+
 std::string StoreAddress::arrow_path() const {
   if (scheme == Scheme::file) return "/" + path;
   return path.empty() ? bucket : bucket + "/" + path;

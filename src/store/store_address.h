@@ -15,6 +15,7 @@ struct StoreAddress {
 
   std::string to_string() const;
   std::string last_name() const;  // of the path, else the bucket
+  StoreAddress below(const std::string& name) const;
   // Where Arrow finds it: "bucket/path", or "/path".
   std::string arrow_path() const;
 };

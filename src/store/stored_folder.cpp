@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -216,16 +217,12 @@ void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::str
   }
 }
 
-void StoredFolder::publish(const std::string& folder, const std::string& kind,
-                           const std::string& run, bool quiet) {
-  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
-  StoredManifest manifest{.kind = kind, .run = run, .files = {}};
+void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
+                             StoredManifest& manifest) const {
+  if (manifest.files.empty()) return;
   std::vector<std::uint64_t> sizes;
-  for (const auto& name : files_in(folder)) {
-    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
-    sizes.push_back(fs::file_size(folder + "/" + name));
-  }
-  TransferMeter meter("upload", sizes, quiet);
+  for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
+  TransferMeter meter("upload", std::move(sizes), quiet);
   run_transfers(manifest.files.size(), [&](std::size_t i, const std::atomic<bool>&) {
     auto& file = manifest.files[i];
     meter.update(i, 0);
@@ -233,9 +230,32 @@ void StoredFolder::publish(const std::string& folder, const std::string& kind,
     meter.update(i, file.content.bytes);
   });
   check_uploaded(manifest, prefix);
+}
+
+bool StoredFolder::try_publish(const FolderUpload& upload) {
+  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
+  StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
+  std::set<std::string> in_store;
+  for (const auto& file : upload.in_store) in_store.insert(file.name);
+  for (const auto& name : files_in(upload.folder)) {
+    const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
+    if (left_out || in_store.contains(name)) continue;
+    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
+  }
+  const bool uploads = !manifest.files.empty();
+  put_files(upload.folder, prefix, upload.quiet, manifest);
+  manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
+  if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
   const bool first = put_manifest(manifest);
   read_newest();
-  if (first || (manifest_.kind == kind && same_files(manifest_, manifest))) return;
+  return first || (manifest_.kind == upload.kind && same_files(manifest_, manifest));
+}
+
+void StoredFolder::publish(const std::string& folder, const std::string& kind,
+                           const std::string& run, bool quiet) {
+  if (try_publish({.folder = folder, .kind = kind, .run = run, .quiet = quiet})) return;
   bad_input(
       "{}: another writer put its {} there in the meantime; what is there is theirs, and this "
       "one's upload is garbage that 'qkscope gc {}' removes",

@@ -51,7 +51,7 @@ Json to_json(const StoredFile& file);
 StoredFile stored_file(const Json& json, const std::string& where);
 
 struct StoredManifest {
-  std::string kind;  // capture, statistics or results; kRemoved: nothing is there any more
+  std::string kind;  // capture, statistics, results, sweep; kRemoved: nothing is there any more
   std::string run;   // that made it
   std::vector<StoredFile> files;
 
@@ -61,6 +61,16 @@ struct StoredManifest {
 
 std::string manifest_text(const StoredManifest& manifest);
 StoredManifest parse_manifest(const std::string& text, const std::string& where);
+
+// What is to be put at an address.
+struct FolderUpload {
+  std::string folder;  // of this machine; hidden names are left out
+  std::string kind;
+  std::string run;
+  bool quiet = false;
+  std::string without = {};               // a folder in it that is left out
+  std::vector<StoredFile> in_store = {};  // are below the address already: named, not put again
+};
 
 class StoredFolder {
  public:
@@ -85,11 +95,16 @@ class StoredFolder {
   // since the manifest was read, unless with the same files.
   void publish(const std::string& folder, const std::string& kind, const std::string& run,
                bool quiet);
+  // The same; false where another one did so. Nothing is put where these very files are there.
+  bool try_publish(const FolderUpload& upload);
   // From now on nothing is there.
   void hide(const std::string& run);
 
  private:
   void read_newest();
+  // The files that the manifest names so far, from a local folder; it gets their checksums.
+  void put_files(const std::string& folder, const std::string& prefix, bool quiet,
+                 StoredManifest& manifest) const;
   bool put_manifest(const StoredManifest& manifest);
   void check_uploaded(const StoredManifest& manifest, const std::string& prefix) const;
 

@@ -14,6 +14,7 @@
 #include "io/output_file.h"
 #include "qkscope/study.h"
 #include "qkscope/tables.h"
+#include "store/stored_folder.h"
 #include "study/checkpoint_branches.h"
 #include "study/sweep_folder.h"
 #include "tables/stack_tables.h"
@@ -37,7 +38,7 @@ NamedSweep open_sweep(const std::string& text) {
   const auto equals = text.find('=');
   const bool named = equals != std::string::npos && !is_folder(text);
   const auto path = named ? text.substr(equals + 1) : text;
-  SweepFolder folder(path);
+  SweepFolder folder(fetch_folder(path, true));
   const auto index = read_sweep_index(folder);
   const auto left = std::count_if(index.runs.begin(), index.runs.end(),
                                   [](const RunEntry& run) { return run.state != RunState::done; });

@@ -24,7 +24,9 @@ namespace fs = std::filesystem;
 // not change it.
 BranchLister remembered_branches(const std::string& results) {
   return [results](const std::string& sweep, const std::string& repository) {
-    const auto kept = SweepFolder(results + "/" + sweep).kept_branches(repository);
+    const auto folder = SweepFolder::of(results, sweep);
+    folder.bring_files();
+    const auto kept = folder.kept_branches(repository);
     return kept ? *kept : ask_for_branches(sweep, repository);
   };
 }
@@ -50,8 +52,10 @@ Sweep Sweep::read(const SweepSource& source, const std::string& results, Version
   return at_edge([&] {
     check_version(headers);
     auto config = read_sweep(source, remembered_branches(results));
-    auto folder = SweepFolder::of(results, config);
-    return Sweep(std::make_unique<const State>(State{std::move(config), std::move(folder)}));
+    auto folder = SweepFolder::of(results, config.name);
+    auto place = folder.place();
+    return Sweep(std::make_unique<const State>(
+        State{std::move(config), std::move(folder), std::move(place)}));
   });
 }
 
@@ -68,6 +72,10 @@ const std::string& Sweep::folder() const {
   return state_->folder.path();
 }
 
+const std::string& Sweep::place() const {
+  return state_->place;
+}
+
 const SlurmOptions& Sweep::slurm() const {
   return state_->config.slurm;
 }
@@ -77,11 +85,26 @@ std::vector<RunEntry> Sweep::runs() const {
 }
 
 std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
-  return at_edge([&] { return plan_sweep(state_->config, state_->folder, options); });
+  return at_edge([&] {
+    state_->folder.bring(state_->config);
+    return plan_sweep(state_->config, state_->folder, options);
+  });
 }
 
 std::vector<RunReport> Sweep::run(const SweepOptions& options) const {
   return at_edge([&] { return run_sweep(state_->config, state_->folder, options); });
+}
+
+bool Sweep::put_figures(bool quiet) const {
+  return at_edge([&] {
+    const auto& folder = state_->folder;
+    {
+      const auto lock = folder.lock_tables();
+      if (folder.put(state_->config, quiet)) return true;
+    }
+    make_tables(folder, state_->config, quiet);
+    return false;
+  });
 }
 
 std::vector<OverviewRow> Sweep::overview() const {

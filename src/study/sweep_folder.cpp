@@ -8,6 +8,7 @@
 #include "collect/stats_folder.h"
 #include "collect/stats_plan.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "hub/settings.h"
 #include "io/folder.h"
 #include "io/json.h"
@@ -85,12 +86,26 @@ std::string to_string(RunState state) {
   return "pending";
 }
 
-SweepFolder SweepFolder::of(const std::string& results, const SweepConfig& config) {
-  return SweepFolder(results + "/" + config.name);
+SweepFolder SweepFolder::of(const std::string& results, const std::string& name) {
+  const auto address = parse_store_address(results);
+  if (!address) return SweepFolder(results + "/" + name);
+  auto stored = std::make_shared<StoredSweep>(address->below(name));
+  SweepFolder folder(stored->folder());
+  folder.stored_ = std::move(stored);
+  return folder;
+}
+
+std::string SweepFolder::capture(const std::string& label) const {
+  return stored_ ? stored_->capture(label) : path_ + "/captures/" + label;
+}
+
+std::string SweepFolder::statistics(const std::string& label) const {
+  return stored_ ? stored_->statistics(label) : path_ + "/statistics/" + label;
 }
 
 void SweepFolder::make() const {
-  for (const auto* folder : {"/captures", "/runs", "/.locks"}) make_folders(path_ + folder);
+  for (const auto* folder : {"/runs", "/.locks"}) make_folders(path_ + folder);
+  if (!stored_) make_folders(path_ + "/captures");
 }
 
 FileLock SweepFolder::lock_run(const std::string& label) const {
@@ -99,6 +114,48 @@ FileLock SweepFolder::lock_run(const std::string& label) const {
 
 FileLock SweepFolder::lock_tables() const {
   return {path_ + "/.locks/tables", FileLock::Mode::exclusive, FileLock::Wait::yes};
+}
+
+void SweepFolder::bring_files() const {
+  if (!stored_) return;
+  make();
+  const auto lock = lock_tables();
+  stored_->bring_files();
+}
+
+void SweepFolder::bring(const SweepConfig& config) const {
+  if (!stored_) return;
+  make();
+  const auto lock = lock_tables();
+  bring_locked(config);
+}
+
+void SweepFolder::bring_locked(const SweepConfig& config) const {
+  if (!stored_) return;
+  stored_->bring_files();
+  parallel_for(std::ssize(config.runs), [&](std::int64_t i) {
+    const auto& label = config.runs[static_cast<std::size_t>(i)].label;
+    if (const auto lock = lock_run(label); lock.held()) stored_->bring_run(label);
+  });
+}
+
+void SweepFolder::put_run(const std::string& label, bool quiet) const {
+  if (stored_) stored_->put_run(label, quiet);
+}
+
+void SweepFolder::forget_fetched(const std::string& label) const {
+  if (stored_) stored_->forget_fetched(label);
+}
+
+bool SweepFolder::put(const SweepConfig& config, bool quiet) const {
+  if (!stored_) return true;
+  std::vector<std::string> labels;
+  for (const auto& run : config.runs) labels.push_back(run.label);
+  return stored_->put_files(labels, quiet);
+}
+
+void SweepFolder::changes_run(const std::string& label) const {
+  if (stored_) stored_->changes_run(label);
 }
 
 AnalyzeOptions SweepFolder::analysis(const SweepConfig& config, const SweepRun& run) const {
@@ -124,14 +181,28 @@ std::optional<AnalyzeOptions> SweepFolder::exact_analysis(const SweepConfig& con
 }
 
 bool SweepFolder::captured(const SweepRun& run) const {
-  return !run.data.empty() || !run.captures ||
-         DataRoot(capture(run.label)).holds(effective_config(run.capture));
+  if (!run.data.empty() || !run.captures) return true;
+  const auto effective = effective_config(run.capture);
+  return stored_ ? stored_->has_capture(run.label, effective)
+                 : DataRoot(capture(run.label)).holds(effective);
 }
 
 bool SweepFolder::measured(const SweepRun& run) const {
+  if (!run.statistics) return true;
   const auto folder = statistics(run.label);
-  return !run.statistics ||
-         StatsFolder(folder).holds(effective_stats_config(stats_config(run, folder)));
+  const auto effective = effective_stats_config(stats_config(run, folder));
+  return stored_ ? stored_->has_statistics(run.label, effective)
+                 : StatsFolder(folder).holds(effective);
+}
+
+bool SweepFolder::has_statistics(const std::string& label) const {
+  return stored_ ? stored_->has_statistics(label) : StatsFolder(statistics(label)).finished();
+}
+
+void SweepFolder::remove_left_parts(const SweepRun& run) const {
+  if (stored_) return;  // a run that is finished in a store has none
+  if (run.data.empty() && captured(run)) DataRoot(capture(run.label)).remove_left_parts();
+  if (run.statistics && measured(run)) StatsFolder(statistics(run.label)).remove_left_parts();
 }
 
 bool SweepFolder::analysed(const SweepConfig& config, const SweepRun& run) const {
@@ -156,8 +227,13 @@ bool SweepFolder::analysed(const AnalyzeOptions& options, const std::string& fol
 }
 
 bool SweepFolder::finished(const SweepConfig& config, const SweepRun& run) const {
+  if (!path_exists(results(run.label) + "/summary.json")) return false;
+  if (stored_ && !stored_->has_run(run.label)) return false;
+  if (stored_ && stored_->known_finished(run.label)) return true;
   try {
-    return captured(run) && measured(run) && analysed(config, run);
+    const bool all = captured(run) && measured(run) && analysed(config, run);
+    if (all && stored_) stored_->keep_finished(run.label);
+    return all;
   } catch (const Error&) {
     return false;
   }
@@ -195,24 +271,28 @@ std::optional<std::vector<std::string>> SweepFolder::kept_branches(
   return names;
 }
 
-void SweepFolder::keep_branches(const SweepConfig& config) const {
+bool SweepFolder::keep_branches(const SweepConfig& config) const {
+  bool anew = false;
   for (const auto& [repository, names] : config.listed) {
     if (kept_branches(repository)) continue;
     make_folders(path_ + "/branches");
     write_file(branches_file(repository),
                Json(names).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    anew = true;
   }
+  return anew;
 }
 
 void SweepFolder::keep_failure(const std::string& label, const Error& error) const {
   make_folders(results(label));
+  changes_run(label);
   write_file(
       failure_file(results(label)),
       Json{{"error", error.what()}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void SweepFolder::forget_failure(const std::string& label) const {
-  std::filesystem::remove(failure_file(results(label)));
+  if (std::filesystem::remove(failure_file(results(label)))) changes_run(label);
 }
 
 std::optional<std::string> SweepFolder::kept_failure(const std::string& label) const {

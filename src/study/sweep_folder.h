@@ -10,8 +10,12 @@
 //   RESULTS/NAME/runs.json                 the list of runs
 //   RESULTS/NAME/{qk,taxonomy,...}.{csv,parquet}   the tables of all finished runs
 //   RESULTS/NAME/.locks/...
+//
+// Where RESULTS is an address, all but captures and statistics lies in a folder of this machine,
+// and in the store what study/stored_sweep.h says.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "core/error.h"
 #include "io/file_lock.h"
 #include "qkscope/study.h"
+#include "study/stored_sweep.h"
 #include "study/sweep_config.h"
 
 namespace qkscope {
@@ -26,11 +31,16 @@ namespace qkscope {
 class SweepFolder {
  public:
   explicit SweepFolder(std::string path) : path_(std::move(path)) {}
-  static SweepFolder of(const std::string& results, const SweepConfig& config);
+  // `results` may be an address.
+  static SweepFolder of(const std::string& results, const std::string& name);
 
-  const std::string& path() const { return path_; }
-  std::string capture(const std::string& label) const { return path_ + "/captures/" + label; }
-  std::string statistics(const std::string& label) const { return path_ + "/statistics/" + label; }
+  const std::string& path() const { return path_; }  // on this machine
+  // Where the results are: the path, or an address.
+  std::string place() const { return stored_ ? stored_->address() : path_; }
+  bool in_store() const { return stored_ != nullptr; }
+  // These may be addresses.
+  std::string capture(const std::string& label) const;
+  std::string statistics(const std::string& label) const;
   std::string results(const std::string& label) const { return path_ + "/runs/" + label; }
   std::string exact_results(const std::string& label) const { return results(label) + "/exact"; }
   std::string runs_file() const { return path_ + "/runs.json"; }
@@ -41,6 +51,25 @@ class SweepFolder {
   // For the files of the whole sweep; waits until it is free.
   FileLock lock_tables() const;
 
+  // What others put into the store since; a local folder has it anyway. Results of runs that
+  // another process of this machine is at stay as they are.
+  void bring(const SweepConfig& config) const;
+  // The same with the lock of the tables.
+  void bring_locked(const SweepConfig& config) const;
+  // Only the files of the whole sweep.
+  void bring_files() const;
+  // The same of one run, with its lock. True where there were other results.
+  bool bring_run(const std::string& label) const { return stored_ && stored_->bring_run(label); }
+  // Puts the results of a run, with its lock.
+  void put_run(const std::string& label, bool quiet) const;
+  // What was fetched from the store for the analysis of a run leaves this machine.
+  void forget_fetched(const std::string& label) const;
+  // Puts the files of the whole sweep, with the lock of the tables. False where others put theirs
+  // in between: those are to be brought, and the tables made again.
+  bool put(const SweepConfig& config, bool quiet) const;
+  // Results that are about to be written are not the store's.
+  void changes_run(const std::string& label) const;
+
   // The options of a run's analysis.
   AnalyzeOptions analysis(const SweepConfig& config, const SweepRun& run) const;
   // The same of its statistics, where they stand beside a capture.
@@ -50,11 +79,15 @@ class SweepFolder {
   bool captured(const SweepRun& run) const;
   // Statistics of this configuration are there, or not asked for.
   bool measured(const SweepRun& run) const;
+  // Whether finished statistics are there, of whatever configuration.
+  bool has_statistics(const std::string& label) const;
+  // What killed processes left beside finished captures and statistics.
+  void remove_left_parts(const SweepRun& run) const;
   // With these options, this program, and of the capture that is there now: into these results.
   bool analysed(const AnalyzeOptions& options, const std::string& results) const;
   // Both analyses, where there are two.
   bool analysed(const SweepConfig& config, const SweepRun& run) const;
-  // Both; what is damaged is not finished.
+  // Both, and in the store where that is asked for; what is damaged is not finished.
   bool finished(const SweepConfig& config, const SweepRun& run) const;
 
   // The capture that is there now, at the run's target of the Hub in use.
@@ -63,7 +96,8 @@ class SweepFolder {
 
   // The branches of a repository when the sweep was begun; nothing where it was not.
   std::optional<std::vector<std::string>> kept_branches(const std::string& repository) const;
-  void keep_branches(const SweepConfig& config) const;
+  // True where some are new.
+  bool keep_branches(const SweepConfig& config) const;
 
   void keep_failure(const std::string& label, const Error& error) const;
   void forget_failure(const std::string& label) const;
@@ -80,6 +114,7 @@ class SweepFolder {
   }
 
   std::string path_;
+  std::shared_ptr<StoredSweep> stored_;  // none for a local folder
 };
 
 // runs.json of a sweep's folder.

@@ -16,7 +16,6 @@
 #include "capture/capture_run.h"
 #include "captures/data_root.h"
 #include "captures/layout.h"
-#include "collect/stats_folder.h"
 #include "collect/stats_run.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -28,6 +27,7 @@
 #include "qkscope/log.h"
 #include "qkscope/statistics.h"
 #include "results/write_results.h"
+#include "store/stored_folder.h"
 #include "study/sweep_shards.h"
 #include "study/sweep_tables.h"
 
@@ -121,8 +121,7 @@ class SweepRunner {
         publishes_(wants_to_publish()) {}
 
   std::vector<RunReport> run() {
-    folder_.make();
-    folder_.keep_branches(config_);
+    begin();
     reports_.resize(runs_.size());
     if (options_.part == SweepPart::tables) {
       for (std::size_t i = 0; i < runs_.size(); ++i) reports_[i] = as_found(*runs_[i]);
@@ -130,13 +129,24 @@ class SweepRunner {
       run_all();
     }
     if (!makes_tables()) return std::move(reports_);
-    const auto lock = folder_.lock_tables();
-    folder_.write_runs(config_);
-    combine_tables(folder_, config_);
+    make_tables(folder_, config_, inner_quiet());
     return std::move(reports_);
   }
 
  private:
+  // What others did before; and they are to choose from the same list of branches.
+  void begin() const {
+    if (folder_.in_store() && options_.part != SweepPart::all)
+      bad_input(
+          "--part: the tasks of a cluster share a local folder; {} is an address: leave it out, "
+          "and deal whole runs with --shard i/n",
+          folder_.place());
+    folder_.make();
+    const auto lock = folder_.lock_tables();
+    folder_.bring_locked(config_);
+    if (folder_.keep_branches(config_)) folder_.put(config_, true);
+  }
+
   void run_all() {
     write_index();
     const auto workers =
@@ -181,9 +191,9 @@ class SweepRunner {
     try {
       report.outcome = run_one(i, report);
     } catch (const Error& error) {
-      fail(report, error);
+      fail(*runs_[i], report, error);
     } catch (const std::exception& error) {
-      fail(report, Error(ErrorKind::failure, error.what()));
+      fail(*runs_[i], report, Error(ErrorKind::failure, error.what()));
     }
     // Else the weights of many failures would fill the disk; what was stopped continues with them.
     if (report.outcome == Outcome::failed && !stopped()) inputs_.release(i);
@@ -195,13 +205,17 @@ class SweepRunner {
     if (options_.part == SweepPart::capture) return capture_shard(i);  // beside other shards
     const auto lock = folder_.lock_run(run.label);
     if (!lock.held()) return Outcome::elsewhere;
+    folder_.bring_run(run.label);
     if (options_.part == SweepPart::analyse) check_captured(run);
     folder_.forget_failure(run.label);
     auto outcome = Outcome::already_done;
     if (options_.part != SweepPart::analyse) outcome = capture_and_merge(i);
     if (outcome == Outcome::interrupted || options_.part == SweepPart::merge) return outcome;
     outcome = analyse(run, outcome);
-    if (outcome != Outcome::interrupted) publish(run, report);
+    if (outcome == Outcome::interrupted) return outcome;
+    folder_.put_run(run.label, inner_quiet());
+    publish(run, report);
+    if (outcome == Outcome::done) folder_.forget_fetched(run.label);
     return outcome;
   }
 
@@ -220,10 +234,7 @@ class SweepRunner {
         wait_for_tasks(folder);
     if (stopped()) return Outcome::interrupted;
     const Missing missing{.capture = !folder_.captured(run), .statistics = !folder_.measured(run)};
-    if (!missing.capture && run.data.empty())
-      DataRoot(folder_.capture(run.label)).remove_left_parts();
-    if (!missing.statistics && run.statistics)
-      StatsFolder(folder_.statistics(run.label)).remove_left_parts();
+    folder_.remove_left_parts(run);
     if (missing.capture || missing.statistics) {
       const auto begun = begun_shards(folder_, run);
       const auto count = begun > 0 ? begun : options_.texts.count;
@@ -251,6 +262,7 @@ class SweepRunner {
   Outcome analyse(const SweepRun& run, Outcome before) const {
     if (before == Outcome::already_done && folder_.analysed(config_, run))
       return Outcome::already_done;
+    folder_.changes_run(run.label);
     if (stopped() || !analyse_into(analysis_of(run), folder_.results(run.label)))
       return Outcome::interrupted;
     auto exact = folder_.exact_analysis(config_, run);
@@ -338,13 +350,13 @@ class SweepRunner {
 
   StatsPlan stats_plan(const SweepRun& run) const {
     const auto root = folder_.statistics(run.label);
-    make_folders(parent_folder(root));
+    if (!folder_.in_store()) make_folders(parent_folder(root));
     return make_stats_plan(stats_config(run, root), config_.compute);
   }
 
   StatsOptions stats_options(const SweepRun& run, const Shard& texts) const {
     // Finished ones are of another configuration here.
-    const bool anew = options_.overwrite && StatsFolder(folder_.statistics(run.label)).finished();
+    const bool anew = options_.overwrite && folder_.has_statistics(run.label);
     return {.shard = texts, .overwrite = anew, .quiet = inner_quiet(), .stop = options_.stop};
   }
 
@@ -405,11 +417,11 @@ class SweepRunner {
         return;
       }
       const std::lock_guard one_at_a_time(publishing_);  // they share repository and network
-      const auto result =
-          publish_capture(folder_.capture(run.label), {.repo = run.publish->repo,
-                                                       .branch = run.publish->branch,
-                                                       .private_repo = run.publish->private_repo,
-                                                       .quiet = inner_quiet()});
+      const auto result = publish_capture(fetch_folder(folder_.capture(run.label), inner_quiet()),
+                                          {.repo = run.publish->repo,
+                                           .branch = run.publish->branch,
+                                           .private_repo = run.publish->private_repo,
+                                           .quiet = inner_quiet()});
       folder_.keep_published(run, result.address);
       report.publication = result.sent + result.removed > 0 ? Publication::published
                                                             : Publication::already_published;
@@ -442,12 +454,33 @@ class SweepRunner {
     progress_.update(finished_, "at " + label);
   }
 
-  void fail(RunReport& report, const Error& error) const {
+  void fail(const SweepRun& run, RunReport& report, const Error& error) const {
     report.outcome = Outcome::failed;
     report.error = error.what();
     report.error_kind = error.kind();
     // A shard is tried again by the merge, whose failure is the run's.
-    if (options_.part != SweepPart::capture) folder_.keep_failure(report.label, error);
+    if (options_.part == SweepPart::capture) return;
+    if (finished_elsewhere(run)) {
+      report.outcome = Outcome::elsewhere;
+      return;
+    }
+    folder_.keep_failure(run.label, error);
+    try {
+      folder_.put_run(run.label, true);
+    } catch (const Error& not_put) {
+      log::warn("{}: why it failed is not in the store: {}", run.label, not_put.what());
+    }
+  }
+
+  // Another machine has put the results of a run that failed here: it was in the way.
+  bool finished_elsewhere(const SweepRun& run) const {
+    if (!folder_.in_store()) return false;
+    try {
+      const auto lock = folder_.lock_run(run.label);
+      return !lock.held() || (folder_.bring_run(run.label) && folder_.finished(config_, run));
+    } catch (const Error&) {  // the store does not answer: the failure stands
+      return false;
+    }
   }
 
   void finish_one(const RunReport& report) {

@@ -6,6 +6,7 @@
 #include "captures/journal.h"
 #include "captures/layout.h"
 #include "collect/stats_plan.h"
+#include "store/store_address.h"
 
 namespace qkscope {
 namespace {
@@ -20,8 +21,9 @@ double written_at(const std::string& file) {
 }
 
 std::vector<ShardProgress> shards_in(const std::string& folder, const Json& effective) {
-  const DataRoot root(folder);
   std::vector<ShardProgress> found;
+  if (parse_store_address(folder)) return found;  // runs in a store have no shards
+  const DataRoot root(folder);
   for (const auto& shard : root.shards()) {
     const auto part = root.part(shard);
     if (!Journal::has_entries(part)) continue;

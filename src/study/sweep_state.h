@@ -1,6 +1,8 @@
 // What the class Sweep holds, for the rooms after this one.
 #pragma once
 
+#include <string>
+
 #include "qkscope/study.h"
 #include "study/sweep_config.h"
 #include "study/sweep_folder.h"
@@ -10,6 +12,7 @@ namespace qkscope {
 struct Sweep::State {
   SweepConfig config;
   SweepFolder folder;
+  std::string place;
 };
 
 }  // namespace qkscope

@@ -285,4 +285,14 @@ void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
   remove_others(folder, names);
 }
 
+void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
+  const auto lock = folder.lock_tables();
+  // Whoever was overtaken makes them again, with the runs of the others.
+  do {
+    folder.bring_locked(config);
+    folder.write_runs(config);
+    combine_tables(folder, config);
+  } while (!folder.put(config, quiet));
+}
+
 }  // namespace qkscope

@@ -14,6 +14,10 @@ namespace qkscope {
 // holds the lock of the tables.
 void combine_tables(const SweepFolder& folder, const SweepConfig& config);
 
+// runs.json and the tables of all runs that are finished by now, in the store too where the sweep
+// has one.
+void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet);
+
 // Of the finished ones among `runs`: for each, all layers, then rope and nope where it has both.
 std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs);
 

@@ -94,5 +94,15 @@ TEST_F(Garbage, BelowAnAddress) {
   EXPECT_THAT(found(), ElementsAre("sweep/a/files/20261116T130501-9f3a01c2d4e5f607/x"));
 }
 
+// A sweep's manifest names files of its runs, also those that a run has replaced since.
+TEST_F(Garbage, IsNothingThatAManifestAboveNames) {
+  put("sweep/runs/a/files/20261116T130501-9f3a01c2d4e5f607/x");
+  put("sweep/runs/a/manifest/00000001.json", R"({"run": "r", "files": []})");
+  EXPECT_EQ(found().size(), 1U);
+  put("sweep/manifest/00000000.json",
+      R"({"run": "r", "files": [{"object": "runs/a/files/20261116T130501-9f3a01c2d4e5f607/x"}]})");
+  EXPECT_THAT(found(), IsEmpty());
+}
+
 }  // namespace
 }  // namespace qkscope

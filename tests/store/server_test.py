@@ -1,4 +1,4 @@
-"""Captures, statistics and results in a real S3 server, as a user would make them.
+"""Captures, statistics, results and sweeps in a real S3 server, as a user would make them.
 
 `./run.sh test-store` runs this: server_test.py BIN_FOLDER
 """
@@ -254,6 +254,36 @@ class Statistics(StoreTestCase):
         self.run_program("merge", self.address, machine="m3")
         self.assertEqual(self.manifest()["kind"], "statistics")
         self.run_program("analyze", self.address, "--out", self.address + "-results")
+
+
+class Sweeps(StoreTestCase):
+    def sweep(self, out, **options):
+        base = self.config("unused").read_text()
+        file = self.folder / "sweep.yaml"
+        base = "".join("  " + line + "\n" for line in base.splitlines() if line and not line.startswith("output"))
+        file.write_text(f"name: two\nbase:\n{base}runs:\n"
+                        "  - {label: first}\n  - {label: second, overrides: {dataset.max_samples: 190}}\n")
+        return self.start("sweep", file, "--out", out, "--no-figures", **options)
+
+    def test_killed_and_continued_on_another_machine(self):
+        local = self.folder / "local"
+        self.finish(self.sweep(local))
+        for journal in ("first", "second"):  # killed in the capture of each
+            process = self.sweep(self.address, machine=f"until-{journal}")
+            parts = f"two/captures/{journal}/parts/"
+            self.wait_for(lambda: len([key for key in self.keys(parts) if "/run/" not in key]) >= 2, process)
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        self.assertIn("2 runs in", self.finish(self.sweep(self.address, machine="last")))
+        newest = max(self.keys("two/manifest/"))
+        files = {entry["name"]: entry["object"] for entry in json.loads(self.content(newest))["files"]}
+        expected = {str(path.relative_to(local / "two")) for path in (local / "two").rglob("*")
+                    if path.is_file() and path.relative_to(local / "two").parts[0] not in (".locks", "captures")}
+        self.assertEqual(set(files), expected)
+        for name, key in files.items():
+            if not name.endswith(("summary.json", "timings.json")):
+                self.assertEqual(self.content(f"{self.name}/two/{key}"), (local / "two" / name).read_bytes(), name)
+        self.assertIn("0 done, 2 were done before", self.finish(self.sweep(self.address, machine="another")))
 
 
 class Readers(StoreTestCase):

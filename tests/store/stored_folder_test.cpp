@@ -60,6 +60,37 @@ TEST_F(StoredFolders, OneOfTwoWritersWins) {
   EXPECT_EQ(open().manifest().run, "same");
 }
 
+TEST_F(StoredFolders, NameFilesThatAreThereAlready) {
+  const auto folder = local("abc");
+  const auto inner = place_.address().below("inner");
+  StoredFolder(inner).publish(folder, "results", "run", true);
+  auto file = StoredFolder(inner).manifest().files.back();
+  EXPECT_EQ(file.name, "top");
+  file.name = "inner/top";
+  file.object = "inner/" + file.object;
+  const FolderUpload upload{.folder = folder,
+                            .kind = "sweep",
+                            .run = "first",
+                            .quiet = true,
+                            .without = "below",
+                            .in_store = {file}};
+  EXPECT_TRUE(open().try_publish(upload));
+  const auto reader = open();
+  EXPECT_THAT(reader.names(), ElementsAre("inner/top", "top"));
+  reader.fetch_all(true);
+  EXPECT_EQ(read_text_file(reader.local_folder() + "/inner/top"), "abc");
+  // Nothing new: nothing is put.
+  auto same = upload;
+  same.run = "second";
+  same.in_store = reader.manifest().files;
+  EXPECT_TRUE(open().try_publish(same));
+  EXPECT_EQ(open().manifest().run, "first");
+  // Overtaken.
+  auto late = open();
+  open().publish(folder, "sweep", "third", true);
+  EXPECT_FALSE(late.try_publish(upload));
+}
+
 TEST_F(StoredFolders, ReadersKeepWhatIsReplaced) {
   open().publish(local("old"), "results", "run", true);
   const auto reader = open();
