@@ -82,8 +82,9 @@ class FileAddresses(unittest.TestCase):
         self.run_program("inspect", model)
 
     def test_what_knows_no_addresses(self):
-        self.assertIn("an address of an object store does not work here",
-                      self.run_program("sweep", ROOT / "configs/demo/sweep.yaml", "--out", self.address, status=2))
+        self.assertIn("share a local folder",
+                      self.run_program("sweep", ROOT / "configs/demo/sweep.yaml", "--out", self.address, "--part", "tables",
+                                       status=2))
         self.assertIn("unknown scheme 'http'",
                       self.run_program("capture", "--config", self.config("http://host/x"), status=2))
         self.assertEqual([path.name for path in self.folder.iterdir()], ["run.yaml"])
