@@ -80,7 +80,9 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   qkscope::Options options;
   CLI::App app{"Times how captured rows are stored"};
-  app.add_option("--folder", options.folder, "Folder for the capture, emptied first; an address with --shards")->required();
+  app.add_option("--folder", options.folder,
+                 "Folder for the capture, emptied first; an address with --shards")
+      ->required();
   app.add_option("--documents", options.parts.documents, "Documents");
   app.add_option("--rows", options.parts.rows, "Rows of a document in each head");
   app.add_option("--layers", options.parts.layers, "Layers");

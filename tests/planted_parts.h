@@ -93,8 +93,8 @@ inline std::int64_t planted_row_count(const PlantedParts& parts, std::int64_t do
                       : parts.rows;
 }
 
-// Writes the documents of one shard as a complete part, into a store too where the data root is that
-// of a stored run. Returns the seconds of handing rows over, without waiting for the disk.
+// Writes the documents of one shard as a complete part, into a store too where the data root is
+// that of a stored run. Returns the seconds of handing rows over, without waiting for the disk.
 inline double write_planted_part(const DataRoot& root, const PlantedParts& parts,
                                  const PlantedRows& rows, const Shard& shard,
                                  StoredRun* stored = nullptr) {
