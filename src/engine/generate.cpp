@@ -202,6 +202,7 @@ std::vector<Generated> generate_all(const Model& model,
                          most_tokens(model.config()));
   }
   std::vector<Generated> results;
+  results.reserve(texts.size());
   for (auto& text : texts) results.push_back(std::move(text).result());
   return results;
 }

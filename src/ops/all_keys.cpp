@@ -13,7 +13,7 @@ constexpr double kLeastKept = 1e-30;  // so that -ln of a kept mass of 0 is a nu
 static_assert(keys::kBins == kMassBins);
 
 std::int64_t bit_width(std::int64_t distance) {
-  return std::bit_width(static_cast<std::uint64_t>(distance));
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(distance)));
 }
 
 }  // namespace

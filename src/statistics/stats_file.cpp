@@ -53,7 +53,7 @@ void check_files(const std::string& folder) {
     bad_input("{}: has no list of files; it is damaged", file);
   for (const auto& [name, size] : state["files"].items()) {
     std::error_code error;
-    const auto found = std::filesystem::file_size(folder + "/" + name, error);
+    const auto found = std::filesystem::file_size(std::filesystem::path(folder) / name, error);
     if (error) bad_input("{}/{}: is missing; make the statistics again", folder, name);
     if (size != found)
       bad_input("{}/{}: has {} bytes, but {} says {}; make the statistics again", folder, name,

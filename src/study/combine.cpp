@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "core/edge.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -129,7 +131,7 @@ std::vector<CombinedTable> combine_sweeps(const std::vector<std::string>& sweeps
     Json parts = Json::array();
     for (const auto& sweep : opened) parts.push_back(sweep.name);
     for (const auto& [name, files] : tables) {
-      const auto rows = stack_tables("sweep", files, out + "/" + name + kParquet);
+      const auto rows = stack_tables("sweep", files, fmt::format("{}/{}{}", out, name, kParquet));
       combined.push_back({name, std::ssize(files), rows});
       names.insert(name);
     }

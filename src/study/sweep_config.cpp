@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "checkpoint/hub_cache.h"
 #include "collect/stats_config.h"
 #include "core/dtype.h"
@@ -250,7 +252,7 @@ bool is_safe_name(const std::string& name) {
 }
 
 std::string required_name(YamlSection& section, const std::string& key) {
-  const auto name = section.required_text(key);
+  auto name = section.required_text(key);
   if (!is_safe_name(name))
     section.expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
   return name;
@@ -266,7 +268,7 @@ void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::
                      const std::string& file) {
   for (const auto& entry : node) {
     const auto name = entry.first.as<std::string>("");
-    const auto key = path.empty() ? name : path + "." + name;
+    const auto key = path.empty() ? name : fmt::format("{}.{}", path, name);
     if (entry.second.IsMap() && entry.second.size() > 0)
       apply_overrides(document, entry.second, key, file);
     else
@@ -417,11 +419,11 @@ class SweepReader {
 
   // Where the configuration of a run comes from.
   struct RunConfiguration {
-    std::string own = "";               // a file in place of the base
+    std::string own = {};               // a file in place of the base
     std::vector<YAML::Node> overrides;  // later ones stand above earlier ones
     bool statistics = false;
-    std::string repository = "";  // and branch, of a checkpoint that a rule gives
-    std::string branch = "";
+    std::string repository = {};  // and branch, of a checkpoint that a rule gives
+    std::string branch = {};
   };
 
   void read_configuration(const RunConfiguration& from, SweepRun& run) {

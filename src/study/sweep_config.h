@@ -26,7 +26,7 @@ struct PublishTarget {
 struct SweepRun {
   std::string label;        // also the name of its folders
   std::string phase;        // of the training, "" where there is none
-  std::string family = "";  // of models, for figures; "": from the model's name
+  std::string family = {};  // of models, for figures; "": from the model's name
   std::int64_t order = 0;
   std::optional<PublishTarget> publish;
   CaptureConfig capture;                         // output.data_root is chosen by the sweep's folder

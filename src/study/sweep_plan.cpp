@@ -185,6 +185,7 @@ std::vector<PlannedRun> plan_sweep(const SweepConfig& config, const SweepFolder&
   const auto runs = chosen_runs(config, options);
   SweepPlanner planner(config, folder);
   std::vector<PlannedRun> planned;
+  planned.reserve(runs.size());
   for (const auto* run : runs) planned.push_back(planner.plan(*run));
   DiskPlan(runs, planned, options).follow();
   return planned;

@@ -16,7 +16,6 @@ using unicode::kNumber;
 using unicode::kSpace;
 using unicode::kUpper;
 
-constexpr std::uint16_t kLetterNumber = kLetter | kNumber;
 constexpr std::uint16_t kWordOrSpace = kLetter | kNumber | kSpace;
 
 struct Gpt2 {
@@ -25,7 +24,7 @@ struct Gpt2 {
   static constexpr bool kCaseWords = false;   // words end where upper case follows lower case
   static constexpr unsigned kDigits = 0;      // digits in a piece, 0: as many as there are
   static constexpr bool kLineEnds = false;    // line ends are split off
-  static constexpr bool kSlash = false;       // slashes may follow punctuation
+  [[maybe_unused]] static constexpr bool kSlash = false;  // slashes may follow punctuation
 };
 struct Llama3 {
   static constexpr bool kAnyCase = true, kSpacePrefix = false, kCaseWords = false;

@@ -50,7 +50,7 @@ TEST_F(CaptureIntegrity, ARunIsNotContinuedOverOtherInputs) {
     write_text(file(name), before);
   };
   change("model/tokenizer.json", "the tokenizer changed since this run began (tokenizer.json)",
-         [](std::string text) { return text + "\n"; });
+         [](const std::string& text) { return text + "\n"; });
   change("model/config.json", "the model's configuration changed since this run began",
          [](const std::string& text) {
            auto json = parse_json(text, "config");
@@ -124,7 +124,7 @@ TEST_F(CaptureIntegrity, TheTokenizerFollowsTheRevisionOfTheModel) {
   write_text(repository + "/refs/main", main);
   write_text(repository + "/refs/stage", branch);
   for (const auto& commit : {main, branch})
-    fs::copy(file("model"), repository + "/snapshots/" + commit);
+    fs::copy(file("model"), fs::path(repository) / "snapshots" / commit);
   const auto other = repository + "/snapshots/" + main + "/tokenizer.json";
   write_text(other, "not a tokenizer");
   const auto start = "HF_HUB_OFFLINE=1 HF_HUB_CACHE=" + file("cache") + " ";

@@ -64,8 +64,8 @@ TEST(Sampler, ANucleusLargerThanExpectedIsFound) {
 TEST(Sampler, SeedsAndSequencesGiveStreamsOfTheirOwn) {
   const auto draw = [](std::uint64_t seed, std::int64_t sequence) {
     Sampler sampler({.temperature = 3.0}, seed, sequence);
-    std::vector<std::int32_t> tokens;
-    for (int i = 0; i < 40; ++i) tokens.push_back(sampler.choose(kLogits));
+    std::vector<std::int32_t> tokens(40);
+    for (auto& token : tokens) token = sampler.choose(kLogits);
     return tokens;
   };
   EXPECT_EQ(draw(1, 0), draw(1, 0));

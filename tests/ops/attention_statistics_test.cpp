@@ -121,7 +121,7 @@ std::vector<double> plain_columns(const Pass& pass, const Sequence& sequence, st
   };
   for (std::int64_t j = 0; j <= i; ++j) {
     const double p = row.p[as_index(j)];
-    const auto width = std::bit_width(static_cast<std::uint64_t>(i - j));
+    const auto width = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(i - j)));
     if (j < 4) {
       v[as_index(ColumnLayout::at(NearColumn::sink_0) + j)] = p;
       near(NearColumn::sink_4) += p;

@@ -170,8 +170,8 @@ TEST_P(Elementwise, AddCapAndScale) {
   scale_queries(q, {.beta = 0.5, .original_max = 2}, sequences);
   for (int i = 0; i < 8; ++i) {
     const int position = i < 5 ? i : i - 5;
-    EXPECT_FLOAT_EQ(q.data<float>()[i],
-                    static_cast<float>(1.0 + 0.5 * std::log(1.0 + position / 2)));
+    const int times = position / 2;  // that the first context fits
+    EXPECT_FLOAT_EQ(q.data<float>()[i], static_cast<float>(1.0 + 0.5 * std::log(1.0 + times)));
   }
 }
 

@@ -62,10 +62,8 @@ GgufBytes converted(const std::string& path, const std::string& pre) {
 GgufBytes sentencepiece() {
   return GgufBytes()
       .text("tokenizer.ggml.model", "llama")
-      .texts("tokenizer.ggml.tokens",
-             {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", "b", "c", "ab", "bc", "abc", "<0x21>",
-              "\xE2\x96\x81"
-              "abc"})
+      .texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", "b", "c", "ab",
+                                       "bc", "abc", "<0x21>", std::string("\xE2\x96\x81") + "abc"})
       .reals("tokenizer.ggml.scores", {0, 0, 0, -9, -9, -9, -9, -2, -1, -3, 0, -4})
       .integers("tokenizer.ggml.token_type", {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1})
       .number("tokenizer.ggml.bos_token_id", 1)
