@@ -1,6 +1,7 @@
 // Putting an object only where there is none, by a lease.
 #include "store/lease.h"
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>

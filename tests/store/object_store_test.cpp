@@ -2,6 +2,7 @@
 #include "store/object_store.h"
 
 #include <atomic>
+#include <ctime>
 #include <thread>
 
 #include <gmock/gmock.h>
