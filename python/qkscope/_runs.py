@@ -28,6 +28,7 @@ def capture(
     limit: int | None = None,
     ids: str = "",
     shard: tuple[int, int] = (0, 1),
+    shards: int = 0,
     overwrite: bool = False,
     non_finite: str = "",
     device: str = "",
@@ -44,7 +45,8 @@ def capture(
 
     config: a YAML file, or its content as a mapping. overrides: {"capture.min_bucket_size": 256}. limit: the first N
     examples. ids: what tells examples apart, "column" (dataset.id_column) or "row". shard: (i, n) captures every n-th
-    example from the i-th; merge() joins them. overwrite: start again. non_finite: a vector with NaN or infinity ends
+    example from the i-th; merge() joins them. shards: N captures those of N shards that no task has finished, one after
+    another, and joins all. overwrite: start again. non_finite: a vector with NaN or infinity ends
     the run ("refuse", the default) or is stored and counted ("keep"). publish=False: not, whatever output.hf_repo_id
     says. dry_run: what the run would give and cost, as a dict; nothing is written.
 
@@ -61,11 +63,18 @@ def capture(
     if non_finite:
         read.keep_non_finite = _options.choice("non_finite", non_finite, ("refuse", "keep")) == "keep"
     part = shard_pair(shard)
+    count = _options.whole("shards", shards, 0, 1 << 40)
+    if count and part != (0, 1):
+        raise InputError("shards=N does what is left of all shards; leave shard out")
     compute = compute_options(device, devices, dtype, device_memory, batch_tokens, deterministic)
     if _options.flag("dry_run", dry_run):
         return json.loads(_engine.dry_run_capture(read, compute, part))
+    anew = _options.flag("overwrite", overwrite)
     with Told(progress, "examples") as tell:
-        result = _engine.capture(read, compute, part, _options.flag("overwrite", overwrite), tell)
+        if count:
+            result = _capture_shards(read, compute, count, anew, tell)
+        else:
+            result = _engine.capture(read, compute, part, anew, tell)
     if _options.flag("publish", publish) and limit is None and result.outcome in ("finished", "already finished"):
         _publish_finished(read)
     return result
@@ -333,6 +342,17 @@ def _read_config(
     if isinstance(config, Mapping):
         return parse(json.dumps(config, default=fspath), options)
     return read(_options.path("config", config), options)
+
+
+def _capture_shards(
+    read: _engine.CaptureConfig, compute: _engine.ComputeOptions, count: int, anew: bool, tell: Any
+) -> CaptureResult:
+    """The shards that no task has finished, one after another, then the files of all."""
+    for index in range(count):
+        result = _engine.capture(read, compute, (index, count), anew, tell)
+        if result.outcome != "part finished":
+            return result
+    return _engine.merge_capture(read.data_root)
 
 
 def _publish_finished(config: _engine.CaptureConfig) -> None:

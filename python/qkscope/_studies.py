@@ -53,6 +53,8 @@ def sweep(
     data: Path = "",
     jobs: int = 1,
     shard: tuple[int, int] = (0, 1),
+    part: str = "",
+    shards: int = 0,
     overwrite: bool = False,
     evict: bool = False,
     device: str = "",
@@ -71,7 +73,8 @@ def sweep(
     out: folder or address of results; the sweep's name goes below it. only: labels of runs. overrides: fields of every
     capture. every, log: of checkpoints that the file gives by a rule every n-th, or so many evenly in the log of the
     step. data: folder in which relative paths are looked up first. jobs: runs at a time. shard: (i, n), every n-th run.
-    overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
+    part: what one task of a cluster does, "capture" (shard is then of the texts), "merge" (of so many shards), "analyse"
+    or "tables". overwrite: capture again where the configuration is another. evict: weights leave the Hub's cache after their last
     run. figures=False: tables only. publish=False: nothing is published. dry_run: what would be done, as a table;
     nothing is written. progress: f(runs done, runs), True for a bar of tqdm, None for that in notebooks. device to
     deterministic: as capture().
@@ -86,16 +89,19 @@ def sweep(
     read = _engine.read_sweep(_options.path("file", file), override_texts(overrides), *folders)
     options = _engine.SweepOptions()
     options.only = _names("only", only)
-    options.set_shard(*shard_pair(shard))
+    _choose_part(options, part, shard_pair(shard), _options.whole("shards", shards, 0, 1 << 40))
     options.jobs = _options.whole("jobs", jobs, 1, 256)
     options.overwrite = _options.flag("overwrite", overwrite)
     options.evict = _options.flag("evict", evict)
+    if part and (evict or dry_run):
+        raise InputError(f"part={part!r}: dry_run tells about whole runs, and other parts need what evict removes")
     options.publish = _options.flag("publish", publish)
     if _options.flag("dry_run", dry_run):
         return to_arrow(read.plan(options).columns)
     with Bar(0, "runs", False if callable(progress) else progress) as bar:
         reports = to_arrow(read.run(options, progress if callable(progress) else bar.to).columns)
-    drawn = draw(read.folder, f"{read.folder}/figures") if _options.flag("figures", figures) else None
+    draws = _options.flag("figures", figures) and part in ("", "tables")
+    drawn = draw(read.folder, f"{read.folder}/figures") if draws else None
     while drawn is not None and not read.put_figures():  # another machine put its tables meanwhile
         drawn = draw(read.folder, f"{read.folder}/figures")
     _refuse_failed(reports)
@@ -182,6 +188,19 @@ def export(
 
 def _names(name: str, value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else [_options.text(name, one) for one in value]
+
+
+def _choose_part(options: _engine.SweepOptions, part: str, shard: tuple[int, int], shards: int) -> None:
+    """shard deals runs, or with part="capture" the texts of every run."""
+    options.set_part(_options.choice("part", part, ("", "capture", "merge", "analyse", "tables")))
+    if shards and part != "merge":
+        raise InputError("shards says how many shards are merged: expected part='merge' beside it")
+    if shards:
+        options.set_texts(0, shards)
+    if part == "capture":
+        options.set_texts(*shard)
+    else:
+        options.set_shard(*shard)
 
 
 def _refuse_failed(reports: pa.Table) -> None:

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <map>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -132,6 +133,19 @@ void bind_sweep(nb::module_& module) {
       .def("set_shard",
            [](SweepOptions& options, std::int64_t index, std::int64_t count) {
              options.shard = {index, count};
+           })
+      .def("set_texts",
+           [](SweepOptions& options, std::int64_t index, std::int64_t count) {
+             options.texts = {index, count};
+           })
+      .def("set_part",
+           [](SweepOptions& options, const std::string& name) {
+             static const std::map<std::string, SweepPart> parts = {{"", SweepPart::all},
+                                                                    {"capture", SweepPart::capture},
+                                                                    {"merge", SweepPart::merge},
+                                                                    {"analyse", SweepPart::analyse},
+                                                                    {"tables", SweepPart::tables}};
+             options.part = parts.at(name);
            })
       .def_rw("jobs", &SweepOptions::jobs)
       .def_rw("overwrite", &SweepOptions::overwrite)

@@ -84,6 +84,15 @@ def test_shards_merge(captured, tmp_path):
     assert files(tmp_path / "data") == files(captured[0])
 
 
+def test_what_is_left_of_shards_is_captured_and_merged(captured, tmp_path):
+    config = configuration(tmp_path / "data")
+    assert qkscope.capture(config, limit=8, shard=(1, 3)).outcome == "part finished"
+    assert qkscope.capture(config, limit=8, shards=3).outcome == "finished"
+    assert files(tmp_path / "data") == files(captured[0])
+    with pytest.raises(qkscope.InputError, match="leave shard out"):
+        qkscope.capture(config, limit=8, shard=(0, 3), shards=3)
+
+
 def test_analyses_are_arrow_tables(captured, tmp_path):
     tables = qkscope.analyze(captured[0], out=tmp_path)
     assert "qk" in tables

@@ -124,6 +124,18 @@ def test_sweep(swept):
         result.table("nothing")
 
 
+def test_parts_of_a_sweep_make_the_whole(swept, tmp_path):
+    file, folder, whole = swept
+    for index in range(2):
+        qkscope.sweep(file, tmp_path, part="capture", shard=(index, 2))
+    for task in ({"part": "merge", "shards": 2}, {"part": "analyse"}, {"part": "tables", "figures": False}):
+        result = qkscope.sweep(file, tmp_path, **task)
+    assert result.table("qk").equals(whole.table("qk"))
+    for wrong in ({"part": "captures"}, {"shards": 2}, {"part": "merge", "dry_run": True}):
+        with pytest.raises(qkscope.InputError):
+            qkscope.sweep(file, tmp_path, **wrong)
+
+
 def test_what_a_sweep_would_do(swept, tmp_path):
     plan = qkscope.sweep(swept[0], tmp_path, dry_run=True, overrides={"capture.layers": [0]})
     assert plan["label"].to_pylist() == ["S1-40", "S3-4720"] and plan["captured"].to_pylist() == [False, False]
