@@ -91,7 +91,7 @@ run_tests() {  # run_tests PRESET [ctest options]
 }
 
 # What reads foreign bytes, under the address and undefined-behaviour sanitizers: parsers with their fuzz targets,
-# hostile files, captures that were damaged, the answers of a Hub.
+# hostile files, captures that were damaged, the answers of a Hub and of object stores.
 test_asan_input() {  # test_asan_input [ctest options]
   need_packages xz-utils
   need_python requirements-test.txt
@@ -99,8 +99,8 @@ test_asan_input() {  # test_asan_input [ctest options]
   local fuzzed
   mapfile -t fuzzed < <(basename -s .tar.xz tests/fuzz/corpus/* | sed 's/^/fuzz_/')
   cmake --build build-asan --target qkscope sniff-qk file_recorder "${fuzzed[@]}" \
-    test_core test_io test_tables test_checkpoint test_tokenizer test_texts test_hub test_captures
-  ctest --preset asan -R '^(core|io|tables|checkpoint|tokenizer|texts|hub|captures|fuzz|hostile)(\.|$)' -j "$(nproc)" "$@"
+    test_core test_io test_tables test_checkpoint test_tokenizer test_texts test_hub test_store test_captures
+  ctest --preset asan -R '^(core|io|tables|checkpoint|tokenizer|texts|hub|store|captures|fuzz|hostile)(\.|$)' -j "$(nproc)" "$@"
 }
 
 # The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Children of a busy process are left
