@@ -1,5 +1,4 @@
 // qkscope sweep: capture and analyse a list of checkpoints.
-#include <map>
 #include <memory>
 #include <tuple>
 
@@ -28,11 +27,6 @@ struct SweepArguments {
   bool no_publish = false;
 };
 
-const std::map<std::string, SweepPart> kParts = {{"capture", SweepPart::capture},
-                                                 {"merge", SweepPart::merge},
-                                                 {"analyse", SweepPart::analyse},
-                                                 {"tables", SweepPart::tables}};
-
 // --shard deals runs, or with --part capture the texts of every run.
 void choose_shards(SweepArguments& options) {
   auto& sweep = options.sweep;
@@ -53,7 +47,7 @@ void check_part(const SweepArguments& options) {
 
 void run(SweepArguments& options) {
   options.common.apply();
-  if (!options.part.empty()) options.sweep.part = kParts.at(options.part);
+  options.sweep.part = parse_sweep_part(options.part, "--part");
   check_part(options);
   choose_shards(options);
   options.sweep.publish = !options.no_publish;
@@ -84,11 +78,10 @@ void add_sweep(CLI::App& app) {
                       "i/n: every n-th run, from the i-th (0 to n-1), with --part capture every "
                       "n-th text of each run; auto: i and n from Slurm, Kubernetes or "
                       "QKSCOPE_SHARD_INDEX and _COUNT");
-  command
-      ->add_option("--part", options->part,
-                   "Only this part of the chosen runs, for tasks of a cluster: capture (the texts "
-                   "of --shard), merge, analyse, or tables (of all runs, with figures)")
-      ->check(CLI::IsMember(kParts));
+  command->add_option(
+      "--part", options->part,
+      "Only this part of the chosen runs, for tasks of a cluster: capture (the texts "
+      "of --shard), merge, analyse, or tables (of all runs, with figures)");
   command
       ->add_option("--shards", options->shards,
                    "With --part merge: how many shards the texts were dealt to")

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,8 @@ enum class SweepPart {
   analyse,  // what is captured
   tables,   // of all finished runs
 };
+// "capture", "merge", "analyse" or "tables"; "": all. `what` names the option.
+QKSCOPE_API SweepPart parse_sweep_part(std::string_view name, std::string_view what);
 
 struct SweepOptions {
   std::vector<std::string> only;  // labels; none: every run

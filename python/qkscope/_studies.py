@@ -192,7 +192,7 @@ def _names(name: str, value: str | Sequence[str]) -> list[str]:
 
 def _choose_part(options: _engine.SweepOptions, part: str, shard: tuple[int, int], shards: int) -> None:
     """shard deals runs, or with part="capture" the texts of every run."""
-    options.set_part(_options.choice("part", part, ("", "capture", "merge", "analyse", "tables")))
+    options.set_part(_options.text("part", part))
     if shards and part != "merge":
         raise InputError("shards says how many shards are merged: expected part='merge' beside it")
     if shards:

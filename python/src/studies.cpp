@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <map>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -140,12 +139,7 @@ void bind_sweep(nb::module_& module) {
            })
       .def("set_part",
            [](SweepOptions& options, const std::string& name) {
-             static const std::map<std::string, SweepPart> parts = {{"", SweepPart::all},
-                                                                    {"capture", SweepPart::capture},
-                                                                    {"merge", SweepPart::merge},
-                                                                    {"analyse", SweepPart::analyse},
-                                                                    {"tables", SweepPart::tables}};
-             options.part = parts.at(name);
+             options.part = parse_sweep_part(name, "part");
            })
       .def_rw("jobs", &SweepOptions::jobs)
       .def_rw("overwrite", &SweepOptions::overwrite)

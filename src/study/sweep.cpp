@@ -5,6 +5,7 @@
 
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/data_folder.h"
 #include "io/folder.h"
 #include "qkscope/study.h"
@@ -109,6 +110,18 @@ bool Sweep::put_figures(bool quiet) const {
 
 std::vector<OverviewRow> Sweep::overview() const {
   return at_edge([&] { return overview_of(state_->folder, runs()); });
+}
+
+SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
+  return at_edge([&] {
+    if (name.empty()) return SweepPart::all;
+    if (name == "capture") return SweepPart::capture;
+    if (name == "merge") return SweepPart::merge;
+    if (name == "analyse") return SweepPart::analyse;
+    if (name == "tables") return SweepPart::tables;
+    bad_input("{}: found {}, expected capture, merge, analyse or tables", what,
+              in_quotes(std::string(name)));
+  });
 }
 
 SweepSource demo_sweep() {
