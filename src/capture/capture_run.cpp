@@ -84,7 +84,7 @@ class Run {
   CaptureResult run_locked() {
     CaptureResult result;
     if (options_.overwrite) {
-      const ExampleSource readable(plan_, options_.shard);  // or nothing is replaced
+      ExampleSource(plan_, options_.shard).wait();  // or nothing is replaced
       root_.remove_capture(manifest_, options_.shard);
     }
     if (root_.finished()) return already_finished();  // by another, just now
@@ -147,6 +147,7 @@ class Run {
     PartWriter writer(plan_, journal);
     const auto begin = [&] {
       log_memory();
+      source.wait();
       total_ = counting.get();  // nothing is computed before the ids are known to be good
       result.load_seconds = seconds_since(start);
     };
@@ -294,7 +295,7 @@ class Run {
 CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
                          const CaptureOptions& options, PassCompanion* companion) {
   if (options.overwrite) {
-    const ExampleSource readable(plan, options.shard);  // or nothing is replaced
+    ExampleSource(plan, options.shard).wait();  // or nothing is replaced
   }
   StoredRun stored(address, StoredRun::kCapture);
   const auto manifest = manifest_with_inputs(plan);
