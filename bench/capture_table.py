@@ -144,8 +144,7 @@ def run_timed(command):
 
 
 def run_ours(options, config):
-    result = run_timed([options.qkscope, "capture", "--config", config, "--device", options.device, "--json",
-                        "--overwrite"])
+    result = run_timed([options.qkscope, "capture", "--config", config, "--device", options.device, "--json"])
     names = {"seconds": "loop_s", "load_seconds": "start_s", "forward_seconds": "forward_s",
              "assembly_seconds": "assembly_s"}
     return result | {ours: result[theirs] for theirs, ours in names.items() if theirs in result}
