@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import is_torch, like, on_host, torch_or_none
+from ._arrays import NoSuchIndex, is_torch, like, on_host, torch_or_none
 from ._engine import InputError
 
 
@@ -109,11 +109,14 @@ class FactoredMatrix:
         if len(index) > self.ndim:
             raise InputError(f"FactoredMatrix: found {len(index)} indices, expected at most {self.ndim}")
         head, rows, columns = index[:leading], index[leading : leading + 1], index[leading + 1 :]
-        A, B = self.A[head], self.B[head]
-        if rows:
-            A = A[..., _kept(rows[0]), :]
-        if columns:
-            B = B[..., _kept(columns[0])]
+        try:
+            A, B = self.A[head], self.B[head]
+            if rows:
+                A = A[..., _kept(rows[0]), :]
+            if columns:
+                B = B[..., _kept(columns[0])]
+        except (IndexError, TypeError) as error:
+            raise NoSuchIndex(f"FactoredMatrix of shape {list(self.shape)}: {error}") from None
         return FactoredMatrix(A, B)
 
     # Spectra

@@ -230,6 +230,9 @@ class ResidualMethods(Contributions):
         to the stack before; batch_slice is applied to it here.
         """
         layer = self._upto(layer, mlp_input)
+        shape, width = list(getattr(residual_stack, "shape", ())), self.model.cfg.d_model
+        if len(shape) < 2 or shape[-1] != width:
+            raise InputError(f"residual_stack: found shape {shape}, expected [component, ..., {width}]")
         if self.has_batch_dim if has_batch_dim is None else has_batch_dim:
             residual_stack = self._sliced(residual_stack, batch_slice, 1, "batch_slice")
         norm = self._norm(layer, mlp_input)
@@ -240,7 +243,12 @@ class ResidualMethods(Contributions):
         scale = self._scale(layer, mlp_input, pos_slice)
         if self.has_batch_dim:
             scale = self._sliced(scale, batch_slice, 0, "batch_slice")
-        return self._centred(residual_stack) / scale * like(norm.w, residual_stack)
+        try:
+            return self._centred(residual_stack) / scale * like(norm.w, residual_stack)
+        except (ValueError, RuntimeError):
+            raise InputError(
+                f"residual_stack: found shape {shape}, expected [component, ..., {width}] with "
+                f"{list(scale.shape[:-1])} between them: the positions of the cache, or those of pos_slice") from None
 
     def logit_attrs(
         self,

@@ -13,6 +13,7 @@ from . import _engine
 from ._arrays import is_torch, on_host
 from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
+from ._options import checked
 
 # One text or several, of any length.
 Text = Union[str, Sequence[str]]
@@ -26,6 +27,7 @@ def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
 class TextMethods:
     """What Model does with text. Ids are int32; padding is -1, which no token has."""
 
+    cfg: Any
     folder: str
     _tokenizer: Any
 
@@ -35,6 +37,7 @@ class TextMethods:
             self._tokenizer = _engine.Tokenizer.load(self.folder)
         return self._tokenizer
 
+    @checked
     def to_tokens(
         self,
         text: Text,
@@ -81,7 +84,12 @@ class TextMethods:
         return [self._decode(row) for row in ids] if ids.ndim == 2 else self._decode(ids)
 
     def _decode(self, ids: np.ndarray) -> str:
-        return self.tokenizer.decode([int(t) for t in np.atleast_1d(ids) if t != PADDING])
+        return self.tokenizer.decode([self._known(token) for token in np.atleast_1d(ids) if token != PADDING])
+
+    def _known(self, token: Any) -> int:
+        if not 0 <= token < self.cfg.d_vocab:
+            raise InputError(f"token ids: found {token}, expected 0 to {self.cfg.d_vocab - 1}")
+        return int(token)
 
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
@@ -110,7 +118,7 @@ class TextMethods:
         """The text of one token id."""
         if not isinstance(token, (int, np.integer)):
             raise InputError(f"to_single_str_token: found {_what(token)}, expected one token id")
-        return self.tokenizer.decode([int(token)])
+        return self.tokenizer.decode([self._known(token)])
 
     def get_token_position(
         self, single_token: str | int, tokens: Any, mode: str = "first", prepend_bos: bool | None = None

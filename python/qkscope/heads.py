@@ -64,10 +64,14 @@ def heads(
     every = _options.flag("all_keys", all_keys)
     texts = text_ids(model, tokens, seed)
     patterns = _patterns(pattern)
+    for name in patterns:
+        _options.text("name of a pattern", name)
     with Bar(len(texts) * (1 + len(patterns)), "heads", progress) as bar:
         engine = model._engine
         table = to_arrow(_engine.score_heads(engine, texts, first, own, error_measure, every, bar.to).columns)
         for number, (name, one) in enumerate(patterns.items()):
+            if name in table.column_names:
+                raise InputError(f"pattern {name!r}: the table has a column of that name, expected another")
             scores = np.zeros(model.cfg.n_layers * model.cfg.n_heads)
             for i, ids in enumerate(texts):
                 matrix = _matrix(name, one, ids)
@@ -111,7 +115,8 @@ def detect_head(
     chosen = np.full_like(scores, -1.0)
     for layer, head in _options.heads("heads", pairs):
         if layer >= scores.shape[0] or head >= scores.shape[1]:
-            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape}")
+            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape[0]} layers of "
+                             f"{scores.shape[1]} heads")
         chosen[layer, head] = scores[layer, head]
     return chosen
 
@@ -139,6 +144,7 @@ def _patterns(pattern: Any) -> dict[str, Pattern]:
 def _matrix(name: str, pattern: Pattern, ids: np.ndarray) -> np.ndarray:
     values = on_host(pattern(ids) if callable(pattern) else pattern)
     expected = (len(ids), len(ids))
-    if values.shape != expected:
-        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}")
+    if values.shape != expected or values.dtype.kind not in "biuf":
+        found = f"shape {list(values.shape)}" if values.ndim else repr(values.item())
+        raise InputError(f"pattern {name!r}: found {found}, expected numbers {list(expected)}, or a function for them")
     return np.ascontiguousarray(values, dtype=np.float32)

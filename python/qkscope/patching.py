@@ -2,8 +2,8 @@
 
 The functions have the names, arguments and axes of TransformerLens' `patching`; many patches run together as one batch.
 
-    clean_cache = model.run_with_cache(clean_tokens, "*hook_z") patching.get_act_patch_attn_head_out_all_pos(model,
-    corrupted_tokens, clean_cache, metric, positions=-1)  # [layer, head]
+    clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
+    patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric)  # [layer, head]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _options
 from ._arrays import Array, concatenate
 from ._batch import Positions, is_square
 from ._engine import InputError
@@ -75,6 +76,7 @@ class Run:
     """A run that is repeated many times with something changed in a layer; what comes before is not run again."""
 
     def __init__(self, model: Model, tokens: Any, positions: Positions):
+        _options.check_model(model)
         self.model = model
         self.positions = positions
         self.ids, self.batched = same_length(model, tokens)
@@ -145,7 +147,18 @@ class _Sweep(Run):
                 if patched is not None and patched is not copy:
                     copy[...] = patched
 
-        return [float(metric(logits)) for logits in self.logits(layer, len(cells), [(name, patch)])]
+        return [measured(metric, logits) for logits in self.logits(layer, len(cells), [(name, patch)])]
+
+
+def measured(metric: Metric, logits: Any) -> float:
+    if not callable(metric):
+        raise InputError(f"metric: found {metric!r}, expected a function of the logits")
+    value = metric(logits)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        found = f"shape {list(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise InputError(f"metric: it gave {found}, expected a number for logits {list(logits.shape)}") from None
 
 
 def copies(activation: Any, count: int) -> list[Any]:

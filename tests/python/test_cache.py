@@ -146,6 +146,8 @@ def test_projections_are_products_that_were_not_made(family):
         (lambda c: c.logit_attrs(c.decompose_resid(), 4000), "expected 0 to 1023"),
         (lambda c: c.logit_attrs(c.decompose_resid(), 4, incorrect_tokens=[1, 2]), "expected the same shape"),
         (lambda c: c.logit_attrs(c.decompose_resid(), [1, 2]), r"found tokens \[2\]"),
+        (lambda c: c.logit_attrs(np.zeros((3, 3)), 4), r"residual_stack: found shape \[3, 3\], expected .* 128"),
+        (lambda c: c.apply_ln_to_stack(np.zeros((2, 9, 128))), r"found shape \[2, 9, 128\], expected .* \[3\] between"),
         (lambda c: c.apply_slice_to_batch_dim(0), "no batch dimension"),
         (lambda c: c.stack_neuron_results(1, project_output_onto=np.zeros((1, 2, 3))), "expected \\[d_model\\]"),
         (lambda c: c[1, 2], "expected a name or"),
