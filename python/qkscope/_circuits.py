@@ -111,13 +111,10 @@ class SVDInterpreter:
     def _right_vectors(self, kind: str, layer: int, head: int | None) -> np.ndarray:
         """[vector, d_model]"""
         cfg = self.model.cfg
-        if not 0 <= layer < cfg.n_layers:
-            raise InputError(f"layer_index={layer}: the model has layers 0 to {cfg.n_layers - 1}")
+        _options.whole("layer_index", layer, 0, cfg.n_layers - 1)
         block = self.model.blocks[layer]
         if kind == "OV":
-            if head is None or not 0 <= head < cfg.n_heads:
-                raise InputError(f"head_index: found {head}, expected 0 to {cfg.n_heads - 1} for 'OV'")
-            return on_host(block.attn.OV[head].Vh)
+            return on_host(block.attn.OV[_options.whole("head_index", head, 0, cfg.n_heads - 1)].Vh)
         if kind in ("w_in", "w_out") and getattr(block.mlp, "W_out", None) is None:
             raise InputError(f"layer_index={layer}: its MLP is a mixture of experts, expected one with a single matrix")
         if kind == "w_in":

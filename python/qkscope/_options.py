@@ -27,12 +27,13 @@ def checked(function: Function) -> Function:
     """
     signature = inspect.signature(function)
     names = [name for name in signature.parameters if name != "self"]
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     takes_model = next(iter(signature.parameters), "") == "model"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
-            if name not in signature.parameters:
+            if name not in names and not takes_any:
                 raise InputError(f"{function.__name__}: no argument {name!r}; {_expected(name, names)}")
         try:
             bound = signature.bind(*args, **kwargs)
@@ -74,6 +75,10 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"{name}={value!r}: expected a text")
     return value
+
+
+def flag_or_none(name: str, value: Any) -> bool | None:
+    return None if value is None else flag(name, value)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -13,7 +13,7 @@ from . import _engine
 from ._arrays import is_torch, on_host
 from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
-from ._options import checked
+from ._options import checked, flag, flag_or_none, whole
 
 # One text or several, of any length.
 Text = Union[str, Sequence[str]]
@@ -55,6 +55,10 @@ class TextMethods:
         filled with pad. With -1 the model knows what is padding and leaves it out; another id would be a token to it.
         max_length: ids of a text at most; 0 is no limit.
         """
+        flag_or_none("prepend_bos", prepend_bos)
+        flag("add_special_tokens", add_special_tokens)
+        whole("max_length", max_length, 0, 2**31 - 1)
+        whole("pad", pad, PADDING, 2**31 - 1)
         if isinstance(text, str):
             return self._encode(text, prepend_bos, add_special_tokens, max_length)
         if not is_texts(text):
@@ -67,7 +71,10 @@ class TextMethods:
 
     def _encode(self, text: str, prepend_bos: bool | None, add_special_tokens: bool, max_length: int) -> np.ndarray:
         special = add_special_tokens and prepend_bos is not False
-        ids = self.tokenizer.encode(text, special, max_length)
+        try:
+            ids = self.tokenizer.encode(text, special, max_length)
+        except TypeError:  # nothing else can be wrong with a str
+            raise InputError(f"text: {text!r} has half a surrogate pair, expected what UTF-8 can write") from None
         if prepend_bos:
             bos = self.bos_token_id
             if bos is None:

@@ -62,7 +62,7 @@ def heads(
     first = _options.flag("exclude_bos", exclude_bos)
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
-    texts = text_ids(model, tokens, seed)
+    texts = _written_twice(model, seed) if tokens is None else text_ids(model, tokens)
     patterns = _patterns(pattern)
     for name in patterns:
         _options.text("name of a pattern", name)
@@ -124,12 +124,15 @@ def detect_head(
 _all_heads = heads  # detect_head() has an argument of that name
 
 
-def text_ids(model: Model, tokens: Any, seed: int = 0) -> list[np.ndarray]:
-    """Token ids of each text, int32; random tokens written twice where there is none."""
-    if tokens is None:
-        random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
-        once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
-        return [np.concatenate([row, row]).astype(np.int32) for row in once]
+def _written_twice(model: Model, seed: int) -> list[np.ndarray]:
+    """Texts of random tokens"""
+    random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
+    once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
+    return [np.concatenate([row, row]).astype(np.int32) for row in once]
+
+
+def text_ids(model: Model, tokens: Any) -> list[np.ndarray]:
+    """Token ids of each text, int32"""
     if isinstance(tokens, str) or is_texts(tokens):
         tokens = [model.to_tokens(text) for text in ([tokens] if isinstance(tokens, str) else tokens)]
     return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences

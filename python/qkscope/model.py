@@ -65,7 +65,9 @@ def load(
     wanted = _dtype_name(dtype)
     if chosen == "cpu" and wanted not in ("", "float32"):
         warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
-    folder = _engine.fetch_checkpoint(_options.path("name_or_path", name_or_path), revision or "")
+    folder = _engine.fetch_checkpoint(_options.path("name_or_path", name_or_path), _options.text("revision", revision or ""))
+    if not isinstance(config_overrides, (Mapping, type(None))):
+        raise InputError(f"config_overrides={config_overrides!r}: expected a mapping of keys of config.json")
     overrides = json.dumps(dict(config_overrides or {}))
     rewriting = _engine.Rewriting()
     rewriting.fold_norms = _options.flag("fold_norms", fold_norms) or _options.flag("fold_ln", fold_ln)

@@ -49,7 +49,7 @@ def capture_and_analyse(folder):
     shutil.copytree(folder / "results/a", folder / "results", dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize("page", ["python.md", "heads.md", "patching.md", "generate.md"])
+@pytest.mark.parametrize("page", ["python.md", "heads.md", "patching.md", "generate.md", "../README.md"])
 def test_page(page, names, folder):
     blocks = python_blocks(page)
     if any('analyze("data")' in block or 'compare("' in block for block in blocks):
