@@ -4,6 +4,7 @@
     PYTHONPATH=build/python .venv/bin/python tools/run_notebooks.py [FILE...]
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ from nbclient import NotebookClient
 
 
 def main():
+    # Notebooks run in their own folder, and PYTHONPATH may be relative to this one.
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in folders if folder)
     chosen = [Path(name) for name in sys.argv[1:]] or (Path(__file__).parents[1] / "examples").glob("*.ipynb")
     for path in sorted(chosen):
         begin = time.perf_counter()
