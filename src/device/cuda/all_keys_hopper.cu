@@ -2,6 +2,7 @@
 // by instructions that read the tile from shared memory once for all four and run beside the rest
 // (wgmma, PTX ISA 9.7.15). Scores come out in the registers in which the passes expect them.
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cuda/all_keys.cuh"
 #include "device/cuda/all_keys_hopper.h"
@@ -80,9 +81,8 @@ class GroupQueries {
     }
   }
 
-  // q.k of the group's rows with the keys of a tile; all four warps.
-  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
-                                           std::uint32_t tile) const {
+  // Begins q.k of the group's rows with the keys of a tile; all four warps.
+  __device__ __forceinline__ void begin(ScoreFragments<Shape>& scores, std::uint32_t tile) const {
     const auto keys = described(tile);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -91,7 +91,15 @@ class GroupQueries {
       multiply_group<T>(scores[0], held_[step], keys + at / 16, step > 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  }
+
+  // Waits for the scores that were begun. The compiler must not read them before.
+  __device__ static __forceinline__ void end(ScoreFragments<Shape>& scores) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (auto& fragment : scores[0])
+#pragma unroll
+      for (float& score : fragment) asm volatile("" : "+f"(score)::"memory");
   }
 
  private:
@@ -131,16 +139,31 @@ class KeyTiles {
 };
 
 template <typename T, typename Shape>
-struct HopperMemory {
-  alignas(1024) char tiles[2][Shape::kTileBytes];
-  typename AllKeys<T, Shape>::Memory pass;
-};
+using HopperAllKeys = AllKeys<T, Shape, LaneBins<Shape>>;
+
+constexpr int kStages = 3;
 
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 2)
+struct HopperMemory {
+  typename HopperAllKeys<T, Shape>::Memory pass;
+  alignas(1024) char tiles[kStages][Shape::kTileBytes];
+};
+
+// Shared memory begins at some multiple of 1,024 bytes.
+template <typename Memory>
+constexpr int kRoom = sizeof(Memory) + alignof(Memory) - 1024;
+template <typename Memory>
+__device__ Memory* aligned(char* shared) {
+  return reinterpret_cast<Memory*>(shared + (-shared_address(shared) & (alignof(Memory) - 1)));
+}
+
+// While the weights of a tile are added up, the matrix units compute the scores of the next and the
+// keys after that are on their way.
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
+  auto& memory = *aligned<HopperMemory<T, Shape>>(shared);
   const auto heads = static_cast<int>(a.heads);
   const auto tile = a.tiles[blockIdx.x / heads];
   const ScoreBlock block{
@@ -149,35 +172,47 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
       .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
       .end = min(tile.first + Shape::kRows, tile.length),
       .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
-  const int group_end = tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
+  const int group_end =
+      min(block.end, tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows);
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
-  AllKeys<T, Shape> pass(a, options, block, memory.pass);
+  HopperAllKeys<T, Shape> pass(a, options, block, memory.pass);
 
-  const auto tiles = shared_address(memory.tiles[0]);
+  // Stages in turns: of the tile after the next, of this, of the next.
   int key = pass.first_key();
-  bool second = false;
-  keys.load(tiles, key);
-  for (; key < block.end; key += Shape::kKeys, second = !second) {
+  std::uint32_t later = shared_address(memory.tiles[2]), now = shared_address(memory.tiles[0]),
+                next = shared_address(memory.tiles[1]);
+  const auto wait_for_keys = [] {
     wait_for_copies();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the matrix units
-    __syncthreads();  // the keys are there, and every warp is done with those before
-    if (key + Shape::kKeys < block.end)
-      keys.load(tiles + (second ? 0 : Shape::kTileBytes), key + Shape::kKeys);
+    __syncthreads();
+  };
+  ScoreFragments<Shape> even, odd;
+  keys.load(now, key);
+  wait_for_keys();
+  queries.begin(even, now);
+  if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
+  const auto add_tile = [&](ScoreFragments<Shape>& scores, ScoreFragments<Shape>& following) {
+    wait_for_keys();  // every warp is done with the tile before this
+    if (key + 2 * Shape::kKeys < block.end) keys.load(later, key + 2 * Shape::kKeys);
+    queries.end(scores);
+    if (key + Shape::kKeys < group_end) queries.begin(following, next);
     pass.begin_tile();
-    if (key >= group_end) {  // the group sees none of them
+    if (key < block.row + Shape::kWarpRows) {
+      cap_scores<Shape>(scores, a);
+      pass.add(scores, key);
+    } else {
       pass.skip(key);
-      continue;
     }
-    ScoreFragments<Shape> scores;
-    queries.multiply(scores, tiles + (second ? Shape::kTileBytes : 0));
-    if (key >= block.row + Shape::kWarpRows) {
-      pass.skip(key);
-      continue;
-    }
-    cap_scores<Shape>(scores, a);
-    pass.add(scores, key);
+    key += Shape::kKeys;
+    const auto free = now;
+    now = next;
+    next = later;
+    later = free;
+    return key < block.end;
+  };
+  while (add_tile(even, odd) && add_tile(odd, even)) {
   }
   pass.finish();
 }
@@ -185,7 +220,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 template <typename T, int kWidth>
 void launch(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
   using Shape = HopperShape<T, kWidth>;
-  constexpr auto kBytes = static_cast<int>(sizeof(HopperMemory<T, Shape>));
+  constexpr auto kBytes = kRoom<HopperMemory<T, Shape>>;
   const auto kernel = all_keys_kernel<T, Shape>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "statistics of all keys: shared memory");
