@@ -16,16 +16,16 @@
 namespace qkscope {
 namespace {
 
-struct Size {
+struct MixtureSize {
   std::int64_t rows;
   std::int64_t k;
   std::int64_t experts;
 };
 
-const Size kSizes[] = {{1, 1, 1},   {1, 8, 128},  {5, 2, 4},
-                       {300, 3, 8}, {1025, 2, 4}, {4096, 8, 128}};
+const MixtureSize kMixtureSizes[] = {{1, 1, 1},   {1, 8, 128},  {5, 2, 4},
+                                     {300, 3, 8}, {1025, 2, 4}, {4096, 8, 128}};
 
-std::vector<float> drawn(std::int64_t count, std::uint64_t seed) {
+std::vector<float> drawn_values(std::int64_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(static_cast<std::size_t>(count));
   for (auto& value : values) value = 2.0f * static_cast<float>(random.normal());
@@ -49,7 +49,7 @@ struct Choice {
   std::vector<float> indices;  // (rows, k)
 };
 
-Choice choice_on_cpu(const std::vector<float>& logits, const Size& size, bool normalized) {
+Choice choice_on_cpu(const std::vector<float>& logits, const MixtureSize& size, bool normalized) {
   const auto count = static_cast<std::size_t>(size.rows * size.k);
   Choice choice{std::vector<float>(count), std::vector<float>(count)};
   choose_experts(view_of(logits, size.experts), normalized, view_of(choice.weights, size.k),
@@ -57,7 +57,7 @@ Choice choice_on_cpu(const std::vector<float>& logits, const Size& size, bool no
   return choice;
 }
 
-Choice choice_on_gpu(const std::vector<float>& logits, const Size& size, bool normalized) {
+Choice choice_on_gpu(const std::vector<float>& logits, const MixtureSize& size, bool normalized) {
   const auto bytes = static_cast<std::size_t>(size.rows * size.k) * sizeof(float);
   const DeviceBuffer x(logits);
   const DeviceBuffer weights(bytes);
@@ -74,17 +74,17 @@ Choice choice_on_gpu(const std::vector<float>& logits, const Size& size, bool no
   return {weights.download<float>(), indices.download<float>()};
 }
 
-struct Sorted {
+struct SortedSlots {
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> row_of;
   std::vector<std::int32_t> slot_of;
   std::vector<std::int32_t> place_of;
-  bool operator==(const Sorted&) const = default;
+  bool operator==(const SortedSlots&) const = default;
 };
 
 constexpr std::int64_t kFirstRow = 1000;
 
-Sorted sort(const std::vector<float>& indices, const Size& size) {
+SortedSlots sorted_slots(const std::vector<float>& indices, const MixtureSize& size) {
   const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count) * 4; };
   const auto most = most_sorted_rows(size.rows * size.k, size.experts);
   const DeviceBuffer chosen(indices);
@@ -112,9 +112,9 @@ using CudaExperts = GpuTest<>;
 
 // Softmaxes of the same float32 numbers; exp is the device's.
 TEST_F(CudaExperts, AreChosenAsOnTheCpu) {
-  for (const auto& size : kSizes)
+  for (const auto& size : kMixtureSizes)
     for (const bool normalized : {false, true}) {
-      const auto logits = drawn(size.rows * size.experts, 3);
+      const auto logits = drawn_values(size.rows * size.experts, 3);
       const auto expected = choice_on_cpu(logits, size, normalized);
       const auto found = choice_on_gpu(logits, size, normalized);
       EXPECT_EQ(found.indices, expected.indices);
@@ -124,17 +124,18 @@ TEST_F(CudaExperts, AreChosenAsOnTheCpu) {
 }
 
 TEST_F(CudaExperts, OfEqualLogitsTheFirstIsChosen) {
-  const Size size{2, 3, 6};
+  const MixtureSize size{2, 3, 6};
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> logits = {1, 2, 2, 1, 2, 0, -infinity, 0, -infinity, 0, 1, -infinity};
   EXPECT_EQ(choice_on_gpu(logits, size, true).indices, (std::vector<float>{1, 2, 4, 4, 1, 3}));
 }
 
 TEST_F(CudaExperts, HaveTheirSlotsInOrderAndFilledUp) {
-  for (const auto& size : kSizes) {
-    const auto indices = choice_on_cpu(drawn(size.rows * size.experts, 5), size, false).indices;
+  for (const auto& size : kMixtureSizes) {
+    const auto indices =
+        choice_on_cpu(drawn_values(size.rows * size.experts, 5), size, false).indices;
     const auto by_expert = rows_by_expert(view_of(indices, size.k), size.experts);
-    const auto found = sort(indices, size);
+    const auto found = sorted_slots(indices, size);
     std::size_t at = 0;
     for (std::int64_t expert = 0; expert < size.experts; ++expert) {
       const auto slots = by_expert.of(expert);
@@ -152,16 +153,16 @@ TEST_F(CudaExperts, HaveTheirSlotsInOrderAndFilledUp) {
         ASSERT_EQ(found.row_of[at], kFirstRow);
       }
     }
-    EXPECT_EQ(sort(indices, size), found);
+    EXPECT_EQ(sorted_slots(indices, size), found);
   }
 }
 
 // What an edit may have written.
 TEST_F(CudaExperts, NumbersThatAreNoExpertsOrStandTwiceAreNotCounted) {
-  const Size size{4, 2, 4};
+  const MixtureSize size{4, 2, 4};
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto counted = [&](const std::vector<float>& indices) {
-    const auto counts = sort(indices, size).counts;
+    const auto counts = sorted_slots(indices, size).counts;
     return std::accumulate(counts.begin(), counts.end(), 0);
   };
   EXPECT_EQ(counted({0, 1, 2, 3, 3, 0, 1, 2}), 8);
@@ -170,10 +171,10 @@ TEST_F(CudaExperts, NumbersThatAreNoExpertsOrStandTwiceAreNotCounted) {
 }
 
 TEST_F(CudaExperts, AddUpByTheirWeights) {
-  const Size size{37, 3, 8};
+  const MixtureSize size{37, 3, 8};
   const std::int64_t n = 130;
-  const auto x = drawn(size.rows * size.k * n, 7);
-  const auto weights = drawn(size.rows * size.k, 8);
+  const auto x = drawn_values(size.rows * size.k * n, 7);
+  const auto weights = drawn_values(size.rows * size.k, 8);
   std::vector<std::int32_t> places(static_cast<std::size_t>(size.rows * size.k));
   std::iota(places.rbegin(), places.rend(), 0);
   for (const auto dtype : {DType::f32, DType::bf16, DType::f16}) {
