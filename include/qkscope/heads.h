@@ -34,7 +34,7 @@ struct HeadScoreOptions {
 // duplicate_token_head and induction_head as means over texts; then, as means over every token,
 // sink_0 (attention to the first token), sink_4 (to the first four), self, prev, dup, ind, top1 and
 // with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. No square of queries
-// and keys is held; where the model caps its scores, a block of rows of one layer.
+// and keys is held.
 QKSCOPE_API Table score_heads(const Model& model,
                               const std::vector<std::vector<std::int32_t>>& texts,
                               const HeadScoreOptions& options = {},

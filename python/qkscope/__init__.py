@@ -25,7 +25,7 @@ from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
     CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress,
-    StatsResult, __version__, set_threads, show_progress, threads,
+    StatsResult, __version__, show_progress, threads,
 )
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
@@ -35,7 +35,7 @@ from ._studies import SweepResult, compare, export, publish, sweep
 from .ablation import ablate
 from .attribution import direct_logit_attribution, logit_lens
 from .heads import detect_head, heads
-from .model import Model, load
+from .model import Model, load, set_threads
 from .path_patching import path_patch
 
 __all__ = [

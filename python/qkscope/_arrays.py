@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # or DeviceArray where there is no torch that can use the GPU; scores and patterns are on the host there too.
 Array = Union[np.ndarray, "torch.Tensor", DeviceArray]
 
+class NoSuchIndex(InputError, IndexError):
+    """An index beyond the last; as IndexError it ends loops."""
+
+
 KINDS = ("auto", "numpy", "torch")
 
 

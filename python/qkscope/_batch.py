@@ -6,6 +6,7 @@ padded batch has the bits that its sequence has alone.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -120,6 +121,13 @@ def _integers(ids: np.ndarray, most: int) -> np.ndarray:
     return ids
 
 
+def _places(positions: Any) -> np.ndarray:
+    places = np.atleast_1d(on_host(positions))
+    if places.dtype == bool:
+        raise TypeError("flags are no positions")
+    return places
+
+
 def _chosen(positions: Positions, length: int) -> list[int]:
     every = range(length)
     try:
@@ -128,7 +136,7 @@ def _chosen(positions: Positions, length: int) -> list[int]:
         if isinstance(positions, slice):
             chosen = list(every[positions])
         else:
-            chosen = [every[int(p)] for p in np.atleast_1d(on_host(positions))]
+            chosen = [every[operator.index(p)] for p in _places(positions)]
     except IndexError:
         raise InputError(
             f"positions: {positions} reaches outside the text, which has positions 0 to {length - 1}") from None

@@ -38,6 +38,8 @@ def get_act_name(name: str, layer: int | None = None, part: str | None = None) -
     part: "attn", "mlp", "ln1", "ln2" where the short name alone does not say: ("normalized", 3, "ln1"). A layer and a
     part may stand in the name: "q3", "scale4ln1".
     """
+    if not isinstance(name, str):
+        raise InputError(f"get_act_name: found {name!r}, expected a text")
     if layer is None and part is None:
         if "." in name or name.startswith("hook_") or name == "logits":
             return name

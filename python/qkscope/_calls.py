@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _options
 from ._arrays import as_kind, is_torch, on_host, torch_or_none
 from ._batch import Batch, Layout, Positions, is_square, span
 from ._engine import DeviceArray, InputError
@@ -30,6 +31,7 @@ class Call:
     def check(self) -> None:
         if self.return_type not in ("logits", "loss", "both", None):
             raise InputError(f"return_type: found {self.return_type!r}, expected 'logits', 'loss', 'both' or None")
+        _options.flag("loss_per_token", self.loss_per_token)
         of_whole_texts = self.positions is self.start_at_layer is self.stop_at_layer is None
         if self.return_type in ("loss", "both") and not of_whole_texts:
             raise InputError(

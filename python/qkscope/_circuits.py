@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _options
 from ._arrays import like, on_host, stack, weights_as_kind
 from ._engine import InputError
 from ._factored import FactoredMatrix
@@ -77,6 +78,7 @@ class CircuitMethods(TextMethods, WeightMethods):
 
         mlp_input: the layer's own attention counts too. Of families without a norm after attention or MLP.
         """
+        _options.whole("layer", layer, 0, self.cfg.n_layers - (1 if mlp_input else 0))
         total = np.zeros(self.cfg.d_model, dtype=np.float32)
         for i in range(layer + (1 if mlp_input else 0)):
             attn, mlp = self.blocks[i].attn, self.blocks[i].mlp
@@ -90,6 +92,7 @@ class SVDInterpreter:
     """Singular vectors of heads and MLPs, read as tokens: SVDInterpreter(model)."""
 
     def __init__(self, model: Any):
+        _options.check_model(model)
         self.model = model
 
     def get_singular_vectors(
@@ -100,20 +103,18 @@ class SVDInterpreter:
         vector_type: "OV" (with a head_index), what the head writes; "w_in", what the MLP reads (with the weights of the
         norm before it); "w_out", what it writes.
         """
-        vectors = self._right_vectors(vector_type, layer_index, head_index)[:num_vectors]
+        vectors = self._right_vectors(vector_type, layer_index, head_index)
+        vectors = vectors[: _options.whole("num_vectors", num_vectors, 1)]
         W_U = self.model.W_U
         return (W_U.T @ like(vectors.T, W_U))[:, None]
 
     def _right_vectors(self, kind: str, layer: int, head: int | None) -> np.ndarray:
         """[vector, d_model]"""
         cfg = self.model.cfg
-        if not 0 <= layer < cfg.n_layers:
-            raise InputError(f"layer_index={layer}: the model has layers 0 to {cfg.n_layers - 1}")
+        _options.whole("layer_index", layer, 0, cfg.n_layers - 1)
         block = self.model.blocks[layer]
         if kind == "OV":
-            if head is None or not 0 <= head < cfg.n_heads:
-                raise InputError(f"head_index: found {head}, expected 0 to {cfg.n_heads - 1} for 'OV'")
-            return on_host(block.attn.OV[head].Vh)
+            return on_host(block.attn.OV[_options.whole("head_index", head, 0, cfg.n_heads - 1)].Vh)
         if kind in ("w_in", "w_out") and getattr(block.mlp, "W_out", None) is None:
             raise InputError(f"layer_index={layer}: its MLP is a mixture of experts, expected one with a single matrix")
         if kind == "w_in":

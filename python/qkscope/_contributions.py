@@ -173,11 +173,11 @@ class Contributions:
                 f"{LARGEST >> 30}; choose positions with pos_slice, and of neurons some or project_output_onto")
 
 
-def projection(directions: Any) -> tuple[Any, bool]:
+def projection(directions: Any, d_model: int) -> tuple[Any, bool]:
     """[d_model, n], and whether one direction [d_model] was given"""
     if directions is None:
         return None, False
-    if len(directions.shape) not in (1, 2):
-        raise InputError(
-            f"project_output_onto: found shape {list(directions.shape)}, expected [d_model] or [d_model, n]")
-    return (directions[:, None], True) if len(directions.shape) == 1 else (directions, False)
+    shape = list(getattr(directions, "shape", ()))
+    if len(shape) not in (1, 2) or shape[0] != d_model:
+        raise InputError(f"project_output_onto: found shape {shape}, expected [{d_model}] or [{d_model}, n]")
+    return (directions[:, None], True) if len(shape) == 1 else (directions, False)

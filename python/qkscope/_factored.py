@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import is_torch, like, on_host, torch_or_none
+from ._arrays import NoSuchIndex, is_torch, like, on_host, torch_or_none
 from ._engine import InputError
 
 
@@ -72,17 +72,18 @@ class FactoredMatrix:
         """With a matrix or another FactoredMatrix, a FactoredMatrix; with a vector [rdim], the vector [..., ldim]."""
         if isinstance(other, FactoredMatrix):
             return (self @ other.A) @ other.B
-        other = like(other, self.A)
+        other = self._operand(other)
+        rows = other.shape[0] if len(other.shape) == 1 else other.shape[-2]
+        if rows != self.rdim:
+            raise InputError(f"FactoredMatrix @ {list(other.shape)}: expected {self.rdim} rows")
         if len(other.shape) < 2:
             return (self.A @ (self.B @ other[..., None]))[..., 0]
-        if other.shape[-2] != self.rdim:
-            raise InputError(f"FactoredMatrix @ {list(other.shape)}: expected {self.rdim} rows")
         if self.rdim > self.mdim:
             return FactoredMatrix(self.A, self.B @ other)
         return FactoredMatrix(self.AB, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        other = like(other, self.A)
+        other = self._operand(other)
         if other.shape[-1] != self.ldim:
             raise InputError(f"{list(other.shape)} @ FactoredMatrix: expected {self.ldim} columns")
         if len(other.shape) < 2:
@@ -91,10 +92,21 @@ class FactoredMatrix:
             return FactoredMatrix(other @ self.A, self.B)
         return FactoredMatrix(other, self.AB)
 
+    def _operand(self, other: Any) -> Any:
+        try:
+            other = like(other, self.A)
+        except (TypeError, ValueError):
+            raise InputError(f"FactoredMatrix @ {other!r}: expected a matrix or a vector") from None
+        if not len(other.shape):
+            raise InputError(f"FactoredMatrix @ {other}: expected a matrix or a vector; * multiplies with a number")
+        return other
+
     __array_ufunc__ = None  # NumPy leaves array @ FactoredMatrix to us
 
     def __mul__(self, scalar: float) -> FactoredMatrix:
         """With a number"""
+        if np.ndim(scalar) or not isinstance(scalar, (int, float, np.number)) and not is_torch(scalar):
+            raise InputError(f"FactoredMatrix * {scalar!r}: expected a number")
         return FactoredMatrix(self.A * scalar, self.B)
 
     __rmul__ = __mul__
@@ -109,11 +121,14 @@ class FactoredMatrix:
         if len(index) > self.ndim:
             raise InputError(f"FactoredMatrix: found {len(index)} indices, expected at most {self.ndim}")
         head, rows, columns = index[:leading], index[leading : leading + 1], index[leading + 1 :]
-        A, B = self.A[head], self.B[head]
-        if rows:
-            A = A[..., _kept(rows[0]), :]
-        if columns:
-            B = B[..., _kept(columns[0])]
+        try:
+            A, B = self.A[head], self.B[head]
+            if rows:
+                A = A[..., _kept(rows[0]), :]
+            if columns:
+                B = B[..., _kept(columns[0])]
+        except (IndexError, TypeError) as error:
+            raise NoSuchIndex(f"FactoredMatrix of shape {list(self.shape)}: {error}") from None
         return FactoredMatrix(A, B)
 
     # Spectra

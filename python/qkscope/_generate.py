@@ -13,6 +13,7 @@ from ._arrays import as_kind, is_torch, torch_or_none
 from ._batch import batch_of_ids
 from ._engine import InputError
 from ._hooks import Added, FwdHook, HookPoint
+from ._options import checked, flag, wholes
 from ._tokens import TextMethods, is_texts
 from ._weights import WeightMethods
 
@@ -28,6 +29,7 @@ class GenerateMethods(TextMethods, WeightMethods):
 
     _added: list[Added]
 
+    @checked
     def generate(
         self,
         prompt: Tokens,
@@ -69,9 +71,9 @@ class GenerateMethods(TextMethods, WeightMethods):
         kind = _kind(return_type, texts is not None)
         needs_text = kind.endswith("text") or stop or stream
         options = _options(max_new_tokens, temperature, top_k, top_p, seed)
-        options.stop_texts = [stop] if isinstance(stop, str) else list(stop)
-        options.stop_tokens = [int(token) for token in stop_tokens]
-        options.stops_at_end = bool(stop_at_eos)
+        options.stop_texts = _stop_texts(stop)
+        options.stop_tokens = wholes("stop_tokens", stop_tokens, 0, self.cfg.d_vocab - 1)
+        options.stops_at_end = flag("stop_at_eos", stop_at_eos)
         names, call = self._generating_hooks(fwd_hooks)
         prompts = [[int(token) for token in ids] for ids in batch.sequences]
         found = _engine.generate(
@@ -124,6 +126,13 @@ def _options(max_new_tokens: int, temperature: float, top_k: int | None, top_p: 
     if top_k == 0:
         raise InputError("top_k: found 0, expected 1 or more, or None for all tokens")
     return options
+
+
+def _stop_texts(stop: Any) -> list[str]:
+    texts = [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, Iterable) else [stop]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"stop: found {stop!r}, expected a text or a list of texts")
+    return texts
 
 
 def _kind(return_type: str, is_text: bool) -> str:

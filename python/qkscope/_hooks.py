@@ -43,7 +43,7 @@ def select(engine: Any, names: NamesFilter) -> list[str]:
             raise InputError("names_filter: the function accepts no hook point of this model")
         return chosen
     wanted = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else [names]
-    if not all(isinstance(name, str) for name in wanted):
+    if not wanted or not all(isinstance(name, str) for name in wanted):
         raise InputError(f"names_filter: found {names!r}, expected a name, a pattern, a list of them or a function")
     return engine.match_hooks(wanted)
 

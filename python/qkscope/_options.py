@@ -21,21 +21,36 @@ _MOST = 1 << 20  # layers, heads and other counts
 
 
 def checked(function: Function) -> Function:
-    """Arguments that the function does not have, or that are missing, are an InputError instead of a TypeError."""
+    """Arguments that the function does not have, or that are missing, are an InputError instead of a TypeError.
+
+    So is something else in place of a model, where that comes first.
+    """
     signature = inspect.signature(function)
+    names = [name for name in signature.parameters if name != "self"]
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    takes_model = next(iter(signature.parameters), "") == "model"
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
-            if name not in signature.parameters:
-                raise InputError(f"{function.__name__}: no argument {name!r}; {_expected(name, signature.parameters)}")
+            if name not in names and not takes_any:
+                raise InputError(f"{function.__name__}: no argument {name!r}; {_expected(name, names)}")
         try:
-            signature.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InputError(f"{function.__name__}: {error}; expected {function.__name__}{_short(signature)}") from None
+        if takes_model:
+            check_model(bound.arguments["model"])
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def check_model(value: Any) -> None:
+    from .model import Model  # which is made of modules that use this one
+
+    if not isinstance(value, Model):
+        raise InputError(f"model: found {type(value).__name__}, expected what load() gives")
 
 
 def _expected(name: str, names: Iterable[str]) -> str:
@@ -45,8 +60,8 @@ def _expected(name: str, names: Iterable[str]) -> str:
 
 def _short(signature: inspect.Signature) -> str:
     """The arguments that may come without their name; the others are told by the documentation."""
-    names = [name for name, parameter in signature.parameters.items() if parameter.kind != parameter.KEYWORD_ONLY]
-    return f"({', '.join(names)}, *, ...)"
+    by_place = [name for name, parameter in signature.parameters.items() if parameter.kind != parameter.KEYWORD_ONLY]
+    return f"({', '.join(name for name in by_place if name != 'self')}, *, ...)"
 
 
 def path(name: str, value: str | PathLike[str]) -> str:
@@ -60,6 +75,10 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"{name}={value!r}: expected a text")
     return value
+
+
+def flag_or_none(name: str, value: Any) -> bool | None:
+    return None if value is None else flag(name, value)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -126,7 +126,7 @@ class ResidualMethods(Contributions):
         project_output_onto: [d_model] or [d_model, n]; the results are then [..., neuron] or [..., neuron, n], and the
         vectors themselves are never made.
         """
-        project, squeeze = projection(project_output_onto)
+        project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
         results = self._neurons(layer, neuron_slice, pos_slice, project)
         return results[..., 0] if squeeze else results
 
@@ -152,7 +152,7 @@ class ResidualMethods(Contributions):
         layers = self._layers(layer)
         chosen = self._sliced(np.arange(self.model.cfg.d_mlp), neuron_slice, 0, "neuron_slice")
         labels = [f"L{i}N{neuron}" for i in layers for neuron in chosen]
-        project, squeeze = projection(project_output_onto)
+        project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
         if project is None:
             self._check_size("stack_neuron_results", len(labels), ("post", 0), pos_slice)
         reads = self._read_by(layer, mlp_input, project) if apply_ln else project
@@ -182,7 +182,7 @@ class ResidualMethods(Contributions):
     ) -> Any:
         """All heads, all neurons (or MLPs, without expand_neurons), embeddings, "bias": they add up to the stream."""
         layer = self._upto(layer, mlp_input)
-        project, squeeze = projection(project_output_onto)
+        project, squeeze = projection(project_output_onto, self.model.cfg.d_model)
 
         def finished(components: Any) -> Any:
             if apply_ln:
@@ -230,6 +230,9 @@ class ResidualMethods(Contributions):
         to the stack before; batch_slice is applied to it here.
         """
         layer = self._upto(layer, mlp_input)
+        shape, width = list(getattr(residual_stack, "shape", ())), self.model.cfg.d_model
+        if len(shape) < 2 or shape[-1] != width:
+            raise InputError(f"residual_stack: found shape {shape}, expected [component, ..., {width}]")
         if self.has_batch_dim if has_batch_dim is None else has_batch_dim:
             residual_stack = self._sliced(residual_stack, batch_slice, 1, "batch_slice")
         norm = self._norm(layer, mlp_input)
@@ -240,7 +243,12 @@ class ResidualMethods(Contributions):
         scale = self._scale(layer, mlp_input, pos_slice)
         if self.has_batch_dim:
             scale = self._sliced(scale, batch_slice, 0, "batch_slice")
-        return self._centred(residual_stack) / scale * like(norm.w, residual_stack)
+        try:
+            return self._centred(residual_stack) / scale * like(norm.w, residual_stack)
+        except (ValueError, RuntimeError):
+            raise InputError(
+                f"residual_stack: found shape {shape}, expected [component, ..., {width}] with "
+                f"{list(scale.shape[:-1])} between them: the positions of the cache, or those of pos_slice") from None
 
     def logit_attrs(
         self,

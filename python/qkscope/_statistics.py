@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._engine import Error
+from . import _options
+from ._engine import InputError
 
 _DTYPES = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 _SETS = ("first", "body", "all")
@@ -20,7 +21,7 @@ _SETS = ("first", "body", "all")
 
 def open_stats(folder: str | PathLike[str]) -> Statistics:
     """The statistics in a folder; docs/statistics.md describes every number."""
-    return Statistics(fspath(folder))
+    return Statistics(_options.path("folder", folder))
 
 
 class Statistics:
@@ -33,7 +34,7 @@ class Statistics:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
         if not (self.folder / "stats_state.json").is_file():
-            raise Error(f"{folder}: there is no stats_state.json; expected the folder of a finished `qkscope stats`")
+            raise InputError(f"{folder}: there is no stats_state.json; expected the folder of a finished `qkscope stats`")
         self._tensors = _Safetensors(self.folder / "stats.safetensors")
         self.metadata: dict[str, str] = self._tensors.metadata
         self.settings: dict[str, Any] = json.loads(self.metadata["settings"])
@@ -172,20 +173,20 @@ class Statistics:
     def _table(self, name: str) -> pa.Table:
         path = self.folder / f"{name}.parquet"
         if not path.is_file():
-            raise Error(f"{path}: there is no such table; these statistics have groups {self.settings['groups']}")
+            raise InputError(f"{path}: there is no such table; these statistics have groups {self.settings['groups']}")
         return pq.read_table(path)
 
     @staticmethod
     def _parts(set: str) -> tuple[str, ...]:
         if set not in _SETS:
-            raise Error(f"set={set!r}: expected one of {', '.join(_SETS)}")
+            raise InputError(f"set={set!r}: expected one of {', '.join(_SETS)}")
         return ("first", "body") if set == "all" else (set,)
 
     def _field(self, kind: str, stage: str, part: str, field: str) -> np.ndarray:
         name = f"{kind}.{stage}.{part}.{field}"
         if name not in self._tensors.places:
             kept = sorted({".".join(key.split(".")[:2]) for key in self.names if key.endswith(".body.mean")})
-            raise Error(f"{self.folder}: there is no {name}; kept are {', '.join(kept) or 'no moments'}")
+            raise InputError(f"{self.folder}: there is no {name}; kept are {', '.join(kept) or 'no moments'}")
         return self.tensor(name)
 
     def _weighted(self, kind: str, stage: str, set: str, field: str) -> np.ndarray:
@@ -249,14 +250,14 @@ class _Safetensors:
             length = int.from_bytes(self._data[:8], "little")
             self.places: dict[str, Any] = json.loads(self._data[8 : 8 + length])
         except (OSError, ValueError) as error:
-            raise Error(f"{path}: not a readable safetensors file: {error}") from error
+            raise InputError(f"{path}: not a readable safetensors file: {error}") from error
         self._start = 8 + length
         self.metadata: dict[str, str] = self.places.pop("__metadata__", {})
 
     def __getitem__(self, name: str) -> np.ndarray:
         place = self.places.get(name)
         if place is None:
-            raise Error(f"there is no tensor {name!r} in these statistics")
+            raise InputError(f"there is no tensor {name!r} in these statistics")
         begin, _ = place["data_offsets"]
         shape = tuple(place["shape"])
         count = int(np.prod(shape, dtype=np.int64))

@@ -13,6 +13,7 @@ from . import _engine
 from ._arrays import is_torch, on_host
 from ._batch import PADDING, check_side, padded_ids
 from ._engine import InputError
+from ._options import checked, flag, flag_or_none, whole
 
 # One text or several, of any length.
 Text = Union[str, Sequence[str]]
@@ -26,6 +27,7 @@ def is_texts(values: Any) -> TypeGuard[Sequence[str]]:
 class TextMethods:
     """What Model does with text. Ids are int32; padding is -1, which no token has."""
 
+    cfg: Any
     folder: str
     _tokenizer: Any
 
@@ -35,6 +37,7 @@ class TextMethods:
             self._tokenizer = _engine.Tokenizer.load(self.folder)
         return self._tokenizer
 
+    @checked
     def to_tokens(
         self,
         text: Text,
@@ -52,6 +55,10 @@ class TextMethods:
         filled with pad. With -1 the model knows what is padding and leaves it out; another id would be a token to it.
         max_length: ids of a text at most; 0 is no limit.
         """
+        flag_or_none("prepend_bos", prepend_bos)
+        flag("add_special_tokens", add_special_tokens)
+        whole("max_length", max_length, 0, 2**31 - 1)
+        whole("pad", pad, PADDING, 2**31 - 1)
         if isinstance(text, str):
             return self._encode(text, prepend_bos, add_special_tokens, max_length)
         if not is_texts(text):
@@ -64,7 +71,10 @@ class TextMethods:
 
     def _encode(self, text: str, prepend_bos: bool | None, add_special_tokens: bool, max_length: int) -> np.ndarray:
         special = add_special_tokens and prepend_bos is not False
-        ids = self.tokenizer.encode(text, special, max_length)
+        try:
+            ids = self.tokenizer.encode(text, special, max_length)
+        except TypeError:  # nothing else can be wrong with a str
+            raise InputError(f"text: {text!r} has half a surrogate pair, expected what UTF-8 can write") from None
         if prepend_bos:
             bos = self.bos_token_id
             if bos is None:
@@ -81,7 +91,12 @@ class TextMethods:
         return [self._decode(row) for row in ids] if ids.ndim == 2 else self._decode(ids)
 
     def _decode(self, ids: np.ndarray) -> str:
-        return self.tokenizer.decode([int(t) for t in np.atleast_1d(ids) if t != PADDING])
+        return self.tokenizer.decode([self._known(token) for token in np.atleast_1d(ids) if token != PADDING])
+
+    def _known(self, token: Any) -> int:
+        if not 0 <= token < self.cfg.d_vocab:
+            raise InputError(f"token ids: found {token}, expected 0 to {self.cfg.d_vocab - 1}")
+        return int(token)
 
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
@@ -110,7 +125,7 @@ class TextMethods:
         """The text of one token id."""
         if not isinstance(token, (int, np.integer)):
             raise InputError(f"to_single_str_token: found {_what(token)}, expected one token id")
-        return self.tokenizer.decode([int(token)])
+        return self.tokenizer.decode([self._known(token)])
 
     def get_token_position(
         self, single_token: str | int, tokens: Any, mode: str = "first", prepend_bos: bool | None = None

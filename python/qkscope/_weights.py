@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ._arrays import weights_as_kind
+from ._arrays import NoSuchIndex, weights_as_kind
 from ._engine import Config, InputError
 from ._factored import FactoredMatrix
 
@@ -22,10 +22,6 @@ Shown = Callable[[MaybeArray], Any]  # a weight as the library that load(arrays=
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     """[heads * d_head, d_model] -> [heads, d_model, d_head]"""
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
-
-
-class NoSuchLayer(InputError, IndexError):
-    """An index beyond the last layer; as IndexError it ends loops over layers."""
 
 
 class ByLayer(Sequence):
@@ -48,8 +44,10 @@ class ByLayer(Sequence):
             return [self._get(layer) for layer in self._layers[index]]
         try:
             layer = self._layers[index]
+        except TypeError:
+            raise InputError(f"layer {index!r}: expected a number from 0 to {len(self) - 1}") from None
         except IndexError:
-            raise NoSuchLayer(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
+            raise NoSuchIndex(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
         return self._get(layer)
 
     def __repr__(self) -> str:

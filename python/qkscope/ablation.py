@@ -51,7 +51,7 @@ def ablate(
     control_sd.
     """
     _options.choice("mode", mode, MODES)
-    texts = [ids for ids in text_ids(model, tokens, seed) if len(ids) > 1]
+    texts = [ids for ids in text_ids(model, tokens) if len(ids) > 1]
     if not texts:
         raise InputError("tokens: found no text of at least two tokens")
     if mode == "resample" and len(texts) < 2:
@@ -146,7 +146,8 @@ def classes_of(taxonomy: Any) -> dict[str, list[Head]]:
 
 def _groups(model: Model, groups: Any) -> dict[str, list[Head]]:
     tables = (pa.Table, str, PathLike)
-    is_taxonomy = isinstance(groups, tables) or hasattr(groups, "to_records") or "taxonomy" in groups
+    is_taxonomy = isinstance(groups, tables) or hasattr(groups, "to_records")
+    is_taxonomy = is_taxonomy or (isinstance(groups, Mapping) and "taxonomy" in groups)
     named: Mapping[str, Any] = classes_of(groups) if is_taxonomy else groups
     if not isinstance(named, Mapping) or not named:
         raise InputError("groups: found none; expected {name: [(layer, head), ...]} or the tables of analyze()")

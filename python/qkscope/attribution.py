@@ -41,7 +41,7 @@ def logit_lens(
     """
     ids = _one_text(model, tokens)
     rows = _rows(positions, len(ids))
-    wanted = _targets(ids, rows, targets)
+    wanted = _targets(ids, rows, targets, model.cfg.d_vocab)
     chosen = range(model.cfg.n_layers + 1) if layers is None else _options.layers("layers", layers)
     residuals = _residuals(model, ids, rows, chosen)
     return pa.concat_tables([_lens_at(model, layer, residual, rows, wanted) for layer, residual in residuals])
@@ -164,10 +164,12 @@ def _token(model: Model, name: str, token: Any) -> int:
     return _options.whole(name, token, 0, model.cfg.d_vocab - 1)
 
 
-def _targets(ids: np.ndarray, rows: list[int], targets: Any) -> list[int | None]:
+def _targets(ids: np.ndarray, rows: list[int], targets: Any, d_vocab: int) -> list[int | None]:
     if targets is None:
         return [int(ids[row + 1]) if row + 1 < len(ids) else None for row in rows]
     found = np.atleast_1d(on_host(targets))
+    if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= d_vocab:
+        raise InputError(f"targets: found {targets!r}, expected token ids from 0 to {d_vocab - 1}")
     if found.size not in (1, len(rows)):
         raise InputError(f"targets: found {found.size}, expected one, or {len(rows)}: one for each position")
     return [int(target) for target in np.broadcast_to(found, len(rows))]

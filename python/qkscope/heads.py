@@ -62,12 +62,16 @@ def heads(
     first = _options.flag("exclude_bos", exclude_bos)
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
-    texts = text_ids(model, tokens, seed)
+    texts = _written_twice(model, seed) if tokens is None else text_ids(model, tokens)
     patterns = _patterns(pattern)
+    for name in patterns:
+        _options.text("name of a pattern", name)
     with Bar(len(texts) * (1 + len(patterns)), "heads", progress) as bar:
         engine = model._engine
         table = to_arrow(_engine.score_heads(engine, texts, first, own, error_measure, every, bar.to).columns)
         for number, (name, one) in enumerate(patterns.items()):
+            if name in table.column_names:
+                raise InputError(f"pattern {name!r}: the table has a column of that name, expected another")
             scores = np.zeros(model.cfg.n_layers * model.cfg.n_heads)
             for i, ids in enumerate(texts):
                 matrix = _matrix(name, one, ids)
@@ -111,7 +115,8 @@ def detect_head(
     chosen = np.full_like(scores, -1.0)
     for layer, head in _options.heads("heads", pairs):
         if layer >= scores.shape[0] or head >= scores.shape[1]:
-            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape}")
+            raise InputError(f"heads: there is no head {head} of layer {layer}; the model has {scores.shape[0]} layers of "
+                             f"{scores.shape[1]} heads")
         chosen[layer, head] = scores[layer, head]
     return chosen
 
@@ -119,12 +124,15 @@ def detect_head(
 _all_heads = heads  # detect_head() has an argument of that name
 
 
-def text_ids(model: Model, tokens: Any, seed: int = 0) -> list[np.ndarray]:
-    """Token ids of each text, int32; random tokens written twice where there is none."""
-    if tokens is None:
-        random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
-        once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
-        return [np.concatenate([row, row]).astype(np.int32) for row in once]
+def _written_twice(model: Model, seed: int) -> list[np.ndarray]:
+    """Texts of random tokens"""
+    random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
+    once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
+    return [np.concatenate([row, row]).astype(np.int32) for row in once]
+
+
+def text_ids(model: Model, tokens: Any) -> list[np.ndarray]:
+    """Token ids of each text, int32"""
     if isinstance(tokens, str) or is_texts(tokens):
         tokens = [model.to_tokens(text) for text in ([tokens] if isinstance(tokens, str) else tokens)]
     return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences
@@ -139,6 +147,7 @@ def _patterns(pattern: Any) -> dict[str, Pattern]:
 def _matrix(name: str, pattern: Pattern, ids: np.ndarray) -> np.ndarray:
     values = on_host(pattern(ids) if callable(pattern) else pattern)
     expected = (len(ids), len(ids))
-    if values.shape != expected:
-        raise InputError(f"pattern {name!r}: found shape {list(values.shape)}, expected {list(expected)}")
+    if values.shape != expected or values.dtype.kind not in "biuf":
+        found = f"shape {list(values.shape)}" if values.ndim else repr(values.item())
+        raise InputError(f"pattern {name!r}: found {found}, expected numbers {list(expected)}, or a function for them")
     return np.ascontiguousarray(values, dtype=np.float32)

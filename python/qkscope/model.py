@@ -6,12 +6,12 @@ import contextlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Callable, Union
 
 import numpy as np
 
-from . import _engine, _hooks
+from . import _engine, _hooks, _options
 from ._arrays import Array, check_kind, is_torch
 from ._batch import Batch, Positions, batch_of_ids
 from ._cache import ActivationCache
@@ -27,6 +27,7 @@ from ._tokens import is_texts
 Tokens = Union[str, Iterable[str], Iterable[int], Iterable[Iterable[int]], Array]
 
 
+@_options.checked
 def load(
     name_or_path: str | PathLike[str],
     revision: str | None = None,
@@ -64,14 +65,22 @@ def load(
     wanted = _dtype_name(dtype)
     if chosen == "cpu" and wanted not in ("", "float32"):
         warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
-    folder = _engine.fetch_checkpoint(fspath(name_or_path), revision or "")
+    folder = _engine.fetch_checkpoint(_options.path("name_or_path", name_or_path), _options.text("revision", revision or ""))
+    if not isinstance(config_overrides, (Mapping, type(None))):
+        raise InputError(f"config_overrides={config_overrides!r}: expected a mapping of keys of config.json")
     overrides = json.dumps(dict(config_overrides or {}))
     rewriting = _engine.Rewriting()
-    rewriting.fold_norms = fold_norms or fold_ln
-    rewriting.center_writing_weights = center_writing_weights
-    rewriting.center_unembed = center_unembed
-    rewriting.fold_value_biases = fold_value_biases
+    rewriting.fold_norms = _options.flag("fold_norms", fold_norms) or _options.flag("fold_ln", fold_ln)
+    rewriting.center_writing_weights = _options.flag("center_writing_weights", center_writing_weights)
+    rewriting.center_unembed = _options.flag("center_unembed", center_unembed)
+    rewriting.fold_value_biases = _options.flag("fold_value_biases", fold_value_biases)
     return Model(_engine.load_model(folder, overrides, rewriting, chosen, wanted), folder, kind)
+
+
+@_options.checked
+def set_threads(count: int) -> None:
+    """Threads for all computing from now on; 0: one per core."""
+    _engine.set_threads(_options.whole("count", count, 0, 4096))
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -117,6 +126,7 @@ class Model(CircuitMethods, GenerateMethods):
 
     # Running
 
+    @_options.checked
     def __call__(
         self,
         tokens: Tokens,
@@ -141,6 +151,7 @@ class Model(CircuitMethods, GenerateMethods):
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
         return self._run(tokens, call)[0]
 
+    @_options.checked
     def run_with_cache(
         self,
         tokens: Tokens,
@@ -177,6 +188,7 @@ class Model(CircuitMethods, GenerateMethods):
             cache.remove_batch_dim()
         return cache if return_type is None else (result, cache)
 
+    @_options.checked
     def run_with_hooks(
         self,
         tokens: Tokens,

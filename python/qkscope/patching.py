@@ -2,8 +2,8 @@
 
 The functions have the names, arguments and axes of TransformerLens' `patching`; many patches run together as one batch.
 
-    clean_cache = model.run_with_cache(clean_tokens, "*hook_z") patching.get_act_patch_attn_head_out_all_pos(model,
-    corrupted_tokens, clean_cache, metric, positions=-1)  # [layer, head]
+    clean_cache = model.run_with_cache(clean_tokens, "*hook_z")
+    patching.get_act_patch_attn_head_out_all_pos(model, corrupted_tokens, clean_cache, metric)  # [layer, head]
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._arrays import Array, concatenate
+from . import _options
+from ._arrays import Array, concatenate, on_host
 from ._batch import Positions, is_square
 from ._engine import InputError
 from ._progress import Bar
@@ -31,6 +32,7 @@ _BATCH_ROWS = 2048  # tokens that run together
 _KEY_ACTIVATIONS = ("k", "v", "k_normed", "rot_k")  # as many heads as keys have
 
 
+@_options.checked
 def generic_activation_patch(
     model: Model,
     corrupted_tokens: Tokens,
@@ -62,7 +64,9 @@ def generic_activation_patch(
     if (index_axis_names is None) == (index_df is None):
         raise InputError("index_axis_names, index_df: expected one of the two")
     shape = None if index_axis_names is None else [sweep.axis(name) for name in index_axis_names]
-    index = np.asarray(index_df, dtype=np.int64) if shape is None else _every(shape)
+    if not callable(patch_setter):
+        raise InputError(f"patch_setter: found {patch_setter!r}, expected a function of (corrupted, index, clean)")
+    index = _rows(index_df) if shape is None else _every(shape)
     if index.ndim != 2 or (len(index) and not 0 <= index[:, 0].min() <= index[:, 0].max() < model.cfg.n_layers):
         raise InputError(f"index_df: expected rows of indices, the first a layer from 0 to {model.cfg.n_layers - 1}")
     values = sweep.run(index, patch_setter, patching_metric, batch_size, progress)
@@ -75,6 +79,7 @@ class Run:
     """A run that is repeated many times with something changed in a layer; what comes before is not run again."""
 
     def __init__(self, model: Model, tokens: Any, positions: Positions):
+        _options.check_model(model)
         self.model = model
         self.positions = positions
         self.ids, self.batched = same_length(model, tokens)
@@ -83,9 +88,9 @@ class Run:
 
     def together(self, batch_size: int | None) -> int:
         """How many copies of the batch run at once."""
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size={batch_size}: expected at least 1")
-        return batch_size or max(1, _BATCH_ROWS // self.ids.size)
+        if batch_size is not None:
+            return _options.whole("batch_size", batch_size, 1)
+        return max(1, _BATCH_ROWS // self.ids.size)
 
     def copies_from(self, layer: int, count: int, hooks: list[tuple[str, Any]], **options: Any) -> Any:
         """What run_with_hooks() gives for copies of the batch that run together from a layer on."""
@@ -141,11 +146,26 @@ class _Sweep(Run):
 
         def patch(activation: Any, hook: Any) -> None:
             for copy, index in zip(copies(activation, len(cells)), cells):
-                patched = setter(copy, [int(i) for i in index], self.clean[name])
+                where = [int(i) for i in index]
+                try:
+                    patched = setter(copy, where, self.clean[name])
+                except IndexError as error:
+                    raise InputError(f"patching {self.activation}: index {where}: {error}") from None
                 if patched is not None and patched is not copy:
                     copy[...] = patched
 
-        return [float(metric(logits)) for logits in self.logits(layer, len(cells), [(name, patch)])]
+        return [measured(metric, logits) for logits in self.logits(layer, len(cells), [(name, patch)])]
+
+
+def measured(metric: Metric, logits: Any) -> float:
+    if not callable(metric):
+        raise InputError(f"metric: found {metric!r}, expected a function of the logits")
+    value = metric(logits)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        found = f"shape {list(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise InputError(f"metric: it gave {found}, expected a number for logits {list(logits.shape)}") from None
 
 
 def copies(activation: Any, count: int) -> list[Any]:
@@ -197,6 +217,13 @@ def clean_activations(model: Model, clean: Any, names: Any, shape: tuple[int, ..
     return found
 
 
+def _rows(index: Any) -> np.ndarray:
+    rows = on_host(index)
+    if not np.issubdtype(rows.dtype, np.integer):
+        raise InputError(f"index_df: found {rows.dtype}, expected rows of whole numbers")
+    return rows.astype(np.int64)
+
+
 def _every(shape: Sequence[int]) -> np.ndarray:
     return np.array(list(itertools.product(*map(range, shape))), dtype=np.int64).reshape(-1, len(shape))
 
@@ -241,6 +268,11 @@ def layer_head_dest_src_pos_pattern_patch_setter(corrupted: Any, index: Sequence
 
 
 def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: str) -> Callable[..., Any]:
+    name = "out" if activation == "z" else activation
+    if "head" in axes:
+        where = "dest_src_pos" if "src_pos" in axes else "by_pos" if len(axes) == 3 else "all_pos"
+        name = f"attn_head_{name}_{where}"
+
     def sweep(
         model: Model, corrupted_tokens: Tokens, clean_cache: Any, patching_metric: Metric, **options: Any
     ) -> Any:
@@ -249,11 +281,12 @@ def _named(activation: str, axes: tuple[str, ...], setter: PatchSetter, what: st
         return generic_activation_patch(
             model, corrupted_tokens, clean_cache, patching_metric, setter, activation, **options)
 
+    sweep.__name__ = sweep.__qualname__ = f"get_act_patch_{name}"
     sweep.__doc__ = (
         f"The metric with {what} taken from the clean run: [{', '.join(axes)}].\n\n"
         "Arguments as generic_activation_patch(): positions, batch_size, index_df, return_index_df, progress by name."
     )
-    return sweep
+    return _options.checked(sweep)
 
 
 _POS = ("layer", "pos")

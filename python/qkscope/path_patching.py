@@ -15,7 +15,7 @@ from ._batch import Positions
 from ._engine import InputError
 from ._hooks import layer_of
 from ._progress import Bar
-from .patching import Metric, Run, clean_activations, copies, hooks_by_layer
+from .patching import Metric, Run, clean_activations, copies, hooks_by_layer, measured
 
 if TYPE_CHECKING:
     from .model import Model, Tokens
@@ -101,7 +101,7 @@ def path_patch(
             some = chosen[begin : begin + size]
             logits = paths.to_logits(some) if to_logits else _into(paths, some, targets, component)
             for (layer, head), found in zip(some, logits):
-                values[layer, head] = float(metric(found))
+                values[layer, head] = measured(metric, found)
             bar.to(begin + len(some))
     return values
 
@@ -150,7 +150,7 @@ def get_act_patch_direct_path(
             layers = sorted({layer for layer, _ in some})
             hooks = [(names[layer], put) for layer in layers]
             for (layer, head), logits in zip(some, paths.logits(layers[0], len(some), hooks)):
-                values[layer, head] = float(patching_metric(logits))
+                values[layer, head] = measured(patching_metric, logits)
             bar.to(begin + len(some))
     return values
 

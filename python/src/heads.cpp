@@ -1,7 +1,7 @@
 // qkscope/heads.h
 #include "qkscope/heads.h"
 
-#include <exception>
+#include <utility>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -9,9 +9,9 @@
 
 #include "bind.h"
 #include "error.h"
-#include "hook_runner.h"
 #include "loaded_model.h"
 #include "tables.h"
+#include "watcher.h"
 
 namespace qkscope::python {
 namespace nb = nanobind;
@@ -38,22 +38,16 @@ HeldTable score(const LoadedModel& model, const std::vector<Ids>& texts, bool ex
   for (const auto& text : texts) ids.emplace_back(text.data(), text.data() + text.shape(0));
   auto options = options_of(exclude_bos, exclude_current_token, measure);
   options.all_keys = all_keys;
-  std::exception_ptr raised;
+  Watcher watcher(std::move(progress));
   options.on_batch = [&](std::int64_t done) {
-    const nb::gil_scoped_acquire python;
-    try {
-      check_signals();
-      if (!progress.is_none()) progress(done);
-    } catch (const nb::python_error&) {
-      raised = std::current_exception();
-      bad_input("the caller ended it");
-    }
+    watcher.tell(done);
+    if (watcher.stop()->load()) bad_input("the caller ended it");
   };
   try {
     const nb::gil_scoped_release other_threads_may_run;
     return {score_heads(model.model, ids, options)};
   } catch (const Error&) {
-    if (raised) std::rethrow_exception(raised);
+    watcher.rethrow();
     throw;
   }
 }

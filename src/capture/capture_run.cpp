@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -49,13 +51,15 @@ void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source
 
 class Run {
  public:
-  // `stored`: the run is one of an object store, and works in a local data root.
+  // `start`: when the run began. `stored`: it is one of an object store, and works in a local data
+  // root.
   Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion,
-      Manifest manifest, StoredRun* stored = nullptr)
+      Manifest manifest, Clock::time_point start, StoredRun* stored = nullptr)
       : plan_(plan),
         options_(options),
         companion_(companion),
         manifest_(std::move(manifest)),
+        start_(start),
         stored_(stored),
         root_(stored != nullptr ? stored->local_root() : plan.config.output.data_root) {}
 
@@ -84,7 +88,7 @@ class Run {
   CaptureResult run_locked() {
     CaptureResult result;
     if (options_.overwrite) {
-      const ExampleSource readable(plan_, options_.shard);  // or nothing is replaced
+      source_.emplace(plan_, options_.shard).wait();  // or nothing is replaced
       root_.remove_capture(manifest_, options_.shard);
     }
     if (root_.finished()) return already_finished();  // by another, just now
@@ -93,6 +97,7 @@ class Run {
     journal.remove_strays();
     if (stored_ != nullptr) stored_->follow(journal, options_.shard);
     if (!journal.complete()) capture(journal, result);
+    tell("all rows are stored");
     result.examples = journal.examples();
     result.rows = journal.rows();
     result.tokens = journal.tokens();
@@ -107,6 +112,7 @@ class Run {
       assemble(root_, {journal}, options_.quiet);
       result.assembly_seconds = seconds_since(start);
       result.outcome = Outcome::finished;
+      tell("the files are assembled");
     }
     return result;
   }
@@ -129,8 +135,8 @@ class Run {
   }
 
   void capture(Journal& journal, CaptureResult& result) {
-    const auto start = Clock::now();
-    ExampleSource source(plan_, options_.shard);
+    if (!source_) source_.emplace(plan_, options_.shard);
+    auto& source = *source_;
     const bool begins = journal.entries().empty();
     // A run that continues has checked its ids before.
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
@@ -143,31 +149,47 @@ class Run {
     }
     skip_done(journal, behind_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
-    const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
+    tell("the texts are being read");
+    auto engine = std::make_unique<Engine>(
+        Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
+    const auto& model = engine->model;
+    tell("the model is mapped");
     PartWriter writer(plan_, journal);
     const auto begin = [&] {
       log_memory();
+      source.wait();
       total_ = counting.get();  // nothing is computed before the ids are known to be good
-      result.load_seconds = seconds_since(start);
+      result.load_seconds = seconds_since(start_);
+      tell("the first pass can begin");
     };
     bool all = false;
     if (plan_.workers.size() == 1) {
-      const auto backend = make_backend(model, plan_.backend);
+      engine->backend = make_backend(model, plan_.backend);
+      auto& backend = *engine->backend;
       begin();
-      if (companion_ != nullptr) companion_->start(*backend);
-      all = add_batches(writer, [&] { return capture_next(reader, *backend, writer); });
+      if (companion_ != nullptr) companion_->start(backend);
+      all = add_batches(writer, [&] { return capture_next(reader, backend, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
       all = capture_with_workers(reader, model, writer);
     }
+    tell("the last batch is computed");
     writer.flush();
     all = all && reader.at_end();
     if (all) journal.mark_complete();
     if (companion_ != nullptr) companion_->finish(all);
     result.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result.input_seconds = reader.seconds_waited();
+    leaving_ =
+        std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
   }
+
+  // Giving their memory back takes a while on a GPU: that goes on beside the assembly.
+  struct Engine {
+    LoadedCheckpoint model;
+    std::unique_ptr<Backend> backend = nullptr;
+  };
 
   // What was added to the writer.
   struct Added {
@@ -222,6 +244,7 @@ class Run {
       const auto batch_start = Clock::now();
       const auto added = add_next();
       if (!added) return true;
+      if (batches_ == 0) tell("the first batch is computed");
       log_batch(*added, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
@@ -256,6 +279,11 @@ class Run {
     }
   }
 
+  // How far the run is, for --verbose.
+  void tell(std::string_view what) const {
+    log::debug("{:.3f} s: {}", seconds_since(start_), what);
+  }
+
   void log_memory() const {
     const auto& memory = plan_.memory;
     if (plan_.backend.device.kind == Device::Kind::cpu) return;
@@ -274,7 +302,8 @@ class Run {
 
   void log_batch(const Added& batch, double seconds) {
     const auto& inference = plan_.config.inference;
-    if (!inference.debug_logging || ++batches_ % inference.debug_log_every_n_batches != 0) return;
+    ++batches_;
+    if (!inference.debug_logging || batches_ % inference.debug_log_every_n_batches != 0) return;
     log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples, batch.tokens,
               seconds);
   }
@@ -283,18 +312,22 @@ class Run {
   const CaptureOptions& options_;
   PassCompanion* companion_;
   Manifest manifest_;
+  Clock::time_point start_;
   StoredRun* stored_;
   DataRoot root_;
+  std::optional<ExampleSource> source_;
   std::int64_t ahead_ = 0;   // examples that the capture or its companion has
   std::int64_t behind_ = 0;  // examples that both have
   std::int64_t total_ = 0;   // examples; 0: not known
   std::int64_t batches_ = 0;
+  std::future<void> leaving_;  // the model
 };
 
 CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
                          const CaptureOptions& options, PassCompanion* companion) {
+  const auto start = Clock::now();
   if (options.overwrite) {
-    const ExampleSource readable(plan, options.shard);  // or nothing is replaced
+    ExampleSource(plan, options.shard).wait();  // or nothing is replaced
   }
   StoredRun stored(address, StoredRun::kCapture);
   const auto manifest = manifest_with_inputs(plan);
@@ -305,7 +338,7 @@ CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
   auto local = options;
   local.overwrite = false;
   return run_in_store<CaptureResult>(stored, manifest, in_store, [&] {
-    return Run(plan, local, companion, manifest, &stored).run();
+    return Run(plan, local, companion, manifest, start, &stored).run();
   });
 }
 
@@ -326,7 +359,7 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
   const auto start = Clock::now();
   const auto address = parse_store_address(plan.config.output.data_root);
   auto result = address ? run_stored(*address, plan, options, companion)
-                        : Run(plan, options, companion, manifest_with_inputs(plan)).run();
+                        : Run(plan, options, companion, manifest_with_inputs(plan), start).run();
   result.seconds = seconds_since(start);
   return result;
 }

@@ -35,14 +35,12 @@ class HeadSums : public LayerStatistics {
  private:
   struct Layer;
 
-  void run_by_rows(const Model& model, std::span<const std::int32_t> text);
   void add(Layer& layer, const LayerAttention& part) const;
   void add_text(Layer& layer, std::int64_t head, const TokenPairs& pairs,
                 std::span<const double> sums) const;
 
   std::int64_t heads_;
   std::size_t values_;  // document columns
-  bool capped_;         // the backend's sums do not know a cap on scores
   AttentionRequest request_;
   std::vector<TokenPairs> pairs_;  // of the texts of the batch
   std::vector<std::unique_ptr<Layer>> layers_;

@@ -122,7 +122,8 @@ TEST(HeadTable, ModelsWithSinksAreRefused) {
   for (const double score : score_pattern(model, {5, 6}, itself)) EXPECT_GT(score, 0.0);
 }
 
-// Models with a cap on scores take another way: the means are those of the patterns themselves.
+// The means are those of the patterns, which the pass computes apart. 1e-6: float32 weights, two
+// roundings of the softmax.
 TEST(HeadTable, CappedScoresGiveTheMeansOfTheirPatterns) {
   const auto model = load("gemma2");
   ASSERT_GT(model.config().attention_softcap, 0.0);
@@ -152,10 +153,10 @@ TEST(HeadTable, CappedScoresGiveTheMeansOfTheirPatterns) {
           distance += p * static_cast<double>(i - j);
         }
       const auto count = static_cast<double>(n);
-      EXPECT_NEAR(cell(table, "entropy", row), entropy / count, 1e-12);
-      EXPECT_NEAR(cell(table, "sink_0", row), sink / count, 1e-12);
-      EXPECT_NEAR(cell(table, "dup", row), dup / count, 1e-12);
-      EXPECT_NEAR(cell(table, "distance_mean", row), distance / count, 1e-12);
+      EXPECT_NEAR(cell(table, "entropy", row), entropy / count, 1e-6);
+      EXPECT_NEAR(cell(table, "sink_0", row), sink / count, 1e-6);
+      EXPECT_NEAR(cell(table, "dup", row), dup / count, 1e-6);
+      EXPECT_NEAR(cell(table, "distance_mean", row), distance / count, 1e-5);  // of up to 30
       EXPECT_NEAR(cell(table, "duplicate_token_head", row), dup / count, 1e-6);
     }
 }

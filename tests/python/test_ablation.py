@@ -85,6 +85,7 @@ def test_a_taxonomy_in_every_form(demo, texts, tmp_path):
     ("options", "message"),
     [
         ({"groups": {}}, "groups: found none"),
+        ({"groups": 5}, "groups: found none"),
         ({"groups": {"a": [(0, 9)]}}, "no head 9 of layer 0: is it of another model"),
         ({"groups": {"a": [3]}}, r"expected pairs \(layer, head\)"),
         ({"groups": "no/such/folder"}, "no/such/folder/taxonomy.parquet: there is no such file"),

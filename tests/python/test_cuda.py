@@ -381,6 +381,108 @@ class Hooks(CardTest):
             self.assert_same_bits(a, b)
 
 
+TEXT = "Entry 1, day 5. A letter came for Orn: the road by the river is closed."
+
+
+class Generate(CardTest):
+    def assert_most_likely(self, cpu, ids, length, hooks=()):
+        """Every token after the prompt is the CPU's first choice, or as good as that within rounding."""
+        logits = cpu.run_with_hooks(ids, hooks)[length - 1 : -1]
+        chosen = np.take_along_axis(logits, np.asarray(ids)[length:, None], 1)[:, 0]
+        self.assertLess((logits.max(-1) - chosen).max(), TOLERANCE)
+
+    def test_the_most_likely_tokens_are_the_cpus(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        prompts = [cpu.to_tokens(TEXT), cpu.to_tokens(TEXT)[:5]]
+        for prompt, ids in zip(prompts, gpu.generate(prompts, 24)):
+            self.assertGreater(len(ids), len(prompt))
+            self.assert_most_likely(cpu, ids, len(prompt))
+        pieces = []
+        text = gpu.generate(TEXT, 24, stream=pieces.append)
+        self.assertEqual(TEXT + "".join(pieces), text)
+
+    def test_a_seed_gives_the_same_text(self):
+        for dtype in TYPES:
+            with self.subTest(dtype):
+                gpu = on_gpu(dtype=dtype)
+                first, second = (gpu.generate(TEXT, 16, temperature=0.8, top_k=50, seed=3) for _ in range(2))
+                self.assertEqual(first, second)
+
+    @needs_torch
+    def test_hooks_on_the_way(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        prompt = cpu.to_tokens(TEXT)
+        hooks = [("blocks.2.attn.hook_z", lambda z: z * 0)]
+        seen = []
+        looking = [*hooks, ("blocks.3.attn.hook_z", lambda z: seen.append((z.shape[0], str(z.device))))]
+        ids = gpu.generate(prompt, 8, fwd_hooks=looking, stop_at_eos=False)
+        self.assert_most_likely(cpu, ids, len(prompt), hooks)
+        self.assertEqual([rows for rows, _ in seen], [len(prompt)] + [1] * 7)
+        self.assertEqual({place for _, place in seen}, {gpu.device})
+
+
+class Desk(CardTest):
+    """What is done around hooks gives on a GPU what it gives on the CPU."""
+
+    @staticmethod
+    def metric(logits):
+        return float(logits[-1, 3] - logits[-1, 7])
+
+    def pair(self):
+        cpu, gpu = qkscope.load(DEMO, device="cpu"), on_gpu(dtype="float32")
+        return cpu, gpu, some_ids(cpu, 20), some_ids(cpu, 20, 1)
+
+    def assert_same_table(self, ours, theirs):
+        self.assertEqual(ours.column_names, theirs.column_names)
+        for name in ours.column_names:
+            found, expected = ours[name].to_pylist(), theirs[name].to_pylist()
+            if any(isinstance(value, float) for value in expected):
+                found, expected = (np.array(values, dtype=np.float64) for values in (found, expected))
+                np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
+            else:
+                self.assertEqual(found, expected, name)
+
+    def test_heads(self):
+        """gemma2 caps its scores."""
+        for family in ("llama_gqa", "mistral_window", "gemma2"):
+            with self.subTest(family):
+                folder = ROOT / "tests/golden" / family
+                cpu, gpu = qkscope.load(folder, device="cpu"), on_gpu(folder, dtype="float32")
+                once = some_ids(cpu, 20)
+                texts = [np.concatenate([once, once]), some_ids(cpu, 33, 1)]
+                options = {"pattern": lambda ids: np.eye(len(ids), k=-2)}
+                self.assert_same_table(qkscope.heads(gpu, texts, **options), qkscope.heads(cpu, texts, **options))
+
+    @needs_torch
+    def test_patching(self):
+        from qkscope import patching
+
+        cpu, gpu, clean, corrupted = self.pair()
+        for name in ("resid_pre", "attn_head_out_all_pos", "attn_head_k_all_pos", "attn_head_pattern_all_pos"):
+            with self.subTest(name):
+                sweep = getattr(patching, f"get_act_patch_{name}")
+                expected = sweep(cpu, corrupted, clean, self.metric)
+                self.assert_close(sweep(gpu, corrupted, clean, self.metric), expected, name)
+                self.assertGreater(np.ptp(expected), 1e-2, name)
+        chosen = {"receivers": [(6, 5), (7, 1)], "component": "q"}
+        ours, theirs = (qkscope.path_patch(model, clean, corrupted, self.metric, **chosen) for model in (gpu, cpu))
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
+
+    @needs_torch
+    def test_attribution_and_ablation(self):
+        cpu, gpu, tokens, other = self.pair()
+        parts = [qkscope.direct_logit_attribution(model, tokens, " road", " river") for model in (gpu, cpu)]
+        self.assert_same_table(*parts)
+        by_order = ["token", "text", "target_rank"]  # tokens that are as likely as each other may change places
+        lenses = [qkscope.logit_lens(model, tokens, positions=[3, -2]).drop(by_order) for model in (gpu, cpu)]
+        self.assert_same_table(*lenses)
+        groups = {"first": [(0, 0), (0, 1)], "last": [(7, 1)]}
+        for mode in ("zero", "mean", "resample"):
+            with self.subTest(mode):
+                tables = [qkscope.ablate(model, [tokens, other], groups, mode=mode) for model in (gpu, cpu)]
+                self.assert_same_table(*tables)
+
+
 @needs_torch
 class Memory(CardTest):
     def test_a_hundred_calls_do_not_grow(self):

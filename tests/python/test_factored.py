@@ -97,6 +97,26 @@ def test_composition_scores_are_those_of_the_products(demo):
         demo.all_composition_scores("O")
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m @ np.ones(3), r"@ \[3\]: expected 5 rows"),
+        (lambda m: m @ "x", "expected a matrix or a vector"),
+        (lambda m: m @ 2.0, r"\* multiplies with a number"),
+        (lambda m: m * "x", r"\* 'x': expected a number"),
+        (lambda m: m["a"], r"of shape \[5, 5\]"),
+        (lambda m: m[0, 0, 0], "found 3 indices, expected at most 2"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(qkscope.InputError, match=message):
+        call(qkscope.FactoredMatrix(np.ones((5, 2)), np.ones((2, 5))))
+
+
+def test_loops_end(demo):
+    assert len(list(demo.OV)) == len(list(demo.W_Q)) == 8
+
+
 def test_singular_vectors_as_tokens(demo):
     interpreter = qkscope.SVDInterpreter(demo)
     vectors = interpreter.get_singular_vectors("OV", 2, num_vectors=4, head_index=3)
@@ -105,9 +125,9 @@ def test_singular_vectors_as_tokens(demo):
     for kind in ("w_in", "w_out"):
         assert interpreter.get_singular_vectors(kind, 2).shape == (1024, 1, 10)
     for call, message in (
-        (lambda: interpreter.get_singular_vectors("OV", 2), "head_index: found None"),
+        (lambda: interpreter.get_singular_vectors("OV", 2), "head_index=None: expected a whole number from 0 to 7"),
         (lambda: interpreter.get_singular_vectors("w_up", 2), "expected 'OV', 'w_in' or 'w_out'"),
-        (lambda: interpreter.get_singular_vectors("w_in", 9), "layers 0 to 7"),
+        (lambda: interpreter.get_singular_vectors("w_in", 9), "layer_index=9: expected a whole number from 0 to 7"),
     ):
         with pytest.raises(qkscope.InputError, match=message):
             call()

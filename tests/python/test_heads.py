@@ -101,7 +101,10 @@ def test_detect_head(demo, twice):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: qkscope.heads(m, [1, 2], pattern=np.eye(3)), r"found shape \[3, 3\], expected \[2, 2\]"),
+        (lambda m: qkscope.heads(m, [1, 2], pattern=np.eye(3)), r"found shape \[3, 3\], expected numbers \[2, 2\]"),
+        (lambda m: qkscope.heads(m, [1, 2], pattern="previous"), "found 'previous', expected numbers"),
+        (lambda m: qkscope.heads(m, [1, 2], pattern={"layer": np.eye(2)}), "'layer': the table has a column of that"),
+        (lambda m: qkscope.heads("demo", [1, 2]), "model: found str, expected what load"),
         (lambda m: qkscope.heads(m, [1, 2], pattern=np.ones((2, 2))), "sees no later key"),
         (lambda m: qkscope.heads(m, [1, 2], error_measure="div"), "expected 'mul' or 'abs'"),
         (lambda m: qkscope.heads(m, [[1.5, 2]]), "expected a text, integers"),

@@ -124,14 +124,32 @@ def test_the_clean_run_comes_back(pair):
     assert found == pytest.approx(np.full(model.cfg.n_layers, metric(model(clean))), abs=1e-5)
 
 
+def test_sweeps_know_their_names():
+    names = [name for name in dir(patching) if name.startswith("get_act_patch_")]
+    assert len(names) == 18 and [getattr(patching, name).__name__ for name in names] == names
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, {}, metric), "there is no blocks.0.hook_resid_pre"),
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a[:3], metric), r"is of tokens \[1, 3\]"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "zz", ("layer",)), "has none of"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z", ("layer", "x")), "found 'x'"),
-        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, None, "z"), "expected one of the two"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "zz", ("layer",)), "has none of"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "z", ("layer", "x")), "found 'x'"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, print, "z"), "expected one of the two"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, 3), "metric: found 3, expected a function"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, lambda x: x), "metric: it gave shape .* a number"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre("m", b, a, metric), "model: found str"),
+        (lambda m, a, b: qkscope.path_patch(m, b, a, lambda x: "1 2", "logits"), "metric: it gave '1 2'"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, None, metric), "expected a text, integers"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, index_df=[[1, 99]]), r"index \[1, 99\]"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, index_df="x"), "expected rows of whole"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, batch_size="x"), "batch_size='x'"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, batch=3), "did you mean 'batch_size'"),
+        (lambda m, a, b: patching.get_act_patch_resid_pre(m, b), "get_act_patch_resid_pre: missing .*'clean_cache'"),
+        (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, 5, "z", ("layer",)), "patch_setter: found 5"),
+        (lambda m, a, b: qkscope.logit_lens(m, None), "expected a text, integers"),
+        (lambda m, a, b: qkscope.logit_lens(m, a, targets="x"), "targets: found 'x', expected token ids"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(9, 0)]), "no q of layer 9"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, [(1, 0)], "z"), "component='z'"),

@@ -20,6 +20,10 @@ namespace qkscope::cuda {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
 
+__device__ inline int bit_width(int x) {
+  return 32 - __clz(x);
+}
+
 // Tiles of T in shared memory. kWidth is d_head, padded.
 template <typename T, int kHeadWidth>
 struct ScoreShape {
@@ -178,6 +182,20 @@ __device__ __forceinline__ int key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
+// The lane's part of a row's weights in the columns of a tile up to `last`.
+template <typename Shape>
+__device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
+                                            int last) {
+  const int own = last - static_cast<int>(threadIdx.x) % 4 * 2;
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
+  return sum;
+}
+
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
@@ -222,6 +240,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
   using Tiles = ScoreTiles<T, Shape>;
+  static_assert(Tiles::kBytes % alignof(typename Pass::Memory) == 0);
   char* const k_tiles = shared + Tiles::kKeys;
   auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
 

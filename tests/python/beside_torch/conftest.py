@@ -1,5 +1,6 @@
 """What needs torch and TransformerLens: `./run.sh test-torch`."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "share/demo/checkpoints/S3-4720"
 GOLDEN = ROOT / "tests/golden"
+
+sys.path.append(str(ROOT / "tests/python"))  # documentation.py
 
 torch.set_num_threads(1)  # of tiny models: threads would wait for each other on a busy machine
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import DEMO, GOLDEN, some_ids
+from documentation import python_blocks, run_block
 
 import qkscope
 from qkscope.torch_module import to_torch_module, weight_tensor
@@ -89,6 +90,16 @@ def test_gradients_are_slopes():
         return float(model.run_with_hooks(ids, [("blocks.4.attn.hook_z", move)])[-1, 7])
 
     assert (step(1e-2) - step(-1e-2)) / 2e-2 == pytest.approx(slope, rel=2e-2, abs=1e-3)
+
+
+def test_the_page_hands_over_as_it_says():
+    model = qkscope.load(DEMO, device="cpu")
+    ids = some_ids(model, 12)
+    clean = torch.from_numpy(np.array(model.run_with_cache(ids[::-1], "blocks.3.attn.hook_z")["z", 3]))
+    names = {"model": model, "torch": torch, "tokens": ids, "right": 3, "wrong": 7, "clean_z": clean}
+    (code,) = [block for block in python_blocks("patching.md") if "to_torch_module" in block]
+    run_block("patching.md", code, names)
+    assert names["attribution"].shape == (12, model.cfg.n_heads) and names["attribution"].abs().max() > 0
 
 
 def test_weights_are_views_of_the_file():

@@ -26,9 +26,9 @@ def both():
 def runs(both):
     """Clean and corrupted tokens, a metric for each, and TransformerLens' cache."""
     model, lens = both
-    clean = some_ids(model, 10)
+    clean = some_ids(model, 6)
     corrupted = clean.copy()
-    corrupted[[2, 6]] = (corrupted[[2, 6]] + 9) % model.cfg.d_vocab
+    corrupted[[1, 4]] = (corrupted[[1, 4]] + 9) % model.cfg.d_vocab
     _, cache = lens.run_with_cache(torch.tensor(clean)[None])
     return clean, corrupted, cache
 

@@ -1,0 +1,92 @@
+"""The Python of the documentation runs as it is written, on the demo's model."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import DEMO, GOLDEN, ROOT
+from documentation import code_spans, python_blocks, run_block, table_rows
+from test_runs import configuration
+
+import qkscope
+
+# Blocks with these words need a GPU or torch (beside_torch has those), lines with these a Hub.
+ELSEWHERE = ('device="cuda"', "to_torch_module")
+AT_A_HUB = '"org/'
+
+
+@pytest.fixture
+def names(demo):
+    """What the pages take for granted."""
+    tokens = demo.to_tokens("Entry 1, day 5. A letter came for Orn: the road by the river is closed.")
+    return {
+        "np": np, "qkscope": qkscope, "model": demo, "tokens": tokens, "ids": tokens, "ablate": lambda z: z * 0,
+        "texts": ["Entry 1, day 5.", "A letter came. Dear Orn"],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the files that the pages name, made of little."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "share").symlink_to(ROOT / "share")
+    config = configuration("stats/model")
+    config["dataset"]["max_samples"] = 4
+    del config["capture"]["layers"]
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    del config["output"]
+    config["capture"]["layers"] = [0]
+    runs = [{"label": name, "overrides": {"model.name": str(DEMO.parent / name)}} for name in ("S1-40", "S3-4720")]
+    (tmp_path / "sweep.yaml").write_text(json.dumps({"name": "sweep", "base": config, "runs": runs}))
+    return tmp_path
+
+
+def capture_and_analyse(folder):
+    qkscope.capture("run.yaml", {"output.data_root": "data"})
+    for name in ("a", "b"):
+        qkscope.analyze("data", out=f"results/{name}")
+    shutil.copytree(folder / "results/a", folder / "results", dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("page", ["python.md", "heads.md", "patching.md", "generate.md", "../README.md"])
+def test_page(page, names, folder):
+    blocks = python_blocks(page)
+    if any('analyze("data")' in block or 'compare("' in block for block in blocks):
+        capture_and_analyse(folder)
+    for block in blocks:
+        if not any(words in block for words in ELSEWHERE):
+            run_block(page, "".join(line for line in block.splitlines(True) if AT_A_HUB not in line), names)
+
+
+# Each row of the page's first table; the others tell differences.
+MOVED = [row for row in table_rows("coming-from-transformerlens.md", 2) if "`" in row[0] + row[1]]
+MOVED = MOVED[: next(i for i, row in enumerate(MOVED) if row[0] == "`run_with_cache`")]
+
+
+@pytest.fixture
+def moving(names, folder, demo):
+    """What the code for users of TransformerLens is about."""
+    (folder / "gpt2").symlink_to(GOLDEN / "gpt2")
+    tokens = names["tokens"]
+    cache = demo.run_with_cache(tokens[None])
+    return {
+        **names, "text": "Entry 1: the road", "name": "blocks.3.attn.hook_z", "f": names["ablate"], "layer": 3,
+        "head": 5, "residual": demo(tokens, stop_at_layer=3), "token": 643, "direction": np.ones(demo.cfg.d_model),
+        "cache": cache, "stack": cache.decompose_resid(), "A": np.ones((5, 2)), "B": np.ones((2, 5)),
+        "corrupted": tokens[::-1].copy(), "clean_cache": demo.run_with_cache(tokens), "corrupted_cache": None,
+        "metric": lambda logits: logits[-1, 3],
+    }
+
+
+@pytest.mark.parametrize("row", MOVED, ids=lambda row: row[0][:40])
+def test_moving_from_transformer_lens(row, moving):
+    left, right = row
+    for code in code_spans(left if right.startswith("the same") else right):
+        if code == 'cache.to("cpu")':
+            continue  # needs torch: beside_torch/test_torch_arrays.py
+        if code.startswith("."):
+            code = "model.OV[3, 5]" + code
+        if code.startswith('"'):
+            code = f"model.run_with_cache(tokens, {code}, positions=-1)"
+        run_block("coming-from-transformerlens.md", code, moving)
