@@ -3,11 +3,12 @@
 
     python bench/capture_table.py FOLDER [--cases short,long,cut] [--work DIR] [--out table.json]
 
-FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer). `short`: 200 documents of 4,096 tokens;
+FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer); the program is build/bin/qkscope. `short`: 200 documents of 4,096 tokens;
 `long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens of which 4,096 are kept, as in the early stages of a
-training run, beside bench/capture_peer.py, which does the same as a plain loop over transformers. The texts are made
-here. The share of the forward pass is of the loop over the documents and what each side says of itself; the load is
-what nvidia-smi says meanwhile, the start included.
+training run, beside bench/capture_peer.py, which does the same as a plain loop over transformers and needs torch,
+transformers and pyarrow; the other cases need Python alone. The texts are made here. The share of the forward pass is of
+the time after the start (until the first pass can begin), and what each side says of itself; the load is what nvidia-smi
+says meanwhile, the start included.
 """
 
 import argparse
@@ -23,15 +24,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools" / "demo"))
 from corpus import book  # noqa: E402
 
 CHARACTERS = 3.2  # per wanted token; the texts have about 2.9, so every document is a little longer than it needs
-COLUMNS = ["run", "wall s", "loop s", "tokens/s", "rows", "forward share", "GPU load", "over the loop"]
+COLUMNS = ["run", "wall s", "start s", "loop s", "assembly s", "tokens/s", "rows", "forward share", "GPU load",
+           "over the loop"]
 
 
 def parse_options():
@@ -43,10 +42,10 @@ def parse_options():
     parser.add_argument("--cut-documents", type=int, default=100)
     parser.add_argument("--short-tokens", type=int, default=4096)
     parser.add_argument("--long-tokens", type=int, default=131072)
-    parser.add_argument("--batch-size", type=int, default=8, help="documents that sniff-qk may pack, of the short ones")
+    parser.add_argument("--batch-size", type=int, default=8, help="short documents that may run together")
     parser.add_argument("--work", type=Path, help="where to put texts and captures (default: the system's place)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--sniff-qk", type=Path, default=ROOT / "build/bin/sniff-qk")
+    parser.add_argument("--qkscope", type=Path, default=ROOT / "build/bin/qkscope", help="the program")
     parser.add_argument("--out", type=Path, help="write everything as JSON")
     return parser.parse_args()
 
@@ -56,11 +55,11 @@ def make_text(number, characters):
 
 
 class Texts:
-    """Books long enough for the long runs; short documents are pieces of them."""
+    """Books long enough for the long runs, where there are any; short documents are pieces of them."""
 
-    def __init__(self, options):
+    def __init__(self, options, cases):
         self.short = int(CHARACTERS * options.short_tokens)
-        self.long = int(CHARACTERS * options.long_tokens)
+        self.long = int(CHARACTERS * options.long_tokens) if {"long", "cut"} & set(cases) else 16 * self.short
         with ProcessPoolExecutor() as pool:
             numbers = range(max(options.long_documents, min(options.cut_documents, 20)))
             self.books = list(pool.map(make_text, numbers, [self.long] * len(numbers)))
@@ -145,8 +144,9 @@ def run_timed(command):
 
 
 def run_ours(options, config):
-    result = run_timed([options.sniff_qk, "--config", config, "--device", options.device, "--json", "--overwrite"])
-    names = {"seconds": "loop_s", "forward_seconds": "forward_s"}
+    result = run_timed([options.qkscope, "capture", "--config", config, "--device", options.device, "--json"])
+    names = {"seconds": "loop_s", "load_seconds": "start_s", "forward_seconds": "forward_s",
+             "assembly_seconds": "assembly_s"}
     return result | {ours: result[theirs] for theirs, ours in names.items() if theirs in result}
 
 
@@ -161,31 +161,31 @@ def run_peer(options, config):
 
 
 def compare(ours, theirs):
-    """Both captures must keep the same rows of the same heads; how far their vectors are apart, relatively."""
+    """Both captures must keep the same rows of the same heads; how far their vectors are apart, relatively.
+    Returns the rows of the peer as well."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
     heads = sorted(path.parent.name for path in theirs.glob("*/data.parquet"))
     if heads != sorted(path.parent.name for path in ours.glob("*/data.parquet")):
         raise RuntimeError(f"{ours} and {theirs} have different heads")
-    difference, size = 0.0, 0.0
+    difference, size, rows = 0.0, 0.0, 0
     for head in heads:
         a, b = (pq.read_table(root / head / "data.parquet") for root in (ours, theirs))
+        rows += len(b)
         if not all(a[name].equals(b[name]) for name in ("bucket", "example_id", "position")):
             raise RuntimeError(f"{head}: the captures have different rows")
         a, b = (t["vector"].combine_chunks().flatten().to_numpy().astype(np.float64) for t in (a, b))
         difference += np.sum((a - b) ** 2)
         size += np.sum(b ** 2)
-    return float((difference / size) ** 0.5)
-
-
-def count_rows(root):
-    return sum(pq.read_metadata(path).num_rows for path in root.glob("*/data.parquet"))
+    return float((difference / size) ** 0.5), rows
 
 
 def row(name, result, ratio=""):
-    share = result["forward_s"] / result["loop_s"] if "forward_s" in result else None
-    percent = ["" if value is None else f"{value:.0f} %" for value in (share and 100 * share, result["gpu_load"])]
-    loop = f"{result['loop_s']:.2f}" if "loop_s" in result else ""
-    return [name, f"{result['wall_s']:.2f}", loop, f"{result['tokens'] / result['wall_s']:,.0f}",
-            f"{result['rows']:,}", *percent, ratio]
+    share = result["forward_s"] / (result["loop_s"] - result.get("start_s", 0)) if "forward_s" in result else None
+    percent = ["" if value is None else f"{value:.1f} %" for value in (share and 100 * share, result["gpu_load"])]
+    seconds = [f"{result[part]:.2f}" if part in result else "" for part in ("wall_s", "start_s", "loop_s", "assembly_s")]
+    return [name, *seconds, f"{result['tokens'] / result['wall_s']:,.0f}", f"{result['rows']:,}", *percent, ratio]
 
 
 def measure(options, work, texts, case):
@@ -198,28 +198,37 @@ def measure(options, work, texts, case):
     }[case]
     config = write_case(options, work, case, documents, tokens, batch_size)
     name = f"{len(documents)} x {tokens:,}" + (f", cut from {long:,}+" if case == "cut" else "")
-    ours = {"tokens": len(documents) * tokens} | run_ours(options, config)
-    ours["rows"] = count_rows(work / case)
+    ours = run_ours(options, config)
     results = {case: ours}
     if case != "cut":
         return [row(name, ours)], results
-    peer = run_peer(options, config)
-    peer["rows"] = count_rows(work / "cut-peer")
-    peer["relative_difference"] = compare(work / "cut", work / "cut-peer")
+    peer = {"tokens": len(documents) * tokens} | run_peer(options, config)
+    peer["relative_difference"], peer["rows"] = compare(work / "cut", work / "cut-peer")
     # Against the peer's loop alone: its imports and its loading of the model are not held against it.
     ratio = f"{peer['loop_s'] / ours['wall_s']:.2f} (from start to start {peer['wall_s'] / ours['wall_s']:.2f})"
     return [row(name, ours, ratio), row(f"{name}, loop over transformers", peer)], results | {"cut-peer": peer}
 
 
-def main():
-    options = parse_options()
+def check(options, cases):
     if not (options.model / "tokenizer.json").exists():
         sys.exit(f"error: {options.model} has no tokenizer.json; bench/make_checkpoint.py --tokenizer puts one there")
+    if not options.qkscope.exists():
+        sys.exit(f"error: {options.qkscope} does not exist; cmake --build build --target qkscope makes it")
+    if unknown := set(cases) - {"short", "long", "cut"}:
+        sys.exit(f"error: --cases: found {', '.join(sorted(unknown))}, expected some of short, long, cut")
+
+
+def main():
+    options = parse_options()
+    cases = options.cases.split(",")
+    check(options, cases)
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
     record = {"model": options.model.name, "date": datetime.date.today().isoformat(), "results": {}, "failures": []}
     rows = []
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
-        texts = Texts(options)
-        for case in options.cases.split(","):
+        texts = Texts(options, cases)
+        for case in cases:
             try:
                 more, results = measure(options, Path(folder), texts, case)
             except (RuntimeError, OSError) as error:  # one case that fails leaves the others

@@ -76,7 +76,7 @@ def record(case, folder):
     ids = token_ids(case)
     tensors = recorder.run(ids)
     layers = sorted(recorder.scaling)
-    check(recorder, layers)
+    check(recorder, layers, kept_rows(case.tokens, case.rows))
     return ids, tensors
 
 

@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Heads whose files one thread writes together where segments have to be opened anew, at most: each
-// that is opened serves them all. Every head has up to one row group in memory.
+// Heads of a group whose files one thread writes together, at most: their rows are read at once.
+// Every head has up to one row group in memory.
 constexpr std::size_t kHeadsTogether = 4;
 constexpr std::size_t kSegmentsOpen = 1024;  // at most
 constexpr std::size_t kOtherFiles = 16;  // folders, the log, what a host program opens meanwhile
@@ -50,92 +50,98 @@ struct OpenFiles {
   }
 };
 
-struct HeadJob {
+// Heads that are written together.
+struct HeadsJob {
   std::size_t group;
-  std::size_t head;  // in the group
+  HeadRange heads;
 };
 
-std::vector<HeadJob> head_jobs(const Manifest& manifest) {
-  std::vector<HeadJob> jobs;
-  for (std::size_t group = 0; group < manifest.groups.size(); ++group)
-    for (std::size_t head = 0; head < manifest.groups[group].heads.size(); ++head)
-      jobs.push_back({group, head});
+std::size_t count_heads(const Manifest& manifest) {
+  std::size_t count = 0;
+  for (const auto& group : manifest.groups) count += group.heads.size();
+  return count;
+}
+
+std::vector<HeadsJob> head_jobs(const Manifest& manifest, std::size_t together) {
+  std::vector<HeadsJob> jobs;
+  for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
+    const auto heads = manifest.groups[group].heads.size();
+    for (std::size_t first = 0; first < heads; first += together)
+      jobs.push_back({group, {first, std::min(together, heads - first)}});
+  }
   return jobs;
 }
 
-// A head's file on its way.
-class HeadFile {
+// The files of some heads of a group on their way.
+class HeadFiles {
  public:
-  HeadFile(const std::string& folder, const Manifest& manifest, HeadJob job)
-      : manifest_(manifest),
-        job_(job),
-        bucket_(manifest.sampler),
-        writer_(path(folder), options()) {}
+  HeadFiles(const std::string& folder, const Manifest& manifest, const HeadsJob& job)
+      : manifest_(manifest), job_(job), bucket_(manifest.sampler) {
+    for (std::size_t i = 0; i < job.heads.count; ++i)
+      writers_.push_back(open(folder, group().heads[job.heads.first + i]));
+  }
 
-  // The head's rows of the example that `examples` is at.
+  // The heads' rows of the example that `examples` is at.
   void append(const PartsInOrder& examples) {
-    const auto& segment = examples.segment();
-    segment.read(segment.block(job_.group, examples.number()), job_.head, manifest_.head_dim,
-                 block_);
+    if (segment_ != examples.segment()) {
+      segment_ = examples.segment();
+      index_ = segment_->index(job_.group);
+    }
+    segment_->read(index_[examples.number()], job_.heads, manifest_.head_dim, block_);
     if (block_.positions.empty()) return;
     std::vector<std::int32_t> buckets;
     for (const auto position : block_.positions) {
       buckets.push_back(bucket_.of(position));
-      ++counts_[buckets.back()];
+      counts_[buckets.back()] += std::ssize(writers_);
     }
     const std::vector<std::int32_t> ids(buckets.size(), example_id(block_.example_key));
     const std::vector<std::int64_t> keys(buckets.size(), block_.example_key);
-    writer_.append({.bucket = buckets,
-                    .example_id = ids,
-                    .position = block_.positions,
-                    .vectors = block_.vectors,
-                    .sliding_window = group().window,
-                    .token_str = block_.token_strings,
-                    .example_key = keys});
+    const auto of_head = block_.vectors.size() / writers_.size();
+    for (std::size_t i = 0; i < writers_.size(); ++i)
+      writers_[i]->append({.bucket = buckets,
+                           .example_id = ids,
+                           .position = block_.positions,
+                           .vectors = std::span(block_.vectors).subspan(i * of_head, of_head),
+                           .sliding_window = group().window,
+                           .token_str = block_.token_strings,
+                           .example_key = keys});
   }
-  void finish() { writer_.finish(); }
-  const BucketCounts& counts() const { return counts_; }
+  void finish() {
+    for (const auto& writer : writers_) writer->finish();
+  }
+  const BucketCounts& counts() const { return counts_; }  // over all of the heads
 
  private:
   const HeadGroup& group() const { return manifest_.groups[job_.group]; }
-  std::int64_t head() const { return group().heads[job_.head]; }
-  std::string path(const std::string& folder) const {
-    auto path = head_file_path(folder, manifest_.head_id(group(), head()));
+  std::unique_ptr<HeadWriter> open(const std::string& folder, std::int64_t head) const {
+    const auto path = head_file_path(folder, manifest_.head_id(group(), head));
     make_folders(fs::path(path).parent_path().string());
-    return path;
-  }
-  HeadWriterOptions options() const {
-    return {.head_dim = static_cast<int>(manifest_.head_dim),
-            .token_strings = manifest_.token_strings,
-            .example_keys = true,
-            .row_group_size = manifest_.row_group_size,
-            .metadata = manifest_.file_metadata(group(), head())};
+    return std::make_unique<HeadWriter>(
+        path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_.head_dim),
+                                .token_strings = manifest_.token_strings,
+                                .example_keys = true,
+                                .row_group_size = manifest_.row_group_size,
+                                .metadata = manifest_.file_metadata(group(), head)});
   }
 
   const Manifest& manifest_;
-  HeadJob job_;
+  HeadsJob job_;
   Buckets bucket_;
-  HeadWriter writer_;
-  HeadBlock block_;  // of one example
+  std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads)
+  std::shared_ptr<const SegmentReader> segment_;
+  std::vector<BlockEntry> index_;  // (examples) of the segment
+  HeadBlock block_;                // of one example
   BucketCounts counts_;
 };
 
 // The files of some heads, from the blocks of all parts. Returns their rows by bucket.
 BucketCounts write_together(const std::string& folder, SegmentFiles& segments,
-                            std::span<const HeadJob> jobs) {
-  const auto& manifest = segments.parts().front().manifest();
-  std::vector<std::unique_ptr<HeadFile>> heads;
-  heads.reserve(jobs.size());
-  for (const auto job : jobs) heads.push_back(std::make_unique<HeadFile>(folder, manifest, job));
+                            const HeadsJob& job) {
+  HeadFiles files(folder, segments.parts().front().manifest(), job);
   PartsInOrder examples(segments);
-  while (examples.next())
-    for (const auto& head : heads) head->append(examples);
-  BucketCounts counts;
-  for (const auto& head : heads) {
-    head->finish();
-    for (const auto& [bucket, rows] : head->counts()) counts[bucket] += rows;
-  }
-  return counts;
+  while (examples.next()) files.append(examples);
+  files.finish();
+  return files.counts();
 }
 
 std::int64_t write_examples(const std::string& folder, SegmentFiles& segments) {
@@ -150,30 +156,29 @@ std::int64_t write_examples(const std::string& folder, SegmentFiles& segments) {
 
 BucketCounts write_heads(const std::string& folder, SegmentFiles& segments, std::size_t threads,
                          bool quiet) {
-  const auto jobs = head_jobs(segments.parts().front().manifest());
+  const auto& manifest = segments.parts().front().manifest();
+  const auto heads = count_heads(manifest);
   Progress progress({.what = "files",
                      .unit = "heads",
-                     .total = static_cast<std::int64_t>(jobs.size()),
+                     .total = static_cast<std::int64_t>(heads),
                      .quiet = quiet});
   BucketCounts counts;
   std::int64_t written = 0;
   std::size_t taken = 0;
   std::mutex mutex;
   // Few enough that all threads end at about the same time.
-  const auto most = segments.keeps_all() ? 1 : kHeadsTogether;
-  const auto together = std::clamp<std::size_t>(jobs.size() / threads / 4, 1, most);
+  const auto together = std::clamp<std::size_t>(heads / threads / 4, 1, kHeadsTogether);
+  const auto jobs = head_jobs(manifest, together);
   const auto take = [&] {
     const std::lock_guard lock(mutex);
-    const auto some = std::span(jobs).subspan(taken, std::min(together, jobs.size() - taken));
-    taken += some.size();
-    return some;
+    return taken < jobs.size() ? &jobs[taken++] : nullptr;
   };
   parallel_for(static_cast<std::int64_t>(threads), [&](std::int64_t) {
-    for (auto some = take(); !some.empty(); some = take()) {
-      const auto of_heads = write_together(folder, segments, some);
+    while (const auto* job = take()) {
+      const auto of_heads = write_together(folder, segments, *job);
       const std::lock_guard lock(mutex);
       for (const auto& [bucket, rows] : of_heads) counts[bucket] += rows;
-      progress.update(written += std::ssize(some));
+      progress.update(written += static_cast<std::int64_t>(job->heads.count));
     }
   });
   return counts;

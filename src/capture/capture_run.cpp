@@ -49,13 +49,15 @@ void skip_done(const Journal& journal, std::int64_t count, ExampleSource& source
 
 class Run {
  public:
-  // `stored`: the run is one of an object store, and works in a local data root.
+  // `start`: when the run began. `stored`: it is one of an object store, and works in a local data
+  // root.
   Run(const RunPlan& plan, const CaptureOptions& options, PassCompanion* companion,
-      Manifest manifest, StoredRun* stored = nullptr)
+      Manifest manifest, Clock::time_point start, StoredRun* stored = nullptr)
       : plan_(plan),
         options_(options),
         companion_(companion),
         manifest_(std::move(manifest)),
+        start_(start),
         stored_(stored),
         root_(stored != nullptr ? stored->local_root() : plan.config.output.data_root) {}
 
@@ -84,7 +86,7 @@ class Run {
   CaptureResult run_locked() {
     CaptureResult result;
     if (options_.overwrite) {
-      const ExampleSource readable(plan_, options_.shard);  // or nothing is replaced
+      source_.emplace(plan_, options_.shard).wait();  // or nothing is replaced
       root_.remove_capture(manifest_, options_.shard);
     }
     if (root_.finished()) return already_finished();  // by another, just now
@@ -129,8 +131,8 @@ class Run {
   }
 
   void capture(Journal& journal, CaptureResult& result) {
-    const auto start = Clock::now();
-    ExampleSource source(plan_, options_.shard);
+    if (!source_) source_.emplace(plan_, options_.shard);
+    auto& source = *source_;
     const bool begins = journal.entries().empty();
     // A run that continues has checked its ids before.
     auto counting = source.count(begins && source.has_foreign_ids(), watched());
@@ -147,8 +149,9 @@ class Run {
     PartWriter writer(plan_, journal);
     const auto begin = [&] {
       log_memory();
+      source.wait();
       total_ = counting.get();  // nothing is computed before the ids are known to be good
-      result.load_seconds = seconds_since(start);
+      result.load_seconds = seconds_since(start_);
     };
     bool all = false;
     if (plan_.workers.size() == 1) {
@@ -283,8 +286,10 @@ class Run {
   const CaptureOptions& options_;
   PassCompanion* companion_;
   Manifest manifest_;
+  Clock::time_point start_;
   StoredRun* stored_;
   DataRoot root_;
+  std::optional<ExampleSource> source_;
   std::int64_t ahead_ = 0;   // examples that the capture or its companion has
   std::int64_t behind_ = 0;  // examples that both have
   std::int64_t total_ = 0;   // examples; 0: not known
@@ -293,8 +298,9 @@ class Run {
 
 CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
                          const CaptureOptions& options, PassCompanion* companion) {
+  const auto start = Clock::now();
   if (options.overwrite) {
-    const ExampleSource readable(plan, options.shard);  // or nothing is replaced
+    ExampleSource(plan, options.shard).wait();  // or nothing is replaced
   }
   StoredRun stored(address, StoredRun::kCapture);
   const auto manifest = manifest_with_inputs(plan);
@@ -305,7 +311,7 @@ CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,
   auto local = options;
   local.overwrite = false;
   return run_in_store<CaptureResult>(stored, manifest, in_store, [&] {
-    return Run(plan, local, companion, manifest, &stored).run();
+    return Run(plan, local, companion, manifest, start, &stored).run();
   });
 }
 
@@ -326,7 +332,7 @@ CaptureResult run_capture(const RunPlan& plan, const CaptureOptions& options,
   const auto start = Clock::now();
   const auto address = parse_store_address(plan.config.output.data_root);
   auto result = address ? run_stored(*address, plan, options, companion)
-                        : Run(plan, options, companion, manifest_with_inputs(plan)).run();
+                        : Run(plan, options, companion, manifest_with_inputs(plan), start).run();
   result.seconds = seconds_since(start);
   return result;
 }

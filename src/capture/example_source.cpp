@@ -65,7 +65,8 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
 ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
-      tokenizer_(Tokenizer::load(plan.tokenizer_folder)),
+      tokenizer_(std::async(std::launch::async,
+                            [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); })),
       max_length_(plan.config.tokenizer.max_length),
       keep_strings_(plan.manifest.token_strings) {}
 
@@ -81,14 +82,16 @@ bool ExampleSource::next(Example& example) {
   example.ids = std::move(encoding.ids);
   example.token_strings.clear();
   if (keep_strings_)
-    for (const auto id : example.ids) example.token_strings.push_back(tokenizer_.token_string(id));
+    for (const auto id : example.ids)
+      example.token_strings.push_back(tokenizer_.get().token_string(id));
   return true;
 }
 
 Tokenizer::Encoding ExampleSource::encode() const {
+  const auto& tokenizer = tokenizer_.get();
   try {
-    return tokenizer_.encode(document_.text,
-                             {.add_special_tokens = true, .max_length = max_length_});
+    return tokenizer.encode(document_.text,
+                            {.add_special_tokens = true, .max_length = max_length_});
   } catch (const Error& error) {
     throw Error(error.kind(),
                 fmt::format("{}: row {} (example {}) cannot be tokenized: {}", options_.path,

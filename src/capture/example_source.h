@@ -25,7 +25,10 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard);
 
 class ExampleSource {
  public:
+  // The tokenizer loads while the caller goes on.
   ExampleSource(const RunPlan& plan, const Shard& shard);
+  // Until the tokenizer is there; one that cannot be read is bad input here, or in next().
+  void wait() const { tokenizer_.get(); }
 
   // False after the last one.
   bool next(Example& example);
@@ -51,7 +54,7 @@ class ExampleSource {
 
   CorpusOptions options_;
   std::unique_ptr<Corpus> corpus_;
-  Tokenizer tokenizer_;
+  std::shared_future<Tokenizer> tokenizer_;
   std::int64_t max_length_;
   bool keep_strings_;
   Document document_;

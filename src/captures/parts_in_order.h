@@ -19,8 +19,8 @@ class PartsInOrder {
   bool next();
 
   const ExampleRecord& example() const { return example_; }
-  const SegmentReader& segment() const { return *segment_; }  // that holds it
-  std::size_t number() const { return number_; }              // in the segment
+  const std::shared_ptr<const SegmentReader>& segment() const { return segment_; }  // with it
+  std::size_t number() const { return number_; }  // in the segment
 
  private:
   // Where one part is.

@@ -303,21 +303,14 @@ std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
   return entries;
 }
 
-BlockEntry SegmentReader::block(std::size_t group, std::size_t example) const {
-  QKSCOPE_ASSERT(group < groups_ && example < examples_);
-  BlockEntry entry;
-  read_at(index_offset_ + (group * examples_ + example) * sizeof entry, &entry, sizeof entry);
-  return entry;
-}
-
-void SegmentReader::read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,
+void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
                          HeadBlock& block) const {
   const std::size_t rows = entry.rows;
   const auto width = static_cast<std::size_t>(head_dim);
-  if (rows * (sizeof(std::int32_t) + width * sizeof(float)) > size_) damaged();
+  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) damaged();
   block.example_key = entry.example_key;
   block.positions.resize(rows);
-  block.vectors.resize(rows * width);
+  block.vectors.resize(heads.count * rows * width);
   block.token_strings.clear();
   auto offset = entry.offset;
   read_at(offset, block.positions.data(), rows * sizeof(std::int32_t));
@@ -331,8 +324,8 @@ void SegmentReader::read(const BlockEntry& entry, std::size_t head, std::int64_t
       if (!cursor.string(text)) damaged();
     offset += entry.string_bytes;
   }
-  const auto vector_bytes = rows * width * sizeof(float);
-  read_at(offset + head * vector_bytes, block.vectors.data(), vector_bytes);
+  const auto of_head = rows * width * sizeof(float);
+  read_at(offset + heads.first * of_head, block.vectors.data(), heads.count * of_head);
 }
 
 }  // namespace qkscope

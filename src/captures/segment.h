@@ -68,12 +68,18 @@ class SegmentWriter {
   std::unique_ptr<Checksum> sum_ = std::make_unique<Checksum>();  // of what went to the file
 };
 
-// One block of one head, as it is read back.
+// One block of some heads, as it is read back.
 struct HeadBlock {
   std::int64_t example_key = 0;
   std::vector<std::int32_t> positions;     // (rows)
   std::vector<std::string> token_strings;  // (rows) or empty
-  std::vector<float> vectors;              // (rows, head_dim)
+  std::vector<float> vectors;              // (heads, rows, head_dim)
+};
+
+// Heads of a group that follow each other.
+struct HeadRange {
+  std::size_t first = 0;
+  std::size_t count = 1;
 };
 
 class SegmentReader {
@@ -98,9 +104,8 @@ class SegmentReader {
   // The example whose record begins so many bytes into the table; then `offset` is the next one's.
   ExampleRecord example(std::uint64_t& offset) const;
   std::vector<BlockEntry> index(std::size_t group) const;  // (examples)
-  BlockEntry block(std::size_t group, std::size_t example) const;
-  // The rows of the group's `head`-th head.
-  void read(const BlockEntry& entry, std::size_t head, std::int64_t head_dim,
+  // The rows of some of the group's heads.
+  void read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
             HeadBlock& block) const;
 
  private:

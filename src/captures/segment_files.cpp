@@ -7,12 +7,6 @@ namespace qkscope {
 SegmentFiles::SegmentFiles(const std::vector<Journal>& parts, std::size_t most)
     : parts_(parts), most_(std::max<std::size_t>(1, most)) {}
 
-bool SegmentFiles::keeps_all() const {
-  std::size_t segments = 0;
-  for (const auto& part : parts_) segments += part.entries().size();
-  return segments <= most_;
-}
-
 std::shared_ptr<const SegmentReader> SegmentFiles::open(std::size_t part, std::size_t segment) {
   const Place place(part, segment);
   {

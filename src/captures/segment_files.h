@@ -21,7 +21,6 @@ class SegmentFiles {
   SegmentFiles(const std::vector<Journal>& parts, std::size_t most);
 
   const std::vector<Journal>& parts() const { return parts_; }
-  bool keeps_all() const;  // none is opened twice
   std::shared_ptr<const SegmentReader> open(std::size_t part, std::size_t segment);
 
  private:

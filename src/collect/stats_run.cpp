@@ -160,7 +160,7 @@ class Run {
   StatsResult run_locked() {
     StatsResult result;
     if (options_.overwrite) {
-      const ExampleSource readable(plan_.run, options_.shard);  // or nothing is replaced
+      ExampleSource(plan_.run, options_.shard).wait();  // or nothing is replaced
       folder_.remove_statistics(manifest_, options_.shard);
     }
     if (folder_.finished()) return already_finished();  // by another, just now
@@ -225,6 +225,7 @@ class Run {
         part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
     std::unique_ptr<Backend> backend;
     if (alone || tries) backend = make_backend(model, plan_.run.backend);
+    source.wait();
     total_ = counting.get();
     result.load_seconds = seconds_since(start);
     if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
@@ -369,7 +370,7 @@ StatsResult result_of(const Statistics& statistics) {
 JointResult run_stored(const StoreAddress& address, const StatsRunPlan& plan,
                        const StatsOptions& options, const CaptureBeside* capture) {
   if (options.overwrite) {
-    const ExampleSource readable(plan.run, options.shard);  // or nothing is replaced
+    ExampleSource(plan.run, options.shard).wait();  // or nothing is replaced
   }
   StoredRun stored(address, StoredRun::kStatistics);
   const auto manifest = manifest_of(plan);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/convert.h"
 #include "core/cpu_target.h"
@@ -18,14 +19,17 @@
 #define QKSCOPE_OPS_GEMV_PART
 namespace qkscope::gemv {
 
-// Some outputs of one stretch of the depth.
+// Outputs that are computed together: enough sums to be under way, few enough that the lines of
+// their weights come from memory in order.
+constexpr std::int64_t kTile = 8;
+
+// A tile of outputs of one stretch of the depth.
 template <typename T>
 struct Part {
   const float* x;  // (rows, x_stride), from the stretch's begin on
   std::int64_t x_stride;
-  const T* weights[kGroup];  // the outputs' weights, from the stretch's begin on
-  const std::byte* next;     // what will be read after these, of `next_bytes`
-  std::int64_t next_bytes;
+  const T* weights[kTile];  // the outputs' weights, from the stretch's begin on
+  const std::byte* ahead;   // as many bytes that will be read later, or null
   std::int64_t depth;
   bool add;  // to what y holds
   float* y;  // (rows, y_stride), from the first output on
@@ -152,21 +156,23 @@ HWY_INLINE float widened(T value) {
   return to_float(value);
 }
 
-// kRows rows of x with 4 kFours outputs.
-template <typename T, int kRows, int kFours>
+// kRows rows of x.
+template <typename T, int kRows>
 void multiply_part(const Part<T>& p) {
   const Four d;
+  constexpr int kFours = kTile / 4;
   constexpr int kStep = Columns<T>::kStep;
+  constexpr std::int64_t kStepBytes = kTile * kStep * static_cast<std::int64_t>(sizeof(T));
   Vector sum[kRows][kFours];
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) sum[row][f] = hn::Zero(d);
   const auto steps = p.depth / kStep;
-  const auto ahead = steps > 0 ? (p.next_bytes + steps - 1) / steps : 0;
   for (std::int64_t k = 0; k < steps * kStep; k += kStep) {
-    for (std::int64_t byte = k / kStep * ahead; byte < (k / kStep + 1) * ahead; byte += kLine)
-      __builtin_prefetch(p.next + byte);
+    if (p.ahead != nullptr)
+      for (std::int64_t byte = 0; byte < kStepBytes; byte += kLine)
+        __builtin_prefetch(p.ahead + k / kStep * kStepBytes + byte, /*write=*/0, /*to L2=*/2);
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       Vector columns[kStep];
@@ -198,32 +204,17 @@ void multiply_part(const Part<T>& p) {
   }
 }
 
-// As many outputs at a time as give eight sums: enough to be under way, and few enough to stay in
-// registers.
-template <typename T, int kRows>
-void multiply_group(Part<T> part) {
-  constexpr int kFours = kRows <= 2 ? 8 / kRows : 2;
-  constexpr int kParts = kGroup / (4 * kFours);
-  part.next_bytes /= kParts;
-  for (int i = 0; i < kParts; ++i) {
-    multiply_part<T, kRows, kFours>(part);
-    std::copy_n(part.weights + 4 * kFours, kGroup - 4 * kFours, part.weights);
-    part.y += 4 * kFours;
-    part.next += part.next_bytes;
-  }
-}
-
 template <typename T>
 void multiply_rows(Part<T> part, std::int64_t rows) {
   for (; rows >= 4; rows -= 4) {
-    multiply_group<T, 4>(part);
+    multiply_part<T, 4>(part);
     part.x += 4 * part.x_stride;
     part.y += 4 * part.y_stride;
-    part.next_bytes = 0;
+    part.ahead = nullptr;
   }
-  if (rows == 3) multiply_group<T, 3>(part);
-  if (rows == 2) multiply_group<T, 2>(part);
-  if (rows == 1) multiply_group<T, 1>(part);
+  if (rows == 3) multiply_part<T, 3>(part);
+  if (rows == 2) multiply_part<T, 2>(part);
+  if (rows == 1) multiply_part<T, 1>(part);
 }
 
 void multiply_f32_kernel(const Part<float>& part, std::int64_t rows) {
@@ -265,80 +256,97 @@ void for_each_stretch(std::int64_t depth, Body body) {
     body(k, std::min(gemm::stretch(depth), depth - k));
 }
 
-// A group at the end of the outputs is computed whole, with its last weights again and again, in y
+// How far ahead of the multiplication weights are fetched into the second-level cache: the streams
+// of a tile's rows are short, so that the hardware has hardly seen them before they end.
+constexpr std::int64_t kAhead = std::int64_t{64} << 10;  // bytes
+
+// A tile at the end of the outputs is computed whole, with its last weights again and again, in y
 // of its own.
-class GroupOutput {
+class TileOutput {
  public:
-  GroupOutput(const Product& product, std::int64_t first, std::int64_t count)
+  TileOutput(const Product& product, std::int64_t first, std::int64_t count)
       : product_(product), first_(first), count_(count) {}
 
   float* y() { return whole() ? product_.y + first_ : side_; }
-  std::int64_t stride() const { return whole() ? product_.y_stride : kGroup; }
+  std::int64_t stride() const { return whole() ? product_.y_stride : kTile; }
   void store() const {
     if (whole()) return;
     for (std::int64_t row = 0; row < product_.rows; ++row)
-      std::copy_n(side_ + row * kGroup, count_, product_.y + row * product_.y_stride + first_);
+      std::copy_n(side_ + row * kTile, count_, product_.y + row * product_.y_stride + first_);
   }
 
  private:
-  bool whole() const { return count_ == kGroup; }
+  bool whole() const { return count_ == kTile; }
 
   const Product& product_;
   std::int64_t first_;
   std::int64_t count_;
-  float side_[kMostRows * kGroup];
+  float side_[kMostRows * kTile];
 };
 
-// Channels [k, k + depth) of a group, whose weights are still to be named.
+// Channels [k, k + depth) of a tile, whose weights are still to be named.
 template <typename T>
-Part<T> part_of(const Product& product, GroupOutput& output, std::int64_t k, std::int64_t depth) {
+Part<T> part_of(const Product& product, TileOutput& output, std::int64_t k, std::int64_t depth) {
   return {.x = product.x + k,
           .x_stride = product.weight.in(),
           .weights = {},
-          .next = nullptr,
-          .next_bytes = 0,
+          .ahead = nullptr,
           .depth = depth,
           .add = k > 0,
           .y = output.y(),
           .y_stride = output.stride()};
 }
 
-// Weights as they are stored.
+// A tile of weights as they are stored, with `rest` outputs after it.
 template <typename T>
 void multiply_stored(const Product& product, std::int64_t first, std::int64_t count,
                      std::int64_t rest) {
   const auto& weight = product.weight;
   const auto* values = reinterpret_cast<const T*>(weight.values.bytes());
-  const auto in = weight.in();
-  GroupOutput output(product, first, count);
-  for_each_stretch(in, [&](std::int64_t k, std::int64_t depth) {
+  const auto size = static_cast<std::int64_t>(sizeof(T));
+  const auto* begin = reinterpret_cast<const std::byte*>(values + weight.row_offset(first));
+  const bool fetches = rest * weight.in() * size >= kAhead;
+  TileOutput output(product, first, count);
+  for_each_stretch(weight.in(), [&](std::int64_t k, std::int64_t depth) {
     auto part = part_of<T>(product, output, k, depth);
-    for (std::int64_t i = 0; i < kGroup; ++i)
+    for (std::int64_t i = 0; i < kTile; ++i)
       part.weights[i] = values + weight.row_offset(first + std::min(i, count - 1)) + k;
-    // The group that follows lies right behind this one: it is fetched in the order of memory.
-    const auto ahead = std::min(rest, kGroup) * depth * static_cast<std::int64_t>(sizeof(T));
-    part.next = reinterpret_cast<const std::byte*>(values + weight.row_offset(first) + count * in) +
-                std::min(rest, kGroup) * k * static_cast<std::int64_t>(sizeof(T));
-    part.next_bytes = ahead;
+    if (fetches) part.ahead = begin + kAhead + kTile * k * size;
     multiply_part(part, product.rows);
   });
   output.store();
 }
 
-// Weights that have to be widened first: FP8, and those that are stored (in, out).
+// Weights that have to be widened first: FP8, and those that are stored (in, out). Up to kGroup
+// outputs.
 void multiply_widened(const Product& product, std::int64_t first, std::int64_t count) {
   const auto in = product.weight.in();
   thread_local Workspace memory;
-  GroupOutput output(product, first, count);
+  std::vector<TileOutput> outputs;
+  outputs.reserve(kGroup / kTile);
+  for (std::int64_t done = 0; done < count; done += kTile)
+    outputs.emplace_back(product, first + done, std::min(kTile, count - done));
   for_each_stretch(in, [&](std::int64_t k, std::int64_t depth) {
     float* widened = memory.floats(kGroup * depth);
     widen_rows(product.weight, {first, count, k, depth}, widened);
-    auto part = part_of<float>(product, output, k, depth);
-    for (std::int64_t i = 0; i < kGroup; ++i)
-      part.weights[i] = widened + std::min(i, count - 1) * depth;
-    multiply_part(part, product.rows);
+    for (std::size_t tile = 0; tile < outputs.size(); ++tile) {
+      auto part = part_of<float>(product, outputs[tile], k, depth);
+      for (std::int64_t i = 0; i < kTile; ++i)
+        part.weights[i] =
+            widened + std::min(static_cast<std::int64_t>(tile) * kTile + i, count - 1) * depth;
+      multiply_part(part, product.rows);
+    }
   });
-  output.store();
+  for (const auto& output : outputs) output.store();
+}
+
+// Weights as they are stored.
+template <typename T>
+void multiply_all_stored(const Product& product, std::int64_t first, std::int64_t count) {
+  for (std::int64_t done = 0; done < count; done += kTile) {
+    const auto outputs = std::min(kTile, count - done);
+    multiply_stored<T>(product, first + done, outputs, count - done - outputs);
+  }
 }
 
 }  // namespace
@@ -346,18 +354,12 @@ void multiply_widened(const Product& product, std::int64_t first, std::int64_t c
 void multiply(const Product& product, std::int64_t first, std::int64_t count) {
   const auto& weight = product.weight;
   const bool stored = weight.scale == 1.0f && !weight.transposed();
-  for (std::int64_t done = 0; done < count; done += kGroup) {
-    const auto outputs = std::min(kGroup, count - done);
-    const auto rest = count - done - outputs;
-    if (stored && weight.values.dtype() == DType::f32)
-      multiply_stored<float>(product, first + done, outputs, rest);
-    else if (stored && weight.values.dtype() == DType::bf16)
-      multiply_stored<Bf16>(product, first + done, outputs, rest);
-    else if (stored && weight.values.dtype() == DType::f16)
-      multiply_stored<Fp16>(product, first + done, outputs, rest);
-    else
-      multiply_widened(product, first + done, outputs);
-  }
+  const auto dtype = weight.values.dtype();
+  if (stored && dtype == DType::f32) return multiply_all_stored<float>(product, first, count);
+  if (stored && dtype == DType::bf16) return multiply_all_stored<Bf16>(product, first, count);
+  if (stored && dtype == DType::f16) return multiply_all_stored<Fp16>(product, first, count);
+  for (std::int64_t done = 0; done < count; done += kGroup)
+    multiply_widened(product, first + done, std::min(kGroup, count - done));
 }
 
 }  // namespace qkscope::gemv

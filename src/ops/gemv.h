@@ -12,7 +12,7 @@ namespace qkscope::gemv {
 
 // Rows of x from which on packing pays.
 inline constexpr std::int64_t kMostRows = 8;
-// Outputs are computed in groups of this many: tasks should begin at multiples.
+// Outputs are computed some at a time: tasks should begin at multiples of this many.
 inline constexpr std::int64_t kGroup = 32;
 
 struct Product {

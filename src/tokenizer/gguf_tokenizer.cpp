@@ -10,6 +10,7 @@
 
 #include "checkpoint/gguf_file.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "core/utf8.h"
 #include "io/folder.h"
@@ -30,10 +31,10 @@ enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
 // How text is cut into words. The file has only its name.
 struct Cutting {
-  const char* name;           // tokenizer.ggml.pre
-  const char* expression;     // null: GPT-2's
-  bool digits_alone = false;  // first
-  bool nfc = false;           // text is normalized first
+  const char* name;                          // tokenizer.ggml.pre
+  std::array<const char*, 4> expressions{};  // one after another; none: GPT-2's
+  bool digits_alone = false;                 // first
+  bool nfc = false;                          // text is normalized first
   bool ignore_merges = false;
   bool add_bos = false;  // where the file does not say
 };
@@ -42,52 +43,74 @@ struct Cutting {
 constexpr const char* kGpt4oExpression =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// llama.cpp's own, for files whose converter did not know the model's.
+constexpr Cutting kDefault = {
+    .name = "default",
+    .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
+                    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
+                    R"(\p{N}+)", "[0-9][0-9][0-9]"}};
+
+constexpr Cutting like_llama3(const char* name) {
+  return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
+}
+
 constexpr std::array kCuttings = {
-    Cutting{.name = "gpt-2", .expression = nullptr},
-    Cutting{.name = "smollm", .expression = nullptr, .digits_alone = true},
-    Cutting{.name = "starcoder", .expression = nullptr, .digits_alone = true},
-    Cutting{.name = "llama-bpe",
-            .expression = kLlama3Expression,
+    Cutting{.name = "gpt-2"},
+    Cutting{.name = "smollm", .digits_alone = true},
+    Cutting{.name = "starcoder", .digits_alone = true},
+    like_llama3("llama-bpe"),
+    like_llama3("llama3"),
+    like_llama3("llama-v3"),
+    Cutting{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
+    Cutting{.name = "dbrx", .expressions = {kLlama3Expression}},
+    Cutting{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
+    Cutting{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
+    Cutting{.name = "tekken",
+            .expressions = {kTekkenExpression},
             .ignore_merges = true,
             .add_bos = true},
-    Cutting{
-        .name = "llama3", .expression = kLlama3Expression, .ignore_merges = true, .add_bos = true},
-    Cutting{.name = "llama-v3",
-            .expression = kLlama3Expression,
-            .ignore_merges = true,
-            .add_bos = true},
-    Cutting{.name = "smaug-bpe", .expression = kLlama3Expression},
-    Cutting{.name = "dbrx", .expression = kLlama3Expression},
-    Cutting{.name = "qwen2", .expression = kQwen2Expression, .nfc = true},
-    Cutting{.name = "deepseek-r1-qwen", .expression = kQwen2Expression, .nfc = true},
-    Cutting{
-        .name = "tekken", .expression = kTekkenExpression, .ignore_merges = true, .add_bos = true},
-    Cutting{.name = "gpt-4o", .expression = kGpt4oExpression},
+    Cutting{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
+    kDefault,
 };
 
 const Cutting& find_cutting(const GgufMetadata& metadata) {
+  constexpr const char* kInstead =
+      "put the model's own tokenizer.json beside it and give the folder";
+  if (!metadata.has(kPre))
+    bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
+              in_quotes(kPre), kInstead);
   const auto name = metadata.text(kPre);
   std::vector<std::string> known;
   for (const auto& cutting : kCuttings) {
-    if (name == cutting.name) return cutting;
     known.emplace_back(cutting.name);
+    if (name != cutting.name) continue;
+    if (name == kDefault.name)
+      log::warn(
+          "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
+          "llama.cpp's and may not be the model's own: if you can, {}",
+          metadata.where(), in_quotes(kPre), in_quotes(name), kInstead);
+    return cutting;
   }
-  bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}", metadata.where(),
-            in_quotes(name), fmt::join(known, ", "));
+  bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
+            metadata.where(), in_quotes(name), fmt::join(known, ", "), kInstead);
+}
+
+Json cut_by(const char* expression) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", expression}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
 }
 
 Json pre_tokenizer_of(const Cutting& cutting) {
   Json stages = Json::array();
   if (cutting.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (cutting.expression != nullptr)
-    stages.push_back({{"type", "Split"},
-                      {"pattern", {{"Regex", cutting.expression}}},
-                      {"behavior", "Isolated"},
-                      {"invert", false}});
+  for (const char* expression : cutting.expressions)
+    if (expression != nullptr) stages.push_back(cut_by(expression));
   stages.push_back({{"type", "ByteLevel"},
                     {"add_prefix_space", false},
                     {"trim_offsets", true},
-                    {"use_regex", cutting.expression == nullptr}});
+                    {"use_regex", cutting.expressions.front() == nullptr}});
   return {{"type", "Sequence"}, {"pretokenizers", stages}};
 }
 

@@ -112,6 +112,8 @@ TEST_F(CaptureIntegrity, ARunThatStoredNothingLeavesNothing) {
   EXPECT_EQ(run("mine", "--set dataset.path=none.jsonl").status, 2);
   EXPECT_TRUE(fs::is_empty(file("mine")));
   EXPECT_EQ(run("other", "--overwrite --set dataset.path=none.jsonl").status, 2);
+  write_text(file("tokenizer.json"), "{}");
+  EXPECT_EQ(run("other", "--overwrite --set tokenizer.name=" + file("tokenizer.json")).status, 2);
   EXPECT_TRUE(fs::exists(file("other/_saver_state.json")));
 }
 

@@ -62,15 +62,16 @@ TEST_F(SegmentFile, ReadsBackWhatWasWritten) {
   EXPECT_EQ(reader.example(offset).row, 7);
   EXPECT_THROW(reader.example(offset), Error);  // there are two
   const auto index = reader.index(1);
-  EXPECT_EQ(reader.block(1, 1).offset, index[1].offset);
   EXPECT_EQ(index[0].rows, 0u);
   EXPECT_EQ(index[1].example_key, (std::int64_t{1} << 40) + 3);
   HeadBlock block;
-  reader.read(index[1], 1, 2, block);
+  reader.read(index[1], {.first = 1}, 2, block);
   EXPECT_THAT(block.positions, ElementsAre(2, 5));
   EXPECT_THAT(block.token_strings, ElementsAre("Ġa", ""));
   EXPECT_THAT(block.vectors, ElementsAre(5, 6, 7, 8));
-  reader.read(index[0], 1, 2, block);
+  reader.read(index[1], {.first = 0, .count = 2}, 2, block);
+  EXPECT_THAT(block.vectors, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  reader.read(index[0], {.first = 1}, 2, block);
   EXPECT_TRUE(block.positions.empty() && block.vectors.empty());
 }
 

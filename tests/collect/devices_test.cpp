@@ -1,5 +1,6 @@
 // Statistics of texts that several devices share are those of one device, to the bit.
 #include <atomic>
+#include <cmath>
 
 #include "collect_fixture.h"
 #include "qkscope/forward.h"
@@ -65,6 +66,45 @@ TEST_F(StatsDevices, OneGpuTwiceHasTheBytesOfOneGpu) {
   run("one", {"cuda:0"});
   run("two", {"cuda:0", "cuda:0"});
   expect_same("two", contents("one"));
+}
+
+// What groups B and C give on a GPU, the parts that its host adds up among them.
+TEST_F(StatsDevices, AGpuGivesWhatTheCpuGives) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
+  ASSERT_EQ(stats("out").status, 0);
+  for (const auto* name : {"fp8-kv", "q-filters"}) {
+    const auto exported = run_program(
+        fmt::format("qkscope export {} --to {} --out {}", file("out"), name, file(name)));
+    ASSERT_EQ(exported.status, 0) << exported.err;
+  }
+  const auto options = fmt::format(
+      "--exact-rows 5 --set stats.kl=[fp8,fp8_exported,int8_token] --set stats.keep=[qfilter_50] "
+      "--set stats.fp8_scales={} --set stats.q_filters={} --device ",
+      file("fp8-kv"), file("q-filters"));
+  for (const auto* device : {"cpu", "cuda"}) {
+    const auto run = stats(device, options + device);
+    ASSERT_EQ(run.status, 0) << run.err;
+  }
+  const auto cpu = read_statistics(file("cpu")).attention;
+  const auto gpu = read_statistics(file("cuda")).attention;
+  ASSERT_EQ(gpu.columns, cpu.columns);
+  ASSERT_EQ(gpu.document_columns, cpu.document_columns);
+  // q and k of the two differ in their last bits: a number of keys, or the 8 bits that a key is
+  // rounded to, can then be the next one in single rows.
+  const auto compare = [](const std::vector<double>& found, const std::vector<double>& expected,
+                          const std::vector<std::string>& columns) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto& name = columns[i % columns.size()];
+      const bool steps = name.starts_with("keys_") || name.starts_with("kl_") ||
+                         name.starts_with("kept_") || name.starts_with("top_");
+      EXPECT_NEAR(found[i], expected[i],
+                  (steps ? 2e-2 : 1e-4) * std::abs(expected[i]) + (steps ? 1e-2 : 1e-4))
+          << name;
+    }
+  };
+  compare(gpu.sum, cpu.sum, cpu.columns);
+  compare(gpu.document_sum, cpu.document_sum, cpu.document_columns);
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <set>
 
 #include "core/error.h"
+#include "device/memory_plan.h"
 #include "golden_case.h"
 #include "golden_model.h"
 #include "io/json.h"
+#include "ops/experts.h"
 #include "paths.h"
 #include "qkscope/forward.h"
 
@@ -131,6 +133,25 @@ std::vector<Case> bf16_cases() {
   return cases;
 }
 
+// What the CPU chooses by the router logits that the run shows: the same experts, by weights that
+// are float32 in every run.
+void expect_choice_of_logits(const ModelConfig& config, const Recorder& recorder) {
+  const std::string logits_name = "hook_router_logits";
+  for (const auto& [name, logits] : recorder.seen) {
+    if (!name.ends_with(logits_name)) continue;
+    const auto prefix = name.substr(0, name.size() - logits_name.size());
+    const auto& shown = recorder.seen.at(prefix + "hook_expert_weights");
+    Tensor weights(shown.view().shape());
+    Tensor indices(shown.view().shape());
+    choose_experts(logits.view(), config.experts.normalized, weights.view(), indices.view());
+    const auto& shown_indices = recorder.seen.at(prefix + "hook_expert_indices");
+    for (std::int64_t i = 0; i < shown.size(); ++i) {
+      EXPECT_EQ(shown_indices.data<float>()[i], indices.data<float>()[i]) << name;
+      EXPECT_NEAR(shown.data<float>()[i], weights.data<float>()[i], 1e-6) << name;
+    }
+  }
+}
+
 // tests/golden/bf16_errors.json says how far transformers' own bfloat16 run is from its float32 run
 // (tools/make_bf16_errors.py). Both errors are sums of roundings that fall as they fall: in a tiny
 // model they differ by chance, by up to a tenth over a case and by more in one tensor where both
@@ -140,6 +161,7 @@ Bf16Errors bf16_errors(const Case& golden) {
   const auto model = load_case(golden);
   const GoldenRun answers(golden);
   const auto recorder = answers.run(*on_gpu(model, DType::bf16));
+  expect_choice_of_logits(model.config, recorder);
   Bf16Errors errors;
   answers.compare_with(recorder, [&](const std::string& name, const Difference& difference) {
     if (!bounds.contains(name)) return;
@@ -174,6 +196,30 @@ TEST(CudaBfloat16Together, IsNoFurtherOffThanTransformersIs) {
     sum.theirs += errors.theirs;
   }
   EXPECT_LE(sum.ours, sum.theirs);
+}
+
+// Rows of a mixture of experts run in chunks of at most 8,192 (memory_plan.h).
+TEST(CudaExperts, RowsOfEveryChunkAgree) {
+  NEEDS_A_GPU();
+  constexpr std::int64_t kTexts = 30;
+  constexpr std::int64_t kLength = 300;
+  for (const auto* family : {"mixtral", "qwen3_moe", "gpt_oss"}) {
+    const auto model = load_golden(family);
+    ASSERT_GT(kTexts * kLength, cuda_expert_rows(model.config));
+    const auto backend = on_gpu(model, DType::f32);
+    const auto only_logits = [](const std::string& name) { return name == "logits"; };
+    const auto alone = run(*backend, random_batch(model, {kLength}), only_logits);
+    const auto all =
+        run(*backend, random_batch(model, std::vector<std::int64_t>(kTexts, kLength)), only_logits);
+    const auto expected = alone.seen.at("logits").view();
+    for (std::int64_t text = 0; text < kTexts; ++text) {
+      const auto found = all.seen.at("logits").view().rows(text * kLength, (text + 1) * kLength);
+      Difference difference;
+      for (std::int64_t i = 0; i < expected.size(); ++i)
+        difference.add(found.data<float>()[i], expected.data<float>()[i]);
+      EXPECT_LT(difference.relative(), 1e-5) << family << ", text " << text;
+    }
+  }
 }
 
 class CudaProperty : public testing::TestWithParam<const char*> {};

@@ -97,7 +97,7 @@ void read_rows(const Journal& journal, const JournalEntry& entry) {
   for (std::size_t group = 0; group < manifest.groups.size(); ++group)
     for (const auto& rows : segment.index(group))
       for (std::size_t head = 0; head < manifest.groups[group].heads.size(); ++head) {
-        segment.read(rows, head, manifest.head_dim, block);
+        segment.read(rows, {.first = head}, manifest.head_dim, block);
         FUZZ_EXPECT(block.positions.size() == rows.rows);
         FUZZ_EXPECT(block.vectors.size() == rows.rows * width);
         FUZZ_EXPECT(block.token_strings.size() == (manifest.token_strings ? rows.rows : 0));

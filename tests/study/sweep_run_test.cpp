@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "python.h"
+#include "qkscope/forward.h"
 #include "qkscope/tables.h"
 #include "sweep_fixture.h"
 
@@ -91,12 +92,24 @@ TEST_F(SweepRuns, StatisticsStandBesideTheCapture) {
 }
 
 // One pass feeds capture and statistics; the bytes are those of a pass for each.
-TEST_F(SweepRuns, OnePassGivesTheBytesOfTwo) {
-  ASSERT_EQ(sweep("two").status, 0);  // the captures
-  write_sweep("stats: {groups: [A, C], exact_rows: 3}\n");
-  ASSERT_EQ(sweep("two").status, 0);  // the statistics
-  ASSERT_EQ(sweep("one").status, 0);
-  expect_same("one", contents("two"));
+class OnePass : public SweepRuns {
+ protected:
+  void compare(const std::string& options) {
+    ASSERT_EQ(sweep("two", options).status, 0);  // the captures
+    write_sweep("stats: {groups: [A, C], exact_rows: 3}\n");
+    ASSERT_EQ(sweep("two", options).status, 0);  // the statistics
+    ASSERT_EQ(sweep("one", options).status, 0);
+    expect_same("one", contents("two"));
+  }
+};
+
+TEST_F(OnePass, GivesTheBytesOfTwo) {
+  compare("--quiet");
+}
+
+TEST_F(OnePass, GivesTheBytesOfTwoOnAGpu) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
+  compare("--quiet --device cuda");
 }
 
 // Capture and statistics save at moments of their own: each goes on from its last one.

@@ -9,14 +9,17 @@
 #include "io/json.h"
 #include "io/output_file.h"
 #include "paths.h"
+#include "qkscope/log.h"
 #include "qkscope/tokenizer.h"
 #include "temporary_folder.h"
 
 namespace qkscope {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Tokenizer load(const GgufBytes& file) {
   const TemporaryFolder folder;
@@ -84,6 +87,38 @@ TEST(GgufTokenizer, CutsTextAsTheFamilyDoes) {
   }
 }
 
+// llama_cpp_ids.json has what llama.cpp makes of the texts with the same file
+// (tools/make_llama_cpp_ids.py).
+TEST(GgufTokenizer, HasTheIdsOfLlamaCpp) {
+  const Json golden = load_json(source_path("tests/tokenizer/data/llama_cpp_ids.json"));
+  const auto tokens = golden["tokens"].get<std::vector<std::string>>();
+  const auto texts = golden["texts"].get<std::vector<std::string>>();
+  for (const auto& [pre, ids] : golden["ids"].items()) {
+    const auto tokenizer =
+        load(GgufBytes()
+                 .text("tokenizer.ggml.model", "gpt2")
+                 .text("tokenizer.ggml.pre", pre)
+                 .texts("tokenizer.ggml.tokens", tokens)
+                 .integers("tokenizer.ggml.token_type", std::vector<std::int32_t>(tokens.size(), 1))
+                 .texts("tokenizer.ggml.merges", golden["merges"].get<std::vector<std::string>>())
+                 .flag("tokenizer.ggml.add_bos_token", false));
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(tokenizer.encode(texts[i]).ids, ids[i].get<std::vector<std::int32_t>>())
+          << pre << ": " << texts[i];
+  }
+}
+
+// SentencePiece does not cut text into words, so its files all say "default".
+TEST(GgufTokenizer, DefaultIsSaidToBeAGuessButOfSentencePiece) {
+  std::vector<std::string> heard;
+  set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); });
+  load(sentencepiece().text("tokenizer.ggml.pre", "default"));
+  EXPECT_THAT(heard, IsEmpty());
+  load(converted(source_path("tests/tokenizer/data/gpt2.json"), "default"));
+  set_log_callback(nullptr);
+  EXPECT_THAT(heard, ElementsAre(HasSubstr("ids are llama.cpp's and may not be the model's own")));
+}
+
 TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
   const auto tokenizer = load(sentencepiece());
   // "▁abc": bc is better than ab, and then a+bc and ▁+abc are tokens.
@@ -115,7 +150,12 @@ TEST(GgufTokenizer, GemmaLearnedItsTokensInTheOrderOfTheirIds) {
 TEST(GgufTokenizer, WhatIsNotKnownIsNamed) {
   const auto path = source_path("tests/tokenizer/data/gpt2.json");
   EXPECT_THAT(refusal(converted(path, "poro-chat")),
-              HasSubstr(R"(pre-tokenizer "poro-chat" is not)"));
+              AllOf(HasSubstr(R"(pre-tokenizer "poro-chat" is not)"), HasSubstr("smollm"),
+                    HasSubstr("put the model's own tokenizer.json beside it")));
+  EXPECT_THAT(
+      refusal(
+          GgufBytes().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a"})),
+      HasSubstr(R"(no "tokenizer.ggml.pre", so that how text is cut)"));
   EXPECT_THAT(refusal(GgufBytes().text("tokenizer.ggml.model", "bert")), HasSubstr(R"("bert")"));
   EXPECT_THAT(refusal(GgufBytes()), HasSubstr(R"(no "tokenizer.ggml.model")"));
   EXPECT_THAT(refusal(sentencepiece().number("tokenizer.ggml.eos_token_id", 99)),

@@ -371,16 +371,16 @@ EXPERTS = [
     Case("qwen3_moe", "qwen3_moe", QWEN_EXPERTS | {"num_hidden_layers": 3, "mlp_only_layers": [1],
          "norm_topk_prob": True} | default_rope(1000000.0), tokens=21, rows=6,
          published=sp.renamed_key("num_local_experts", "num_experts"),
-         spellings=OLD, draw=96),
+         spellings=OLD, draw=1142),
     Case("qwen3_moe_one_tensor", "qwen3_moe", QWEN_EXPERTS | {"num_hidden_layers": 4, "decoder_sparse_step": 2,
          "use_sliding_window": True, "sliding_window": 8}, tokens=21, rows=6, dtype="float16", published_names=False,
-         draw=191),
-    Case("mixtral", "mixtral", SMALL | {"num_local_experts": 4}, tokens=21, rows=6, spellings=OLD, draw=3),
+         draw=3202),
+    Case("mixtral", "mixtral", SMALL | {"num_local_experts": 4}, tokens=21, rows=6, spellings=OLD, draw=600),
     Case("mixtral_one_tensor", "mixtral", SMALL | {"num_local_experts": 4, "sliding_window": 16}, tokens=21, rows=6,
-         dtype="float32", published_names=False, draw=3),
-    Case("gpt_oss", "gpt_oss", GPT_OSS, tokens=21, rows=6, spellings=OLD, draw=47),
+         dtype="float32", published_names=False, draw=2436),
+    Case("gpt_oss", "gpt_oss", GPT_OSS, tokens=21, rows=6, spellings=OLD, draw=3611),
     Case("gpt_oss_mxfp4", "gpt_oss", GPT_OSS | {"intermediate_size": 64}, tokens=21, rows=6,
-         finish=checkpoint.quantize_mxfp4, draw=11),
+         finish=checkpoint.quantize_mxfp4, draw=5300),
 ]
 
 # ---- GGUF files

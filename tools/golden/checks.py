@@ -47,8 +47,9 @@ def same(what, found, expected, tolerance=2e-5):
         raise AssertionError(f"{what}: recorded and recomputed values differ by {difference}")
 
 
-def check(recorder, layers):
-    """Recomputes residuals, patterns, weighted values and MLP outputs of the layers from the recorded parts."""
+def check(recorder, layers, rows):
+    """Recomputes residuals, patterns, weighted values and MLP outputs of the layers from the recorded parts. `rows` are
+    those that are kept."""
     t = recorder.tensors
     previous = t["hook_embed"] + t.get("hook_pos_embed", 0)
     for layer in layers:
@@ -68,16 +69,19 @@ def check(recorder, layers):
         value = value.repeat_interleave(scores.shape[0] // value.shape[1], dim=1)
         same(p + "attn.hook_z", torch.einsum("hqk,khd->qhd", t[p + "attn.hook_pattern"], value), t[p + "attn.hook_z"])
         if recorder.anatomy.layers[layer].experts is not None:
-            check_experts(recorder, layer)
+            check_experts(recorder, layer, rows)
         previous = t[p + "hook_resid_post"]
     spread(t, layers)
 
 
-MARGIN = 0.04  # of a logit with a standard deviation of about 2: far more than bfloat16 loses
+# Logits have a standard deviation of about 2. A run in bfloat16 moves the difference of two of them by 0.02 to 0.04
+# (standard deviation).
+MARGIN = 0.1
 
 
-def check_experts(recorder, layer):
-    """The output follows from the recorded parts, and rounding cannot change which experts are chosen."""
+def check_experts(recorder, layer, rows):
+    """The output follows from the recorded parts, and rounding changes neither which experts are chosen nor, in the
+    rows that are kept, their order."""
     t, p = recorder.tensors, f"blocks.{layer}."
     indices, weights = t[p + "mlp.hook_expert_indices"].long(), t[p + "mlp.hook_expert_weights"]
     found = experts_output(recorder.anatomy.layers[layer].experts, t[p + "mlp.hook_post"], indices, weights)
@@ -85,8 +89,9 @@ def check_experts(recorder, layer):
     sorted_logits = t[p + "mlp.hook_router_logits"].sort(-1, descending=True).values
     chosen = indices.shape[-1]
     gaps = sorted_logits[:, : chosen] - sorted_logits[:, 1 : chosen + 1]
-    if gaps.min() < MARGIN:
-        raise AssertionError(f"layer {layer}: two experts are {gaps.min():.3f} apart; try another draw of the case")
+    closest = min(gaps[:, -1].min(), gaps[rows].min())
+    if closest < MARGIN:
+        raise AssertionError(f"layer {layer}: two experts are {closest:.3f} apart; try another draw of the case")
 
 
 def spread(t, layers):

@@ -13,6 +13,10 @@ namespace {
 // Copies to the host that may be pending; beyond that the oldest is waited for first.
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
 constexpr std::size_t kMostPending = 16;
+// The memory of a copy, at least: heads differ in number from layer to layer, and taking more when
+// a larger copy comes would stop the GPU.
+constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
+constexpr std::int64_t kLeastIndexBytes = std::int64_t{16} << 10;
 constexpr std::int64_t kPiece = std::int64_t{64} << 20;
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
@@ -48,12 +52,12 @@ void ActivationCopies::gather_chosen(const DeviceView& view, std::span<const std
                                      std::span<const std::int32_t> heads, Indices& indices,
                                      float* to) {
   const auto bytes = (rows.size() + heads.size()) * sizeof(std::int32_t);
-  auto* on_host = static_cast<std::int32_t*>(
-      indices.host.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+  const auto room = std::max(static_cast<std::int64_t>(bytes), kLeastIndexBytes);
+  auto* on_host = static_cast<std::int32_t*>(indices.host.reserve_roomy(room, "row numbers"));
   std::copy(rows.begin(), rows.end(), on_host);
   std::copy(heads.begin(), heads.end(), on_host + rows.size());
-  const auto* at = static_cast<const std::int32_t*>(
-      indices.device.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"));
+  const auto* at =
+      static_cast<const std::int32_t*>(indices.device.reserve_roomy(room, "row numbers"));
   if (bytes > 0)
     check(cudaMemcpyAsync(indices.device.data(), on_host, bytes, cudaMemcpyHostToDevice, compute_),
           "copy row numbers to the GPU");
@@ -120,9 +124,9 @@ void ActivationCopies::copy_to_host(const DeviceView& view, std::span<const std:
     show_first();
 
   auto copy = idle_copy();
-  auto* gathered =
-      static_cast<float*>(copy->gathered.reserve_roomy(count * kFloat, "captured rows"));
-  auto* host = copy->host.reserve_roomy(count * kFloat, "captured rows");
+  const auto room = std::max(count * kFloat, kLeastBytes);
+  auto* gathered = static_cast<float*>(copy->gathered.reserve_roomy(room, "captured rows"));
+  auto* host = copy->host.reserve_roomy(room, "captured rows");
   gather_chosen(view, rows, heads, copy->indices, gathered);
   copy->is_gathered.record(compute_);
   copy->is_gathered.hold_back(copies_);

@@ -19,8 +19,8 @@ void Activations::begin(std::int64_t rows) {
 }
 
 void Activations::begin_kept(std::int64_t rows) {
-  kept_residual_.reserve(rows * model_.d_model * element_, "kept rows");
-  kept_queries_.reserve(rows * q_width_ * element_, "kept queries");
+  kept_residual_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
+  kept_queries_.reserve_roomy(rows * q_width_ * element_, "kept queries");
   residual_kept_ = queries_kept_ = true;
 }
 
@@ -39,7 +39,7 @@ void* Activations::layer_input() const {
 
 void* Activations::begin_kept_layer_input(std::int64_t rows) {
   layer_input_kept_ = true;
-  return kept_layer_input_.reserve(rows * model_.d_model * element_, "kept rows");
+  return kept_layer_input_.reserve_roomy(rows * model_.d_model * element_, "kept rows");
 }
 
 void* Activations::begin_layer_input(std::int64_t rows) {

@@ -448,6 +448,7 @@ class CudaBackend : public Backend {
 
   double product_rate(double seconds) override {
     use_device(device_);
+    weights_.wait();  // they would share the way to the GPU, and its memory
     return cuda::product_rate(products_, dtype_, seconds, stream_);
   }
 

@@ -293,21 +293,14 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
       final_norm_values_.reserve(2 * d_model * static_cast<std::int64_t>(sizeof(float)), "norms"));
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   upload_norm(uploader_, weights.final_norm, final_norm_);
-  for (std::size_t i = 0; !streamed() && i < slots_.size(); ++i)
-    if (!model.config.layers[i].cross_attention) upload(static_cast<std::int64_t>(i), slots_[i]);
-  if (streamed())
-    for (auto& slot : slots_) slot.memory.reserve(largest_layer_bytes(), "weights");
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    slots_[i].memory.reserve(streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
   uploader_.wait();
-  if (!streamed()) {
-    plain_gate_up_ = {};
-    return;
-  }
   next_ = after(-1);
-  thread_ = std::thread([this] { stream_layers(); });
+  thread_ = std::thread([this] { streamed() ? stream_layers() : upload_layers(); });
 }
 
 DeviceWeights::~DeviceWeights() {
-  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -410,7 +403,11 @@ std::int64_t DeviceWeights::after(std::int64_t layer) const {
 }
 
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
-  if (!streamed()) return slots_[static_cast<std::size_t>(layer)].layer;
+  if (!streamed()) {
+    const auto& slot = wait_for(layer);
+    slot.arrived.hold_back(stream);
+    return slot.layer;
+  }
   std::unique_lock lock(mutex_);
   const auto holder = [&]() -> Slot* {
     for (auto& slot : slots_)
@@ -434,6 +431,42 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
   slot.in_use = true;
   slot.arrived.hold_back(stream);
   return slot.layer;
+}
+
+const DeviceWeights::Slot& DeviceWeights::wait_for(std::int64_t layer) {
+  const auto& slot = slots_[static_cast<std::size_t>(layer)];
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failed_ || slot.holds == layer; });
+  if (slot.holds != layer) std::rethrow_exception(failed_);
+  return slot;
+}
+
+void DeviceWeights::wait() {
+  if (streamed()) return;
+  for (std::int64_t layer = 0; layer < model_.config.n_layers; ++layer)
+    if (!model_.config.layers[static_cast<std::size_t>(layer)].cross_attention)
+      wait_for(layer).arrived.wait();
+}
+
+// Every layer into its own slot, in the order in which a pass asks for them.
+void DeviceWeights::upload_layers() {
+  try {
+    check(cudaSetDevice(options_.device), "use the GPU");
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (model_.config.layers[i].cross_attention) continue;
+      upload(static_cast<std::int64_t>(i), slots_[i]);
+      const std::lock_guard lock(mutex_);
+      slots_[i].holds = static_cast<std::int64_t>(i);
+      changed_.notify_all();
+      if (stopping_) break;
+    }
+    check(cudaStreamSynchronize(copies_), "wait for the weights");
+    plain_gate_up_ = {};
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failed_ = std::current_exception();
+    changed_.notify_all();
+  }
 }
 
 // Fills one slot after another. A layer counts as there once its copies are on the stream.

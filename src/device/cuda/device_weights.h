@@ -117,6 +117,7 @@ class DeviceWeights {
   const void* positions() const { return positions_.data(); }
   DeviceNorm final_norm() const { return final_norm_; }
   DeviceLinear head();  // uploaded when it is asked for the first time
+  void wait();          // until all layers are there, where they do not stream
 
  private:
   struct Slot {
@@ -135,6 +136,8 @@ class DeviceWeights {
   void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
   void upload_experts(const LayerWeights& from, const DeviceLayer& to);
   std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
+  const Slot& wait_for(std::int64_t layer);      // until its copies are on their way
+  void upload_layers();
   void stream_layers();
 
   const LoadedCheckpoint& model_;
@@ -150,7 +153,8 @@ class DeviceWeights {
   DeviceNorm final_norm_;
   std::vector<Slot> slots_;
 
-  // Streaming: the thread fills free slots with the layers that come next.
+  // The thread fills the slots: each with its layer, while the first pass already runs on those
+  // that are there; or, streaming, free ones with the layers that come next.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t next_ = 0;  // layer that is filled in next

@@ -37,29 +37,48 @@ struct Attention : flashinfer::StandardAttention {
   }
 };
 
-// FlashInfer's way of storing z and the log-sum-exp, and the largest scores where they are wanted.
+// FlashInfer's way of storing z; and the row sums where they are wanted. Its own store counts every
+// thread twice at the barrier between the writes to shared memory and the reads: one group of warps
+// can pass it alone and read rows of the other that are not there yet.
 template <typename Traits>
 struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;
   struct Params : Base::Params {
-    float* largest;  // (rows, n_heads) or null
+    float* largest;  // (rows, n_heads), as lse_ptr; both or neither are null
     int n_heads;
   };
 
   template <typename Z, typename RowSums, typename Storage, typename Mma, typename Coordinates>
   CUTLASS_DEVICE void store(const Params& params, const Z& z, const RowSums& sums, Storage& storage,
                             Mma mma, int thread, const Coordinates& at) {
-    Base::store(params, z, sums.lse, storage, mma, thread, at);
-    if (params.largest == nullptr || thread % 4 != 0) return;
     const auto [tile, head, kv_head, begin, key_begin, length, key_length, batch] = at;
+    auto rows =
+        cute::make_tensor(cute::make_smem_ptr(storage.smem_o.data()), typename Base::SmemLayoutO{});
+    const auto copy = cute::make_tiled_copy_C(typename Base::SmemCopyAtomO{}, mma);
+    const auto of_thread = copy.get_thread_slice(thread);
+    const auto rounded = flashinfer::convert_type<typename Base::DTypeO>(z);
+    auto to = of_thread.partition_D(rows);
+    // Every warp is done with the values, whose memory z takes.
+    cutlass::arch::NamedBarrier::sync(
+        Base::NUM_MMA_THREADS, static_cast<std::uint32_t>(flashinfer::NamedBarriers::kValueEmpty));
+    cute::copy(copy, of_thread.retile_S(rounded), to);
+    cutlass::arch::fence_view_async_shared();  // before the next values are loaded there
+    cutlass::arch::NamedBarrier::sync(Base::NUM_MMA_THREADS,
+                                      cutlass::arch::ReservedNamedBarriers::EpilogueBarrier);
+    flashinfer::write_O<Base::NUM_COPY_THREADS>(
+        params.O_ptr, typename Base::TiledCopyO{}, params.layout_O,
+        cute::select<0, 1>(typename Base::TileShape_PDV{}), rows, thread, tile, head, begin, length,
+        Base::NUM_WARPS - 1);
+    if (params.lse_ptr == nullptr || thread % 4 != 0) return;
     // A warp group has 64 rows, a warp 16: lane / 4, and 8 further.
     const int first = tile * kTileRows + thread / 32 * 16 + thread % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = first + 8 * i;
-      if (row < length)
-        params.largest[static_cast<std::int64_t>(begin + row) * params.n_heads + head] =
-            sums.largest(i);
+      if (row >= length) continue;
+      const auto place = static_cast<std::int64_t>(begin + row) * params.n_heads + head;
+      params.lse_ptr[place] = sums.lse(i);
+      params.largest[place] = sums.largest(i);
     }
   }
 };

@@ -14,7 +14,7 @@ namespace {
 template <typename T>
 void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
   const auto bytes = values.size() * sizeof(T);
-  to.reserve(static_cast<std::int64_t>(bytes), "row numbers");
+  to.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers");
   if (bytes > 0)
     check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
           "copy row numbers to the GPU");

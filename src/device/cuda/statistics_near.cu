@@ -8,10 +8,6 @@ namespace {
 constexpr int kMostBands = 13;  // windows up to 4,096
 constexpr int kSinks = 4;
 
-__device__ int bit_width(int x) {
-  return 32 - __clz(x);
-}
-
 struct NearOptions {
   int bands;  // of the window
   int stream_first, stream_last;

@@ -20,6 +20,10 @@ namespace qkscope::cuda {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
 
+__device__ inline int bit_width(int x) {
+  return 32 - __clz(x);
+}
+
 // Tiles of T in shared memory. kWidth is d_head, padded.
 template <typename T, int kHeadWidth>
 struct ScoreShape {
@@ -222,6 +226,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
     score_kernel(const ScoreArguments a, const typename Pass::Options options) {
   extern __shared__ __align__(16) char shared[];
   using Tiles = ScoreTiles<T, Shape>;
+  static_assert(Tiles::kBytes % alignof(typename Pass::Memory) == 0);
   char* const k_tiles = shared + Tiles::kKeys;
   auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
 
