@@ -15,7 +15,8 @@ constexpr int kSumTiles = 16;  // float32 sums go to float64 after so many tiles
 constexpr int kCountShift = 22;
 constexpr unsigned kMassMask = (1u << kCountShift) - 1;
 constexpr int kMostCount = (1 << (32 - kCountShift)) - 1;
-constexpr int kMassBits = 11;  // after the leading one
+constexpr int kMassBits = 11;       // after the leading one
+constexpr float kUnseen = -200.0f;  // log2 of a weight that is 0
 
 // One band of 16 rows to a warp, whose registers also hold the queries.
 template <typename T, int kHeadWidth, int kBlockWarps>
@@ -46,84 +47,163 @@ struct AllKeysOptions {
   MassBin* bins;           // (blocks, rows of a tile, kBins)
 };
 
-// Between which numbers the keys that hold a share of the mass lie, and the mass of the largest:
-// the bins of one row, two to a lane of the warp, with what the bins before them hold.
+// Bin b holds floor(-2 log2 p) = b, the last has the rest: the exponent of p^2 tells it. A power of
+// two, which is the largest of its bin, is taken as the number below it; and so is a weight that
+// exceeds 1 by the rounding of the log-sum-exp.
+struct BinnedWeight {
+  std::uint32_t square;  // bits of p^2
+  unsigned word;         // what is added to its bin
+
+  __device__ __forceinline__ explicit BinnedWeight(float p) {
+    constexpr int kBelowOne = 0x3f7fffff, kLeast = 0x2f800001;  // 1 - 2^-24, 2^-32 + 2^-55
+    constexpr unsigned kOne = (1u << kCountShift) + (1u << kMassBits);
+    constexpr unsigned kMask = (1u << kMassBits) - 1;
+    const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
+    const float inside = __int_as_float(bits);
+    square = __float_as_uint(inside * inside);
+    // kOne | (shifted & kMask) in one instruction.
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+        : "=r"(word)
+        : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
+  }
+  // Bins lie in the order of the exponent: at (exponent % kBins), which is this for bin b.
+  __device__ static int place(int bin) { return (126 - bin) % kBins; }
+
+  __device__ __forceinline__ void add_at(std::uint32_t address) const {
+    asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+  }
+};
+
+// Bins of each of a warp's rows, to which the four lanes of a row add; eight rows lie in other
+// banks each.
+template <typename Shape>
 class RowBins {
  public:
-  __device__ explicit RowBins(const MassBin* bins) {
+  static constexpr int kTiles = kMostCount / Shape::kKeys;  // until a count may be full
+  struct Memory {
+    alignas(4 * kBins) unsigned words[Shape::kWarps][16][kBins];
+  };
+
+  __device__ explicit RowBins(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
     const int lane = threadIdx.x % 32;
+    for (int i = lane; i < 16 * kBins; i += 32) words_[i / kBins][i % kBins] = 0;
+    for (int half = 0; half < 2; ++half)
+      first_[half] =
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(words_[half * 8 + lane / 4])) ^
+          skew(lane / 4) * 4;
+  }
+  __device__ __forceinline__ void add(int half, float p) const {
+    const BinnedWeight weight(p);
+    weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
+  }
+  // What a bin holds, as its mass in units of the last bit kept; it is empty then.
+  __device__ MassBin take(int row, int bin) {
+    auto& word = words_[row][BinnedWeight::place(bin) ^ skew(row)];
+    const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
+    word = 0;
+    return taken;
+  }
+  __device__ void* memory() { return words_; }
+
+ private:
+  __device__ static int skew(int row) { return row % 8 * 4; }
+
+  unsigned (&words_)[16][kBins];
+  std::uint32_t first_[2];
+};
+
+// How concentrated rows are, four at a time: what the bins before each hold, and from that, for
+// every lane one of eight numbers of a row, the bracket in which it lies.
+class Concentration {
+ public:
+  static constexpr int kRows = 4;
+  struct Memory {
+    double held[kRows][kBins + 1];  // mass before the bin
+    int keys[kRows][kBins + 1];
+  };
+  static_assert(sizeof(Memory) <= sizeof(unsigned) * 16 * kBins);
+  static_assert(kKeyShares + kTopKeys == 32 / kRows);
+
+  __device__ explicit Concentration(void* memory) : memory_(*static_cast<Memory*>(memory)) {}
+
+  // Two bins to a lane of the warp.
+  __device__ void add_row(int row, const MassBin* bins) {
+    const int lane = threadIdx.x % 32;
+    int count[2];
+    double mass[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      count_[i] = static_cast<int>(bins[2 * lane + i].count);
-      mass_[i] = static_cast<double>(bins[2 * lane + i].mass);
+      count[i] = static_cast<int>(bins[2 * lane + i].count);
+      mass[i] = static_cast<double>(bins[2 * lane + i].mass);
     }
-    int count = count_[0] + count_[1];
-    double mass = mass_[0] + mass_[1];
+    int keys = count[0] + count[1];
+    double held = mass[0] + mass[1];
     for (int distance = 1; distance < 32; distance *= 2) {
-      const int more_count = __shfl_up_sync(kAllLanes, count, distance);
-      const double more_mass = __shfl_up_sync(kAllLanes, mass, distance);
+      const int more_keys = __shfl_up_sync(kAllLanes, keys, distance);
+      const double more_held = __shfl_up_sync(kAllLanes, held, distance);
       if (lane < distance) continue;
-      count += more_count;
-      mass += more_mass;
+      keys += more_keys;
+      held += more_held;
     }
-    keys_ = count - count_[0] - count_[1];
-    held_ = mass - mass_[0] - mass_[1];
+    keys -= count[0] + count[1];
+    held -= mass[0] + mass[1];
+    memory_.keys[row][2 * lane] = keys;
+    memory_.held[row][2 * lane] = held;
+    memory_.keys[row][2 * lane + 1] = keys + count[0];
+    memory_.held[row][2 * lane + 1] = held + mass[0];
+    if (lane < 31) return;
     // Smaller weights count as the least that fits into the last bin; it has what is left at most.
-    if (lane == 31) mass_[1] = fmin(mass_[1], fmax(0.0, 1.0 - held_ - mass_[0]));
+    const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
+    memory_.keys[row][kBins] = keys + count[0] + count[1];
+    memory_.held[row][kBins] = held + mass[0] + last;
   }
 
-  // Calls store(low, high) in one lane.
-  template <typename Store>
-  __device__ void keys_of_share(double share, Store store) const {
-    in_bin(
-        held_ + mass_[0] >= share, held_ + mass_[0] + mass_[1] >= share,
-        [&](int bin, const Before& before, double count, double mass) {
-          const double missing = share - before.mass;
-          const double high = before.keys + fmin(count, fmax(1.0, ceil(missing * count / mass)));
-          store(fmin(high, before.keys + fmax(1.0, ceil(missing / largest(bin)))), high);
-        },
-        [&](const Before& all) { store(all.keys, all.keys); });
+  struct Bracket {
+    double low, high;
+  };
+  // How many keys hold a share of the mass.
+  __device__ Bracket keys_of_share(int row, double share) const {
+    const auto& held = memory_.held[row];
+    const auto& keys = memory_.keys[row];
+    const int bin = first_bin([&](int b) { return held[b + 1] >= share; });
+    const double before = keys[bin];
+    if (bin == kBins) return {before, before};
+    const double missing = share - held[bin], count = keys[bin + 1] - keys[bin];
+    const double mass = held[bin + 1] - held[bin];
+    const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
+    return {fmin(high, before + fmax(1.0, ceil(missing / largest(bin)))), high};
   }
-
-  template <typename Store>
-  __device__ void mass_of_top(int top, Store store) const {
-    in_bin(
-        keys_ + count_[0] >= top, keys_ + count_[0] + count_[1] >= top,
-        [&](int bin, const Before& before, double count, double mass) {
-          const double missing = top - before.keys, part = mass * missing / count;
-          store(before.mass + part, before.mass + fmax(part, fmin(mass, missing * largest(bin))));
-        },
-        [&](const Before& all) { store(all.mass, all.mass); });
+  // The mass of the largest weights.
+  __device__ Bracket mass_of_top(int row, int top) const {
+    const auto& held = memory_.held[row];
+    const auto& keys = memory_.keys[row];
+    const int bin = first_bin([&](int b) { return keys[b + 1] >= top; });
+    if (bin == kBins) return {held[bin], held[bin]};
+    const double missing = top - keys[bin], count = keys[bin + 1] - keys[bin];
+    const double mass = held[bin + 1] - held[bin], part = mass * missing / count;
+    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * largest(bin)))};
   }
 
  private:
-  struct Before {
-    double keys, mass;
-  };
-
-  __device__ static double largest(int bin) {
-    return exp2(-0.5 * bin);
+  // The first for which `reaches` holds, or kBins; it holds for all that follow.
+  template <typename Reaches>
+  __device__ static int first_bin(Reaches reaches) {
+    int begin = 0, end = kBins;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (reaches(middle))
+        end = middle;
+      else
+        begin = middle + 1;
+    }
+    return begin;
+  }
+  __device__ static double largest(int bin) {  // 2^(-bin / 2)
+    const double power = __hiloint2double((1023 - bin / 2) << 20, 0);
+    return bin % 2 == 0 ? power : 0.70710678118654752440 * power;
   }
 
-  // The first bin that reaches what is looked for, or all of them where none does.
-  template <typename Found, typename None>
-  __device__ void in_bin(bool first_reaches, bool second_reaches, Found found, None none) const {
-    const int lane = threadIdx.x % 32;
-    const unsigned lanes = __ballot_sync(kAllLanes, second_reaches);
-    if (lane != (lanes == 0 ? 31 : __ffs(static_cast<int>(lanes)) - 1)) return;
-    if (lanes == 0)
-      none(Before{static_cast<double>(keys_) + count_[0] + count_[1], held_ + mass_[0] + mass_[1]});
-    else if (first_reaches)
-      found(2 * lane, Before{static_cast<double>(keys_), held_}, count_[0], mass_[0]);
-    else
-      found(2 * lane + 1, Before{static_cast<double>(keys_) + count_[0], held_ + mass_[0]},
-            count_[1], mass_[1]);
-  }
-
-  int count_[2];
-  double mass_[2];
-  int keys_;     // in the bins before
-  double held_;  // by them
+  Memory& memory_;
 };
 
 template <typename T, typename Shape>
@@ -132,9 +212,9 @@ class AllKeys {
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysOptions;
   struct Memory {
+    typename RowBins<Shape>::Memory bins;
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
-    alignas(4 * kBins) unsigned bins[Shape::kRows][kBins];
     float columns[2][Shape::kWarps][Shape::kKeys];
   };
 
@@ -148,11 +228,11 @@ class AllKeys {
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
         row_(block.row - block.tile.first),
-        bins_(options.bins + (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
+        bins_(memory.bins),
+        kept_(options.bins + (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
     for (int i = lane_; i < 16; i += 32) memory.entropy[row_ + i] = memory.distance[row_ + i] = 0;
     for (int i = lane_; i < 16 * kWidths; i += 32)
       memory.masses[row_ + i / kWidths][i % kWidths] = 0;
-    for (int i = lane_; i < 16 * kBins; i += 32) memory.bins[row_ + i / kBins][i % kBins] = 0;
     __syncwarp();
   }
 
@@ -172,7 +252,7 @@ class AllKeys {
     for (int i = lane_; i < Shape::kKeys; i += 32) memory_.columns[parity_][warp_][i] = 0;
   }
 
-  __device__ void add(ScoreFragments<Shape>& scores, int key) {
+  __device__ __forceinline__ void add(ScoreFragments<Shape>& scores, int key) {
     column_key_ = key;
     const int nearest = block_.row - (key + Shape::kKeys - 1);
     const int farthest = block_.row + 15 - key;
@@ -183,7 +263,7 @@ class AllKeys {
     add_masses(scores, key, max(nearest, 0), farthest);
     store_columns(scores);
     if (++tiles_ % kSumTiles == 0) end_sums();
-    if (tiles_ % kBinTiles == 0) end_bins();
+    if (tiles_ % RowBins<Shape>::kTiles == 0) end_bins();
   }
 
   __device__ void finish() {
@@ -193,19 +273,17 @@ class AllKeys {
     add_columns();
     if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
     const int rows = min(16, block_.tile.length - block_.row);
-    for (int row = 0; row < rows; ++row) store_bins(row);
+    for (int row = 0; row < rows; row += Concentration::kRows)
+      store_concentration(row, min(rows - row, Concentration::kRows));
   }
 
  private:
-  static constexpr int kBinTiles = kMostCount / Shape::kKeys;
-
   // Weights take the place of scores.
   template <bool kAllSeen>
   __device__ __forceinline__ void add_rows(ScoreFragments<Shape>& scores, int key) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;  // distance
-      const auto bins = first(row_ + half * 8 + lane_ / 4);
       float mass = 0, entropy = 0, offset = 0;
 #pragma unroll
       for (int n = 0; n < Shape::kKeys / 8; ++n)
@@ -213,17 +291,14 @@ class AllKeys {
         for (int i = 0; i < 2; ++i) {
           auto& score = scores[0][n][2 * half + i];
           const int distance = from - n * 8 - i;
-          if (!kAllSeen && (distance < 0 || distance >= block_.window)) {
-            score = 0;
-            continue;
-          }
-          const float x = weights_.log2_weight(score, 0, half);
+          const bool seen = kAllSeen || (distance >= 0 && distance < block_.window);
+          const float x = seen ? weights_.log2_weight(score, 0, half) : kUnseen;
           const float p = exp2_fast(x);
           score = p;
           mass += p;
           entropy = fmaf(p, x, entropy);
           offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
-          add_to_bin(bins, p);
+          if (seen) bins_.add(half, p);
         }
       entropy_[half] -= entropy;
       distance_[half] += fmaf(mass, static_cast<float>(from), -offset);
@@ -231,55 +306,29 @@ class AllKeys {
     }
   }
 
-  // Bin b holds floor(-2 log2 p) = b, the last has the rest: the exponent of p^2 tells it. A power
-  // of two, which is the largest of its bin, is taken as the number below it; and so is a weight
-  // that exceeds 1 by the rounding of the log-sum-exp. `bins` is the row's first() in shared
-  // memory.
-  __device__ static __forceinline__ void add_to_bin(std::uint32_t bins, float p) {
-    constexpr int kBelowOne = 0x3f7fffff, kLeast = 0x2f800001;  // 1 - 2^-24, 2^-32 + 2^-55
-    const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
-    const float inside = __int_as_float(bits);
-    const std::uint32_t square = __float_as_uint(inside * inside);
-    const std::uint32_t address = (square >> 21 & 4 * (kBins - 1)) ^ bins;
-    constexpr unsigned kOne = (1u << kCountShift) + (1u << kMassBits);
-    constexpr unsigned kMask = (1u << kMassBits) - 1;
-    const unsigned word = kOne | (static_cast<unsigned>(bits) >> (23 - kMassBits) & kMask);
-    asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-  }
-
-  // Bins lie in the order of that exponent, in each of eight rows in other banks than in the rest.
-  __device__ static int place_of(int row, int bin) {
-    return ((126 - bin) % kBins) ^ (row % 8 * 4);
-  }
-  __device__ std::uint32_t first(int row) const {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory_.bins[row])) ^ row % 8 * 16;
-  }
-
   // Mass by the bit width of the distance. Most tiles lie in one width, as the one before did.
-  __device__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest, int farthest) {
+  __device__ __forceinline__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest,
+                                             int farthest) {
     const int least = min(bit_width(nearest), kWidths - 1);
     const int most = min(bit_width(farthest), kWidths - 1);
     if (least == most) {
       if (least != width_) end_masses();
       width_ = least;
+#pragma unroll
       for (int half = 0; half < 2; ++half) mass_[half] += tile_mass_[half];
       return;
     }
     end_masses();
-    for (int width = least; width <= most; ++width) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int distance = max(from - n * 8 - i, 0);  // what lies behind has no weight
-            if (min(bit_width(distance), kWidths - 1) == width) sum += p[0][n][2 * half + i];
-          }
-        add_mass(half, width, sum);
+    for (int half = 0; half < 2; ++half) {
+      float left = tile_mass_[half];
+      for (int width = least; width < most; ++width) {
+        const float beyond =
+            mass_up_to<Shape>(p, 0, half, block_.row + half * 8 + lane_ / 4 - key - (1 << width));
+        add_mass(half, width, left - beyond);
+        left = beyond;
       }
+      add_mass(half, most, left);
     }
   }
 
@@ -288,15 +337,17 @@ class AllKeys {
     if (lane_ % 4 == 0) memory_.masses[row_ + half * 8 + lane_ / 4][width] += sum;
   }
 
-  __device__ void end_masses() {
+  __device__ __forceinline__ void end_masses() {
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
       add_mass(half, width_, mass_[half]);
       mass_[half] = 0;
     }
   }
 
-  __device__ void end_sums() {
+  __device__ __forceinline__ void end_sums() {
     end_masses();
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float entropy = quad_sum(entropy_[half]), distance = quad_sum(distance_[half]);
       entropy_[half] = distance_[half] = 0;
@@ -306,50 +357,52 @@ class AllKeys {
     }
   }
 
-  // The words of the bins go to counts and masses. What the leading bits leave out of a weight is
-  // half a unit on average.
+  // What the bins hold goes to those of whole rows. What the bits left out of a weight have is half
+  // a unit on average.
   __device__ void end_bins() {
     __syncwarp();
 #pragma unroll 8
     for (int i = lane_; i < 16 * kBins; i += 32) {
-      const int row = row_ + i / kBins, bin = i % kBins;
-      auto& word = memory_.bins[row][place_of(row, bin)];
-      const unsigned count = word >> kCountShift;
-      const float units = static_cast<float>(word & kMassMask) + 0.5f * static_cast<float>(count);
-      word = 0;
-      const auto before = bins_kept_ ? bins_[i] : MassBin{0, 0.0f};
-      bins_[i] = {before.count + count,
+      const int bin = i % kBins;
+      const auto taken = bins_.take(i / kBins, bin);
+      const float units = taken.mass + 0.5f * static_cast<float>(taken.count);
+      const auto before = is_kept_ ? kept_[i] : MassBin{0, 0.0f};
+      kept_[i] = {before.count + taken.count,
                   fmaf(units, exp2f(static_cast<float>(-kMassBits - 1 - bin / 2)), before.mass)};
     }
-    bins_kept_ = true;
+    is_kept_ = true;
     __syncwarp();
   }
 
   // Sums over the warp's rows of each key of the tile: lanes that hold the same columns send each
   // other half of what they have, until each has its own.
-  __device__ void store_columns(const ScoreFragments<Shape>& p) {
+  __device__ __forceinline__ void store_columns(const ScoreFragments<Shape>& p) {
     constexpr int kValues = Shape::kKeys / 4;
     float v[kValues];
 #pragma unroll
     for (int i = 0; i < kValues; ++i) v[i] = p[0][i / 2][i % 2] + p[0][i / 2][2 + i % 2];
     int first = 0;  // of the values that this lane still has
-#pragma unroll
-    for (int distance = 16, left = kValues / 2; distance >= 4; distance /= 2, left /= 2) {
-      const bool upper = (lane_ & distance) != 0;
-#pragma unroll
-      for (int i = 0; i < left; ++i) {
-        const float sent = upper ? v[i] : v[i + left];
-        const float kept = upper ? v[i + left] : v[i];
-        v[i] = kept + __shfl_xor_sync(kAllLanes, sent, distance);
-      }
-      if (upper) first += left;
-    }
+    exchange<kValues / 2, 16>(v, first);
+    exchange<kValues / 4, 8>(v, first);
+    exchange<kValues / 8, 4>(v, first);
     float* const columns = memory_.columns[parity_][warp_];
 #pragma unroll
     for (int i = 0; i < kValues / 8; ++i) {
       const int value = first + i;
       columns[value / 2 * 8 + lane_ % 4 * 2 + value % 2] = v[i];
     }
+  }
+
+  template <int kLeft, int kDistance, int kValues>
+  __device__ __forceinline__ void exchange(float (&v)[kValues], int& first) const {
+    const bool upper = (lane_ & kDistance) != 0;
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      const float sent = upper ? v[i] : v[i + kLeft];
+      const float kept = upper ? v[i + kLeft] : v[i];
+      v[i] = kept + __shfl_xor_sync(kAllLanes, sent, kDistance);
+    }
+    if (upper) first += kLeft;
   }
 
   // The tile's sums over all rows of the block to the keys': integers, whose order is of no matter.
@@ -382,23 +435,23 @@ class AllKeys {
   }
 
   // The whole warp.
-  __device__ void store_bins(int row) const {
-    const auto& layout = a_.layout;
-    const RowBins bins(bins_ + row * kBins);
-    constexpr double kShares[] = {kKeyShare[0], kKeyShare[1], kKeyShare[2]};
-    constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
-#pragma unroll
-    for (int k = 0; k < kKeyShares; ++k)
-      bins.keys_of_share(kShares[k], [&](double low, double high) {
-        store(row, layout.keys_low(k), low);
-        store(row, layout.keys_high(k), high);
-      });
-#pragma unroll
-    for (int k = 0; k < kTopKeys; ++k)
-      bins.mass_of_top(static_cast<int>(kTops[k]), [&](double low, double high) {
-        store(row, layout.top_low(k), low);
-        store(row, layout.top_high(k), high);
-      });
+  __device__ void store_concentration(int first, int rows) {
+    Concentration concentration(bins_.memory());  // the bins are empty
+    for (int row = 0; row < rows; ++row) concentration.add_row(row, kept_ + (first + row) * kBins);
+    __syncwarp();
+    const int row = lane_ / 8, number = lane_ % 8;
+    if (row < rows) {
+      const auto& layout = a_.layout;
+      constexpr double kShares[] = {kKeyShare[0], kKeyShare[1], kKeyShare[2]};
+      constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
+      const bool is_share = number < kKeyShares;
+      const int k = is_share ? number : number - static_cast<int>(kKeyShares);
+      const auto bracket = is_share ? concentration.keys_of_share(row, kShares[k])
+                                    : concentration.mass_of_top(row, static_cast<int>(kTops[k]));
+      store(first + row, is_share ? layout.keys_low(k) : layout.top_low(k), bracket.low);
+      store(first + row, is_share ? layout.keys_high(k) : layout.top_high(k), bracket.high);
+    }
+    __syncwarp();
   }
 
   const ScoreArguments& a_;
@@ -407,9 +460,10 @@ class AllKeys {
   Memory& memory_;
   RowWeights<Shape> weights_;
   int lane_, warp_;
-  int row_;                 // the warp's first in the block
-  MassBin* bins_;           // of the warp's rows
-  bool bins_kept_ = false;  // the row's bins hold something
+  int row_;  // the warp's first in the block
+  RowBins<Shape> bins_;
+  MassBin* kept_;         // of the warp's whole rows
+  bool is_kept_ = false;  // they hold something
   int tiles_ = 0;
   int parity_ = 0;
   int column_key_ = -1;  // of the tile whose columns wait

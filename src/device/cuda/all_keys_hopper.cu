@@ -2,6 +2,7 @@
 // by instructions that read the tile from shared memory once for all four and run beside the rest
 // (wgmma, PTX ISA 9.7.15). Scores come out in the registers in which the passes expect them.
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cuda/all_keys.cuh"
 #include "device/cuda/all_keys_hopper.h"
@@ -92,6 +93,11 @@ class GroupQueries {
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    // The compiler must not read the scores before that.
+#pragma unroll
+    for (auto& fragment : scores[0])
+#pragma unroll
+      for (float& score : fragment) asm volatile("" : "+f"(score)::"memory");
   }
 
  private:
@@ -136,6 +142,8 @@ struct HopperMemory {
   typename AllKeys<T, Shape>::Memory pass;
 };
 
+// Two blocks share a multiprocessor: one adds up weights while the scores of the other are
+// computed.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
@@ -155,29 +163,26 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
   AllKeys<T, Shape> pass(a, options, block, memory.pass);
 
-  const auto tiles = shared_address(memory.tiles[0]);
   int key = pass.first_key();
-  bool second = false;
-  keys.load(tiles, key);
-  for (; key < block.end; key += Shape::kKeys, second = !second) {
+  auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);
+  keys.load(now, key);
+  for (; key < block.end; key += Shape::kKeys) {
     wait_for_copies();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the matrix units
     __syncthreads();  // the keys are there, and every warp is done with those before
-    if (key + Shape::kKeys < block.end)
-      keys.load(tiles + (second ? 0 : Shape::kTileBytes), key + Shape::kKeys);
+    if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
     pass.begin_tile();
-    if (key >= group_end) {  // the group sees none of them
-      pass.skip(key);
-      continue;
-    }
     ScoreFragments<Shape> scores;
-    queries.multiply(scores, tiles + (second ? Shape::kTileBytes : 0));
-    if (key >= block.row + Shape::kWarpRows) {
+    if (key < group_end) queries.multiply(scores, now);  // else the group sees none of them
+    if (key < block.row + Shape::kWarpRows) {
+      cap_scores<Shape>(scores, a);
+      pass.add(scores, key);
+    } else {
       pass.skip(key);
-      continue;
     }
-    cap_scores<Shape>(scores, a);
-    pass.add(scores, key);
+    const auto free = now;
+    now = next;
+    next = free;
   }
   pass.finish();
 }

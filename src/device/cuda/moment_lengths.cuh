@@ -28,12 +28,9 @@ class Lengths {
       add_pairs<false>(rows, squares);
     else
       add_other_pairs(rows, squares);
-#pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) {
-      const float norm = sqrt_fast(warp_sum(squares[i]));
-      of_rows_ += norm;
-      norm_max_ = fmaxf(norm_max_, norm);
-    }
+    const float norm = sqrt_fast(sum_of_row(squares));
+    of_rows_ += norm;
+    norm_max_ = fmaxf(norm_max_, norm);
   }
 
   __device__ void end_chunk() {
@@ -52,8 +49,13 @@ class Lengths {
 #pragma unroll
     for (int j = 0; j < Tile::kLanePairs; ++j)
       if (pair_of(j) < pairs_) memory.pairs[warp][pair_of(j)] = pair_totals_[j];
+    double total = lane_ % kRowLanes == 0 ? total_ : 0.0;  // each row once
+    for (int distance = kRowLanes; distance < 32; distance *= 2) {
+      total += __shfl_xor_sync(kAllLanes, total, distance);
+      norm_max_ = fmaxf(norm_max_, __shfl_xor_sync(kAllLanes, norm_max_, distance));
+    }
     if (lane_ == 0) {
-      memory.norms[warp] = total_;
+      memory.norms[warp] = total;
       memory.norm_max[warp] = norm_max_;
     }
     __syncthreads();
@@ -77,6 +79,32 @@ class Lengths {
  private:
   static constexpr int kWarpRows = Tile::kRows / Tile::kWarps;
   static constexpr int kLanePairs = Tile::kLanePairs;
+  static constexpr int kRowLanes = 32 / kWarpRows;  // neighbours that get the sum of one row
+
+  // The sum over all lanes of one of the rows. Lanes send each other the half of the rows that they
+  // do not go on with, until each has one.
+  __device__ __forceinline__ float sum_of_row(const float (&of_lane)[kWarpRows]) const {
+    float sums[kWarpRows];
+#pragma unroll
+    for (int i = 0; i < kWarpRows; ++i) sums[i] = of_lane[i];
+    halve<kWarpRows / 2, 16>(sums);
+    float sum = sums[0];
+#pragma unroll
+    for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    return sum;
+  }
+  template <int kLeft, int kDistance>
+  __device__ __forceinline__ void halve(float (&sums)[kWarpRows]) const {
+    const bool upper = (lane_ & kDistance) != 0;
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      const float sent = upper ? sums[i] : sums[i + kLeft];
+      const float kept = upper ? sums[i + kLeft] : sums[i];
+      sums[i] = kept + __shfl_xor_sync(kAllLanes, sent, kDistance);
+    }
+    if constexpr (kLeft > 1) halve<kLeft / 2, kDistance / 2>(sums);
+  }
 
   // Lanes have consecutive pairs where all channels are in one, (i, i + kWidth / 2).
   __device__ int pair_of(int j) const {

@@ -115,29 +115,17 @@ class NearKeys {
                             int nearest, int farthest) {
     const int first = bit_width(max(nearest, 0));
     const int last = min(bit_width(farthest), options_.bands - 1);
-    for (int width = first; width <= last; ++width) {
-      const int least = width == 0 ? 0 : 1 << (width - 1), end = 1 << width;
-      const bool whole = nearest >= least && farthest < end;
-      each_row<Shape>(block_, [&](int band, int half, int position) {
-        const float sum = quad_sum(whole ? masses[band][half]
-                                         : mass_between(p, band, half, position - key, least, end));
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      float left = masses[band][half];
+      for (int width = first; width <= last; ++width) {
+        const int end = 1 << width;  // of the band's distances
+        const float beyond =
+            farthest < end ? 0.0f : mass_up_to<Shape>(p, band, half, position - key - end);
+        const float sum = quad_sum(left - beyond);
         if (threadIdx.x % 4 == 0) bands_[position - block_.row][width] += sum;
-      });
-    }
-  }
-
-  // Of distances [least, end); `from` is that of the tile's first key.
-  __device__ static float mass_between(const ScoreFragments<Shape>& p, int band, int half, int from,
-                                       int least, int end) {
-    float sum = 0;
-#pragma unroll
-    for (int n = 0; n < Shape::kKeys / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int distance = from - key_column(n, i);
-        if (distance >= least && distance < end) sum += p[band][n][2 * half + i];
+        left = beyond;
       }
-    return sum;
+    });
   }
 
   __device__ void store_sinks(const ScoreFragments<Shape>& p) const {

@@ -182,6 +182,20 @@ __device__ __forceinline__ int key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
+// The lane's part of a row's weights in the columns of a tile up to `last`.
+template <typename Shape>
+__device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
+                                            int last) {
+  const int own = last - static_cast<int>(threadIdx.x) % 4 * 2;
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
+  return sum;
+}
+
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
