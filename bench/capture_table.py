@@ -3,12 +3,12 @@
 
     python bench/capture_table.py FOLDER [--cases short,long,cut] [--work DIR] [--out table.json]
 
-FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer); the program is build/bin/qkscope. `short`: 200 documents of 4,096 tokens;
-`long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens of which 4,096 are kept, as in the early stages of a
-training run, beside bench/capture_peer.py, which does the same as a plain loop over transformers and needs torch,
-transformers and pyarrow; the other cases need Python alone. The texts are made here. The share of the forward pass is of
-the time after the start (until the first pass can begin), and what each side says of itself; the load is what nvidia-smi
-says meanwhile, the start included.
+FOLDER is a checkpoint with a tokenizer (bench/make_checkpoint.py --tokenizer); the program is build/bin/qkscope.
+`short`: 200 documents of 4,096 tokens; `long`: 10 of 131,072; `cut`: documents of more than 131,072 tokens of which
+4,096 are kept, as in the early stages of a training run, beside bench/capture_peer.py, which does the same as a plain
+loop over transformers and needs torch, transformers and pyarrow; the other cases need Python alone. The texts are made
+here. The share of the forward pass is of the time after the start (until the first pass can begin), and what each side
+says of itself; the load is what nvidia-smi says meanwhile, the start included.
 """
 
 import argparse
@@ -184,7 +184,8 @@ def compare(ours, theirs):
 def row(name, result, ratio=""):
     share = result["forward_s"] / (result["loop_s"] - result.get("start_s", 0)) if "forward_s" in result else None
     percent = ["" if value is None else f"{value:.1f} %" for value in (share and 100 * share, result["gpu_load"])]
-    seconds = [f"{result[part]:.2f}" if part in result else "" for part in ("wall_s", "start_s", "loop_s", "assembly_s")]
+    parts = ("wall_s", "start_s", "loop_s", "assembly_s")
+    seconds = [f"{result[part]:.2f}" if part in result else "" for part in parts]
     return [name, *seconds, f"{result['tokens'] / result['wall_s']:,.0f}", f"{result['rows']:,}", *percent, ratio]
 
 

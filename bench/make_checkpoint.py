@@ -74,6 +74,9 @@ SHAPES = {
                          "original_max_position_embeddings": 8192}},
     "qwen3-8b": QWEN3 | sizes(36, 4096, 12288, 32, 8, 128),
     "qwen3-14b": QWEN3 | sizes(40, 5120, 17408, 40, 8, 128),
+    "qwen3-30b-a3b": QWEN3 | sizes(48, 2048, 6144, 32, 4, 128) | {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
 
 
@@ -88,9 +91,20 @@ def make_config(shape, dtype, layers):
     return config
 
 
+def mlp_shapes(config, prefix):
+    hidden, mlp, blocks = config["hidden_size"], config["intermediate_size"], [prefix]
+    if "num_experts" in config:
+        mlp, blocks = config["moe_intermediate_size"], [f"{prefix}experts.{i}." for i in range(config["num_experts"])]
+        yield prefix + "gate.weight", (config["num_experts"], hidden)
+    for block in blocks:
+        yield block + "gate_proj.weight", (mlp, hidden)
+        yield block + "up_proj.weight", (mlp, hidden)
+        yield block + "down_proj.weight", (hidden, mlp)
+
+
 def tensor_shapes(config):
     """Name and shape of every tensor, in file order."""
-    hidden, mlp, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    hidden, head_dim = config["hidden_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for layer in range(config["num_hidden_layers"]):
@@ -99,14 +113,12 @@ def tensor_shapes(config):
         yield prefix + "self_attn.q_proj.weight", (queries, hidden)
         yield prefix + "self_attn.k_proj.weight", (keys, hidden)
         yield prefix + "self_attn.v_proj.weight", (keys, hidden)
-        if config["model_type"] == "qwen3":
+        if config["model_type"].startswith("qwen3"):
             yield prefix + "self_attn.q_norm.weight", (head_dim,)
             yield prefix + "self_attn.k_norm.weight", (head_dim,)
         yield prefix + "self_attn.o_proj.weight", (hidden, queries)
         yield prefix + "post_attention_layernorm.weight", (hidden,)
-        yield prefix + "mlp.gate_proj.weight", (mlp, hidden)
-        yield prefix + "mlp.up_proj.weight", (mlp, hidden)
-        yield prefix + "mlp.down_proj.weight", (hidden, mlp)
+        yield from mlp_shapes(config, prefix + "mlp.")
     yield "model.norm.weight", (hidden,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (config["vocab_size"], hidden)

@@ -194,6 +194,12 @@ void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
 
 }  // namespace
 
+std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
+  if (plan.tokenizer.valid()) return plan.tokenizer;
+  return std::async(std::launch::async,
+                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+}
+
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {
   RunPlan plan;
   plan.config = config;
@@ -210,6 +216,7 @@ RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute
       path_exists(tokenizer)
           ? tokenizer
           : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
+  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the GPU is made ready
   plan.dataset_path = resolve_dataset(local_input(config.dataset.path, {}));
   auto json = load_config(plan.model_folder);
   if (const auto overrides = config_overrides(config.model); !overrides.is_null())

@@ -1,6 +1,7 @@
 // What a run will do, before it does it: folders found, heads chosen, hook points named.
 #pragma once
 
+#include <future>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "model/model_config.h"
 #include "qkscope/capture.h"
 #include "qkscope/forward.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope {
 
@@ -20,6 +22,7 @@ struct RunPlan {
   CaptureConfig config;
   std::string model_folder;
   std::string tokenizer_folder;
+  std::shared_future<Tokenizer> tokenizer;  // on its way, or not begun
   std::string dataset_path;
   BackendOptions backend;
   std::vector<BackendOptions> workers;  // one for each device; the first is `backend`
@@ -33,5 +36,8 @@ struct RunPlan {
 
 // Reads config.json, no weights. What does not fit on the device is refused.
 RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
+
+// The plan's, or one that begins to load now. What is wrong with it is thrown by get().
+std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan);
 
 }  // namespace qkscope

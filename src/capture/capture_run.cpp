@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -95,6 +97,7 @@ class Run {
     journal.remove_strays();
     if (stored_ != nullptr) stored_->follow(journal, options_.shard);
     if (!journal.complete()) capture(journal, result);
+    tell("all rows are stored");
     result.examples = journal.examples();
     result.rows = journal.rows();
     result.tokens = journal.tokens();
@@ -109,6 +112,7 @@ class Run {
       assemble(root_, {journal}, options_.quiet);
       result.assembly_seconds = seconds_since(start);
       result.outcome = Outcome::finished;
+      tell("the files are assembled");
     }
     return result;
   }
@@ -145,32 +149,47 @@ class Run {
     }
     skip_done(journal, behind_, source);
     BatchReader reader(plan_, source, options_.stop);  // reads while the model is loaded
-    const auto model = load_model(plan_.model_folder, config_overrides(plan_.config.model));
+    tell("the texts are being read");
+    auto engine = std::make_unique<Engine>(
+        Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
+    const auto& model = engine->model;
+    tell("the model is mapped");
     PartWriter writer(plan_, journal);
     const auto begin = [&] {
       log_memory();
       source.wait();
       total_ = counting.get();  // nothing is computed before the ids are known to be good
       result.load_seconds = seconds_since(start_);
+      tell("the first pass can begin");
     };
     bool all = false;
     if (plan_.workers.size() == 1) {
-      const auto backend = make_backend(model, plan_.backend);
+      engine->backend = make_backend(model, plan_.backend);
+      auto& backend = *engine->backend;
       begin();
-      if (companion_ != nullptr) companion_->start(*backend);
-      all = add_batches(writer, [&] { return capture_next(reader, *backend, writer); });
+      if (companion_ != nullptr) companion_->start(backend);
+      all = add_batches(writer, [&] { return capture_next(reader, backend, writer); });
     } else {
       QKSCOPE_ASSERT(companion_ == nullptr);
       begin();
       all = capture_with_workers(reader, model, writer);
     }
+    tell("the last batch is computed");
     writer.flush();
     all = all && reader.at_end();
     if (all) journal.mark_complete();
     if (companion_ != nullptr) companion_->finish(all);
     result.forward_seconds = writer.forward_seconds() / static_cast<double>(plan_.workers.size());
     result.input_seconds = reader.seconds_waited();
+    leaving_ =
+        std::async(std::launch::async, [engine = std::move(engine)]() mutable { engine.reset(); });
   }
+
+  // Giving their memory back takes a while on a GPU: that goes on beside the assembly.
+  struct Engine {
+    LoadedCheckpoint model;
+    std::unique_ptr<Backend> backend = nullptr;
+  };
 
   // What was added to the writer.
   struct Added {
@@ -225,6 +244,7 @@ class Run {
       const auto batch_start = Clock::now();
       const auto added = add_next();
       if (!added) return true;
+      if (batches_ == 0) tell("the first batch is computed");
       log_batch(*added, seconds_since(batch_start));
       const auto rate = static_cast<double>(writer.tokens() - tokens_before) / seconds_since(start);
       progress.update(writer.examples(), fmt::format("{} tokens/s, {} rows",
@@ -259,6 +279,11 @@ class Run {
     }
   }
 
+  // How far the run is, for --verbose.
+  void tell(std::string_view what) const {
+    log::debug("{:.3f} s: {}", seconds_since(start_), what);
+  }
+
   void log_memory() const {
     const auto& memory = plan_.memory;
     if (plan_.backend.device.kind == Device::Kind::cpu) return;
@@ -277,7 +302,8 @@ class Run {
 
   void log_batch(const Added& batch, double seconds) {
     const auto& inference = plan_.config.inference;
-    if (!inference.debug_logging || ++batches_ % inference.debug_log_every_n_batches != 0) return;
+    ++batches_;
+    if (!inference.debug_logging || batches_ % inference.debug_log_every_n_batches != 0) return;
     log::info("batch {}: {} examples, {} tokens, {:.3f} s", batches_, batch.examples, batch.tokens,
               seconds);
   }
@@ -294,6 +320,7 @@ class Run {
   std::int64_t behind_ = 0;  // examples that both have
   std::int64_t total_ = 0;   // examples; 0: not known
   std::int64_t batches_ = 0;
+  std::future<void> leaving_;  // the model
 };
 
 CaptureResult run_stored(const StoreAddress& address, const RunPlan& plan,

@@ -65,8 +65,7 @@ CorpusOptions corpus_options(const RunPlan& plan, const Shard& shard) {
 ExampleSource::ExampleSource(const RunPlan& plan, const Shard& shard)
     : options_(corpus_options(plan, shard)),
       corpus_(open_corpus(options_)),
-      tokenizer_(std::async(std::launch::async,
-                            [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); })),
+      tokenizer_(load_tokenizer(plan)),
       max_length_(plan.config.tokenizer.max_length),
       keep_strings_(plan.manifest.token_strings) {}
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 
 namespace qkscope {
 namespace {
@@ -94,7 +95,10 @@ void OpenFolder::remove_tree(const std::string& name) const {
   if (!has_folder(name)) return remove_file(name);
   {
     const auto inner = folder(name);
-    for (const auto& entry : inner.names()) inner.remove_tree(entry);
+    const auto names = inner.names();
+    // Large files take a while each.
+    parallel_for(std::ssize(names),
+                 [&](std::int64_t i) { inner.remove_tree(names[static_cast<std::size_t>(i)]); });
   }
   if (::unlinkat(folder_, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
     system_error("remove the folder", path_of(name), errno);

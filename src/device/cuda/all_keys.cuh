@@ -61,7 +61,10 @@ struct BinnedWeight {
     const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
     const float inside = __int_as_float(bits);
     square = __float_as_uint(inside * inside);
-    word = kOne | (static_cast<unsigned>(bits) >> (23 - kMassBits) & kMask);
+    // kOne | (shifted & kMask) in one instruction.
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+        : "=r"(word)
+        : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
   // Bins lie in the order of the exponent: at (exponent % kBins), which is this for bin b.
   __device__ static int place(int bin) { return (126 - bin) % kBins; }
@@ -106,48 +109,6 @@ class RowBins {
   __device__ static int skew(int row) { return row % 8 * 4; }
 
   unsigned (&words_)[16][kBins];
-  std::uint32_t first_[2];
-};
-
-// Bins of each lane for its two rows, so that none waits for another.
-template <typename Shape>
-class LaneBins {
- public:
-  static constexpr int kTiles = kMostCount / (Shape::kKeys / 4);
-  struct Memory {
-    alignas(128 * kBins) unsigned words[Shape::kWarps][2][kBins][32];
-  };
-
-  __device__ explicit LaneBins(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
-    const int lane = threadIdx.x % 32;
-    for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < kBins; ++i) words_[half][i][lane] = 0;
-      first_[half] = static_cast<std::uint32_t>(__cvta_generic_to_shared(&words_[half][0][lane]));
-    }
-  }
-  __device__ __forceinline__ void add(int half, float p) const {
-    const BinnedWeight weight(p);
-    weight.add_at((weight.square >> 16 & 128 * (kBins - 1)) | first_[half]);
-  }
-  __device__ MassBin take(int row, int bin) {
-    auto& words =
-        *reinterpret_cast<uint4*>(&words_[row / 8][BinnedWeight::place(bin)][row % 8 * 4]);
-    const unsigned all[4] = {words.x, words.y, words.z, words.w};
-    words = {0, 0, 0, 0};
-    unsigned count = 0, units = 0;
-#pragma unroll
-    for (const unsigned word : all) {
-      count += word >> kCountShift;
-      units += word & kMassMask;
-    }
-    return {count, static_cast<float>(units)};
-  }
-  __device__ void* memory() {
-    return words_;
-  }
-
- private:
-  unsigned (&words_)[2][kBins][32];
   std::uint32_t first_[2];
 };
 
@@ -245,13 +206,13 @@ class Concentration {
   Memory& memory_;
 };
 
-template <typename T, typename Shape, typename Bins>
+template <typename T, typename Shape>
 class AllKeys {
  public:
   static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
   using Options = AllKeysOptions;
   struct Memory {
-    typename Bins::Memory bins;
+    typename RowBins<Shape>::Memory bins;
     double entropy[Shape::kRows], distance[Shape::kRows];
     double masses[Shape::kRows][kWidths];
     float columns[2][Shape::kWarps][Shape::kKeys];
@@ -302,7 +263,7 @@ class AllKeys {
     add_masses(scores, key, max(nearest, 0), farthest);
     store_columns(scores);
     if (++tiles_ % kSumTiles == 0) end_sums();
-    if (tiles_ % Bins::kTiles == 0) end_bins();
+    if (tiles_ % RowBins<Shape>::kTiles == 0) end_bins();
   }
 
   __device__ void finish() {
@@ -500,7 +461,7 @@ class AllKeys {
   RowWeights<Shape> weights_;
   int lane_, warp_;
   int row_;  // the warp's first in the block
-  Bins bins_;
+  RowBins<Shape> bins_;
   MassBin* kept_;         // of the warp's whole rows
   bool is_kept_ = false;  // they hold something
   int tiles_ = 0;

@@ -81,8 +81,9 @@ class GroupQueries {
     }
   }
 
-  // Begins q.k of the group's rows with the keys of a tile; all four warps.
-  __device__ __forceinline__ void begin(ScoreFragments<Shape>& scores, std::uint32_t tile) const {
+  // q.k of the group's rows with the keys of a tile; all four warps.
+  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
+                                           std::uint32_t tile) const {
     const auto keys = described(tile);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -91,11 +92,8 @@ class GroupQueries {
       multiply_group<T>(scores[0], held_[step], keys + at / 16, step > 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  }
-
-  // Waits for the scores that were begun. The compiler must not read them before.
-  __device__ static __forceinline__ void end(ScoreFragments<Shape>& scores) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    // The compiler must not read the scores before that.
 #pragma unroll
     for (auto& fragment : scores[0])
 #pragma unroll
@@ -139,31 +137,18 @@ class KeyTiles {
 };
 
 template <typename T, typename Shape>
-using HopperAllKeys = AllKeys<T, Shape, LaneBins<Shape>>;
-
-constexpr int kStages = 3;
-
-template <typename T, typename Shape>
 struct HopperMemory {
-  typename HopperAllKeys<T, Shape>::Memory pass;
-  alignas(1024) char tiles[kStages][Shape::kTileBytes];
+  alignas(1024) char tiles[2][Shape::kTileBytes];
+  typename AllKeys<T, Shape>::Memory pass;
 };
 
-// Shared memory begins at some multiple of 1,024 bytes.
-template <typename Memory>
-constexpr int kRoom = sizeof(Memory) + alignof(Memory) - 1024;
-template <typename Memory>
-__device__ Memory* aligned(char* shared) {
-  return reinterpret_cast<Memory*>(shared + (-shared_address(shared) & (alignof(Memory) - 1)));
-}
-
-// While the weights of a tile are added up, the matrix units compute the scores of the next and the
-// keys after that are on their way.
+// Two blocks share a multiprocessor: one adds up weights while the scores of the other are
+// computed.
 template <typename T, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, 2)
     all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
   extern __shared__ __align__(1024) char shared[];
-  auto& memory = *aligned<HopperMemory<T, Shape>>(shared);
+  auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
   const auto heads = static_cast<int>(a.heads);
   const auto tile = a.tiles[blockIdx.x / heads];
   const ScoreBlock block{
@@ -172,47 +157,32 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
       .end = min(tile.first + Shape::kRows, tile.length),
       .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
-  const int group_end =
-      min(block.end, tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows);
+  const int group_end = tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
   const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
   const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
   const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
-  HopperAllKeys<T, Shape> pass(a, options, block, memory.pass);
+  AllKeys<T, Shape> pass(a, options, block, memory.pass);
 
-  // Stages in turns: of the tile after the next, of this, of the next.
   int key = pass.first_key();
-  std::uint32_t later = shared_address(memory.tiles[2]), now = shared_address(memory.tiles[0]),
-                next = shared_address(memory.tiles[1]);
-  const auto wait_for_keys = [] {
+  auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);
+  keys.load(now, key);
+  for (; key < block.end; key += Shape::kKeys) {
     wait_for_copies();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the matrix units
-    __syncthreads();
-  };
-  ScoreFragments<Shape> even, odd;
-  keys.load(now, key);
-  wait_for_keys();
-  queries.begin(even, now);
-  if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
-  const auto add_tile = [&](ScoreFragments<Shape>& scores, ScoreFragments<Shape>& following) {
-    wait_for_keys();  // every warp is done with the tile before this
-    if (key + 2 * Shape::kKeys < block.end) keys.load(later, key + 2 * Shape::kKeys);
-    queries.end(scores);
-    if (key + Shape::kKeys < group_end) queries.begin(following, next);
+    __syncthreads();  // the keys are there, and every warp is done with those before
+    if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
     pass.begin_tile();
+    ScoreFragments<Shape> scores;
+    if (key < group_end) queries.multiply(scores, now);  // else the group sees none of them
     if (key < block.row + Shape::kWarpRows) {
       cap_scores<Shape>(scores, a);
       pass.add(scores, key);
     } else {
       pass.skip(key);
     }
-    key += Shape::kKeys;
     const auto free = now;
     now = next;
-    next = later;
-    later = free;
-    return key < block.end;
-  };
-  while (add_tile(even, odd) && add_tile(odd, even)) {
+    next = free;
   }
   pass.finish();
 }
@@ -220,7 +190,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 template <typename T, int kWidth>
 void launch(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
   using Shape = HopperShape<T, kWidth>;
-  constexpr auto kBytes = kRoom<HopperMemory<T, Shape>>;
+  constexpr auto kBytes = static_cast<int>(sizeof(HopperMemory<T, Shape>));
   const auto kernel = all_keys_kernel<T, Shape>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "statistics of all keys: shared memory");

@@ -294,7 +294,8 @@ DeviceWeights::DeviceWeights(const LoadedCheckpoint& model, const WeightOptions&
   final_norm_ = {norms, weights.final_norm.bias.empty() ? nullptr : norms + d_model};
   upload_norm(uploader_, weights.final_norm, final_norm_);
   for (std::size_t i = 0; i < slots_.size(); ++i)
-    slots_[i].memory.reserve(streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
+    if (streamed() || !model.config.layers[i].cross_attention)
+      slots_[i].memory.reserve(streamed() ? largest_layer_bytes() : layer_bytes(i), "weights");
   uploader_.wait();
   next_ = after(-1);
   thread_ = std::thread([this] { streamed() ? stream_layers() : upload_layers(); });

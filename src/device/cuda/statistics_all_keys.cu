@@ -11,19 +11,16 @@ namespace {
 // large GPU.
 constexpr std::int64_t kLaunchBlocks = 1024;
 
-template <typename T, typename Shape>
-using AnyAllKeys = AllKeys<T, Shape, RowBins<Shape>>;
-
 bool is_large(DType dtype, std::int64_t d_head) {
   using Shape = LargeShape<__half, 128>;
   return dtype != DType::f32 && d_head <= 128 &&
-         shared_memory_limit() >= kScoreBytes<__half, Shape, AnyAllKeys<__half, Shape>>;
+         shared_memory_limit() >= kScoreBytes<__half, Shape, AllKeys<__half, Shape>>;
 }
 
 template <typename T, int kWidth>
 void launch_large(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
   using Shape = LargeShape<T, kWidth>;
-  launch_scores<T, Shape, AnyAllKeys<T, Shape>>(a, options, stream);
+  launch_scores<T, Shape, AllKeys<T, Shape>>(a, options, stream);
 }
 
 template <typename T>
@@ -55,7 +52,7 @@ void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cud
     if (all_keys_fit_hopper(part))
       all_keys_on_hopper(part, options, stream);
     else if (!is_large(part.dtype, part.d_head))
-      launch_pass<SmallShape, AnyAllKeys>(part, options, stream);
+      launch_pass<SmallShape, AllKeys>(part, options, stream);
     else if (part.dtype == DType::bf16)
       launch_large<__nv_bfloat16>(part, options, stream);
     else

@@ -264,6 +264,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
     to[kSumY3 * dim] = y3 - 3 * m * y2 + 2 * n * m * m * m;
     to[kSumY4 * dim] = y4 - 4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
     double least = INFINITY, largest = -INFINITY;
+#pragma unroll 8
     for (int i = set.segments.begin; i < set.segments.end; ++i) {
       const double* record = a.records + (i * a.heads + head) * a.record.size();
       least = fmin(least, record[a.record.least() + channel]);
@@ -276,6 +277,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
     moments[a.record.pair_abs() + i] = folded(a, set.segments, head, a.record.pair_abs() + i) / n;
   if (threadIdx.x != 0) return;
   double most = 0;
+#pragma unroll 8
   for (int i = set.segments.begin; i < set.segments.end; ++i)
     most = fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max()]);
   moments[a.record.norm_max()] = most;
@@ -289,6 +291,7 @@ __global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArgu
   const auto work = a.work[bucket];
   double n = 0, y = 0, y2 = 0;
   const auto add = [&](MomentSegment chunks) {
+#pragma unroll 8
     for (int i = chunks.begin; i < chunks.end; ++i) {
       n += a.chunks[i].rows;
       if (channel >= dim) continue;
