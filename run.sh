@@ -305,7 +305,7 @@ check_format() {
 tidy() {
   need_python requirements-python-test.txt </dev/null
   configure lint </dev/null
-  sed -i -E "s/ -(Wno-restrict|Wno-maybe-uninitialized|fuse-ld=mold)\\b//g" build-lint/compile_commands.json
+  sed -i -E "s/ -(Wno-restrict|Wno-maybe-uninitialized|Wno-stringop-over[a-z]+|fuse-ld=mold|fpch-preprocess|-param=ggc-[a-z0-9=-]+|Wno-error=invalid-pch)\\b//g" build-lint/compile_commands.json
   while read -r file; do
     if grep -qF "/$file\"" build-lint/compile_commands.json; then echo "$file"; fi
   done | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build-lint --quiet
