@@ -60,8 +60,9 @@ def _expected(name: str, names: Iterable[str]) -> str:
 
 def _short(signature: inspect.Signature) -> str:
     """The arguments that may come without their name; the others are told by the documentation."""
-    by_place = [name for name, parameter in signature.parameters.items() if parameter.kind != parameter.KEYWORD_ONLY]
-    return f"({', '.join(name for name in by_place if name != 'self')}, *, ...)"
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_place = [name for name, parameter in signature.parameters.items() if parameter.kind in kinds and name != "self"]
+    return f"({', '.join(by_place)}, *, ...)"
 
 
 def path(name: str, value: str | PathLike[str]) -> str:

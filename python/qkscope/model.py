@@ -64,7 +64,7 @@ def load(
     chosen = _engine.choose_device(str(device))
     wanted = _dtype_name(dtype)
     if chosen == "cpu" and wanted not in ("", "float32"):
-        warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=2)
+        warnings.warn(f"dtype={wanted!r}: the CPU computes in float32", stacklevel=3)  # of who calls load()
     folder = _engine.fetch_checkpoint(_options.path("name_or_path", name_or_path), _options.text("revision", revision or ""))
     if not isinstance(config_overrides, (Mapping, type(None))):
         raise InputError(f"config_overrides={config_overrides!r}: expected a mapping of keys of config.json")

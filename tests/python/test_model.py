@@ -110,5 +110,6 @@ def test_mistakes_are_named(demo, call, message):
 
 
 def test_half_types_are_accepted_with_a_warning():
-    with pytest.warns(UserWarning, match="computes in float32"):
+    with pytest.warns(UserWarning, match="computes in float32") as warned:
         assert qkscope.load(DEMO, device="cpu", dtype="bfloat16").dtype == "float32"
+    assert warned[0].filename == __file__
