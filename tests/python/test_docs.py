@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 from conftest import DEMO, GOLDEN, ROOT
 from documentation import code_spans, python_blocks, run_block, table_rows
 from test_runs import configuration
+from test_studies import PROGRAM
 
 import qkscope
 
@@ -54,6 +56,9 @@ def test_page(page, names, folder):
     blocks = python_blocks(page)
     if any('analyze("data")' in block or 'compare("' in block for block in blocks):
         capture_and_analyse(folder)
+    if any("qk.safetensors" in block for block in blocks):
+        traced = ["--model", DEMO, "--text", "Entry 1", "--hooks", "blocks.*.attn.hook_rot_q", "--out", "qk.safetensors"]
+        subprocess.run([PROGRAM, "trace", *traced], check=True)
     for block in blocks:
         if not any(words in block for words in ELSEWHERE):
             run_block(page, "".join(line for line in block.splitlines(True) if AT_A_HUB not in line), names)
