@@ -166,8 +166,9 @@ BucketCounts write_heads(const std::string& folder, SegmentFiles& segments, std:
   std::int64_t written = 0;
   std::size_t taken = 0;
   std::mutex mutex;
-  // Few enough that all threads end at about the same time.
-  const auto together = std::clamp<std::size_t>(heads / threads / 4, 1, kHeadsTogether);
+  // Few enough that all threads end at about the same time; and what Parquet notes of each row
+  // group until a file ends is in memory once for every head.
+  const auto together = std::clamp<std::size_t>(heads / threads / 8, 1, kHeadsTogether);
   const auto jobs = head_jobs(manifest, together);
   const auto take = [&] {
     const std::lock_guard lock(mutex);
