@@ -63,6 +63,20 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
+// Sums of many values over lanes that are kDistance apart: each sends the other the kHalf values
+// that it does not go on with. Those with the bit kDistance of their number keep the upper ones.
+template <int kHalf, int kDistance, int kValues>
+__device__ __forceinline__ void add_halves(float (&values)[kValues]) {
+  static_assert(2 * kHalf <= kValues);
+  const bool upper = (threadIdx.x & kDistance) != 0;
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const float sent = upper ? values[i] : values[i + kHalf];
+    const float kept = upper ? values[i + kHalf] : values[i];
+    values[i] = kept + __shfl_xor_sync(kAllLanes, sent, kDistance);
+  }
+}
+
 // Calls run(T{}) with the type that `dtype` names. It is one of f32, f16 and bf16.
 template <typename Run>
 void with_type(DType dtype, Run run) {

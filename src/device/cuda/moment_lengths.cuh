@@ -81,29 +81,20 @@ class Lengths {
   static constexpr int kLanePairs = Tile::kLanePairs;
   static constexpr int kRowLanes = 32 / kWarpRows;  // neighbours that get the sum of one row
 
-  // The sum over all lanes of one of the rows. Lanes send each other the half of the rows that they
-  // do not go on with, until each has one.
+  // The sum over all lanes of one of the rows.
   __device__ __forceinline__ float sum_of_row(const float (&of_lane)[kWarpRows]) const {
     float sums[kWarpRows];
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) sums[i] = of_lane[i];
-    halve<kWarpRows / 2, 16>(sums);
+    add_halves<kWarpRows / 2, 16>(sums);
+    add_halves<kWarpRows / 4, 8>(sums);
+    if constexpr (kWarpRows > 4) add_halves<kWarpRows / 8, 4>(sums);
+    static_assert(kWarpRows == 4 || kWarpRows == 8);
     float sum = sums[0];
 #pragma unroll
     for (int distance = kRowLanes / 2; distance > 0; distance /= 2)
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
     return sum;
-  }
-  template <int kLeft, int kDistance>
-  __device__ __forceinline__ void halve(float (&sums)[kWarpRows]) const {
-    const bool upper = (lane_ & kDistance) != 0;
-#pragma unroll
-    for (int i = 0; i < kLeft; ++i) {
-      const float sent = upper ? sums[i] : sums[i + kLeft];
-      const float kept = upper ? sums[i + kLeft] : sums[i];
-      sums[i] = kept + __shfl_xor_sync(kAllLanes, sent, kDistance);
-    }
-    if constexpr (kLeft > 1) halve<kLeft / 2, kDistance / 2>(sums);
   }
 
   // Lanes have consecutive pairs where all channels are in one, (i, i + kWidth / 2).
