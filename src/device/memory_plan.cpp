@@ -68,12 +68,12 @@ std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, D
   if (experts.count == 0) return 0;
   const auto element = static_cast<std::int64_t>(dtype_size(dtype));
   const auto slots = std::min(rows, cuda_expert_rows(model)) * experts.per_token;
-  const auto sorted = most_sorted_rows(slots, experts.count);
+  const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
   const auto widest =
       std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
   // Blocks that grow have a quarter to spare.
-  const auto roomy = (sorted * widest + 2 * slots * experts.d_mlp) * element +
-                     (2 * sorted + slots + experts.count) * 4;
+  const auto roomy =
+      (sorted * widest + 2 * slots * experts.d_mlp) * element + (2 * sorted + slots) * 4;
   return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
 }
 

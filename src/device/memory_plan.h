@@ -21,9 +21,6 @@ inline std::int64_t cuda_expert_rows(const ModelConfig& model) {
   constexpr std::int64_t kMostSlots = 32768;
   return std::clamp<std::int64_t>(kMostSlots / model.experts.per_token, 1, kCudaMlpRows);
 }
-inline std::int64_t most_sorted_rows(std::int64_t slots, std::int64_t experts) {
-  return slots + std::min(slots, experts) * (kExpertRowUnit - 1);
-}
 
 // Bytes of activations that a batch of this many rows needs on top of the weights.
 std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,

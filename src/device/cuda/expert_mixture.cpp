@@ -1,6 +1,7 @@
 #include "device/cuda/expert_mixture.h"
 
-#include "core/error.h"
+#include <algorithm>
+
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/experts.h"
 #include "device/cuda/gate.h"
@@ -48,53 +49,37 @@ void ExpertMixture::choose(std::int64_t rows) {
 }
 
 // Each expert's rows are filled up to a multiple of kExpertRowUnit, so that products come in few
-// shapes; the rows that fill up are copies whose results nobody reads. The host waits for the
-// counts alone.
+// shapes; the rows that fill up are copies whose results nobody reads.
 void ExpertMixture::sort(std::int64_t begin, std::int64_t count) {
-  const auto& experts = model_.experts;
+  const auto k = model_.experts.per_token;
   begin_ = begin;
   count_ = count;
-  const auto most = most_sorted_rows(slots(), experts.count);
-  const auto number_bytes = static_cast<std::int64_t>(sizeof(std::int32_t));
-  row_of_ = static_cast<std::int32_t*>(
-      numbers_.reserve_roomy((2 * most + slots() + experts.count) * number_bytes, "the experts"));
-  slot_of_ = row_of_ + most;
-  place_of_ = slot_of_ + most;
-  auto* counts = place_of_ + slots();
-  sort_by_expert({.indices = indices_.as<float>() + begin * experts.per_token,
-                  .rows = count,
-                  .k = experts.per_token,
-                  .experts = experts.count,
-                  .unit = kExpertRowUnit,
-                  .first_row = begin,
-                  .counts = counts,
-                  .row_of = row_of_,
-                  .slot_of = slot_of_,
-                  .place_of = place_of_},
-                 stream_);
-  auto* fetched =
-      static_cast<std::int32_t*>(counts_.reserve(experts.count * number_bytes, "the experts"));
-  check(cudaMemcpyAsync(fetched, counts, static_cast<std::size_t>(experts.count * number_bytes),
-                        cudaMemcpyDeviceToHost, stream_),
-        "copy the experts' counts from the GPU");
-  check(cudaStreamSynchronize(stream_), "sort rows by expert");
-  list_spans(std::span(fetched, static_cast<std::size_t>(experts.count)));
-}
-
-void ExpertMixture::list_spans(std::span<const std::int32_t> counts) {
+  const auto by_expert =
+      rows_by_expert(chosen_.view().rows(begin, begin + count), model_.experts.count);
   spans_.clear();
   padded_ = 0;
-  std::int64_t counted = 0;
-  for (const auto used : counts) {
-    const auto rows = filled_up(used, kExpertRowUnit);
+  for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
+    const auto used = std::ssize(by_expert.of(expert));
+    const auto rows = (used + kExpertRowUnit - 1) / kExpertRowUnit * kExpertRowUnit;
     spans_.push_back({padded_, rows});
     padded_ += rows;
-    counted += used;
   }
-  if (counted == slots()) return;
-  const auto chosen = copies_.fetch(view(Buffer::expert_indices, rows_));
-  rows_by_expert(chosen.view().rows(begin_, begin_ + count_), model_.experts.count);  // says why
-  failure("experts: {} of {} chosen experts were found", counted, slots());
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(2 * padded_ + slots()));
+  const auto places = numbers.begin() + 2 * padded_;
+  std::fill(numbers.begin(), numbers.begin() + padded_, static_cast<std::int32_t>(begin));
+  for (std::int64_t expert = 0; expert < model_.experts.count; ++expert) {
+    auto place = spans_[static_cast<std::size_t>(expert)].begin;
+    for (const auto slot : by_expert.of(expert)) {
+      numbers[static_cast<std::size_t>(place)] = static_cast<std::int32_t>(begin + slot / k);
+      numbers[static_cast<std::size_t>(padded_ + place)] = static_cast<std::int32_t>(slot);
+      places[slot] = static_cast<std::int32_t>(place++);
+    }
+  }
+  const auto bytes = numbers.size() * sizeof(std::int32_t);
+  check(cudaMemcpyAsync(numbers_.reserve_roomy(static_cast<std::int64_t>(bytes), "the experts"),
+                        numbers.data(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copy the experts' rows to the GPU");
+  check(cudaStreamSynchronize(stream_), "copy the experts' rows to the GPU");
 }
 
 void ExpertMixture::take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
@@ -129,16 +114,19 @@ void ExpertMixture::multiply(const DeviceExperts& weights, std::int64_t in, std:
 
 void ExpertMixture::project_gate_up(const void* x, std::int64_t begin, std::int64_t count,
                                     const DeviceExperts& weights) {
+  if (begin == 0) chosen_ = copies_.fetch(view(Buffer::expert_indices, rows_));
   sort(begin, count);
   const auto width = model_.experts.d_mlp;
   const auto element = element_bytes(dtype_);
-  take(x, model_.d_model, row_of_,
+  const auto* rows = numbers_.as<std::int32_t>();
+  const auto* places = rows + 2 * padded_;
+  take(x, model_.d_model, rows,
        sorted_.reserve_roomy(padded_ * model_.d_model * element, "the experts"), padded_,
        model_.d_model);
   multiply(weights, model_.d_model, 2 * width);
-  take(made_.data(), 2 * width, place_of_,
+  take(made_.data(), 2 * width, places,
        gate_.reserve_roomy(slots() * width * element, "the experts"), slots(), width);
-  take(at(made_, width), 2 * width, place_of_,
+  take(at(made_, width), 2 * width, places,
        up_.reserve_roomy(slots() * width * element, "the experts"), slots(), width);
 }
 
@@ -156,13 +144,14 @@ void ExpertMixture::gate() {
 
 void ExpertMixture::project_down(const DeviceExperts& weights, void* y) {
   const auto width = model_.experts.d_mlp;
-  take(gate_.data(), width, slot_of_,
+  const auto* slots_of_rows = numbers_.as<std::int32_t>() + padded_;
+  take(gate_.data(), width, slots_of_rows,
        sorted_.reserve_roomy(padded_ * width * element_bytes(dtype_), "the experts"), padded_,
        width);
   multiply(weights, width, model_.d_model);
   combine_experts({.x = made_.data(),
                    .weights = weights_.as<float>() + begin_ * model_.experts.per_token,
-                   .places = place_of_,
+                   .places = slots_of_rows + padded_,
                    .y = y,
                    .rows = count_,
                    .k = model_.experts.per_token,

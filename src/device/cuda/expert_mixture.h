@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -44,7 +43,6 @@ class ExpertMixture {
     std::int64_t rows = 0;
   };
   void sort(std::int64_t begin, std::int64_t count);
-  void list_spans(std::span<const std::int32_t> counts);
   void take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,
             std::int64_t count, std::int64_t n);
   // Each expert's matrix (out, in) on its rows, from sorted_ to made_.
@@ -61,21 +59,18 @@ class ExpertMixture {
   DeviceBlock logits_;   // (rows, experts)
   DeviceBlock weights_;  // (rows, k) float32
   DeviceBlock indices_;  // (rows, k) float32
+  Tensor chosen_;        // (rows, k) the indices on the host
   std::int64_t rows_ = 0;
 
-  std::int64_t begin_ = 0;            // of the chunk
-  std::int64_t count_ = 0;            // rows of it
-  std::int64_t padded_ = 0;           // sorted rows, with those that fill up each expert's
-  std::vector<Span> spans_;           // (experts)
-  DeviceBlock numbers_;               // what follows, and the counts of the experts
-  std::int32_t* row_of_ = nullptr;    // (padded) see SortArguments
-  std::int32_t* slot_of_ = nullptr;   // (padded)
-  std::int32_t* place_of_ = nullptr;  // (slots)
-  PinnedBlock counts_;                // (experts) int32
-  DeviceBlock sorted_;                // (padded, d_model or d_mlp) what is multiplied
-  DeviceBlock made_;                  // (padded, 2 d_mlp or d_model) what comes out
-  DeviceBlock gate_;                  // (slots, d_mlp)
-  DeviceBlock up_;                    // (slots, d_mlp)
+  std::int64_t begin_ = 0;   // of the chunk
+  std::int64_t count_ = 0;   // rows of it
+  std::int64_t padded_ = 0;  // sorted rows, with those that fill up each expert's
+  std::vector<Span> spans_;  // (experts)
+  DeviceBlock numbers_;      // int32: row and slot of each sorted row, then the place of each slot
+  DeviceBlock sorted_;       // (padded, d_model or d_mlp) what is multiplied
+  DeviceBlock made_;         // (padded, 2 d_mlp or d_model) what comes out
+  DeviceBlock gate_;         // (slots, d_mlp)
+  DeviceBlock up_;           // (slots, d_mlp)
 };
 
 }  // namespace qkscope::cuda

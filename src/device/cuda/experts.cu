@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;
-constexpr int kSortThreads = 1024;
 
 // A logit and where it stands; a NaN comes before every number.
 struct Candidate {
@@ -68,63 +67,6 @@ __global__ void choose_kernel(ChooseArguments a) {
   for (int i = lane; i < a.k; i += kWarp) weights[i] = expf(weights[i] - highest) / sum;
 }
 
-// The slot of a row that chooses the expert, the first of them, or -1.
-__device__ int slot_with(const SortArguments& a, int row, int expert) {
-  if (row >= a.rows) return -1;
-  const int k = static_cast<int>(a.k);
-  const float* chosen = a.indices + static_cast<std::int64_t>(row) * k;
-  for (int i = 0; i < k; ++i)
-    if (chosen[i] == static_cast<float>(expert)) return row * k + i;
-  return -1;
-}
-
-// One block per expert.
-__global__ void count_kernel(SortArguments a) {
-  const int expert = static_cast<int>(blockIdx.x);
-  int count = 0;
-  for (int row = 0; row < a.rows; row += kSortThreads)
-    count += __syncthreads_count(slot_with(a, row + static_cast<int>(threadIdx.x), expert) >= 0);
-  if (threadIdx.x == 0) a.counts[expert] = count;
-}
-
-// How many threads before this one in the block have `flag`.
-__device__ int flags_before(bool flag) {
-  __shared__ int before[kSortThreads / kWarp];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const unsigned set = __ballot_sync(kAllLanes, flag);
-  if (lane == 0) before[warp] = __popc(set);
-  __syncthreads();
-  int count = __popc(set & ((1u << lane) - 1));
-  for (int other = 0; other < warp; ++other) count += before[other];
-  __syncthreads();
-  return count;
-}
-
-// One block per expert: its slots in order, each in the first place that those before it leave.
-__global__ void place_kernel(SortArguments a) {
-  const int expert = static_cast<int>(blockIdx.x);
-  const int first_row = static_cast<int>(a.first_row);
-  std::int64_t begin = 0;
-  for (int other = 0; other < expert; ++other) begin += filled_up(a.counts[other], a.unit);
-  const int end = static_cast<int>(begin + filled_up(a.counts[expert], a.unit));
-  int place = static_cast<int>(begin);
-  for (int row = 0; row < a.rows; row += kSortThreads) {
-    const int slot = slot_with(a, row + static_cast<int>(threadIdx.x), expert);
-    const int here = place + flags_before(slot >= 0);
-    if (slot >= 0) {
-      a.row_of[here] = first_row + slot / static_cast<int>(a.k);
-      a.slot_of[here] = slot;
-      a.place_of[slot] = here;
-    }
-    place += __syncthreads_count(slot >= 0);
-  }
-  for (int at = place + static_cast<int>(threadIdx.x); at < end; at += kSortThreads) {
-    a.row_of[at] = first_row;
-    a.slot_of[at] = 0;
-  }
-}
-
 template <typename T>
 __global__ void combine_kernel(CombineArguments a) {
   const std::int64_t row = blockIdx.x;
@@ -148,14 +90,6 @@ void choose_experts(const ChooseArguments& a, cudaStream_t stream) {
     choose_kernel<decltype(type)><<<static_cast<unsigned>(a.rows), kWarp, 0, stream>>>(a);
   });
   check_launch("choose experts");
-}
-
-void sort_by_expert(const SortArguments& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
-  const auto experts = static_cast<unsigned>(a.experts);
-  count_kernel<<<experts, kSortThreads, 0, stream>>>(a);
-  place_kernel<<<experts, kSortThreads, 0, stream>>>(a);
-  check_launch("sort rows by expert");
 }
 
 void combine_experts(const CombineArguments& a, cudaStream_t stream) {
