@@ -144,7 +144,7 @@ Manifest small_manifest() {
 
 TEST(ManifestFile, WhatNoManifestHasIsRefused) {
   const TemporaryFolder folder;
-  const auto refused = [&](Manifest manifest) {
+  const auto refused = [&](const Manifest& manifest) {
     Journal::create(folder.path(), manifest);
     EXPECT_THROW(Journal(folder.path()), Error);
   };
