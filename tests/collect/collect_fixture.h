@@ -27,6 +27,18 @@ class CollectFixture : public CaptureFixture {
   Outcome stats(const std::string& root, const std::string& options = "") const {
     return run_program(stats_command(root, options));
   }
+
+  // Exports statistics of the folder, and gives the options with which the next run takes them.
+  std::string exported_to_next(const std::string& root) const {
+    for (const auto* name : {"fp8-kv", "q-filters"}) {
+      const auto exported = run_program(
+          fmt::format("qkscope export {} --to {} --out {}", file(root), name, file(name)));
+      EXPECT_EQ(exported.status, 0) << exported.err;
+    }
+    return fmt::format(
+        "--set stats.keep=[qfilter_50] --set stats.fp8_scales={} --set stats.q_filters={}",
+        file("fp8-kv"), file("q-filters"));
+  }
 };
 
 }  // namespace qkscope

@@ -72,15 +72,8 @@ TEST_F(StatsDevices, OneGpuTwiceHasTheBytesOfOneGpu) {
 TEST_F(StatsDevices, AGpuGivesWhatTheCpuGives) {
   if (cuda_device_count() == 0) GTEST_SKIP() << why_no_cuda();
   ASSERT_EQ(stats("out").status, 0);
-  for (const auto* name : {"fp8-kv", "q-filters"}) {
-    const auto exported = run_program(
-        fmt::format("qkscope export {} --to {} --out {}", file("out"), name, file(name)));
-    ASSERT_EQ(exported.status, 0) << exported.err;
-  }
-  const auto options = fmt::format(
-      "--exact-rows 5 --set stats.kl=[fp8,fp8_exported,int8_token] --set stats.keep=[qfilter_50] "
-      "--set stats.fp8_scales={} --set stats.q_filters={} --device ",
-      file("fp8-kv"), file("q-filters"));
+  const auto options = "--exact-rows 5 --set stats.kl=[fp8,fp8_exported,int8_token] " +
+                       exported_to_next("out") + " --device ";
   for (const auto* device : {"cpu", "cuda"}) {
     const auto run = stats(device, options + device);
     ASSERT_EQ(run.status, 0) << run.err;

@@ -281,15 +281,7 @@ TEST_F(StatsRun, ExactRowsLieWithinTheBrackets) {
 // What statistics were exported to goes into the next ones.
 TEST_F(StatsRun, ExportedScalesAndFiltersAreTaken) {
   ASSERT_EQ(stats("out").status, 0);
-  for (const auto* name : {"fp8-kv", "q-filters"}) {
-    const auto exported = run_program(
-        fmt::format("qkscope export {} --to {} --out {}", file("out"), name, file(name)));
-    ASSERT_EQ(exported.status, 0) << exported.err;
-  }
-  const auto options = fmt::format(
-      "--set stats.kl=[fp8,fp8_exported] --set stats.keep=[qfilter_50] "
-      "--set stats.fp8_scales={} --set stats.q_filters={}",
-      file("fp8-kv"), file("q-filters"));
+  const auto options = "--set stats.kl=[fp8,fp8_exported] " + exported_to_next("out");
   const auto run = stats("next", options);
   ASSERT_EQ(run.status, 0) << run.err;
   const auto a = read_statistics(file("next")).attention;
