@@ -214,7 +214,7 @@ void ProfileSums::add_all() {
   if (at_work_.empty()) return;
   // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
   // stay in the second cache.
-  constexpr std::int64_t kExamples = 16;
+  constexpr std::int64_t kExamples = 2;
   const auto columns = distinct(key_column_);
   for (std::int64_t chunk = 0; chunk < keys_.examples(); chunk += kExamples)
     for (const auto column : columns)

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/cpu_target.h"
-#include "numerics/products.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "analysis/kernels/vector_loops.cpp"
@@ -17,33 +17,23 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Two = hn::CappedTag<double, 2>;
-
 void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, double* squares) {
-  const Two d;
+  using Doubles = hn::CappedTag<double, 8>;
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  const Doubles d;
   const auto dim = keys.cols;
-  // Two pairs at a time, so that their squares can be stored side by side.
-  for (std::size_t p = 0; p < pairs.size(); p += 2) {
-    const Pair& one = pairs[p];
-    const Pair& two = pairs[std::min(p + 1, pairs.size() - 1)];
-    const double* const x1 = keys.row(one.first);
-    const double* const y1 = keys.row(one.second);
-    const double* const x2 = keys.row(two.first);
-    const double* const y2 = keys.row(two.second);
-    double* const to = squares + p;
+  for (const Pair& pair : pairs) {
+    const double* const x = keys.row(pair.first);
+    const double* const y = keys.row(pair.second);
     std::int64_t j = 0;
-    for (; j + 2 <= dim; j += 2) {
-      const auto delta1 = hn::Sub(hn::LoadU(d, x1 + j), hn::LoadU(d, y1 + j));
-      const auto delta2 = hn::Sub(hn::LoadU(d, x2 + j), hn::LoadU(d, y2 + j));
-      const auto square1 = hn::Mul(delta1, delta1);
-      const auto square2 = hn::Mul(delta2, delta2);
-      hn::StoreU(hn::InterleaveLower(d, square1, square2), d, to + j * kPanelColumns);
-      hn::StoreU(hn::InterleaveUpper(d, square1, square2), d, to + (j + 1) * kPanelColumns);
-    }
-    for (; j < dim; ++j) {
-      to[j * kPanelColumns] = (x1[j] - y1[j]) * (x1[j] - y1[j]);
-      to[j * kPanelColumns + 1] = (x2[j] - y2[j]) * (x2[j] - y2[j]);
-    }
+    for (; j + 8 <= dim; j += 8)
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; v += kLanes) {
+        const auto delta = hn::Sub(hn::LoadU(d, x + j + v), hn::LoadU(d, y + j + v));
+        hn::StoreU(hn::Mul(delta, delta), d, squares + j + v);
+      }
+    for (; j < dim; ++j) squares[j] = (x[j] - y[j]) * (x[j] - y[j]);
+    squares += dim;
   }
 }
 
@@ -80,6 +70,53 @@ void unit_kernel(const double* xy, const double* shift, std::span<const std::uin
       hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(x, inverse), hn::Set(d, 1)), d, unit.re + plane);
       hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(y, inverse), hn::Zero(d)), d, unit.im + plane);
     }
+  }
+}
+
+// The sum of sixteen running sums, in the order of vectors.h.
+template <typename Doubles, int kVectors>
+HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) {
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  double part[kVectors * kLanes];
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[v], d, part + v * kLanes);
+  for (int half = kVectors * kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) part[i] += part[i + half];
+  return part[0];
+}
+
+// mean, sign and w (and room for a row) are filled up to whole sixteens.
+void turn_rows_kernel(const TurnedRows& rows, double* room, double* out) {
+  constexpr std::size_t kSums = 16;
+  using Doubles = hn::CappedTag<double, kSums>;
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  constexpr int kVectors = kSums / kLanes;
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  const auto padded = rows.mean.size();
+  for (const auto row : rows.order) {
+    const float* x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
+    hn::Vec<Doubles> sums[kVectors];
+    for (auto& part : sums) part = hn::Zero(d);
+    for (std::size_t j = 0; j < padded; j += kSums, x += kSums) {
+      float rest[kSums] = {};
+      if (j + kSums > rows.dim) x = std::copy_n(x, rows.dim - j, rest) - (rows.dim - j);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const auto at = j + static_cast<std::size_t>(v * kLanes);
+        const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + v * kLanes)),
+                                 hn::LoadU(d, rows.mean.data() + at));
+        const auto turned = hn::Mul(off, hn::LoadU(d, rows.sign.data() + at));
+        hn::StoreU(turned, d, room + at);
+        sums[v] = hn::MulAdd(turned, hn::LoadU(d, rows.w.data() + at), sums[v]);
+      }
+    }
+    const auto by = hn::Set(d, -2 * total_of(d, sums));
+    for (std::size_t j = 0; j < padded; j += kLanes) {
+      const auto reflected =
+          hn::MulAdd(by, hn::LoadU(d, rows.w.data() + j), hn::LoadU(d, room + j));
+      hn::StoreU(reflected, d, room + j);
+    }
+    out = std::copy_n(room, rows.dim, out);
   }
 }
 
@@ -127,6 +164,7 @@ namespace {
 HWY_EXPORT(squares_kernel);
 HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
+HWY_EXPORT(turn_rows_kernel);
 HWY_EXPORT(turn_kernel);
 
 }  // namespace
@@ -142,6 +180,24 @@ void z_lines(const ScoredPairs& scored, double* start, double* slope) {
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
                   FourValues* to) {
   QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
+}
+
+void turn_rows(const TurnedRows& rows, double* out) {
+  TurnedRows padded = rows;
+  const auto size = (rows.dim + 15) / 16 * 16;
+  const auto fill_up = [&](std::span<const double> values) {
+    std::vector<double> full(values.begin(), values.end());
+    full.resize(size);
+    return full;
+  };
+  const auto mean = fill_up(rows.mean);
+  const auto sign = fill_up(rows.sign);
+  const auto w = fill_up(rows.w);
+  padded.mean = mean;
+  padded.sign = sign;
+  padded.w = w;
+  std::vector<double> room(size);
+  QKSCOPE_DISPATCH(turn_rows_kernel)(padded, room.data(), out);
 }
 
 void turn_lines(const TurnedLines& lines, double* out) {
