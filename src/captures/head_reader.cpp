@@ -11,10 +11,12 @@
 
 #include <arrow/buffer.h>
 #include <arrow/io/memory.h>
+#include <arrow/memory_pool.h>
 #include <arrow/util/key_value_metadata.h>
 #include <parquet/column_reader.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/properties.h>
 #include <parquet/schema.h>
 #include <parquet/statistics.h>
 
@@ -47,7 +49,9 @@ class MappedBuffer : public arrow::Buffer {
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
-  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer));
+  // Its pages take memory from where all else does: what one file leaves the next one can use.
+  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
+                                          parquet::ReaderProperties(arrow::system_memory_pool()));
 }
 
 Metadata metadata_of(const parquet::FileMetaData& file) {

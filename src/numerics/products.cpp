@@ -163,6 +163,18 @@ void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, c
     }
 }
 
+// to += from, eight numbers or as many as are left.
+HWY_INLINE void add_panel_row(const double* from, std::int64_t left, double* to) {
+  if (left < kPanelColumns) {
+    for (std::int64_t c = 0; c < left; ++c) to[c] += from[c];
+    return;
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kPanelColumns; v += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v), hn::LoadU(Doubles(), from + v)), Doubles(),
+               to + v);
+}
+
 // Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
 void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
@@ -176,9 +188,8 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
     for (auto j = i / kPanelColumns * kPanelColumns; j < n; j += kPanelColumns) {
       double out[tile_rows * kPanelColumns];
       tile_product<tile_rows>(depth, left, column(j), out);
-      const auto used = std::min<std::int64_t>(kPanelColumns, n - j);
       for (int row = 0; row < tile_rows; ++row)
-        for (std::int64_t c = 0; c < used; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
+        add_panel_row(out + row * kPanelColumns, n - j, sum.row(i + row) + j);
     }
   });
 }

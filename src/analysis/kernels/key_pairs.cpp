@@ -88,7 +88,6 @@ PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns
       sink_(std::move(sink)),
       scores_(keys.vectors.rows, columns.size()),
       end_column_(columns.size()),
-      squares_(kPairsTogether * static_cast<std::size_t>(keys.vectors.cols)),
       weights_(side_by_side(columns.variance)),
       start_(kBlock * static_cast<std::size_t>(columns.size())),
       slope_(kBlock * static_cast<std::size_t>(columns.size())) {
@@ -106,14 +105,6 @@ void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
   end_column_ = end;
 }
 
-void PairEvaluator::take_variances(std::span<const Pair> pairs, double* variance) {
-  // In difference form nothing cancels, however close two keys are.
-  squared_differences(keys_.vectors, pairs, squares_.data());
-  multiply_narrow(squares_.data(), std::ssize(pairs), weights_.rows,
-                  weights_.row(0) + first_column_, weights_.cols, end_column_ - first_column_,
-                  variance);
-}
-
 void PairEvaluator::flush() {
   const auto count = waiting_.size();
   const auto columns = end_column_ - first_column_;
@@ -122,9 +113,9 @@ void PairEvaluator::flush() {
     return;
   }
   const std::span<const Pair> pairs(waiting_);
-  for (std::size_t p = 0; p < count; p += kPairsTogether)
-    take_variances(pairs.subspan(p, std::min(kPairsTogether, count - p)),
-                   start_.data() + static_cast<std::int64_t>(p) * columns);
+  // In difference form nothing cancels, however close two keys are.
+  weighted_squares(keys_.vectors, pairs, {weights_.row(0) + first_column_, weights_.cols, columns},
+                   start_.data());
   // Equal keys (variance 0) leave the query no preference: p = 1/2.
   z_lines({scores_, moves_, pairs, first_column_, columns}, start_.data(), slope_.data());
   const auto size = count * static_cast<std::size_t>(columns);

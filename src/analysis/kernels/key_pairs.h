@@ -85,10 +85,6 @@ class PairEvaluator {
 
  private:
   static constexpr std::size_t kBlock = 128;
-  static constexpr std::size_t kPairsTogether = 16;  // their squares stay in the first cache
-
-  // Fills variance (pairs, columns at work) of up to kPairsTogether pairs.
-  void take_variances(std::span<const Pair> pairs, double* variance);
 
   const SortedKeys& keys_;
   const QueryColumns& columns_;
@@ -98,10 +94,9 @@ class PairEvaluator {
   std::int64_t first_column_ = 0;
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
-  std::vector<double> squares_;  // (kPairsTogether, dim): squared differences
-  Matrix weights_;               // (dim, columns + 7): the columns' variances
-  std::vector<double> start_;    // (pairs, columns)
-  std::vector<double> slope_;    // (pairs, columns)
+  Matrix weights_;             // (dim, columns + 7): the columns' variances
+  std::vector<double> start_;  // (pairs, columns)
+  std::vector<double> slope_;  // (pairs, columns)
 };
 
 }  // namespace qkscope

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "core/cpu_target.h"
+#include "numerics/products.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "analysis/kernels/vector_loops.cpp"
@@ -17,24 +19,120 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, double* squares) {
-  using Doubles = hn::CappedTag<double, 8>;
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  const Doubles d;
-  const auto dim = keys.cols;
-  for (const Pair& pair : pairs) {
-    const double* const x = keys.row(pair.first);
-    const double* const y = keys.row(pair.second);
-    std::int64_t j = 0;
-    for (; j + 8 <= dim; j += 8)
+// On Arm a multiply-add takes one number of a vector as it is: squares need not be stored to be
+// spread over the columns.
+constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
+
+using Two = hn::CappedTag<double, 2>;
+
+// variance (kPairs, columns), rows `stride` apart, for kWidth vectors of columns of which the first
+// `columns` are wanted. Not inlined: in a larger function the compiler runs out of registers.
+template <int kPairs, int kWidth>
+HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const ColumnWeights& weights,
+                               double* variance, std::int64_t stride) {
+  const Two d;
+  using Vector = hn::Vec<Two>;
+  const double* x[kPairs];
+  const double* y[kPairs];
+  Vector sum[kPairs][kWidth];
 #pragma GCC unroll 8
-      for (int v = 0; v < 8; v += kLanes) {
-        const auto delta = hn::Sub(hn::LoadU(d, x + j + v), hn::LoadU(d, y + j + v));
-        hn::StoreU(hn::Mul(delta, delta), d, squares + j + v);
-      }
-    for (; j < dim; ++j) squares[j] = (x[j] - y[j]) * (x[j] - y[j]);
-    squares += dim;
+  for (int p = 0; p < kPairs; ++p) {
+    x[p] = keys.row(pairs[p].first);
+    y[p] = keys.row(pairs[p].second);
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
+  const double* line = weights.first;
+  const auto add = [&](const double* from, const auto& number) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) {
+      const Vector by = hn::LoadU(d, from + 2 * v);
+#pragma GCC unroll 8
+      for (int p = 0; p < kPairs; ++p) sum[p][v] = hn::MulAdd(by, number(p), sum[p][v]);
+    }
+  };
+  std::int64_t k = 0;
+  for (; k + 2 <= keys.cols; k += 2, line += 2 * weights.stride) {
+    Vector square[kPairs];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPairs; ++p) {
+      const Vector delta = hn::Sub(hn::LoadU(d, x[p] + k), hn::LoadU(d, y[p] + k));
+      square[p] = hn::Mul(delta, delta);
+    }
+    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square[p]); });
+    add(line + weights.stride, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square[p]); });
+  }
+  if (k < keys.cols)
+    add(line,
+        [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
+#pragma GCC unroll 8
+  for (int p = 0; p < kPairs; ++p) {
+    double all[2 * kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[p][v], d, all + 2 * v);
+    std::copy_n(all, weights.columns, variance + p * stride);
+  }
+}
+
+// Calls body(std::integral_constant<int, count>()) for a number known only at run time.
+template <int kMost, typename Body>
+HWY_INLINE void with_count(std::int64_t count, const Body& body) {
+  if constexpr (kMost > 1)
+    if (count < kMost) return with_count<kMost - 1>(count, body);
+  body(std::integral_constant<int, kMost>());
+}
+
+void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
+                          const ColumnWeights& weights, double* variance) {
+  constexpr std::int64_t kColumns = 8;  // of a tile, at most
+  for (std::int64_t column = 0; column < weights.columns; column += kColumns) {
+    const ColumnWeights strip{weights.first + column, weights.stride,
+                              std::min(kColumns, weights.columns - column)};
+    with_count<4>((strip.columns + 1) / 2, [&](auto width) HWY_ATTR {
+      // As many sums as the registers hold beside the squares and a line.
+      constexpr int kPairs = width > 2 ? 20 / width - 1 : 8;
+      for (std::int64_t p = 0; p < std::ssize(pairs); p += kPairs)
+        with_count<kPairs>(std::ssize(pairs) - p, [&](auto count) HWY_ATTR {
+          squares_tile<count, width>(keys, pairs.data() + p, strip,
+                                     variance + p * weights.columns + column, weights.columns);
+        });
+    });
+  }
+}
+
+// Squares of a few pairs stay in the first cache until they are summed.
+void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
+                       const ColumnWeights& weights, double* variance) {
+  const hn::ScalableTag<double> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto dim = keys.cols;
+  constexpr std::size_t kTogether = 16;
+  std::vector<double> squares(kTogether * static_cast<std::size_t>(dim));
+  for (std::size_t first = 0; first < pairs.size(); first += kTogether) {
+    const auto part = pairs.subspan(first, std::min(kTogether, pairs.size() - first));
+    double* to = squares.data();
+    for (const Pair& pair : part) {
+      const double* const x = keys.row(pair.first);
+      const double* const y = keys.row(pair.second);
+      std::int64_t j = 0;
+      for (; j + lanes <= dim; j += lanes) {
+        const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
+        hn::StoreU(hn::Mul(delta, delta), d, to + j);
+      }
+      for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
+      to += dim;
+    }
+    multiply_narrow(squares.data(), std::ssize(part), dim, weights.first, weights.stride,
+                    weights.columns, variance + static_cast<std::int64_t>(first) * weights.columns);
+  }
+}
+
+void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                    double* variance) {
+  if constexpr (kSquaresInRegisters)
+    squares_in_registers(keys, pairs, weights, variance);
+  else
+    squares_in_memory(keys, pairs, weights, variance);
 }
 
 void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
@@ -169,8 +267,9 @@ HWY_EXPORT(turn_kernel);
 
 }  // namespace
 
-void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares) {
-  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, squares);
+void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                      double* variance) {
+  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, weights, variance);
 }
 
 void z_lines(const ScoredPairs& scored, double* start, double* slope) {

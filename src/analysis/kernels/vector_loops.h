@@ -9,8 +9,16 @@
 
 namespace qkscope {
 
-// squares (pairs, dim): (x - y)^2 of pairs of rows of `keys`.
-void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares);
+// variance (pairs, columns): the sums of weights (dim, columns) times (x - y)^2 of pairs of rows of
+// `keys`. Rows of the weights are `stride` numbers apart; up to 7 numbers behind the last column of
+// each are read.
+struct ColumnWeights {
+  const double* first;
+  std::int64_t stride;
+  std::int64_t columns;
+};
+void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                      double* variance);
 
 // What z is made of: the difference of two keys' scores, and how it changes per token.
 struct ScoredPairs {
