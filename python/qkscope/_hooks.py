@@ -65,19 +65,31 @@ def collect(engine: Any, fwd_hooks: Iterable[FwdHook]) -> Functions:
         if not callable(function):
             raise InputError(f"fwd_hooks: {function!r} at {names!r} is not a function")
         for name in select(engine, names):
-            functions.setdefault(name, []).append(with_hook(function))
+            functions.setdefault(name, []).append(with_hook(function, name))
     return functions
 
 
-def with_hook(function: HookFunction) -> HookFunction:
+def with_hook(function: HookFunction, name: str) -> HookFunction:
     """f(activation, hook=...) as TransformerLens calls it, also for functions of the activation alone."""
     try:
-        inspect.signature(function).bind(None, hook=None)
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without one
+        return lambda activation, hook: function(activation)
+    if _takes(signature, None, hook=None):
+        return function
+    if _takes(signature, None):
+        return lambda activation, hook: function(activation)
+    found = f"{getattr(function, '__name__', 'a function')}{signature}"
+    raise InputError(
+        f"hook at {name}: found {found}, expected f(activation) or f(activation, hook); functools.partial gives it the rest")
+
+
+def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
     except TypeError:
-        return lambda activation, hook: function(activation)
-    except ValueError:  # a builtin without a signature
-        return lambda activation, hook: function(activation)
-    return function
+        return False
+    return True
 
 
 def apply(function: HookFunction, activation: Any, array: Any, point: HookPoint) -> None:
