@@ -22,8 +22,8 @@ class NoSuchIndex(InputError, IndexError):
     """An index beyond the last; as IndexError it ends loops."""
 
 
-class ByLayer(list[Any]):
-    """A value for each layer: what cfg.rope, cfg.window and cfg.attn_scales are."""
+class LayerList(list[Any]):
+    """A value for each layer, as cfg.rope has them; says which layers there are where another is asked for."""
 
     def __getitem__(self, index: Any) -> Any:
         try:

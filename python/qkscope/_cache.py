@@ -13,7 +13,7 @@ from ._engine import InputError
 from ._residual import ResidualMethods
 
 # A hook name, a short one ("embed", "q3"), or (short name, layer[, part]).
-Key = Union[str, tuple]
+Key = Union[str, tuple[Any, ...]]
 
 _IN_ATTENTION = (
     "q", "k", "v", "z", "rot_q", "rot_k", "q_normed", "k_normed", "result", "pattern", "attn_scores",

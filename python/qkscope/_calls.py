@@ -12,6 +12,7 @@ from . import _options
 from ._arrays import as_kind, is_torch, on_host, torch_or_none
 from ._batch import Batch, Layout, Positions, is_square, span
 from ._engine import DeviceArray, InputError
+from ._engine import Model as Engine
 from ._hooks import Functions, HookPoint, apply
 
 
@@ -51,7 +52,7 @@ class Start:
 class Pass:
     """What one run of the engine is about."""
 
-    engine: Any
+    engine: Engine
     batch: Batch
     kind: str  # of arrays, as load() was asked
     start: Start | None = None

@@ -11,7 +11,7 @@ from ._arrays import like, on_host, stack, weights_as_kind
 from ._engine import InputError
 from ._factored import FactoredMatrix
 from ._tokens import TextMethods
-from ._weights import WeightMethods
+from ._weights import Block, WeightMethods
 
 
 class CircuitMethods(TextMethods, WeightMethods):
@@ -133,7 +133,7 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
-def _of(block: Any, mode: str) -> FactoredMatrix:
+def _of(block: Block, mode: str) -> FactoredMatrix:
     return block.attn.OV if mode == "V" else block.attn.QK.T if mode == "K" else block.attn.QK
 
 

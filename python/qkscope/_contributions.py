@@ -11,7 +11,7 @@ from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
 # None, a number (which takes the dimension away), (stop,), (start, stop), (start, stop, step), a slice or a list.
-SliceInput = Union[int, tuple, slice, Sequence[int], None]
+SliceInput = Union[int, tuple[Any, ...], slice, Sequence[int], None]
 
 LARGEST = 16 << 30  # bytes of a stack
 

@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from ._arrays import assign, dtype_of, on_host
 from ._engine import InputError
+from ._engine import Model as Engine
 
 NamesFilter = Union[str, Sequence[str], Callable[[str], bool], None]
 HookFunction = Callable[..., Any]
@@ -32,7 +33,7 @@ def layer_of(name: str) -> int:
     return int(parts[1]) if parts[0] == "blocks" else -1
 
 
-def select(engine: Any, names: NamesFilter) -> list[str]:
+def select(engine: Engine, names: NamesFilter) -> list[str]:
     """The hook names that a name, pattern, list of them or function means, in order of firing."""
     if names is None:
         return engine.hook_names()
@@ -54,7 +55,7 @@ def pairs(fwd_hooks: Any) -> list[Any]:
     return list(fwd_hooks)
 
 
-def collect(engine: Any, fwd_hooks: Iterable[FwdHook]) -> Functions:
+def collect(engine: Engine, fwd_hooks: Iterable[FwdHook]) -> Functions:
     """Functions by hook name, in the order in which they were given."""
     functions: Functions = {}
     for entry in fwd_hooks:

@@ -29,10 +29,10 @@ class TextMethods:
 
     cfg: Any
     folder: str
-    _tokenizer: Any
+    _tokenizer: _engine.Tokenizer | None
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> _engine.Tokenizer:
         if self._tokenizer is None:
             self._tokenizer = _engine.Tokenizer.load(self.folder)
         return self._tokenizer
@@ -171,7 +171,8 @@ class TextMethods:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
     except (OSError, ValueError):
         return {}
 

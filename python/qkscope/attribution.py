@@ -149,7 +149,7 @@ def _one_text(model: Model, tokens: Any) -> np.ndarray:
 def _text(model: Model, token: int) -> str | None:
     """None where the checkpoint has no tokenizer."""
     try:
-        return model.to_string(token)
+        return model.to_single_str_token(token)
     except Error:
         return None
 

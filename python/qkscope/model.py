@@ -102,9 +102,9 @@ class Model(CircuitMethods, GenerateMethods):
     has the bits it has alone; shorter ones are padded with NaN on the padding_side. prepend_bos is that of to_tokens.
     """
 
-    def __init__(self, engine: Any, folder: str, arrays: str = "auto"):
+    def __init__(self, engine: _engine.Model, folder: str, arrays: str = "auto"):
         self._engine = engine
-        self._tokenizer: Any = None
+        self._tokenizer: _engine.Tokenizer | None = None
         self._added: list[Added] = []
         self.folder = folder
         self.arrays = arrays

@@ -1,7 +1,11 @@
 // The configuration of qkscope/model.h
+#include <optional>
+#include <tuple>
+
 #include <fmt/core.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
@@ -17,7 +21,7 @@ using Layers = std::vector<std::int64_t>;
 // A list that says which layers there are where another is asked for.
 template <typename Value>
 nb::object by_layer(const std::vector<Value>& values) {
-  return nb::module_::import_("qkscope._arrays").attr("ByLayer")(nb::cast(values));
+  return nb::module_::import_("qkscope._arrays").attr("LayerList")(nb::cast(values));
 }
 
 std::string activation_name(const ModelConfig& config) {
@@ -105,9 +109,10 @@ void bind_details(nb::class_<ModelConfig>& of_model) {
           "By layer: multiplies q·k.")
       .def_prop_ro(
           "query_scaling",
-          [](const ModelConfig& config) -> nb::object {
-            if (!config.query_scaling) return nb::none();
-            return nb::make_tuple(config.query_scaling->beta, config.query_scaling->original_max);
+          [](const ModelConfig& config) {
+            const auto& scaling = config.query_scaling;
+            return scaling ? std::optional(std::tuple(scaling->beta, scaling->original_max))
+                           : std::nullopt;
           },
           "(beta, n): queries are multiplied by 1 + beta ln(1 + floor(position / n)); or None.");
 }
