@@ -30,7 +30,8 @@ class Call:
     stop_at_layer: int | None
 
     def check(self) -> None:
-        if self.return_type not in ("logits", "loss", "both", None):
+        words = ("logits", "loss", "both")
+        if self.return_type is not None and not (isinstance(self.return_type, str) and self.return_type in words):
             raise InputError(f"return_type: found {self.return_type!r}, expected 'logits', 'loss', 'both' or None")
         _options.flag("loss_per_token", self.loss_per_token)
         of_whole_texts = self.positions is self.start_at_layer is self.stop_at_layer is None

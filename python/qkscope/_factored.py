@@ -190,12 +190,14 @@ class FactoredMatrix:
         """U diag(S), [..., ldim, mdim]"""
         return self.U * self.S[..., None, :]
 
+    @_options.checked
     def get_corner(self, k: int = 3) -> Any:
         """The first k rows and columns of the product, and k of each leading dimension"""
         k = _options.whole("k", k, 0)
         corner = (slice(k),) * (self.ndim - 2)
         return self.A[(*corner, slice(k), slice(None))] @ self.B[(*corner, slice(None), slice(k))]
 
+    @_options.checked
     def unsqueeze(self, k: int) -> FactoredMatrix:
         """With a leading dimension of 1 at k"""
         index = (*[slice(None)] * _options.whole("k", k, 0, self.ndim - 2), None)

@@ -82,7 +82,7 @@ def with_hook(function: HookFunction, name: str) -> HookFunction:
         return lambda activation, hook: function(activation)
     found = f"{getattr(function, '__name__', 'a function')}{signature}"
     raise InputError(
-        f"hook at {name}: found {found}, expected f(activation) or f(activation, hook); functools.partial gives it the rest")
+        f"hook at {name}: found {found}, expected f(activation) or f(activation, hook); functools.partial binds the rest")
 
 
 def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:

@@ -66,7 +66,7 @@ class Told:
 
 def _shown(show: Show) -> bool:
     if show is not None:
-        return show
+        return _options.flag("progress", show)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell is not None and hasattr(shell, "kernel")
 

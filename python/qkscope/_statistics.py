@@ -19,6 +19,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f
 _SETS = ("first", "body", "all")
 
 
+@_options.checked
 def open_stats(folder: str | PathLike[str]) -> Statistics:
     """The statistics in a folder; docs/statistics.md describes every number."""
     return Statistics(_options.path("folder", folder))
@@ -191,7 +192,8 @@ class Statistics:
 
     def _weighted(self, kind: str, stage: str, set: str, field: str) -> np.ndarray:
         parts = self._parts(set)
-        return np.sum([self._field(kind, stage, part, field) * (self.n(part) / self.n(set)) for part in parts], axis=0)
+        n = self.n(set)
+        return np.sum([self._field(kind, stage, part, field) * (self.n(part) / n) for part in parts], axis=0)
 
     def _moments(self, kind: str, stage: str, set: str) -> dict[str, Any]:
         """Fields of one set, or of both by the formulas of Chan, Golub, LeVeque and Pebay."""

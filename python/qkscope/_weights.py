@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from . import _options
 from ._arrays import LayerList, weights_as_kind
 from ._engine import Config, InputError
 from ._engine import Model as Engine
@@ -121,9 +122,10 @@ class Attention:
         """w: [d_head], or [n_key_value_heads * d_head]"""
         return Norm(self._layer.k_norm, self._shown)
 
+    @_options.checked
     def expanded(self, name: str) -> Any:
         """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
-        if name not in ("W_K", "W_V", "b_K", "b_V"):
+        if not isinstance(name, str) or name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads

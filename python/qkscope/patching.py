@@ -329,6 +329,7 @@ get_act_patch_attn_head_pattern_all_pos = _named(
 )
 
 
+@_options.checked
 def get_act_patch_attn_head_all_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
@@ -340,6 +341,7 @@ def get_act_patch_attn_head_all_pos_every(
     return _stack([sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps])
 
 
+@_options.checked
 def get_act_patch_attn_head_by_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
@@ -353,6 +355,7 @@ def get_act_patch_attn_head_by_pos_every(
     return _stack([*found, pattern.transpose(0, 2, 1)])
 
 
+@_options.checked
 def get_act_patch_block_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
