@@ -7,8 +7,9 @@
 
 cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
 one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
-three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no gradients,
-keep only what is asked for, and where the task needs no logits only those of one position.
+three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no gradients
+and keep only what is asked for. --peer-logits last: TransformerLens hands an option of transformers on that leaves out
+the logits of all positions but the last, and the cache of keys and values, where a task needs none.
 
 Each side and task is a process of its own; seconds by the clock and of the processor (all threads; a busy machine leaves
 them as they are) are those of the fastest run after one that warms up, on CUDA until the GPU has nothing left to do.
@@ -95,9 +96,6 @@ class Peer:
 
 
 class TransformerLens(Peer):
-    # What the model of transformers below does not compute where only activations are asked for.
-    LEAST = {"logits_to_keep": 1, "use_cache": False}
-
     def __init__(self, options):
         super().__init__(options)
         from transformer_lens.model_bridge import TransformerBridge
@@ -110,10 +108,11 @@ class TransformerLens(Peer):
             options.folder, hf_model=model.to(options.device), tokenizer=tokenizer, device=options.device,
             dtype=self.dtype)
         self.model.eval()
+        self.left_out = {"logits_to_keep": 1, "use_cache": False} if options.peer_logits == "last" else {}
 
     def kept(self, ids, endings, **options):
         wanted = lambda name: name.endswith(endings)  # noqa: E731
-        return self.model.run_with_cache(self.tokens(ids), names_filter=wanted, **self.LEAST, **options)[1]
+        return self.model.run_with_cache(self.tokens(ids), names_filter=wanted, **self.left_out, **options)[1]
 
     def cache(self):
         return self.kept(ids_of(self.options.tokens, 0), ("hook_rot_q", "hook_rot_k"))
@@ -246,7 +245,7 @@ def print_line(task, side, options):
     if not is_there(side, python):
         print(f"{task:<8} {side:<18} is not installed", flush=True)
         return True
-    names = ("tokens", "patch_tokens", "texts", "text_tokens", "runs", "threads", "device", "dtype")
+    names = ("tokens", "patch_tokens", "texts", "text_tokens", "runs", "threads", "device", "dtype", "peer_logits")
     arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
     done = subprocess.run([python, __file__, options.folder, *arguments, "--task", task, "--side", side],
                           check=False, capture_output=True, text=True)
@@ -272,6 +271,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16; the CPU takes float32")
+    parser.add_argument("--peer-logits", choices=("all", "last"), default="all")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--side", choices=SIDES, help="only this one; prints JSON")
     options = parser.parse_args()
