@@ -157,12 +157,13 @@ test_exports() {  # test_exports [pytest options]
   done
 }
 
-# What the Python package does beside torch and TransformerLens, in an environment of its own.
+# What the Python package does beside torch and TransformerLens, and its types, in an environment of its own.
 test_torch() {  # test_torch [pytest options]
   build_python
   need_environment build/venv-torch requirements-torch.txt
   PYTHONPATH=build/python HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
     build/venv-torch/bin/python -m pytest -q -p no:cacheprovider tests/python/beside_torch "$@"
+  (cd build/python && ../venv-torch/bin/python -m mypy --config-file ../../pyproject.toml -p qkscope)
 }
 
 # A sweep through a real slurmctld and slurmd on this machine, with tasks killed on the way.

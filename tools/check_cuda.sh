@@ -164,6 +164,7 @@ if part python; then
   PYTHONPATH=$packages step configure-python cmake --preset release -DQKSCOPE_BINDINGS=ON
   step build-python cmake --build build --target _engine qkscope_cuda &&
     PYTHONPATH=$packages step python "$python" -u tests/python/test_cuda.py
+  PYTHONPATH=$packages step python-heads "$python" -u tests/python/test_cuda_heads.py
   grep -E '^(Ran|OK|FAILED|FAIL:|ERROR:|100 caches)' build-logs/python.log
   PYTHONPATH=$packages step python-bench "$python" bench/python_bench.py "$(checkpoint smollm3-3b)" --device "$device" \
     --dtype bfloat16 --runs 5

@@ -168,8 +168,9 @@ class QKSCOPE_API Observer {
   // see() and edit().
   virtual bool keeps_on_device() const;
 
-  // The copy is the observer's and may outlive the pass. True, allowed where edits() is true: the
-  // pass goes on with the values that the copy has now.
+  // The copy is the observer's and may outlive the pass. It has its values when the pass ends, and
+  // where edits() is true now. True, allowed there: the pass goes on with the values that the copy
+  // has when this returns.
   virtual bool keep(HookPoint point, const ActivationCopy& activation);
 
   // The rows of the batch whose attention scores and patterns are shown; empty: every row, the full

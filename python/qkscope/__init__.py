@@ -25,10 +25,11 @@ from ._cache import ActivationCache, get_act_name
 from ._circuits import SVDInterpreter
 from ._engine import (
     CaptureProgress, CaptureResult, Config, DeviceArray, Drawn, Error, InputError, PublishResult, Rope, StatsProgress,
-    StatsResult, __version__, show_progress, threads,
+    StatsResult, __version__, threads,
 )
 from ._factored import FactoredMatrix
 from ._hooks import HookPoint
+from ._progress import show_progress
 from ._runs import analyze, capture, figures, merge, stats
 from ._statistics import Statistics, open_stats
 from ._studies import SweepResult, compare, export, publish, sweep

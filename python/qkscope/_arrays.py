@@ -17,8 +17,21 @@ if TYPE_CHECKING:
 # or DeviceArray where there is no torch that can use the GPU; scores and patterns are on the host there too.
 Array = Union[np.ndarray, "torch.Tensor", DeviceArray]
 
+
 class NoSuchIndex(InputError, IndexError):
     """An index beyond the last; as IndexError it ends loops."""
+
+
+class LayerList(list[Any]):
+    """A value for each layer, as cfg.rope has them; says which layers there are where another is asked for."""
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return super().__getitem__(index)
+        except TypeError:
+            raise InputError(f"layer {index!r}: expected a number from 0 to {len(self) - 1}") from None
+        except IndexError:
+            raise NoSuchIndex(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
 
 
 KINDS = ("auto", "numpy", "torch")

@@ -28,7 +28,7 @@ def is_square(name: str) -> bool:
 
 
 def check_side(padding_side: str) -> str:
-    if padding_side not in ("left", "right"):
+    if not isinstance(padding_side, str) or padding_side not in ("left", "right"):
         raise InputError(f"padding_side: found {padding_side!r}, expected 'left' or 'right'")
     return padding_side
 

@@ -8,12 +8,13 @@ from typing import Any, Union
 
 import numpy as np
 
+from . import _options
 from ._arrays import as_kind, on_host, stack, torch_or_none
 from ._engine import InputError
 from ._residual import ResidualMethods
 
 # A hook name, a short one ("embed", "q3"), or (short name, layer[, part]).
-Key = Union[str, tuple]
+Key = Union[str, tuple[Any, ...]]
 
 _IN_ATTENTION = (
     "q", "k", "v", "z", "rot_q", "rot_k", "q_normed", "k_normed", "result", "pattern", "attn_scores",
@@ -32,6 +33,7 @@ class MissingActivation(InputError, KeyError):
     __str__ = Exception.__str__
 
 
+@_options.checked
 def get_act_name(name: str, layer: int | None = None, part: str | None = None) -> str:
     """The hook name that a short one means: ("q", 3) is 'blocks.3.attn.hook_q', "embed" is 'hook_embed'.
 
@@ -113,9 +115,10 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         """A cache of NumPy arrays on the host."""
         return ActivationCache({name: on_host(array) for name, array in self.items()}, self.model, self.has_batch_dim)
 
+    @_options.checked
     def to(self, device: Any) -> ActivationCache:
         """This cache, with torch tensors on the device: "cpu", "cuda", ...; "numpy" is NumPy arrays on the host."""
-        if device == "numpy":
+        if isinstance(device, str) and device == "numpy":
             self._arrays = self.numpy()._arrays
             return self
         if torch_or_none() is None:
@@ -135,6 +138,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
             self.has_batch_dim = False
         return self
 
+    @_options.checked
     def apply_slice_to_batch_dim(self, batch_slice: Any) -> ActivationCache:
         """A cache of some sequences: a number (which takes the dimension away), a slice, (start, stop) or a list."""
         if not self.has_batch_dim:
@@ -142,6 +146,7 @@ class ActivationCache(ResidualMethods, Mapping[str, Any]):
         chosen = {name: self._sliced(array, batch_slice, 0, "batch_slice") for name, array in self.items()}
         return ActivationCache(chosen, self.model, not isinstance(batch_slice, (int, np.integer)))
 
+    @_options.checked
     def stack_activation(self, activation_name: str, layer: int = -1, sublayer_type: str | None = None) -> Any:
         """One activation of every layer before this one, [layer, ...]; -1: of all. cache.stack_activation("pattern")"""
         return stack([self._at((activation_name, i, sublayer_type)) for i in self._layers(self._upto(layer))])

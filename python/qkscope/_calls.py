@@ -12,6 +12,7 @@ from . import _options
 from ._arrays import as_kind, is_torch, on_host, torch_or_none
 from ._batch import Batch, Layout, Positions, is_square, span
 from ._engine import DeviceArray, InputError
+from ._engine import Model as Engine
 from ._hooks import Functions, HookPoint, apply
 
 
@@ -29,7 +30,8 @@ class Call:
     stop_at_layer: int | None
 
     def check(self) -> None:
-        if self.return_type not in ("logits", "loss", "both", None):
+        words = ("logits", "loss", "both")
+        if self.return_type is not None and not (isinstance(self.return_type, str) and self.return_type in words):
             raise InputError(f"return_type: found {self.return_type!r}, expected 'logits', 'loss', 'both' or None")
         _options.flag("loss_per_token", self.loss_per_token)
         of_whole_texts = self.positions is self.start_at_layer is self.stop_at_layer is None
@@ -51,7 +53,7 @@ class Start:
 class Pass:
     """What one run of the engine is about."""
 
-    engine: Any
+    engine: Engine
     batch: Batch
     kind: str  # of arrays, as load() was asked
     start: Start | None = None

@@ -11,7 +11,7 @@ from ._arrays import like, on_host, stack, weights_as_kind
 from ._engine import InputError
 from ._factored import FactoredMatrix
 from ._tokens import TextMethods
-from ._weights import WeightMethods
+from ._weights import Block, WeightMethods
 
 
 class CircuitMethods(TextMethods, WeightMethods):
@@ -32,6 +32,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         """'L0H0', 'L0H1', ..., layer by layer"""
         return [f"L{layer}H{head}" for layer in range(self.cfg.n_layers) for head in range(self.cfg.n_heads)]
 
+    @_options.checked
     def all_composition_scores(self, mode: str) -> Any:
         """How much every head reads what every earlier head writes, [n_layers, n_heads, n_layers, n_heads].
 
@@ -39,7 +40,7 @@ class CircuitMethods(TextMethods, WeightMethods):
         its OV ("V"). Zero where the second head is not in a later layer. Norms are not in it: load with fold_ln=True to
         have their weights in the matrices.
         """
-        if mode not in ("Q", "K", "V"):
+        if not isinstance(mode, str) or mode not in ("Q", "K", "V"):
             raise InputError(f"all_composition_scores: found mode {mode!r}, expected 'Q', 'K' or 'V'")
         writes = [_left_collapsed(block.attn.OV) for block in self.blocks]
         reads = [_right_collapsed(_of(block, mode)) for block in self.blocks]
@@ -50,6 +51,7 @@ class CircuitMethods(TextMethods, WeightMethods):
                 scores[earlier, :, later] = _norms(writes[earlier], reads[later])
         return weights_as_kind(scores, self.arrays)
 
+    @_options.checked
     def tokens_to_residual_directions(self, tokens: Any) -> Any:
         """Columns of W_U: [d_model] of a token (text or id), [..., d_model] of ids [...].
 
@@ -73,16 +75,19 @@ class CircuitMethods(TextMethods, WeightMethods):
             raise InputError(f"tokens: found {ids.dtype}, expected ids, or texts of one token each")
         return ids
 
+    @_options.checked
     def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Any:
         """What biases of the layers before this one add to the residual stream, [d_model].
 
         mlp_input: the layer's own attention counts too. Of families without a norm after attention or MLP.
         """
-        _options.whole("layer", layer, 0, self.cfg.n_layers - (1 if mlp_input else 0))
+        own = 1 if _options.flag("mlp_input", mlp_input) else 0
+        of_mlps = _options.flag("include_mlp_biases", include_mlp_biases)
+        _options.whole("layer", layer, 0, self.cfg.n_layers - own)
         total = np.zeros(self.cfg.d_model, dtype=np.float32)
-        for i in range(layer + (1 if mlp_input else 0)):
+        for i in range(layer + own):
             attn, mlp = self.blocks[i].attn, self.blocks[i].mlp
-            for bias in (attn.b_O, mlp.b_out if include_mlp_biases and i < layer else None):
+            for bias in (attn.b_O, mlp.b_out if of_mlps and i < layer else None):
                 if bias is not None:
                     total += on_host(bias) * np.float32(self.cfg.residual_scale)
         return weights_as_kind(total, self.arrays)
@@ -95,6 +100,7 @@ class SVDInterpreter:
         _options.check_model(model)
         self.model = model
 
+    @_options.checked
     def get_singular_vectors(
         self, vector_type: str, layer_index: int, num_vectors: int = 10, head_index: int | None = None
     ) -> Any:
@@ -133,7 +139,7 @@ def _stacked(layers: list[FactoredMatrix]) -> FactoredMatrix:
     return FactoredMatrix(stack([m.A for m in layers]), stack([m.B for m in layers]))
 
 
-def _of(block: Any, mode: str) -> FactoredMatrix:
+def _of(block: Block, mode: str) -> FactoredMatrix:
     return block.attn.OV if mode == "V" else block.attn.QK.T if mode == "K" else block.attn.QK
 
 

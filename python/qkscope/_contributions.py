@@ -7,11 +7,12 @@ from typing import Any, Union
 
 import numpy as np
 
+from . import _options
 from ._arrays import concatenate, filled, like, on_host, stack
 from ._engine import DeviceArray, InputError
 
 # None, a number (which takes the dimension away), (stop,), (start, stop), (start, stop, step), a slice or a list.
-SliceInput = Union[int, tuple, slice, Sequence[int], None]
+SliceInput = Union[int, tuple[Any, ...], slice, Sequence[int], None]
 
 LARGEST = 16 << 30  # bytes of a stack
 
@@ -45,10 +46,11 @@ class Contributions:
 
     def _upto(self, layer: int | None, mlp_input: bool = False) -> int:
         n_layers = self.model.cfg.n_layers
-        layer = n_layers if layer is None or layer == -1 else layer
-        if not isinstance(layer, (int, np.integer)) or not 0 <= layer <= n_layers:
+        layer = -1 if layer is None else layer
+        if not isinstance(layer, (int, np.integer)) or not -1 <= layer <= n_layers:
             raise InputError(f"layer: found {layer!r}, expected 0 to {n_layers}, or -1 or None for all layers")
-        if mlp_input and layer == n_layers:
+        layer = n_layers if layer == -1 else layer
+        if _options.flag("mlp_input", mlp_input) and layer == n_layers:
             raise InputError(f"mlp_input=True: layer {layer} is the unembedding, expected one below it")
         return int(layer)
 

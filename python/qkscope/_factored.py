@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _options
 from ._arrays import NoSuchIndex, is_torch, like, on_host, torch_or_none
 from ._engine import InputError
 
@@ -189,14 +190,17 @@ class FactoredMatrix:
         """U diag(S), [..., ldim, mdim]"""
         return self.U * self.S[..., None, :]
 
+    @_options.checked
     def get_corner(self, k: int = 3) -> Any:
         """The first k rows and columns of the product, and k of each leading dimension"""
+        k = _options.whole("k", k, 0)
         corner = (slice(k),) * (self.ndim - 2)
         return self.A[(*corner, slice(k), slice(None))] @ self.B[(*corner, slice(None), slice(k))]
 
+    @_options.checked
     def unsqueeze(self, k: int) -> FactoredMatrix:
         """With a leading dimension of 1 at k"""
-        index = (*[slice(None)] * k, None)
+        index = (*[slice(None)] * _options.whole("k", k, 0, self.ndim - 2), None)
         return FactoredMatrix(self.A[index], self.B[index])
 
     def _like(self, values: np.ndarray) -> Any:

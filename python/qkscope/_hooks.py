@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from ._arrays import assign, dtype_of, on_host
 from ._engine import InputError
+from ._engine import Model as Engine
 
 NamesFilter = Union[str, Sequence[str], Callable[[str], bool], None]
 HookFunction = Callable[..., Any]
@@ -32,7 +33,7 @@ def layer_of(name: str) -> int:
     return int(parts[1]) if parts[0] == "blocks" else -1
 
 
-def select(engine: Any, names: NamesFilter) -> list[str]:
+def select(engine: Engine, names: NamesFilter) -> list[str]:
     """The hook names that a name, pattern, list of them or function means, in order of firing."""
     if names is None:
         return engine.hook_names()
@@ -54,7 +55,7 @@ def pairs(fwd_hooks: Any) -> list[Any]:
     return list(fwd_hooks)
 
 
-def collect(engine: Any, fwd_hooks: Iterable[FwdHook]) -> Functions:
+def collect(engine: Engine, fwd_hooks: Iterable[FwdHook]) -> Functions:
     """Functions by hook name, in the order in which they were given."""
     functions: Functions = {}
     for entry in fwd_hooks:
@@ -65,19 +66,31 @@ def collect(engine: Any, fwd_hooks: Iterable[FwdHook]) -> Functions:
         if not callable(function):
             raise InputError(f"fwd_hooks: {function!r} at {names!r} is not a function")
         for name in select(engine, names):
-            functions.setdefault(name, []).append(with_hook(function))
+            functions.setdefault(name, []).append(with_hook(function, name))
     return functions
 
 
-def with_hook(function: HookFunction) -> HookFunction:
+def with_hook(function: HookFunction, name: str) -> HookFunction:
     """f(activation, hook=...) as TransformerLens calls it, also for functions of the activation alone."""
     try:
-        inspect.signature(function).bind(None, hook=None)
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without one
+        return lambda activation, hook: function(activation)
+    if _takes(signature, None, hook=None):
+        return function
+    if _takes(signature, None):
+        return lambda activation, hook: function(activation)
+    found = f"{getattr(function, '__name__', 'a function')}{signature}"
+    raise InputError(
+        f"hook at {name}: found {found}, expected f(activation) or f(activation, hook); functools.partial binds the rest")
+
+
+def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
     except TypeError:
-        return lambda activation, hook: function(activation)
-    except ValueError:  # a builtin without a signature
-        return lambda activation, hook: function(activation)
-    return function
+        return False
+    return True
 
 
 def apply(function: HookFunction, activation: Any, array: Any, point: HookPoint) -> None:

@@ -8,7 +8,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from os import PathLike, fspath
+from os import fspath
 from typing import Any, TypeVar, Union
 
 from ._engine import InputError
@@ -65,7 +65,7 @@ def _short(signature: inspect.Signature) -> str:
     return f"({', '.join(by_place)}, *, ...)"
 
 
-def path(name: str, value: str | PathLike[str]) -> str:
+def path(name: str, value: Any) -> str:
     try:
         return fspath(value)
     except TypeError:
@@ -106,7 +106,7 @@ def number(name: str, value: Any, low: float, high: float) -> float:
 
 
 def choice(name: str, value: Any, words: Sequence[str]) -> str:
-    if value not in words:
+    if not isinstance(value, str) or value not in words:
         raise InputError(f"{name}={value!r}: expected {' or '.join(map(repr, words))}")
     return value
 
@@ -141,10 +141,11 @@ def heads(name: str, value: Heads) -> list[tuple[int, int]]:
         pairs = list(value) if isinstance(value, Iterable) else [None]
     found = []
     for pair in pairs:
-        ends = [_index(end) for end in pair] if isinstance(pair, Sequence) and len(pair) == 2 else [None]
-        if any(end is None or not 0 <= end <= _MOST for end in ends):
+        ends = [_index(end) for end in pair] if isinstance(pair, Sequence) and len(pair) == 2 else []
+        inside = [end for end in ends if end is not None and 0 <= end <= _MOST]
+        if len(inside) != 2:
             raise InputError(f"{name}={value!r}: expected pairs (layer, head), as [(3, 5), (3, 6)], or '3.5,3.6'")
-        found.append((ends[0], ends[1]))
+        found.append((inside[0], inside[1]))
     return found
 
 

@@ -8,10 +8,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Union
 
+from . import _engine, _options
+
 _DELAY = 1  # seconds after which a bar is worth its place
 
 Show = Union[bool, None]  # True: show it; None: in notebooks
 Progress = Union[bool, Callable[[Any], Any], None]  # or a function that is told
+
+
+@_options.checked
+def show_progress(on: bool = True) -> None:
+    """Whether long operations show their progress on standard error."""
+    _engine.show_progress(_options.flag("on", on))
 
 
 class Bar:
@@ -58,7 +66,7 @@ class Told:
 
 def _shown(show: Show) -> bool:
     if show is not None:
-        return show
+        return _options.flag("progress", show)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell is not None and hasattr(shell, "kernel")
 

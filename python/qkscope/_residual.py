@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _options
 from ._arrays import concatenate, like, moved, stack
 from ._contributions import Contributions, SliceInput, projection
 from ._engine import InputError
@@ -26,6 +27,7 @@ class ResidualMethods(Contributions):
 
     # Stacks
 
+    @_options.checked
     def accumulated_resid(
         self,
         layer: int | None = None,
@@ -57,6 +59,7 @@ class ResidualMethods(Contributions):
                 components, layer, mlp_input=mlp_input, pos_slice=pos_slice, recompute_ln=layer == last)
         return (components, labels) if return_labels else components
 
+    @_options.checked
     def decompose_resid(
         self,
         layer: int | None = None,
@@ -71,7 +74,7 @@ class ResidualMethods(Contributions):
 
         They add up to the stream. mode: "all", "attn" or "mlp".
         """
-        if mode not in ("all", "attn", "mlp"):
+        if not isinstance(mode, str) or mode not in ("all", "attn", "mlp"):
             raise InputError(f"decompose_resid: found mode {mode!r}, expected 'all', 'attn' or 'mlp'")
         layer = self._upto(layer, mlp_input)
         keys = self._embeddings() if incl_embeds else []
@@ -88,6 +91,7 @@ class ResidualMethods(Contributions):
             components = self.apply_ln_to_stack(components, layer, mlp_input=mlp_input, pos_slice=pos_slice)
         return (components, labels) if return_labels else components
 
+    @_options.checked
     def stack_head_results(
         self,
         layer: int = -1,
@@ -114,6 +118,7 @@ class ResidualMethods(Contributions):
             components = self.apply_ln_to_stack(components, layer, pos_slice=pos_slice)
         return (components, labels) if return_labels else components
 
+    @_options.checked
     def get_neuron_results(
         self,
         layer: int,
@@ -130,6 +135,7 @@ class ResidualMethods(Contributions):
         results = self._neurons(layer, neuron_slice, pos_slice, project)
         return results[..., 0] if squeeze else results
 
+    @_options.checked
     def stack_neuron_results(
         self,
         layer: int,
@@ -170,6 +176,7 @@ class ResidualMethods(Contributions):
         components = components[..., 0] if squeeze else components
         return (components, labels) if return_labels else components
 
+    @_options.checked
     def get_full_resid_decomposition(
         self,
         layer: int | None = None,
@@ -213,6 +220,7 @@ class ResidualMethods(Contributions):
 
     # What norms and the unembedding make of a stack
 
+    @_options.checked
     def apply_ln_to_stack(
         self,
         residual_stack: Any,
@@ -250,6 +258,7 @@ class ResidualMethods(Contributions):
                 f"residual_stack: found shape {shape}, expected [component, ..., {width}] with "
                 f"{list(scale.shape[:-1])} between them: the positions of the cache, or those of pos_slice") from None
 
+    @_options.checked
     def logit_attrs(
         self,
         residual_stack: Any,

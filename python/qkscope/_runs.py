@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Union
 
@@ -201,9 +201,9 @@ def analyze(
     tests), profile_bins (a number, "buckets", or None: about 50 queries in each), fifths ("range", "context"),
     length_bins (edges), heatmap_bins (per axis).
     """
-    chosen = [only] if isinstance(only, str) else list(only)
+    chosen = list(only) if isinstance(only, Iterable) and not isinstance(only, str) else [only]
     for name in chosen:
-        if name not in ANALYSES:
+        if not isinstance(name, str) or name not in ANALYSES:
             raise InputError(f"only: {name!r} is not an analysis; expected pca, rotation, plasticity")
     if not chosen:
         raise InputError("only: found none; expected some of pca, rotation, plasticity")

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from . import _options
 from ._engine import InputError
 
-_DTYPES = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+_DTYPES: dict[str, np.dtype[Any]] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 _SETS = ("first", "body", "all")
 
 
+@_options.checked
 def open_stats(folder: str | PathLike[str]) -> Statistics:
     """The statistics in a folder; docs/statistics.md describes every number."""
     return Statistics(_options.path("folder", folder))
@@ -191,13 +192,14 @@ class Statistics:
 
     def _weighted(self, kind: str, stage: str, set: str, field: str) -> np.ndarray:
         parts = self._parts(set)
-        return sum(self._field(kind, stage, part, field) * (self.n(part) / self.n(set)) for part in parts)
+        n = self.n(set)
+        return np.sum([self._field(kind, stage, part, field) * (self.n(part) / n) for part in parts], axis=0)
 
-    def _moments(self, kind: str, stage: str, set: str) -> dict[str, np.ndarray]:
+    def _moments(self, kind: str, stage: str, set: str) -> dict[str, Any]:
         """Fields of one set, or of both by the formulas of Chan, Golub, LeVeque and Pebay."""
         parts = []
         for part in self._parts(set):
-            fields = {name: self._field(kind, stage, part, name) for name in ("mean", "m2", "m3", "m4", "ct")}
+            fields: dict[str, Any] = {name: self._field(kind, stage, part, name) for name in ("mean", "m2", "m3", "m4", "ct")}
             fields["n"] = self.n(part)
             fields["t"] = float(self.tensor(f"positions.{part}.t.mean")[0])
             fields["tt"] = float(self.tensor(f"positions.{part}.t.m2")[0])

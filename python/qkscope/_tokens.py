@@ -29,10 +29,10 @@ class TextMethods:
 
     cfg: Any
     folder: str
-    _tokenizer: Any
+    _tokenizer: _engine.Tokenizer | None
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> _engine.Tokenizer:
         if self._tokenizer is None:
             self._tokenizer = _engine.Tokenizer.load(self.folder)
         return self._tokenizer
@@ -83,6 +83,7 @@ class TextMethods:
                 ids = [bos, *ids][: max_length or None]
         return np.array(ids, dtype=np.int32)
 
+    @checked
     def to_string(self, tokens: Any) -> str | list[str]:
         """The text of token ids, special ones included: of [pos] one, of [batch, pos] a list; padding is left out."""
         if isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens):
@@ -98,6 +99,7 @@ class TextMethods:
             raise InputError(f"token ids: found {token}, expected 0 to {self.cfg.d_vocab - 1}")
         return int(token)
 
+    @checked
     def to_str_tokens(self, tokens: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
         """Each token as a text of its own, of a text or ids [pos]; of several, a list of such lists without padding."""
         if isinstance(tokens, (list, tuple)) and any(isinstance(row, str) or np.ndim(row) for row in tokens):
@@ -111,6 +113,7 @@ class TextMethods:
         ids = self.to_tokens(tokens, prepend_bos) if isinstance(tokens, str) else _ids(tokens, "to_str_tokens")
         return [self._decode(token) for token in np.atleast_1d(ids) if token != PADDING]
 
+    @checked
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token: " road" rather than "road" where it follows a word."""
         if not isinstance(text, str):
@@ -121,17 +124,19 @@ class TextMethods:
             raise InputError(f"to_single_token: {text!r} is {len(ids)} tokens ({parts}), expected one")
         return int(ids[0])
 
+    @checked
     def to_single_str_token(self, token: int) -> str:
         """The text of one token id."""
         if not isinstance(token, (int, np.integer)):
             raise InputError(f"to_single_str_token: found {_what(token)}, expected one token id")
         return self.tokenizer.decode([self._known(token)])
 
+    @checked
     def get_token_position(
         self, single_token: str | int, tokens: Any, mode: str = "first", prepend_bos: bool | None = None
     ) -> int:
         """Where a token, as text or id, stands in a text or in ids [pos] or [1, pos]: its first or last place."""
-        if mode not in ("first", "last"):
+        if not isinstance(mode, str) or mode not in ("first", "last"):
             raise InputError(f"get_token_position: found mode {mode!r}, expected 'first' or 'last'")
         if isinstance(tokens, str):
             tokens = self.to_tokens(tokens, prepend_bos)
@@ -140,7 +145,9 @@ class TextMethods:
             ids = ids[0]
         if ids.ndim != 1:
             raise InputError(f"get_token_position: found ids of shape {list(ids.shape)}, expected one sequence")
-        token = self.to_single_token(single_token) if isinstance(single_token, str) else int(single_token)
+        if not isinstance(single_token, (str, int, np.integer)):
+            raise InputError(f"get_token_position: found {_what(single_token)}, expected a text or a token id")
+        token = self.to_single_token(single_token) if isinstance(single_token, str) else self._known(single_token)
         places = np.flatnonzero(ids == token)
         if places.size == 0:
             text = self.tokenizer.decode([token])
@@ -171,7 +178,8 @@ class TextMethods:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
     except (OSError, ValueError):
         return {}
 

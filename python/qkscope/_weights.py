@@ -11,12 +11,14 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ._arrays import NoSuchIndex, weights_as_kind
+from . import _options
+from ._arrays import LayerList, weights_as_kind
 from ._engine import Config, InputError
+from ._engine import Model as Engine
 from ._factored import FactoredMatrix
 
 MaybeArray = Optional[np.ndarray]
-Shown = Callable[[MaybeArray], Any]  # a weight as the library that load(arrays=...) asked for shows it
+Shown = Callable[[MaybeArray], np.ndarray]  # a weight as the library that load(arrays=...) asked for shows it
 
 
 def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
@@ -24,14 +26,14 @@ def _heads(weight: np.ndarray, d_head: int) -> np.ndarray:
     return weight.reshape(-1, d_head, weight.shape[1]).transpose(0, 2, 1)
 
 
-class ByLayer(Sequence):
+class ByLayer(Sequence[Any]):
     """Something of every layer or expert, made when it is asked for; np.stack makes one array of it.
 
     W_Q[2] is that of a layer, W_Q[2, 5] a part of it: here, of a head.
     """
 
     def __init__(self, n_layers: int, get: Callable[[int], Any]):
-        self._layers = range(n_layers)
+        self._layers = LayerList(range(n_layers))
         self._get = get
 
     def __len__(self) -> int:
@@ -42,13 +44,7 @@ class ByLayer(Sequence):
             return self[index[0]][index[1:]]
         if isinstance(index, slice):
             return [self._get(layer) for layer in self._layers[index]]
-        try:
-            layer = self._layers[index]
-        except TypeError:
-            raise InputError(f"layer {index!r}: expected a number from 0 to {len(self) - 1}") from None
-        except IndexError:
-            raise NoSuchIndex(f"layer {index}: the model has layers 0 to {len(self) - 1}") from None
-        return self._get(layer)
+        return self._get(self._layers[index])
 
     def __repr__(self) -> str:
         return f"<{len(self)} layers>"
@@ -126,9 +122,10 @@ class Attention:
         """w: [d_head], or [n_key_value_heads * d_head]"""
         return Norm(self._layer.k_norm, self._shown)
 
+    @_options.checked
     def expanded(self, name: str) -> Any:
         """W_K, W_V, b_K or b_V with each head repeated for the query heads that share it: [n_heads, ...]."""
-        if name not in ("W_K", "W_V", "b_K", "b_V"):
+        if not isinstance(name, str) or name not in ("W_K", "W_V", "b_K", "b_V"):
             raise InputError(f"expanded: found {name!r}, expected W_K, W_V, b_K or b_V")
         array = getattr(self, name)
         groups = self._cfg.n_heads // self._cfg.n_key_value_heads
@@ -245,7 +242,7 @@ class Block:
 class WeightMethods:
     """The weights of Model, by layer or as a whole."""
 
-    _engine: Any
+    _engine: Engine
     arrays: str
 
     @property

@@ -149,7 +149,7 @@ def _one_text(model: Model, tokens: Any) -> np.ndarray:
 def _text(model: Model, token: int) -> str | None:
     """None where the checkpoint has no tokenizer."""
     try:
-        return model.to_string(token)
+        return model.to_single_str_token(token)
     except Error:
         return None
 
@@ -167,7 +167,7 @@ def _token(model: Model, name: str, token: Any) -> int:
 def _targets(ids: np.ndarray, rows: list[int], targets: Any, d_vocab: int) -> list[int | None]:
     if targets is None:
         return [int(ids[row + 1]) if row + 1 < len(ids) else None for row in rows]
-    found = np.atleast_1d(on_host(targets))
+    found = on_host(targets).reshape(-1)
     if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= d_vocab:
         raise InputError(f"targets: found {targets!r}, expected token ids from 0 to {d_vocab - 1}")
     if found.size not in (1, len(rows)):

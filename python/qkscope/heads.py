@@ -103,8 +103,8 @@ def detect_head(
     if own is None:
         _options.choice("detection_pattern", detection_pattern, HEAD_NAMES)
     table = _all_heads(
-        model, seq, pattern=own, all_keys=False, progress=False, exclude_bos=exclude_bos,
-        exclude_current_token=exclude_current_token, error_measure=error_measure,
+        model, seq, pattern=None if own is None else {"pattern": own}, all_keys=False, progress=False,
+        exclude_bos=exclude_bos, exclude_current_token=exclude_current_token, error_measure=error_measure,
     )
     scores = np.full((model.cfg.n_layers, model.cfg.n_heads), -1.0)
     column = table["pattern" if own is not None else detection_pattern]

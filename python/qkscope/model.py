@@ -102,9 +102,9 @@ class Model(CircuitMethods, GenerateMethods):
     has the bits it has alone; shorter ones are padded with NaN on the padding_side. prepend_bos is that of to_tokens.
     """
 
-    def __init__(self, engine: Any, folder: str, arrays: str = "auto"):
+    def __init__(self, engine: _engine.Model, folder: str, arrays: str = "auto"):
         self._engine = engine
-        self._tokenizer: Any = None
+        self._tokenizer: _engine.Tokenizer | None = None
         self._added: list[Added] = []
         self.folder = folder
         self.arrays = arrays
@@ -178,13 +178,14 @@ class Model(CircuitMethods, GenerateMethods):
         """
         call = Call(
             return_type, loss_per_token, positions, None, prepend_bos, padding_side, start_at_layer, stop_at_layer)
+        without_batch = _options.flag("remove_batch_dim", remove_batch_dim)
         names = self._between(_hooks.select(self._engine, names_filter), call)
         if not names:
             where = f"stop_at_layer={stop_at_layer}" if start_at_layer is None else f"start_at_layer={start_at_layer}"
             side = "before" if start_at_layer is None else "after"
             raise InputError(f"{where}: no hook point that names_filter chooses comes {side} it")
         result, cache = self._run(tokens, call, names)
-        if remove_batch_dim:
+        if without_batch:
             cache.remove_batch_dim()
         return cache if return_type is None else (result, cache)
 
@@ -215,27 +216,33 @@ class Model(CircuitMethods, GenerateMethods):
             return_type, loss_per_token, positions, queries, prepend_bos, padding_side, start_at_layer, stop_at_layer)
         return self._run(tokens, call, fwd_hooks=fwd_hooks)[0]
 
+    @_options.checked
     def hook_names(self, on_request: bool = False) -> list[str]:
         """Every hook point of this model, in order of firing; or those that fire only where they are asked for.
 
         These (hook_result, hook_q_input, hook_scale, ...) a name or pattern asks for, or a function that accepts no
         other.
         """
-        return self._engine.derived_hook_names() if on_request else self._engine.hook_names()
+        derived = _options.flag("on_request", on_request)
+        return self._engine.derived_hook_names() if derived else self._engine.hook_names()
 
     # Hooks that stay
 
+    @_options.checked
     def add_hook(
         self, name: str | Callable[[str], bool], hook: HookFunction, is_permanent: bool = False
     ) -> None:
         """A function for every pass from now on, until reset_hooks(); a permanent one is taken off only on request."""
         _hooks.collect(self._engine, [(name, hook)])
-        self._added.append(Added(name, hook, is_permanent))
+        self._added.append(Added(name, hook, _options.flag("is_permanent", is_permanent)))
 
+    @_options.checked
     def reset_hooks(self, including_permanent: bool = False) -> None:
         """Takes off what add_hook added."""
-        self._added = [added for added in self._added if added.permanent and not including_permanent]
+        everything = _options.flag("including_permanent", including_permanent)
+        self._added = [added for added in self._added if added.permanent and not everything]
 
+    @_options.checked
     @contextlib.contextmanager
     def hooks(self, fwd_hooks: Iterable[FwdHook] = ()) -> Iterator[Model]:
         """Functions for every pass inside the block: with model.hooks([(name, f)]): model(tokens)"""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _options
-from ._arrays import Array, concatenate, on_host
+from ._arrays import Array, concatenate, like, on_host
 from ._batch import Positions, is_square
 from ._engine import InputError
 from ._progress import Bar
@@ -152,9 +152,21 @@ class _Sweep(Run):
                 except IndexError as error:
                     raise InputError(f"patching {self.activation}: index {where}: {error}") from None
                 if patched is not None and patched is not copy:
-                    copy[...] = patched
+                    _put(copy, patched)
 
         return [measured(metric, logits) for logits in self.logits(layer, len(cells), [(name, patch)])]
+
+
+def _put(activation: Any, patched: Any) -> None:
+    """What a setter gave takes the place of the activation."""
+    try:
+        if isinstance(patched, (str, bytes)):  # NumPy would read a number from it
+            raise TypeError
+        activation[...] = like(patched, activation)
+    except (TypeError, ValueError, RuntimeError):
+        found = f"shape {list(patched.shape)}" if hasattr(patched, "shape") else repr(patched)
+        expected = f"the activation, of shape {list(activation.shape)}"
+        raise InputError(f"patch_setter: it gave {found}, expected {expected}, or None where that was edited") from None
 
 
 def measured(metric: Metric, logits: Any) -> float:
@@ -317,6 +329,7 @@ get_act_patch_attn_head_pattern_all_pos = _named(
 )
 
 
+@_options.checked
 def get_act_patch_attn_head_all_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
@@ -328,6 +341,7 @@ def get_act_patch_attn_head_all_pos_every(
     return _stack([sweep(model, corrupted_tokens, clean_cache, metric, **options) for sweep in sweeps])
 
 
+@_options.checked
 def get_act_patch_attn_head_by_pos_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:
@@ -341,6 +355,7 @@ def get_act_patch_attn_head_by_pos_every(
     return _stack([*found, pattern.transpose(0, 2, 1)])
 
 
+@_options.checked
 def get_act_patch_block_every(
     model: Model, corrupted_tokens: Tokens, clean_cache: Any, metric: Metric, **options: Any
 ) -> np.ndarray:

@@ -10,6 +10,7 @@ Import needs torch.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +58,20 @@ def weight_tensor(linear: Any) -> Tensor | None:
     return None if linear.weight is None else _from_numpy(linear.weight)
 
 
-class TorchModel(nn.Module):
+class Module(nn.Module):
+    """Gives a tensor; has hook points, submodules that change nothing."""
+
+    if TYPE_CHECKING:
+        __call__: Callable[..., Tensor]
+
+        def __getattr__(self, name: str) -> Module: ...
+
+
+class TorchModel(Module):
     """Tokens to logits. Submodules: hook_embed, hook_pos_embed, blocks.N, ln_final, unembed."""
+
+    W_E: Tensor  # [d_vocab, d_model]
+    W_pos: Tensor | None  # [n_ctx, d_model]
 
     def __init__(self, model: Model):
         super().__init__()
@@ -84,7 +97,7 @@ class TorchModel(nn.Module):
         return _capped(logits, self.cfg.output_logits_soft_cap)
 
 
-class Block(nn.Module):
+class Block(Module):
     """[batch, pos, d_model] to the same; submodules are named as the hook points of a block."""
 
     def __init__(self, model: Model, layer: int):
@@ -112,7 +125,7 @@ class Block(nn.Module):
         return self.hook_resid_post(middle + mlp)
 
 
-class Attention(nn.Module):
+class Attention(Module):
     """Attention of one layer, with the whole square of scores."""
 
     def __init__(self, model: Model, layer: int):
@@ -146,7 +159,7 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         clip = self.cfg.qkv_clip
-        return (x.clamp(-clip, clip) if clip else x).unflatten(-1, (-1, self.cfg.d_head))
+        return (x.clamp(-clip, clip) if clip else x).reshape(*x.shape[:-1], -1, self.cfg.d_head)
 
     def _rotate(self, x: Tensor) -> Tensor:
         """x: [..., pos, head, d_head]"""
@@ -178,7 +191,7 @@ class Attention(nn.Module):
         return (distance >= 0) & (distance < self.window) if self.window else distance >= 0
 
 
-class Mlp(nn.Module):
+class Mlp(Module):
     """MLP of one layer, with a gate where the family has one."""
 
     def __init__(self, model: Model, layer: int):
@@ -199,8 +212,11 @@ class Mlp(nn.Module):
         return self.down(self.hook_post(self.activation(gate) * up))
 
 
-class Linear(nn.Module):
+class Linear(Module):
     """A matrix as the file stores it, widened when it is used."""
+
+    weight: Tensor  # [out, in]
+    bias: Tensor | None  # [out]
 
     def __init__(self, linear: Any):
         super().__init__()
@@ -212,8 +228,11 @@ class Linear(nn.Module):
         return functional.linear(x, self.weight.to(x.dtype), bias)
 
 
-class Norm(nn.Module):
+class Norm(Module):
     """RMSNorm or LayerNorm over the last dimension; nothing where the family has none."""
+
+    w: Tensor | None  # [d_model]
+    b: Tensor | None  # [d_model]
 
     def __init__(self, norm: Any, cfg: Any):
         super().__init__()
@@ -235,8 +254,10 @@ class Norm(nn.Module):
         return normalized if self.b is None else normalized + self.b.to(x.dtype)
 
 
-class HeadNorm(nn.Module):
+class HeadNorm(Module):
     """RMSNorm of queries or keys, of each head or of all together."""
+
+    w: Tensor  # [d_head], or of all heads together
 
     def __init__(self, norm: Any, cfg: Any):
         super().__init__()

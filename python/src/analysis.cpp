@@ -1,8 +1,11 @@
 // qkscope/analysis.h
 #include "qkscope/analysis.h"
 
+#include <tuple>
+
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
@@ -27,18 +30,18 @@ Analysis analyze(const AnalyzeOptions& options) {
 }
 
 // {table: [(column, type, values)]}
-nb::dict tables_of(nb::pointer_and_handle<Analysis> analysis) {
+nb::typed<nb::dict, nb::str, Columns> tables_of(nb::pointer_and_handle<Analysis> analysis) {
   nb::dict tables;
   for (const auto& entry : analysis.p->results.tables)
     tables[entry.name.c_str()] = columns_of(entry.table, analysis.h);
   return tables;
 }
 
-nb::list failures_of(const Analysis& analysis) {
-  nb::list failures;
+// (layer, head, what is wrong)
+std::vector<std::tuple<int, int, std::string>> failures_of(const Analysis& analysis) {
+  std::vector<std::tuple<int, int, std::string>> failures;
   for (const auto& head : analysis.run.heads)
-    if (!head.error.empty())
-      failures.append(nb::make_tuple(head.query.layer, head.query.head, head.error));
+    if (!head.error.empty()) failures.emplace_back(head.query.layer, head.query.head, head.error);
   return failures;
 }
 

@@ -1,8 +1,11 @@
 #include "qkscope/capture.h"
 
+#include <tuple>
+
 #include <fmt/core.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
@@ -118,8 +121,8 @@ void bind_capture(nb::module_& module) {
           "publication",
           [](const CaptureConfig& config) {
             const auto& output = config.output;
-            return nb::make_tuple(output.hf_repo_id.value_or(""), output.hf_branch.value_or(""),
-                                  output.private_repo);
+            return std::tuple(output.hf_repo_id.value_or(""), output.hf_branch.value_or(""),
+                              output.private_repo);
           },
           "repository (\"\": none), branch, whether it is private");
   module.def(

@@ -1,7 +1,11 @@
 // The configuration of qkscope/model.h
+#include <optional>
+#include <tuple>
+
 #include <fmt/core.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
@@ -13,6 +17,12 @@ namespace nb = nanobind;
 namespace {
 
 using Layers = std::vector<std::int64_t>;
+
+// A list that says which layers there are where another is asked for.
+template <typename Value>
+nb::object by_layer(const std::vector<Value>& values) {
+  return nb::module_::import_("qkscope._arrays").attr("LayerList")(nb::cast(values));
+}
 
 std::string activation_name(const ModelConfig& config) {
   switch (config.activation) {
@@ -30,13 +40,13 @@ std::string activation_name(const ModelConfig& config) {
   return "gelu";
 }
 
-std::vector<std::optional<RopeConfig>> rope_by_layer(const ModelConfig& config) {
+nb::object rope_by_layer(const ModelConfig& config) {
   std::vector<std::optional<RopeConfig>> ropes;
   for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
     const auto* rope = config.rope(layer);
     ropes.push_back(rope == nullptr ? std::nullopt : std::optional(*rope));
   }
-  return ropes;
+  return by_layer(ropes);
 }
 
 Array inverse_frequencies(const RopeConfig& rope, std::int64_t length) {
@@ -93,14 +103,16 @@ void bind_details(nb::class_<ModelConfig>& of_model) {
             std::vector<double> scales;
             for (std::int64_t layer = 0; layer < config.n_layers; ++layer)
               scales.push_back(config.score_scale(layer));
-            return scales;
+            return by_layer(scales);
           },
+          nb::for_getter(nb::sig("def attn_scales(self) -> list[float]")),
           "By layer: multiplies q·k.")
       .def_prop_ro(
           "query_scaling",
-          [](const ModelConfig& config) -> nb::object {
-            if (!config.query_scaling) return nb::none();
-            return nb::make_tuple(config.query_scaling->beta, config.query_scaling->original_max);
+          [](const ModelConfig& config) {
+            const auto& scaling = config.query_scaling;
+            return scaling ? std::optional(std::tuple(scaling->beta, scaling->original_max))
+                           : std::nullopt;
           },
           "(beta, n): queries are multiplied by 1 + beta ln(1 + floor(position / n)); or None.");
 }
@@ -152,14 +164,17 @@ void bind_config(nb::module_& module) {
           },
           "'rotary', 'standard' (learned) or 'none'.")
       .def_prop_ro("act_fn", &activation_name)
-      .def_prop_ro("rope", &rope_by_layer, "By layer; None on a layer without RoPE (NoPE).")
+      .def_prop_ro("rope", &rope_by_layer,
+                   nb::for_getter(nb::sig("def rope(self) -> list[Rope | None]")),
+                   "By layer; None on a layer without RoPE (NoPE).")
       .def_prop_ro(
           "window",
           [](const ModelConfig& config) {
             Layers windows;
             for (const auto& layer : config.layers) windows.push_back(layer.window);
-            return windows;
+            return by_layer(windows);
           },
+          nb::for_getter(nb::sig("def window(self) -> list[int]")),
           "By layer: keys that a query sees, itself included; 0: all before it.")
       .def("__repr__", [](const ModelConfig& config) { return describe(config); });
   bind_details(of_model);

@@ -32,7 +32,7 @@ Device device_of(const Values& values) {
   }
 }
 
-nb::tuple device_pair(const DeviceArray& array) {
+nb::typed<nb::tuple, int, int> device_pair(const DeviceArray& array) {
   const auto device = array.copy.view.device();
   return nb::make_tuple(dlpack_type(device), device.index);
 }
@@ -47,7 +47,7 @@ nb::object dlpack(nb::pointer_and_handle<DeviceArray> self, const nb::kwargs& op
   return nb::cast(exported).attr("__dlpack__")(**options);
 }
 
-nb::tuple shape_of(const DeviceArray& array) {
+nb::typed<nb::tuple, int, nb::ellipsis> shape_of(const DeviceArray& array) {
   nb::list sizes;
   for (int i = 0; i < array.copy.view.rank(); ++i) sizes.append(array.copy.view.dim(i));
   return nb::tuple(sizes);
@@ -106,10 +106,12 @@ void bind_device_array(nb::module_& module) {
           "device", [](const DeviceArray& array) { return device_name(array.copy.view.device()); },
           "'cuda:0'")
       .def("numpy", &on_host, "A copy on the host.")
-      .def("reshape", &reshape, "The same memory under another shape.")
+      .def("reshape", &reshape, nb::sig("def reshape(self, *sizes: int) -> DeviceArray"),
+           "The same memory under another shape.")
       .def("assign", &assign, nb::arg("values"),
+           nb::sig("def assign(self, values: object) -> None"),
            "Takes over the values of a float32 array of the same size, on the host or on a GPU.")
-      .def("__dlpack__", &dlpack)
+      .def("__dlpack__", &dlpack, nb::sig("def __dlpack__(self, **options: object) -> object"))
       .def("__dlpack_device__", &device_pair)
       .def("__repr__", &describe);
 }

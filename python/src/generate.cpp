@@ -1,7 +1,11 @@
 #include "qkscope/generate.h"
 
+#include <tuple>
+#include <utility>
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
@@ -36,9 +40,11 @@ const char* end_name(GenerateEnd end) {
 }
 
 // [(new ids, their text, why it ended)]
-nb::list generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,
-                  const Tokenizer* tokenizer, const nb::object& on_token,
-                  const std::vector<std::string>& names, const nb::object& call) {
+using Results = std::vector<std::tuple<Ids, std::string, std::string>>;
+
+Results generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateOptions options,
+                 const Tokenizer* tokenizer, const nb::object& on_token,
+                 const std::vector<std::string>& names, const nb::object& call) {
   options.tokenizer = tokenizer;
   if (!on_token.is_none())
     options.on_token = [&on_token](const GeneratedToken& token) {
@@ -56,8 +62,9 @@ nb::list generate(LoadedModel& model, const std::vector<Ids>& prompts, GenerateO
     const nb::gil_scoped_release other_threads_may_run;
     texts = qkscope::generate(model.model, prompts, options);
   }
-  nb::list results;
-  for (auto& [ids, text, end] : texts) results.append(nb::make_tuple(ids, text, end_name(end)));
+  Results results;
+  for (auto& [ids, text, end] : texts)
+    results.emplace_back(std::move(ids), std::move(text), end_name(end));
   return results;
 }
 

@@ -97,8 +97,10 @@ Kind collect(LoadedModel& model, const Tokens& tokens, const std::vector<std::st
   return collector;
 }
 
-nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-                const Rows& rows, const Residual& residual, std::int64_t start_at_layer) {
+nb::typed<nb::dict, nb::str, nb::any> record(LoadedModel& model, const Tokens& tokens,
+                                             const std::vector<std::string>& names,
+                                             const Rows& rows, const Residual& residual,
+                                             std::int64_t start_at_layer) {
   const auto options = start_from(residual, start_at_layer);
   nb::dict arrays;
   const auto add = [&](HookPoint point, auto array) {
@@ -119,8 +121,9 @@ nb::dict record(LoadedModel& model, const Tokens& tokens, const std::vector<std:
 }
 
 void run(LoadedModel& model, const Tokens& tokens, const std::vector<std::string>& names,
-         const Rows& score_rows, const Rows& logit_rows, const nb::callable& call,
-         const Residual& residual, std::int64_t start_at_layer) {
+         const Rows& score_rows, const Rows& logit_rows,
+         const nb::typed<nb::callable, void(int, nb::any)>& call, const Residual& residual,
+         std::int64_t start_at_layer) {
   const auto batch = batch_of(tokens);
   const auto points = match_hooks(model.model.config(), names);
   const auto options = start_from(residual, start_at_layer);

@@ -40,8 +40,8 @@ nb::object values_of(const Table::Column& column, nb::handle owner) {
 
 }  // namespace
 
-nb::list columns_of(const Table& table, nb::handle owner) {
-  nb::list columns;
+Columns columns_of(const Table& table, nb::handle owner) {
+  Columns columns;
   for (const auto& column : table.columns())
     columns.append(nb::make_tuple(column.name, type_name(column.type), values_of(column, owner)));
   return columns;

@@ -7,12 +7,17 @@
 
 namespace qkscope::python {
 
+// [(name, type, values)]
+using Columns =
+    nanobind::typed<nanobind::list,
+                    nanobind::typed<nanobind::tuple, nanobind::str, nanobind::str, nanobind::any>>;
+
 // A table that Python holds on to while it reads the columns.
 struct HeldTable {
   Table table;
 };
 
-// [(name, type, values)]; values of numbers are views that `owner` keeps alive.
-nanobind::list columns_of(const Table& table, nanobind::handle owner);
+// Values of numbers are views that `owner` keeps alive.
+Columns columns_of(const Table& table, nanobind::handle owner);
 
 }  // namespace qkscope::python

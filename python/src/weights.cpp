@@ -1,6 +1,9 @@
 // Weights of qkscope/model.h
+#include <tuple>
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
@@ -12,8 +15,11 @@ namespace qkscope::python {
 namespace nb = nanobind;
 namespace {
 
+// None where a family has no such weight. Type checkers see Any, as the package knows which it has.
+using MaybeArray = nb::typed<nb::object, nb::any>;
+
 // float32 as it lies in the file is shown; anything else is widened into an array of its own.
-nb::object matrix_array(const WeightMatrix& matrix, nb::handle owner) {
+MaybeArray matrix_array(const WeightMatrix& matrix, nb::handle owner) {
   if (matrix.values.empty()) return nb::none();
   const bool as_it_lies = matrix.values.dtype() == DType::f32 && matrix.values.is_contiguous();
   if (as_it_lies && matrix.scale == 1.0f) return nb::cast(view_of(matrix.values, owner));
@@ -22,7 +28,7 @@ nb::object matrix_array(const WeightMatrix& matrix, nb::handle owner) {
 
 // (type, [out, in]) as the file stores it, without a copy; numbers of 16 bits as integers. None
 // where there is no such matrix, or where it lies otherwise (FP8, between others): widened then.
-nb::object stored_array(const WeightMatrix& matrix, nb::handle owner) {
+MaybeArray stored_array(const WeightMatrix& matrix, nb::handle owner) {
   const auto& values = matrix.values;
   if (values.empty() || values.rank() != 2 || matrix.scale != 1.0f) return nb::none();
   const std::size_t shape[] = {static_cast<std::size_t>(values.dim(0)),
@@ -38,7 +44,7 @@ nb::object stored_array(const WeightMatrix& matrix, nb::handle owner) {
   return nb::none();
 }
 
-nb::object vector_array(const std::vector<float>& values, nb::handle owner) {
+MaybeArray vector_array(const std::vector<float>& values, nb::handle owner) {
   if (values.empty()) return nb::none();
   return nb::cast(view_of(values, owner));
 }
@@ -106,7 +112,7 @@ void bind_weights(nb::module_& module) {
           "xielu",
           [](const LayerWeights& layer) {
             const auto& x = layer.xielu;
-            return nb::make_tuple(x.alpha_p, x.alpha_n, x.beta, x.eps);
+            return std::tuple(x.alpha_p, x.alpha_n, x.beta, x.eps);
           },
           "alpha_p, alpha_n, beta, eps");
   nb::class_<ModelWeights>(module, "Weights")

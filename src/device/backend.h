@@ -139,7 +139,7 @@ class Backend {
   // The pass goes on with what the tensor holds when `change` returns.
   virtual void edit(Buffer buffer, const std::function<void(TensorView)>& change) = 0;
 
-  // A copy of the chosen part in the device's memory, complete when this returns.
+  // A copy of the chosen part in the device's memory, complete when wait() or finish() returns.
   virtual ActivationCopy copy(Buffer buffer, const Selection& selection) = 0;
   // The pass goes on with these values of a whole buffer.
   virtual void put(Buffer buffer, const ActivationCopy& values) = 0;

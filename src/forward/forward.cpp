@@ -318,6 +318,7 @@ class Run {
 
   void keep(HookPoint point, Buffer buffer) {
     const auto copy = backend_.copy(buffer, observer_.selection(point));
+    if (observer_.edits(point)) backend_.wait();  // it looks at the values now
     if (observer_.keep(point, copy)) {
       if (!observer_.edits(point))
         bad_input("observer: keep() gave values back at {}, where edits() is false",

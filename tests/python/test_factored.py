@@ -70,7 +70,7 @@ def test_indices():
         (lambda: FactoredMatrix(np.zeros((3, 2)), np.zeros((2, 5)))[1, 2, 3], "at most 2"),
     ],
 )
-def test_mistakes_are_named(call, message):
+def test_factors_that_do_not_fit_are_named(call, message):
     with pytest.raises(qkscope.InputError, match=message):
         call()
 
@@ -106,6 +106,9 @@ def test_composition_scores_are_those_of_the_products(demo):
         (lambda m: m * "x", r"\* 'x': expected a number"),
         (lambda m: m["a"], r"of shape \[5, 5\]"),
         (lambda m: m[0, 0, 0], "found 3 indices, expected at most 2"),
+        (lambda m: m.get_corner("x"), "k='x': expected a whole number from 0"),
+        (lambda m: m.get_corner(-1), "k=-1: expected a whole number from 0"),
+        (lambda m: m.unsqueeze("x"), "k='x': expected a whole number from 0 to 0"),
     ],
 )
 def test_mistakes_are_named(call, message):

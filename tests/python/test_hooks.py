@@ -1,5 +1,6 @@
 """Hooks that look, hooks that change."""
 
+import functools
 import signal
 import threading
 import traceback
@@ -134,6 +135,22 @@ def test_hooks_that_are_no_pairs(demo):
         demo.run_with_hooks([1], [("blocks.0.attn.hook_z", 3)])
     with pytest.raises(qkscope.Error, match="did you mean"):
         demo.run_with_hooks([1], [("blocks.0.attn.hook_zz", print)])
+
+
+def of_three(activation, hook, factor):
+    return activation * factor
+
+
+@pytest.mark.parametrize("function", [of_three, lambda: None, lambda z, other: z])
+def test_hooks_with_other_arguments(demo, function):
+    expected = r"hook at blocks.0.attn.hook_z: found .*, expected f\(activation\) or f\(activation, hook\)"
+    with pytest.raises(qkscope.InputError, match=expected):
+        demo.run_with_hooks([1], [("blocks.0.attn.hook_z", function)])
+
+
+def test_what_a_hook_is_given_before(demo):
+    none = demo.run_with_hooks([1], [("blocks.0.attn.hook_z", functools.partial(of_three, factor=0))])
+    assert same_bits(none, demo.run_with_hooks([1], [("blocks.0.attn.hook_z", lambda z: z * 0)]))
 
 
 def test_an_exception_arrives_with_its_traceback_and_the_model_goes_on(demo):

@@ -124,6 +124,11 @@ def test_the_clean_run_comes_back(pair):
     assert found == pytest.approx(np.full(model.cfg.n_layers, metric(model(clean))), abs=1e-5)
 
 
+def with_setter(model, clean, corrupted, answer):
+    return patching.generic_activation_patch(
+        model, corrupted, clean, metric, lambda activation, index, clean_activation: answer, "z", ("layer",))
+
+
 def test_sweeps_know_their_names():
     names = [name for name in dir(patching) if name.startswith("get_act_patch_")]
     assert len(names) == 18 and [getattr(patching, name).__name__ for name in names] == names
@@ -148,6 +153,9 @@ def test_sweeps_know_their_names():
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b, a, metric, batch=3), "did you mean 'batch_size'"),
         (lambda m, a, b: patching.get_act_patch_resid_pre(m, b), "get_act_patch_resid_pre: missing .*'clean_cache'"),
         (lambda m, a, b: patching.generic_activation_patch(m, b, a, metric, 5, "z", ("layer",)), "patch_setter: found 5"),
+        (lambda m, a, b: with_setter(m, a, b, "x"), r"patch_setter: it gave 'x', expected the activation, of shape \[1, "),
+        (lambda m, a, b: with_setter(m, a, b, "3"), "patch_setter: it gave '3'"),
+        (lambda m, a, b: with_setter(m, a, b, np.zeros(3)), r"patch_setter: it gave shape \[3\]"),
         (lambda m, a, b: qkscope.logit_lens(m, None), "expected a text, integers"),
         (lambda m, a, b: qkscope.logit_lens(m, a, targets="x"), "targets: found 'x', expected token ids"),
         (lambda m, a, b: qkscope.path_patch(m, b, a, metric, "logit"), "receivers='logit'"),

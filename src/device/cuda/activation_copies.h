@@ -39,7 +39,8 @@ class ActivationCopies {
   void show_all();
   void drop_all();  // waits for the copies and shows nothing
 
-  // The same rows and heads in new memory on the GPU; `shape` gets theirs.
+  // The same rows and heads in new memory on the GPU, once the stream is there; `shape` gets
+  // theirs.
   std::shared_ptr<void> copy_on_device(const DeviceView& view, std::span<const std::int32_t> rows,
                                        std::span<const std::int32_t> heads, Shape& shape);
   // The activation gets these values, float32 on the GPU. False: it had them already.
