@@ -14,7 +14,11 @@ using Clock = std::chrono::steady_clock;
 
 class CaptureCrash : public CaptureFixture {};
 
-TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
+// With files that are made after the run, and with files that are made ahead.
+class CaptureKilled : public CaptureFixture, public testing::WithParamInterface<bool> {};
+
+TEST_P(CaptureKilled, AtAnyMomentItContinuesToTheSameBytes) {
+  const std::string ahead = GetParam() ? "--set output.assemble_ahead=true" : "";
   write_documents(file("docs.jsonl"), kSanitized ? 100 : 200, 30);
   const auto before = Clock::now();
   ASSERT_EQ(capture("expected").status, 0);
@@ -22,13 +26,13 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
   const auto expected = contents("expected");
   std::mt19937 random(7);
-  const int kills_wanted = kSanitized ? 12 : 100;
+  const int kills_wanted = kSanitized ? 8 : 60;
   int kills = 0;
   int finished = 0;
   int resumed = 0;
   while (kills < kills_wanted || finished == 0) {
     const bool anew = !std::filesystem::exists(file("out"));
-    const pid_t child = start_program(command("out"), file("err"));
+    const pid_t child = start_program(command("out", ahead), file("err"));
     if (kills < kills_wanted) std::this_thread::sleep_for(duration * (random() % 1000) / 1600);
     ::kill(child, kills < kills_wanted ? SIGKILL : 0);
     const int status = wait_for_program(child);
@@ -45,6 +49,8 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
   EXPECT_GT(resumed, 0);
   fmt::print("{} kills, {} runs finished, {} of them resumed\n", kills, finished, resumed);
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, CaptureKilled, testing::Bool());
 
 class CaptureSignal : public CaptureFixture, public testing::WithParamInterface<int> {};
 
