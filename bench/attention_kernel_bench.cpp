@@ -1,7 +1,7 @@
 // TFLOP/s of the attention kernels on the device, each sustained for a second, in turns:
-// FlashInfer's for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal. Counts
-// the products a causal mask leaves, 4 per query, seen key, head and element. Prints the rows of a
-// table.
+// FlashInfer's for Hopper, cuDNN's and our own. 16 heads on 4 key heads, bfloat16, causal, and the
+// same with a cap on scores. Counts the products a causal mask leaves, 4 per query, seen key, head
+// and element. Prints the rows of a table.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -64,15 +64,25 @@ float sustained(const std::function<void()>& attend) {
   return milliseconds(std::max(3, static_cast<int>(kSeconds * 1000 / once)), attend);
 }
 
-void run(std::int64_t documents, std::int64_t length, std::int64_t d_head, const Bf16* qkv,
+struct Heads {
+  std::int64_t size;
+  double softcap;  // 0: none
+};
+
+void run(std::int64_t documents, std::int64_t length, const Heads& heads, const Bf16* qkv,
          Bf16* z) {
+  const auto d_head = heads.size;
   ModelConfig model;
   model.n_heads = kHeads;
   model.n_kv_heads = kKeyHeads;
   model.d_head = d_head;
+  model.attention_softcap = heads.softcap;
   model.attention_scale = 1 / std::sqrt(static_cast<double>(d_head));
-  const FusedAttentionArguments arguments{
-      .q = qkv, .k = qkv + kHeads * d_head, .v = qkv + (kHeads + kKeyHeads) * d_head, .z = z};
+  const FusedAttentionArguments arguments{.q = qkv,
+                                          .k = qkv + kHeads * d_head,
+                                          .v = qkv + (kHeads + kKeyHeads) * d_head,
+                                          .z = z,
+                                          .scale = static_cast<float>(model.attention_scale)};
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> begins, last;
   for (std::int64_t i = 0; i < documents; ++i) sequences.push_back({i * length, length});
@@ -86,7 +96,8 @@ void run(std::int64_t documents, std::int64_t length, std::int64_t d_head, const
   const auto show = [&](const std::function<void()>& attend) {
     fmt::print(" {:.0f} |", operations / sustained(attend) * 1e-9);
   };
-  fmt::print("| {} x {}, heads of {} |", documents, length, d_head);
+  fmt::print("| {} x {}, heads of {}{} |", documents, length, d_head,
+             heads.softcap > 0 ? " with a cap" : "");
 
   HopperAttention hopper(model, DType::bf16, 0, nullptr);
   if (hopper.serves()) {
@@ -97,7 +108,7 @@ void run(std::int64_t documents, std::int64_t length, std::int64_t d_head, const
   }
   FusedAttention fused(model, DType::bf16, 0, nullptr);
   fused.begin(sequences);
-  if (fused.attend(arguments))
+  if (heads.softcap == 0 && fused.attend(arguments))
     show([&] { fused.attend(arguments); });
   else
     fmt::print(" |");
@@ -119,6 +130,7 @@ void run(std::int64_t documents, std::int64_t length, std::int64_t d_head, const
                                .n_kv_heads = kKeyHeads,
                                .d_head = d_head,
                                .scale = static_cast<float>(model.attention_scale),
+                               .softcap = static_cast<float>(heads.softcap),
                                .dtype = DType::bf16};
   show([&] { attention(own, nullptr); });
   fmt::print("\n");
@@ -129,12 +141,13 @@ void run_all() {
   auto* z =
       on_device(std::vector<Bf16>(static_cast<std::size_t>(kMostRows * kHeads * kLargestHead)));
   fmt::print("| TFLOP/s | FlashInfer | cuDNN | ours |\n| --- | --- | --- | --- |\n");
-  for (const std::int64_t d_head : {128, 64, 256}) {
-    run(8, 4096, d_head, qkv, z);
-    run(1, 32768, d_head, qkv, z);
-    if (d_head == 128) run(64, 512, d_head, qkv, z);
-    if (d_head == 128) run(1, 65536, d_head, qkv, z);
-    run(1, kMostRows, d_head, qkv, z);
+  for (const auto& heads :
+       std::vector<Heads>{{128, 0}, {64, 0}, {96, 0}, {256, 0}, {128, 50}, {256, 50}}) {
+    run(8, 4096, heads, qkv, z);
+    run(1, 32768, heads, qkv, z);
+    if (heads.size == 128 && heads.softcap == 0) run(64, 512, heads, qkv, z);
+    if (heads.size == 128 && heads.softcap == 0) run(1, 65536, heads, qkv, z);
+    run(1, kMostRows, heads, qkv, z);
   }
 }
 

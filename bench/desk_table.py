@@ -3,17 +3,22 @@
 
     python3 bench/make_checkpoint.py shape --dtype float32 --tokenizer share/demo/checkpoints/S3-4720
     PYTHONPATH=build/python python bench/desk_table.py shape [--peer-python PYTHON] [--task cache patch heads] [--runs 2]
+    PYTHONPATH=build/python python bench/desk_table.py shape --device cuda --dtype bfloat16 [--runs 2]
 
 cache: all queries and keys after RoPE of one text of --tokens (nnsight: before it). patch: the output of every head,
 one after another, patched into another text of --patch-tokens, with the difference of two logits at its end. heads: the
-three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Each side and task is a
-process of its own; seconds by the clock and of the processor (all threads; a busy machine leaves them as they are) are
-those of the fastest run after one that warms up, memory is the peak of the process. A peer that is not installed is
-named and left out; peers run in the environment of --peer-python (tools/requirements-torch.txt).
+three scores of TransformerLens' detector for every head over --texts texts of --text-tokens. Peers compute no gradients,
+keep only what is asked for, and where the task needs no logits only those of one position.
+
+Each side and task is a process of its own; seconds by the clock and of the processor (all threads; a busy machine leaves
+them as they are) are those of the fastest run after one that warms up, on CUDA until the GPU has nothing left to do.
+Memory is the peak of the process, on CUDA of the GPU: of a peer what torch's tensors hold, and "taken" what torch has
+reserved for them; of qkscope whatever is taken on the GPU while it runs, by whom ever. The check is a number that both
+computed: the root mean square of what is kept, the sum of the metric, the sum of the induction scores. A peer that is not
+installed is named and left out; peers run in the environment of --peer-python (tools/requirements-torch.txt).
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import resource
@@ -22,6 +27,7 @@ import sys
 import time
 
 import numpy as np
+from python_bench import CardMemory
 
 PATTERNS = ("previous_token_head", "duplicate_token_head", "induction_head")
 
@@ -40,18 +46,27 @@ def difference(logits):
     return logits[..., -1, 3] - logits[..., -1, 7]
 
 
+def root_mean_square(arrays):
+    """Turning vectors, as RoPE does, leaves it."""
+    def mean_square(array):
+        values = np.ravel(array.cpu().float().numpy() if hasattr(array, "cpu") else array)
+        return float(values @ values) / values.size
+
+    return float(np.sqrt(np.mean([mean_square(array) for array in arrays])))
+
+
 class Qkscope:
     def __init__(self, options):
         import qkscope
 
         qkscope.set_threads(options.threads)
         self.qkscope = qkscope
-        self.model = qkscope.load(options.folder, device="cpu")
+        self.model = qkscope.load(options.folder, device=options.device, dtype=options.dtype)
         self.options = options
 
     def cache(self):
         names = ["blocks.*.attn.hook_rot_q", "blocks.*.attn.hook_rot_k"]
-        return len(self.model.run_with_cache(ids_of(self.options.tokens, 0), names))
+        return self.model.run_with_cache(ids_of(self.options.tokens, 0), names)
 
     def patch(self):
         clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
@@ -63,76 +78,83 @@ class Qkscope:
         return float(np.asarray(table["induction_head"]).sum())
 
 
-class TransformerLens:
+class Peer:
+    """A model of torch"""
+
     def __init__(self, options):
         import torch
+
+        torch.set_num_threads(options.threads)
+        torch.set_grad_enabled(False)
+        self.torch = torch
+        self.dtype = getattr(torch, options.dtype)
+        self.options = options
+
+    def tokens(self, ids):
+        return self.torch.tensor(np.asarray(ids), device=self.options.device)[None]
+
+
+class TransformerLens(Peer):
+    # What the model of transformers below does not compute where only activations are asked for.
+    LEAST = {"logits_to_keep": 1, "use_cache": False}
+
+    def __init__(self, options):
+        super().__init__(options)
         from transformer_lens.model_bridge import TransformerBridge
         from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 
         logging.disable_progress_bar()
-        torch.set_num_threads(options.threads)
-        torch.set_grad_enabled(False)
-        model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32, attn_implementation="eager")
+        model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=self.dtype, attn_implementation="eager")
         tokenizer = AutoTokenizer.from_pretrained(options.folder)
         self.model = TransformerBridge.boot_transformers(
-            options.folder, hf_model=model, tokenizer=tokenizer, device="cpu", dtype=torch.float32)
+            options.folder, hf_model=model.to(options.device), tokenizer=tokenizer, device=options.device,
+            dtype=self.dtype)
         self.model.eval()
-        self.torch = torch
-        self.options = options
 
-    def _tokens(self, ids):
-        return self.torch.tensor(np.asarray(ids))[None]
+    def kept(self, ids, endings, **options):
+        wanted = lambda name: name.endswith(endings)  # noqa: E731
+        return self.model.run_with_cache(self.tokens(ids), names_filter=wanted, **self.LEAST, **options)[1]
 
     def cache(self):
-        wanted = lambda name: name.endswith(("hook_rot_q", "hook_rot_k"))  # noqa: E731
-        return len(self.model.run_with_cache(self._tokens(ids_of(self.options.tokens, 0)), names_filter=wanted)[1])
+        return self.kept(ids_of(self.options.tokens, 0), ("hook_rot_q", "hook_rot_k"))
 
     def patch(self):
         from transformer_lens import patching
 
-        clean, corrupted = (self._tokens(ids_of(self.options.patch_tokens, seed)) for seed in (0, 1))
-        cache = self.model.run_with_cache(clean, names_filter=lambda name: name.endswith("hook_z"))[1]
+        clean, corrupted = (ids_of(self.options.patch_tokens, seed) for seed in (0, 1))
+        sweep = patching.get_act_patch_attn_head_out_all_pos
         metric = lambda logits: difference(logits)[0]  # noqa: E731
-        return float(patching.get_act_patch_attn_head_out_all_pos(self.model, corrupted, cache, metric).sum())
+        return float(sweep(self.model, self.tokens(corrupted), self.kept(clean, "hook_z"), metric).sum())
 
     def heads(self):
         from transformer_lens import head_detector
 
         total = 0.0
         for ids in repeated(self.options):
-            tokens = self._tokens(ids)
-            wanted = lambda name: name.endswith("hook_pattern")  # noqa: E731
-            cache = self.model.run_with_cache(tokens, names_filter=wanted, remove_batch_dim=True)[1]
-            self.model.to_tokens = lambda text, tokens=tokens: tokens
+            cache = self.kept(ids, "hook_pattern", remove_batch_dim=True)
+            self.model.to_tokens = lambda text, ids=ids: self.tokens(ids)
             scores = {name: head_detector.detect_head(self.model, "", name, cache=cache) for name in PATTERNS}
-            total += float(scores["induction_head"].sum())
+            total += float(scores["induction_head"].double().sum())
         return total / self.options.texts
 
 
-class Nnsight:
+class Nnsight(Peer):
     def __init__(self, options):
-        import torch
+        super().__init__(options)
         from nnsight import LanguageModel
 
-        torch.set_num_threads(options.threads)
-        torch.set_grad_enabled(False)
-        self.model = LanguageModel(options.folder, dispatch=True, dtype=torch.float32, device_map="cpu")
-        self.torch = torch
-        self.options = options
-
-    def _tokens(self, ids):
-        return self.torch.tensor(np.asarray(ids))[None]
+        self.model = LanguageModel(options.folder, dispatch=True, dtype=self.dtype, device_map=options.device)
 
     def cache(self):
-        kept = []
-        with self.model.trace(self._tokens(ids_of(self.options.tokens, 0))):
-            for layer in self.model.model.layers:
-                kept.append(layer.self_attn.q_proj.output.save())
-                kept.append(layer.self_attn.k_proj.output.save())
-        return len(kept)
+        kept = {}
+        with self.model.trace(self.tokens(ids_of(self.options.tokens, 0))):
+            for number, layer in enumerate(self.model.model.layers):
+                kept[f"{number}.q"] = layer.self_attn.q_proj.output.save()
+                kept[f"{number}.k"] = layer.self_attn.k_proj.output.save()
+        return kept
 
     def patch(self):
-        clean, corrupted = (self._tokens(ids_of(self.options.patch_tokens, seed)) for seed in (0, 1))
+        clean, corrupted = (self.tokens(ids_of(self.options.patch_tokens, seed)) for seed in (0, 1))
         layers = self.model.model.layers
         size = self.model.config.hidden_size // self.model.config.num_attention_heads
         kept = []
@@ -155,25 +177,87 @@ class Nnsight:
 SIDES = {"qkscope": Qkscope, "transformer_lens": TransformerLens, "nnsight": Nnsight}
 
 
+class ProcessPeak:
+    def wait(self):
+        pass
+
+    def mib(self, run):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return peak, peak
+
+
+class TensorsPeak:
+    """What torch holds on the GPU"""
+
+    def __init__(self, device):
+        import torch
+
+        self._cuda, self._device = torch.cuda, device
+
+    def wait(self):
+        self._cuda.synchronize(self._device)
+
+    def mib(self, run):
+        return self._cuda.max_memory_allocated(self._device) / 2**20, self._cuda.max_memory_reserved(self._device) / 2**20
+
+
+class CardPeak(CardMemory):
+    def mib(self, run):
+        peak = self.peak_mib_of(run)
+        return peak, peak
+
+
+def peak_of(options):
+    if options.device == "cpu":
+        return ProcessPeak()
+    return CardPeak(options.device) if options.side == "qkscope" else TensorsPeak(options.device)
+
+
 def measure(options):
+    peak = peak_of(options)
     side = SIDES[options.side](options)
     run = getattr(side, options.task[0])
     if run is None:
         return print(json.dumps(None))
-    seconds, processor, result = [], [], None
+    seconds, processor, kept = [], [], None
     for _ in range(options.runs + 1):
+        peak.wait()
         start, spent = time.perf_counter(), time.process_time()
-        result = run()
+        kept = None  # giving the last one back belongs to it
+        kept = run()
+        peak.wait()
         seconds.append(time.perf_counter() - start)
         processor.append(time.process_time() - spent)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": min(seconds[1:]), "processor": min(processor[1:]), "peak_mib": peak, "result": result}))
+    check = kept if isinstance(kept, float) else root_mean_square(list(kept.values()))
+    kept = None
+    mib, taken = peak.mib(run)
+    print(json.dumps({"seconds": min(seconds[1:]), "processor": min(processor[1:]), "peak_mib": mib,
+                      "taken_mib": taken, "check": check}))
 
 
 def is_there(side, python):
-    if python == sys.executable:
-        return importlib.util.find_spec(side) is not None
-    return subprocess.run([python, "-c", f"import {side}"], capture_output=True, check=False).returncode == 0
+    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({side!r}) is None)"
+    return subprocess.run([python, "-c", found], check=False).returncode == 0
+
+
+def print_line(task, side, options):
+    """False where the process fails, with the last it said."""
+    python = sys.executable if side == "qkscope" else options.peer_python
+    if not is_there(side, python):
+        print(f"{task:<8} {side:<18} is not installed", flush=True)
+        return True
+    names = ("tokens", "patch_tokens", "texts", "text_tokens", "runs", "threads", "device", "dtype")
+    arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
+    done = subprocess.run([python, __file__, options.folder, *arguments, "--task", task, "--side", side],
+                          check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"{task:<8} {side:<18} failed: {done.stderr.strip()[-2000:]}", flush=True)
+        return False
+    line = json.loads(done.stdout.splitlines()[-1])
+    if line:
+        print(f"{task:<8} {side:<18} {line['seconds']:>8.3f} {line['processor']:>11.2f} "
+              f"{line['peak_mib']:>9.0f} {line['taken_mib']:>9.0f} {line['check']:>12.6g}", flush=True)
+    return True
 
 
 def main():
@@ -186,26 +270,17 @@ def main():
     parser.add_argument("--text-tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16; the CPU takes float32")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--side", choices=SIDES, help="only this one; prints JSON")
     options = parser.parse_args()
     if options.side:
         return measure(options)
-    print(f"{'':<8} {'':<18} {'seconds':>8} {'processor s':>11} {'peak MiB':>9} {'result':>12}")
-    for task in options.task:
-        for side in SIDES:
-            python = sys.executable if side == "qkscope" else options.peer_python
-            if not is_there(side, python):
-                print(f"{task:<8} {side:<18} is not installed", flush=True)
-                continue
-            names = ("tokens", "patch_tokens", "texts", "text_tokens", "runs", "threads")
-            arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
-            done = subprocess.run([python, __file__, options.folder, *arguments, "--task", task, "--side", side],
-                                  check=True, capture_output=True, text=True)
-            line = json.loads(done.stdout.splitlines()[-1])
-            if line:
-                print(f"{task:<8} {side:<18} {line['seconds']:>8.2f} {line['processor']:>11.2f} "
-                      f"{line['peak_mib']:>9.0f} {line['result']:>12.6g}", flush=True)
+    print(f"{options.device}, {options.dtype}, {options.threads} threads")
+    print(f"{'':<8} {'':<18} {'seconds':>8} {'processor s':>11} {'peak MiB':>9} {'taken MiB':>9} {'check':>12}")
+    failed = [(task, side) for task in options.task for side in SIDES if not print_line(task, side, options)]
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,11 @@ struct HeadShape {
 
 // Normal values, as the type holds them; the same on host and device.
 struct FusedRows {
-  FusedRows(std::int64_t rows, const HeadShape& shape, std::int64_t gap, DType type)
+  FusedRows(std::int64_t rows, const HeadShape& shape, std::int64_t gap, DType type, double cap = 0)
       : heads(shape),
         dtype(type),
         stride(shape.width() + gap),
+        softcap(cap),
         values(random(rows * stride, type)),
         device(encoded(values, type)) {}
 
@@ -90,6 +91,7 @@ struct FusedRows {
   HeadShape heads;
   DType dtype;
   std::int64_t stride;
+  double softcap;             // of the scores; 0: none
   std::vector<float> values;  // (rows, stride)
   DeviceBuffer device;        // the same
 
@@ -107,7 +109,8 @@ inline std::vector<double> plain_weights(const FusedRows& rows, std::int32_t row
     const float* k = rows.k(key, head);
     double sum = 0.0;
     for (std::int64_t i = 0; i < rows.heads.d_head; ++i) sum += static_cast<double>(q[i]) * k[i];
-    scores.push_back(sum * rows.scale());
+    const double score = sum * rows.scale();
+    scores.push_back(rows.softcap > 0 ? rows.softcap * std::tanh(score / rows.softcap) : score);
   }
   const double maximum = *std::max_element(scores.begin(), scores.end());
   std::vector<double> weights;

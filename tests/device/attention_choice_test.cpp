@@ -14,14 +14,14 @@ AttentionKernel chosen(int capability, std::int64_t d_head, DType dtype = DType:
 
 TEST(AttentionChoice, FlashInferServesHopperAlone) {
   for (const int gpu : kGpus)
-    for (const std::int64_t d_head : {128, 256})
+    for (const std::int64_t d_head : {64, 96, 128, 256})
       for (const auto dtype : {DType::bf16, DType::f16})
         EXPECT_EQ(chosen(gpu, d_head, dtype) == AttentionKernel::flash_infer, gpu == 90)
             << gpu << ", heads of " << d_head;
 }
 
 TEST(AttentionChoice, HeadsItWasNotMeasuredForTakeCudnn) {
-  for (const std::int64_t d_head : {32, 64, 80, 96, 192})
+  for (const std::int64_t d_head : {32, 80, 112, 192})
     EXPECT_EQ(chosen(90, d_head), AttentionKernel::cudnn) << d_head;
 }
 
@@ -35,10 +35,28 @@ TEST(AttentionChoice, OtherGpusTakeCudnnFromAmpereOn) {
 TEST(AttentionChoice, WhatTheLibrariesDoNotKnowIsOurs) {
   for (const int gpu : kGpus) {
     EXPECT_EQ(chosen(gpu, 128, DType::f32), AttentionKernel::own) << gpu;
-    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 128, .plain = false}, kAll),
+    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 128, .chosen_rows = true}, kAll),
               AttentionKernel::own)
         << gpu;
-    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 128, .chosen_rows = true}, kAll),
+  }
+}
+
+TEST(AttentionChoice, CapsSinksAndScalesOfALayerAreFlashInfersOrOurs) {
+  for (const int gpu : kGpus) {
+    const auto kernel = gpu == 90 ? AttentionKernel::flash_infer : AttentionKernel::own;
+    for (const std::int64_t d_head : {128, 256}) {
+      const AttentionCase plain{.capability = gpu, .d_head = d_head};
+      auto changed = plain;
+      changed.softcap = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      changed = plain;
+      changed.sinks = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+      changed = plain;
+      changed.own_scale = true;
+      EXPECT_EQ(choose_attention(changed, kAll), kernel) << gpu;
+    }
+    EXPECT_EQ(choose_attention({.capability = gpu, .d_head = 64, .softcap = true}, kAll),
               AttentionKernel::own)
         << gpu;
   }

@@ -14,7 +14,7 @@ ModelConfig model_of(const FusedRows& rows) {
   model.n_heads = rows.heads.n_heads;
   model.n_kv_heads = rows.heads.n_kv_heads;
   model.d_head = rows.heads.d_head;
-  model.attention_scale = rows.scale();
+  model.attention_softcap = rows.softcap;
   return model;
 }
 
@@ -34,18 +34,25 @@ struct Result {
   std::vector<float> largest;  // (rows, heads), not scaled
 };
 
-class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, std::int64_t>>> {
+struct Heads {
+  std::int64_t d_head;
+  double softcap;
+};
+
+class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, Heads>>> {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    const FusedRows rows(1, {.n_heads = 2, .n_kv_heads = 1, .d_head = d_head()}, 0, dtype());
-    const auto model = model_of(rows);
+    const auto model = model_of(rows_of(1, {.n_heads = 2, .n_kv_heads = 1, .d_head = d_head()}));
     if (!cuda::HopperAttention(model, dtype(), 0, nullptr).serves())
       GTEST_SKIP() << "this GPU is none of the Hopper generation, or FlashInfer was not there";
   }
   DType dtype() const { return std::get<0>(GetParam()); }
-  std::int64_t d_head() const { return std::get<1>(GetParam()); }
+  std::int64_t d_head() const { return std::get<1>(GetParam()).d_head; }
+  FusedRows rows_of(std::int64_t count, const HeadShape& heads) const {
+    return {count, heads, 0, dtype(), std::get<1>(GetParam()).softcap};
+  }
 
   Result attend(const FusedRows& rows, const Mask& mask, bool row_sums = true) const {
     const auto model = model_of(rows);
@@ -64,7 +71,8 @@ class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, 
          .k = rows.on_device(rows.k(0, 0)),
          .v = rows.on_device(rows.v(0, 0)),
          .z = z.get(),
-         .window = mask.window},
+         .window = mask.window,
+         .scale = rows.scale()},
         row_sums ? cuda::RowSums{lse.get<float>(), largest.get<float>()} : cuda::RowSums{});
     return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
   }
@@ -81,7 +89,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
         SCOPED_TRACE(std::to_string(sequences.size()) + " sequences, window " +
                      std::to_string(window) + ", queries per key head: " + std::to_string(group));
         const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head()};
-        const FusedRows rows(1000, heads, 0, dtype());
+        const auto rows = rows_of(1000, heads);
         const Mask mask{.name = "", .sequences = sequences, .window = window, .gap = 0};
         const auto ranges = ranges_of(mask);
         const auto result = attend(rows, mask);
@@ -112,7 +120,7 @@ TEST_P(HopperAttention, MatchesThePlainSoftmax) {
 // The second sequence of 150 rows repeats the first; other sequences stand before and between.
 TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
   const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
-  FusedRows rows(351, heads, 0, dtype());
+  auto rows = rows_of(351, heads);
   std::copy_n(rows.values.begin() + 7 * rows.stride, 150 * rows.stride,
               rows.values.begin() + 201 * rows.stride);
   const DeviceBuffer repeated(encoded(rows.values, dtype()));
@@ -129,12 +137,28 @@ TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
   }
 }
 
+// Kernels for long texts take other tiles.
+TEST_P(HopperAttention, ALongNeighbourChangesNoBit) {
+  const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
+  const auto rows = rows_of(9300, heads);
+  for (const std::int32_t window : {0, 40}) {
+    const auto alone = attend(rows, {.name = "", .sequences = {300}, .window = window, .gap = 0}).z;
+    const auto both =
+        attend(rows, {.name = "", .sequences = {300, 9000}, .window = window, .gap = 0}).z;
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), both.begin())) << "window " << window;
+  }
+}
+
+// Scores have a standard deviation of 2, so that a cap of 3 changes most of them.
 INSTANTIATE_TEST_SUITE_P(Types, HopperAttention,
                          testing::Combine(testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(128, 256)),
+                                          testing::Values(Heads{64, 0}, Heads{96, 0}, Heads{128, 0},
+                                                          Heads{256, 0}, Heads{128, 3},
+                                                          Heads{256, 3})),
                          [](const auto& parameters) {
+                           const auto& heads = std::get<1>(parameters.param);
                            return std::string(dtype_name(std::get<0>(parameters.param))) + "_" +
-                                  std::to_string(std::get<1>(parameters.param));
+                                  std::to_string(heads.d_head) + (heads.softcap > 0 ? "_cap" : "");
                          });
 
 }  // namespace

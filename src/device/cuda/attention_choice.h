@@ -15,7 +15,9 @@ struct AttentionCase {
   int capability = 0;  // of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
-  bool plain = true;         // neither a cap, nor sinks, nor a scale of the layer's own
+  bool softcap = false;      // scores have a cap
+  bool sinks = false;        // the sum of weights has one more term
+  bool own_scale = false;    // the layer's is not the model's
   bool chosen_rows = false;  // queries are only some of the rows
 };
 

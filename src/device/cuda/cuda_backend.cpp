@@ -196,18 +196,20 @@ class CudaBackend : public Backend {
   void attend() override {
     finish_pending();
     keep_keys();
-    const FusedAttentionArguments arguments{
-        .q = a_.qkv(), .k = a_.k(), .v = a_.v(), .z = a_.z(), .window = layer_config_.window};
+    const FusedAttentionArguments arguments{.q = a_.qkv(),
+                                            .k = a_.k(),
+                                            .v = a_.v(),
+                                            .z = a_.z(),
+                                            .window = layer_config_.window,
+                                            .scale = scale()};
     const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
     const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
-    // The libraries' kernels know neither caps nor a scale for each layer, and not all of them
-    // leave the row sums that sinks need.
-    const bool plain = config().attention_softcap == 0.0 && layer_config_.score_scale == 1.0 &&
-                       !config().has_sinks();
     const auto kernel = choose_attention({.capability = capability_,
                                           .dtype = dtype_,
                                           .d_head = config().d_head,
-                                          .plain = plain,
+                                          .softcap = config().attention_softcap > 0.0,
+                                          .sinks = config().has_sinks(),
+                                          .own_scale = layer_config_.score_scale != 1.0,
                                           .chosen_rows = rows_.narrowed() || continues_},
                                          {.flash_infer = hopper_attention_.serves()});
     if (kernel == AttentionKernel::flash_infer) {

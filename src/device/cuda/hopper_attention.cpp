@@ -13,25 +13,30 @@ namespace qkscope::cuda {
 HopperAttention::HopperAttention(const ModelConfig& model, DType dtype, int device,
                                  cudaStream_t stream)
     : model_(model), dtype_(dtype), stream_(stream), multiprocessors_(multiprocessors(device)) {
-  const AttentionCase any_layer{
-      .capability = capability(device), .dtype = dtype, .d_head = model.d_head};
-  if (choose_attention(any_layer, {.flash_infer = hopper_tile_rows() > 0}) ==
-      AttentionKernel::flash_infer)
-    tile_rows_ = hopper_tile_rows();
+  const bool softcap = model.attention_softcap > 0.0;
+  const AttentionCase any_layer{.capability = capability(device),
+                                .dtype = dtype,
+                                .d_head = model.d_head,
+                                .softcap = softcap,
+                                .sinks = model.has_sinks()};
+  const AttentionLibraries has{.flash_infer = hopper_tile_rows(model.d_head, softcap, 0) > 0};
+  serves_ = choose_attention(any_layer, has) == AttentionKernel::flash_infer;
 }
 
 void HopperAttention::begin(std::span<const Sequence> sequences) {
-  const auto tiles = attention_tiles(sequences, {.n_heads = model_.n_heads,
-                                                 .n_kv_heads = model_.n_kv_heads,
-                                                 .d_head = model_.d_head,
-                                                 .rows = tile_rows_});
-  tile_count_ = static_cast<int>(tiles.size());
   rows_ = 0;
   longest_ = 0;
   for (const auto& sequence : sequences) {
     rows_ = std::max(rows_, sequence.begin + sequence.length);
     longest_ = std::max(longest_, sequence.length);
   }
+  const auto tiles = attention_tiles(
+      sequences,
+      {.n_heads = model_.n_heads,
+       .n_kv_heads = model_.n_kv_heads,
+       .d_head = model_.d_head,
+       .rows = hopper_tile_rows(model_.d_head, model_.attention_softcap > 0.0, longest_)});
+  tile_count_ = static_cast<int>(tiles.size());
   const auto bytes = tiles.size() * sizeof(AttentionTile);
   tiles_.reserve_roomy(static_cast<std::int64_t>(bytes), "the order of attention's tiles");
   counter_.reserve(sizeof(int), "attention's counter");
@@ -55,7 +60,9 @@ void HopperAttention::attend(const FusedAttentionArguments& a, const RowSums& ro
                           .n_kv_heads = static_cast<int>(model_.n_kv_heads),
                           .d_head = static_cast<int>(model_.d_head),
                           .bf16 = dtype_ == DType::bf16,
-                          .scale = static_cast<float>(model_.attention_scale),
+                          .scale = a.scale,
+                          .softcap = static_cast<float>(model_.attention_softcap),
+                          .longest = longest_,
                           .window = a.window >= longest_ ? 0 : static_cast<int>(a.window),
                           .tiles = tiles_.as<AttentionTile>(),
                           .tile_count = tile_count_,

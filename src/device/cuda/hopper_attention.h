@@ -19,7 +19,7 @@ class HopperAttention {
   HopperAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
 
   // Whether this GPU, the model's heads and the type have a kernel.
-  bool serves() const { return tile_rows_ > 0; }
+  bool serves() const { return serves_; }
 
   // The sequences of the pass; they lie one after another in the rows.
   void begin(std::span<const Sequence> sequences);
@@ -31,7 +31,7 @@ class HopperAttention {
   DType dtype_;
   cudaStream_t stream_;
   int multiprocessors_ = 0;
-  std::int64_t tile_rows_ = 0;
+  bool serves_ = false;
   std::int64_t rows_ = 0;
   std::int64_t longest_ = 0;
   int tile_count_ = 0;

@@ -26,6 +26,8 @@ struct HopperArguments {
   int d_head = 0;
   bool bf16 = true;  // else float16
   float scale = 1;
+  float softcap = 0;                     // scores become cap tanh(score / cap); 0: not
+  std::int64_t longest = 0;              // rows of the longest sequence
   int window = 0;                        // keys a query sees, itself included; 0: all before it
   const AttentionTile* tiles = nullptr;  // on the device, in the order of attention_tiles()
   int tile_count = 0;
@@ -33,8 +35,9 @@ struct HopperArguments {
   int multiprocessors = 0;
 };
 
-// Rows of queries in a tile; 0 in a build without the kernel. It is there for heads of 128 and 256.
-int hopper_tile_rows();
+// Rows of queries in a tile where the longest sequence has so many; 0 where there is no kernel for
+// the heads, and in a build without it. The bits of a row do not depend on it.
+int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream);
 

@@ -1,10 +1,10 @@
-// Stands in for hopper_kernel.cu in a build without FlashInfer's headers or without code for
+// Stands in for hopper_kernel.cpp in a build without FlashInfer's headers or without code for
 // Hopper.
 #include "device/cuda/hopper_kernel.h"
 
 namespace qkscope::cuda {
 
-int hopper_tile_rows() {
+int hopper_tile_rows(std::int64_t, bool, std::int64_t) {
   return 0;
 }
 

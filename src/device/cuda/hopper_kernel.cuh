@@ -1,25 +1,29 @@
-// FlashInfer's kernel is a template; what it works on next comes from a queue of ours.
+// FlashInfer's kernel is a template; what it works on next comes from a queue of ours. Each size of
+// heads has a file of its own (hopper_64.cu and so on), because they take minutes to compile.
+#pragma once
+
 #include <algorithm>
 
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
-#include "device/cuda/hopper_kernel.h"
+#include "device/cuda/hopper_heads.h"
 
 namespace qkscope::cuda {
-namespace {
 
-constexpr int kTileRows = 128;
-
-// FlashInfer's softmax reads these names.
-struct Scores {
+// FlashInfer's softmax reads this name.
+struct ScoreParams {
   float sm_scale;
+  float softcap;  // 0: none
 };
 
 // FlashInfer's softmax, which hands out the largest score of each row beside the log-sum-exp.
 template <int kRows>
 struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   using Base = flashinfer::OnlineSoftmax<kRows, true>;
+  // What a masked score becomes. Small enough for every scale, and near enough to zero that scaling
+  // it twice gives nearly the same: rows of which a tile is all masked subtract it from itself.
+  static constexpr float fill_value = -1e7f;
   CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
   struct RowSums {
     typename Base::TensorT lse, largest;
@@ -27,14 +31,38 @@ struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   CUTLASS_DEVICE RowSums get_lse() const { return {this->row_sum, this->row_max}; }
 };
 
-struct Attention : flashinfer::StandardAttention {
+struct PlainScores : flashinfer::StandardAttention {
+  static constexpr bool kCapped = false;
   template <typename Mainloop, typename Coordinates>
-  CUTLASS_DEVICE Attention(const Mainloop& mainloop, const Coordinates& at)
+  CUTLASS_DEVICE PlainScores(const Mainloop& mainloop, const Coordinates& at)
       : flashinfer::StandardAttention(mainloop, at) {}
   template <int kRows>
   CUTLASS_DEVICE auto GetAttentionUpdater() {
     return Softmax<kRows>(sm_scale_log2);
   }
+};
+
+// Scores become softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards, with
+// tanh(u) = 1 - 2 / (exp(2u) + 1): a score is off by some 1e-7 of the cap, where the processor's
+// own tanh, which FlashInfer takes, is off by 5e-4.
+struct CappedScores {
+  static constexpr bool kCapped = true;
+  float scale_log2, inner, outer;
+
+  template <typename Mainloop, typename Coordinates>
+  CUTLASS_DEVICE CappedScores(const Mainloop& mainloop, const Coordinates&) {
+    const auto& [scale, softcap] = mainloop.additional_params;
+    scale_log2 = scale * flashinfer::math::log2e;
+    inner = 2.0f * scale_log2 / softcap;
+    outer = softcap / scale;
+  }
+  template <int kRows>
+  CUTLASS_DEVICE auto GetAttentionUpdater() {
+    return Softmax<kRows>(scale_log2);
+  }
+  REGISTER_LOGITS_TRANSFORM(params, score, batch, query, key, head, key_head, {
+    return outer - 2.0f * outer * flashinfer::math::ptx_rcp(exp2f(score * inner) + 1.0f);
+  })
 };
 
 // FlashInfer's way of storing z; and the row sums where they are wanted. Its own store counts every
@@ -71,7 +99,7 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
         Base::NUM_WARPS - 1);
     if (params.lse_ptr == nullptr || thread % 4 != 0) return;
     // A warp group has 64 rows, a warp 16: lane / 4, and 8 further.
-    const int first = tile * kTileRows + thread / 32 * 16 + thread % 32 / 4;
+    const int first = tile * Base::CTA_Q + thread / 32 * 16 + thread % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = first + 8 * i;
@@ -154,7 +182,7 @@ struct TileQueue {
 template <typename Traits, bool kWindow>
 cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
   using Element = typename Traits::DTypeQ;
-  using Mainloop = flashinfer::CollectiveMainloop<Scores, Traits, /*CAUSAL=*/true>;
+  using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
   using Store = Epilogue<Traits>;
   using Queue = TileQueue<Traits>;
   const auto layout = [&](int heads, std::int64_t stride) {
@@ -165,7 +193,7 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
       {static_cast<const Element*>(a.q), layout(a.n_heads, a.q_stride),
        static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.kv_stride),
        static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.kv_stride), a.window - 1,
-       Scores{a.scale}});
+       ScoreParams{a.scale, a.softcap}});
   const typename Store::Params epilogue{
       Store::to_underlying_arguments(
           {static_cast<Element*>(a.z), layout(a.n_heads, a.z_stride), a.lse,
@@ -185,36 +213,21 @@ cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <typename Element, int d_head, int tile_keys>
-cudaError_t launch_shape(const HopperArguments& a, cudaStream_t stream) {
-  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, d_head, d_head,
-                                                   kTileRows, tile_keys, /*NUM_STAGES=*/2, Element,
-                                                   Element, Element, std::int32_t, Attention>;
+template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
+cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
+                                                   kKeys, /*NUM_STAGES=*/2, Element, Element,
+                                                   Element, std::int32_t, Scores>;
   return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
 }
 
-// FlashInfer's own choice of tiles. Heads of 64 are not here: cuDNN is faster with them.
-template <typename Element>
-cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
-  switch (a.d_head) {
-    case 128:
-      return launch_shape<Element, 128, 128>(a, stream);
-    case 256:
-      return launch_shape<Element, 256, 64>(a, stream);
-    default:
-      return cudaErrorNotSupported;
-  }
-}
-
-}  // namespace
-
-int hopper_tile_rows() {
-  return kTileRows;
-}
-
-cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream) {
-  return arguments.bf16 ? launch_type<cutlass::bfloat16_t>(arguments, stream)
-                        : launch_type<cutlass::half_t>(arguments, stream);
+// Heads of kHead elements in tiles of kRows queries and kKeys keys.
+template <typename Scores, int kHead, int kRows, int kKeys>
+HopperHeads hopper_heads() {
+  return {kHead, Scores::kCapped, kRows, [](const HopperArguments& a, cudaStream_t stream) {
+            return a.bf16 ? launch_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
+                          : launch_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
+          }};
 }
 
 }  // namespace qkscope::cuda

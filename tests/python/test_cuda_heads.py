@@ -1,0 +1,101 @@
+"""Attention on an NVIDIA GPU for the sizes of heads and forms of scores that kernels are made for, beside the CPU in
+float32. Runs with pytest and by itself: python3 tests/python/test_cuda_heads.py
+
+Without a GPU or transformers everything is skipped with the reason. DEVICE chooses the GPU.
+"""
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import torch
+    import transformers
+except ImportError:
+    transformers = None
+
+import qkscope
+
+DEVICE = os.environ.get("DEVICE", "cuda")
+COMMON = {"vocab_size": 300, "hidden_size": 384, "intermediate_size": 256, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
+          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+
+# Family, size of heads, and what is special about its scores.
+CASES = {
+    "llama 64": ("Llama", {"head_dim": 64}),
+    "llama 96": ("Llama", {"head_dim": 96}),
+    "llama 128": ("Llama", {"head_dim": 128}),
+    "llama 256": ("Llama", {"head_dim": 256}),
+    "mistral 64, window": ("Mistral", {"head_dim": 64, "sliding_window": 50}),
+    "mistral 96, window": ("Mistral", {"head_dim": 96, "sliding_window": 50}),
+    "gemma2 128, cap": ("Gemma2", {"head_dim": 128, "attn_logit_softcapping": 2.0, "sliding_window": 50}),
+    "gemma2 256, cap": ("Gemma2", {"head_dim": 256, "attn_logit_softcapping": 2.0, "sliding_window": 50}),
+    "gpt-oss 64, sinks": ("GptOss", {"head_dim": 64, "sliding_window": 50, "num_local_experts": 4,
+                                     "num_experts_per_tok": 2}),
+}
+
+# z is rounded to 8 bits, and so are the q, k, v and weights it is made of: each to 1/256 of itself at most. The
+# largest element differs by about that; what a cap, a window or sinks change is ten times as much and more.
+TOLERANCE = {"bfloat16": 3e-2, "float16": 4e-3}
+
+
+def save_model(family, options, folder):
+    torch.manual_seed(0)
+    config = getattr(transformers, family + "Config")(**COMMON, **options)
+    model = getattr(transformers, family + "ForCausalLM")(config)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                values.mul_(3.6)  # scores with a spread of about 2
+            if name.endswith("sinks"):
+                values.normal_(std=2.0)
+    model.save_pretrained(folder)
+
+
+def values_of_heads(folder, ids, **options):
+    """Of both layers: one may have a window and the other none."""
+    cache = qkscope.load(folder, arrays="numpy", **options).run_with_cache(ids, "blocks.*.attn.hook_z")
+    return np.stack([np.asarray(cache["z", layer], np.float32) for layer in range(2)])
+
+
+class Heads(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if transformers is None:
+            raise unittest.SkipTest("transformers is not installed")
+        try:
+            qkscope._engine.choose_device(DEVICE)
+        except qkscope.Error as error:
+            raise unittest.SkipTest(str(error)) from None
+
+    def test_values_are_the_cpus(self):
+        for case, (family, options) in CASES.items():
+            with self.subTest(case), tempfile.TemporaryDirectory() as folder:
+                save_model(family, options, folder)
+                ids = np.random.default_rng(0).integers(3, COMMON["vocab_size"], (3, 333))
+                expected = values_of_heads(folder, ids, device="cpu")
+                size = np.abs(expected).max()
+                for dtype, tolerance in TOLERANCE.items():
+                    found = values_of_heads(folder, ids, device=DEVICE, dtype=dtype)
+                    error = np.abs(found - expected).max() / size
+                    print(f"{case}, {dtype}: {error:.1e} of the largest value")
+                    self.assertLess(error, tolerance, f"{case}, {dtype}")
+
+    def test_it_would_be_seen_if_a_cap_were_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            family, options = CASES["gemma2 256, cap"]
+            save_model(family, options, folder)
+            ids = np.random.default_rng(0).integers(3, COMMON["vocab_size"], 333)
+            expected = values_of_heads(folder, ids, device="cpu")
+            config = Path(folder) / "config.json"
+            config.write_text(config.read_text().replace('"attn_logit_softcapping": 2.0', '"attn_logit_softcapping": null'))
+            found = values_of_heads(folder, ids, device=DEVICE, dtype="bfloat16")
+            self.assertGreater(np.abs(found - expected).max() / np.abs(expected).max(), 2 * TOLERANCE["bfloat16"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
