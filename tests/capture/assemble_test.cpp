@@ -8,6 +8,7 @@
 
 #include "capture_fixture.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "planted_parts.h"
 
 namespace qkscope {
@@ -29,11 +30,14 @@ constexpr PlantedParts kParts{.documents = 200,
 class AssemblyAhead : public CaptureFixture {
  protected:
   void SetUp() override {  // no model
+    set_thread_count(6);   // three of them ahead
     write_part("expected");
     const DataRoot root(file("expected"));
     Assembly(root, {part("expected")}).finish(true);
     expected_ = contents("expected");
   }
+
+  void TearDown() override { set_thread_count(0); }
 
   void write_part(const std::string& name) const {
     write_planted_part(DataRoot(file(name)), kParts, PlantedRows(kParts), {});
