@@ -92,11 +92,7 @@ Assembly::Assembly(const DataRoot& root, std::vector<Journal> parts)
 }
 
 Assembly::~Assembly() {
-  try {
-    end_ahead();
-  } catch (const std::exception& error) {
-    log::warn("{}", error.what());  // the run ends for another reason
-  }
+  end_ahead();
 }
 
 void Assembly::begin_ahead() {
@@ -128,10 +124,16 @@ void Assembly::learn(const JournalEntry& entry) {
 // The threads that this one starts have its priority: what the device waits for goes first.
 void Assembly::work_ahead() {
   (void)::setpriority(PRIO_PROCESS, 0, 19);  // of this thread alone
-  while (take_segment()) {
-    check_new_segments(checks_);
-    make_folder();
-    append_ahead();
+  try {
+    while (take_segment()) {
+      check_new_segments(checks_);
+      make_folder();
+      append_ahead();
+    }
+  } catch (const std::exception& error) {
+    // All is done in the end then. What is still wrong is found again there.
+    log::debug("files are not made ahead any more: {}", error.what());
+    for (auto& job : jobs_) job.files.reset();
   }
 }
 
@@ -170,7 +172,8 @@ void Assembly::end_ahead() {
     ending_ = true;
   }
   more_.notify_one();
-  ahead_.get();
+  ahead_.wait();
+  ahead_ = {};
 }
 
 void Assembly::make_folder() {

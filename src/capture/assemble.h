@@ -36,7 +36,7 @@ class Assembly {
   // A segment was added to the part, which is in the journal now. Does not wait.
   void learn(const JournalEntry& entry);
 
-  // After the last segment. What went wrong ahead is thrown here.
+  // After the last segment. Damage, and what else goes wrong, is thrown here.
   void finish(bool quiet);
 
  private:

@@ -166,8 +166,8 @@ HeadWriter::HeadWriter(const std::string& path, HeadWriterOptions options)
 
 HeadWriter::~HeadWriter() {
   if (!state_->writer) return;
+  (void)state_->stream->Close();  // first: the writer would end its file, rows that wait and all
   state_->writer.reset();
-  (void)state_->stream->Close();
   ::unlink(state_->temporary.c_str());
 }
 
