@@ -1,6 +1,7 @@
 #include "analysis/moments.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "analysis/text_groups.h"
 #include "core/error.h"
@@ -41,40 +42,14 @@ CentredRows with_means(const Rows& source) {
   return rows;
 }
 
-constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
-constexpr std::size_t kRowsTogetherSize = kRowsTogether;
-
-// A few rows, centred, on their way into sums.
-class Block {
- public:
-  explicit Block(const CentredRows& rows)
-      : rows_(rows), vectors_(static_cast<std::size_t>(kRowsTogether * rows.dim())) {}
-
-  void clear() { times_.clear(); }
-
-  void add(std::int64_t row) {
-    copy_centred(rows_, row, row + 1,
-                 vectors_.data() + times_.size() * static_cast<std::size_t>(rows_.dim()));
-    times_.push_back(rows_.source.position[static_cast<std::size_t>(row)] - rows_.position_mean);
-  }
-
-  const std::vector<double>& times() const { return times_; }
-
-  // The upper triangle of the scatter only.
-  void add_to(Matrix& scatter, std::span<double> cross_scatter) const {
-    add_gram(vectors_.data(), std::ssize(times_), scatter);
-    add_weighted_rows(vectors_.data(), times_, cross_scatter);
-  }
-  void add_rows_to(std::span<double> sum) const {
-    const std::vector<double> ones(times_.size(), 1.0);
-    add_weighted_rows(vectors_.data(), ones, sum);
-  }
-
- private:
-  const CentredRows& rows_;
-  std::vector<double> vectors_;  // (kRowsTogether, dim)
-  std::vector<double> times_;
-};
+// Position minus the mean position.
+std::vector<double> times_of(const CentredRows& rows, std::span<const std::int64_t> members) {
+  std::vector<double> times;
+  times.reserve(members.size());
+  for (const auto row : members)
+    times.push_back(rows.source.position[static_cast<std::size_t>(row)] - rows.position_mean);
+  return times;
+}
 
 GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
   const auto dim = static_cast<std::size_t>(rows.dim());
@@ -83,18 +58,13 @@ GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> membe
   sums.sum.resize(dim);
   sums.cross_scatter.resize(dim);
   sums.scatter = Matrix(rows.dim(), rows.dim());
-  Block block(rows);
-  for (std::size_t begin = 0; begin < members.size(); begin += kRowsTogetherSize) {
-    block.clear();
-    for (const auto row :
-         members.subspan(begin, std::min(members.size() - begin, kRowsTogetherSize)))
-      block.add(row);
-    block.add_to(sums.scatter, sums.cross_scatter);
-    block.add_rows_to(sums.sum);
-    for (const double t : block.times()) {
-      sums.position_sum += t;
-      sums.position_scatter += t * t;
-    }
+  const auto times = times_of(rows, members);
+  const std::vector<double> ones(times.size(), 1.0);
+  const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
+  add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
+  for (const double t : times) {
+    sums.position_sum += t;
+    sums.position_scatter += t * t;
   }
   fill_lower_triangle(sums.scatter);
   return sums;
@@ -109,13 +79,11 @@ Rows rows_of(const HeadRows& rows) {
 
 CentredRows centre(const Rows& source) {
   CentredRows rows = with_means(source);
-  Block block(rows);
-  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
-    const auto end = std::min(begin + kRowsTogether, rows.size());
-    block.clear();
-    for (std::int64_t i = begin; i < end; ++i) block.add(i);
-    block.add_to(rows.scatter, rows.cross_scatter);
-  }
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  const auto times = times_of(rows, all);
+  const WeightedSum weighted[] = {{times, rows.cross_scatter}};
+  add_centred_gram(source.vectors.data(), all, rows.mean, rows.scatter, weighted);
   fill_lower_triangle(rows.scatter);
   return rows;
 }
@@ -173,6 +141,13 @@ double CentredProjection::operator()(std::int64_t i) const {
          of_mean_;
 }
 
+std::vector<double> CentredProjection::of_all() const {
+  std::vector<double> along(static_cast<std::size_t>(rows_.size()));
+  dots(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
+  for (double& x : along) x -= of_mean_;
+  return along;
+}
+
 PooledMoments pool(const Moments& queries, const Moments& keys) {
   QKSCOPE_ASSERT(queries.dim() == keys.dim());
   const auto dim = static_cast<std::size_t>(queries.dim());
@@ -201,6 +176,7 @@ PooledMoments pool(const Moments& queries, const Moments& keys) {
 
 Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
                     const Matrix& directions) {
+  constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
   Matrix projected(directions.rows, rows.size());
   for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
     Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());

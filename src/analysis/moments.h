@@ -83,6 +83,7 @@ class CentredProjection {
   CentredProjection(const CentredRows& rows, std::span<const double> direction)
       : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
   double operator()(std::int64_t i) const;
+  std::vector<double> of_all() const;  // (rows)
 
  private:
   const CentredRows& rows_;

@@ -82,14 +82,13 @@ void describe_first(const Moments& queries, const Moments& keys, const PooledMom
 // `side` is 1 for queries, -1 for keys.
 void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
                   double side, const TextGroups* texts, PcaResult& result) {
-  const CentredProjection along(rows, line);
+  const auto along = CentredProjection(rows, line).of_all();
   const double mean = dot(rows.mean, line);
-  for (std::int64_t i = 0; i < rows.size(); ++i) {
-    const auto row = static_cast<std::size_t>(i);
+  for (std::size_t row = 0; row < along.size(); ++row) {
     const auto group =
         texts ? static_cast<std::size_t>(texts->of(rows.source.example(row))) : std::size_t{0};
     ++result.qk_rows[group];
-    result.qk_right[group] += side * (along(i) + mean - threshold) > 0 ? 1 : 0;
+    result.qk_right[group] += side * (along[row] + mean - threshold) > 0 ? 1 : 0;
   }
 }
 

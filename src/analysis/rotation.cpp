@@ -162,9 +162,8 @@ RotationResult without_direction(std::string reason) {
 std::vector<double> project_on(const CentredRows& rows, const PooledMoments& pooled,
                                std::span<const double> direction) {
   const double shift = dot(rows.mean, direction) - dot(pooled.mean, direction);
-  const CentredProjection along(rows, direction);
-  std::vector<double> projected;
-  for (std::int64_t i = 0; i < rows.size(); ++i) projected.push_back(along(i) + shift);
+  auto projected = CentredProjection(rows, direction).of_all();
+  for (double& x : projected) x += shift;
   return projected;
 }
 

@@ -11,14 +11,17 @@
 
 #include <arrow/buffer.h>
 #include <arrow/io/memory.h>
+#include <arrow/memory_pool.h>
 #include <arrow/util/key_value_metadata.h>
 #include <parquet/column_reader.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
+#include <parquet/properties.h>
 #include <parquet/schema.h>
 #include <parquet/statistics.h>
 
 #include "captures/head_examples.h"
+#include "captures/vector_pages.h"
 #include "core/edge.h"
 #include "core/error.h"
 #include "io/arrow_error.h"
@@ -46,7 +49,9 @@ class MappedBuffer : public arrow::Buffer {
 std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
   if (!path_exists(path)) bad_input("{}: there is no such file", path);
   const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
-  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer));
+  // Its pages take memory from where all else does: what one file leaves the next one can use.
+  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
+                                          parquet::ReaderProperties(arrow::system_memory_pool()));
 }
 
 Metadata metadata_of(const parquet::FileMetaData& file) {
@@ -62,6 +67,13 @@ int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
   for (int i = 0; i < schema.num_columns(); ++i)
     if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
   return -1;
+}
+
+// Also behind a page without values, which a writer may leave where its dictionary ends: Parquet's
+// reader takes it for the end, once.
+template <typename Reader>
+bool has_next(Reader& reader) {
+  return reader.HasNext() || reader.HasNext();
 }
 
 // One file being read: knows its path for messages.
@@ -154,7 +166,7 @@ class Reading {
       std::vector<typename Type::c_type> values(static_cast<std::size_t>(rows));
       std::int64_t done = 0;
       std::int64_t stored = 0;
-      while (done < rows && reader.HasNext()) {
+      while (done < rows && has_next(reader)) {
         std::int64_t read = 0;
         done += reader.ReadBatch(rows - done, levels.data() + done, nullptr, values.data() + stored,
                                  &read);
@@ -183,6 +195,7 @@ class Reading {
   }
 
   void read_vectors(int leaf, HeadRows& rows);
+  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows);
   [[noreturn]] void null_in_vector(std::int64_t first_row,
                                    const std::vector<std::int16_t>& definition,
                                    const std::vector<std::int16_t>& repetition,
@@ -199,31 +212,48 @@ class Reading {
   const parquet::SchemaDescriptor& schema_;
 };
 
-void Reading::read_vectors(int leaf, HeadRows& rows) {
+// The vectors of one row group as they come, with levels that tell what is wrong with them.
+void Reading::read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
+  const auto column = file_.RowGroup(group)->Column(leaf);
+  auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
+  const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+  std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+  std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+  float* const values = rows.vectors.data() + rows.vectors.size() - expected;
+  std::int64_t done = 0;
+  std::int64_t stored = 0;
+  while (done < expected && has_next(reader)) {
+    std::int64_t read = 0;
+    done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                             values + stored, &read);
+    stored += read;
+  }
+  if (done != expected) cut_short(leaf, done, expected);
   const auto max_level = schema_.Column(leaf)->max_definition_level();
+  if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
+  check_lengths(repetition, first_row, rows);
+}
+
+void Reading::read_vectors(int leaf, HeadRows& rows) {
   if (schema_.Column(leaf)->max_repetition_level() != 1)
     bad_input("{}: column 'vector' is not a list of float32", path_);
   std::int64_t first_row = 0;
-  int group = 0;
-  each_group<parquet::FloatType>(leaf, [&](auto& reader, std::int64_t group_rows) {
-    const auto expected = file_.metadata()->RowGroup(group++)->ColumnChunk(leaf)->num_values();
-    std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
-    std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+    const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
+    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
     const auto start = rows.vectors.size();
     rows.vectors.resize(start + static_cast<std::size_t>(expected));
-    std::int64_t done = 0;
-    std::int64_t stored = 0;
-    while (done < expected && reader.HasNext()) {
-      std::int64_t read = 0;
-      done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
-                               rows.vectors.data() + start + stored, &read);
-      stored += read;
-    }
-    if (done != expected) cut_short(leaf, done, expected);
-    if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
-    check_lengths(repetition, first_row, rows);
+    // Mostly all rows are there and equally long, which is quick to see.
+    const auto length =
+        rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
+    if (length > 0 && expected == length * group_rows &&
+        read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
+                         length, std::span(rows.vectors).subspan(start)))
+      rows.head_dim = static_cast<int>(length);
+    else
+      read_lists(leaf, group, first_row, rows);
     first_row += group_rows;
-  });
+  }
   if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
     bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
               rows.vectors.size(), rows.position.size(), rows.head_dim);
@@ -322,7 +352,7 @@ void Reading::read_tokens(HeadRows& rows) {
     std::vector<std::int16_t> levels(kBatch, max_level);
     std::vector<parquet::ByteArray> values(kBatch);
     std::int64_t done = 0;
-    while (done < group_rows && reader.HasNext()) {
+    while (done < group_rows && has_next(reader)) {
       std::int64_t stored = 0;
       const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
                                           nullptr, values.data(), &stored);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numbers>
 #include <vector>
 
@@ -166,6 +167,7 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
 
 // One vector register of every CPU we know.
 using FourFloats = float __attribute__((vector_size(16)));
+using FourIntegers = std::int32_t __attribute__((vector_size(16)));
 
 FourFloats four_at(const float* from) {
   FourFloats value;
@@ -184,34 +186,41 @@ class NormalBins {
   explicit NormalBins(std::span<const double> values) : bin_(values.size()) {
     bins_under_normal(values, bin_.data());
     for (const auto bin : bin_) ++before_[bin + std::size_t{1}];
-    const float share = 1 / static_cast<float>(values.size());
-    for (std::size_t bin = 1; bin <= kBins; ++bin) {
-      before_[bin] += before_[bin - 1];
-      share_before_[bin] = share * static_cast<float>(before_[bin]);
-    }
-    take_bounds();
+    std::int32_t count = 0;
+    for (auto& before : before_) before = count += before;
+    take_bounds(1 / static_cast<float>(values.size()));
   }
 
   // All values of bins in which the distance may be largest, ascending.
   std::vector<double> members(std::span<const double> values) const {
-    std::vector<double> found;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (bound_[bin_[i]] >= reached_) found.push_back(values[i]);
-    std::sort(found.begin(), found.end());
-    return found;
+    // Every value is written, the next one over it where it is not wanted: whether it is cannot be
+    // foreseen.
+    const auto found = std::make_unique_for_overwrite<double[]>(values.size());
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      found[count] = values[i];
+      count += bound_[bin_[i]] >= reached_ ? 1 : 0;
+    }
+    std::sort(found.get(), found.get() + count);
+    return {found.get(), found.get() + count};
   }
 
   std::int64_t before(std::size_t bin) const { return before_[bin]; }
 
  private:
-  void take_bounds() {
+  void take_bounds(float share) {
     const auto& cdf = cdf_at_edges();
+    const auto share_before = [&](std::size_t bin) {
+      FourIntegers counts;
+      std::memcpy(&counts, before_.data() + bin, sizeof counts);
+      return share * __builtin_convertvector(counts, FourFloats);
+    };
     FourFloats reached{};
     for (std::size_t bin = 0; bin < kBins; bin += 4) {
       const auto low = four_at(cdf.data() + bin);
       const auto high = four_at(cdf.data() + bin + 1);
-      const auto before = four_at(share_before_.data() + bin);
-      const auto after = four_at(share_before_.data() + bin + 1);
+      const auto before = share_before(bin);
+      const auto after = share_before(bin + 1);
       const auto bound = larger(after - low, high - before);
       std::memcpy(bound_.data() + bin, &bound, sizeof bound);
       reached = larger(reached, larger(after - high, low - before));  // at the edges
@@ -221,7 +230,6 @@ class NormalBins {
 
   std::vector<std::uint16_t> bin_;                // (values)
   std::array<std::int32_t, kBins + 1> before_{};  // values in the bins before
-  std::array<float, kBins + 1> share_before_{};   // the same as a share
   std::array<float, kBins> bound_;                // of the distance inside the bin
   float reached_ = 0;                             // the distance is at least this
 };

@@ -192,10 +192,9 @@ HWY_INLINE double plasticity_at(const double* nodes, double z) {
                       fused(node, -1.0 / kNodesPerUnit, z));
 }
 
-// Places of one line, all between the nodes, two at a time: a cache line of terms and a few
-// products for each are less work than the whole function in every lane.
-HWY_INLINE void along_line(const double* nodes, double start, double slope, const double* shift,
-                           std::int64_t count, double* out) {
+// The plasticity of z, in place, two at a time: a cache line of terms and a few products for each
+// are less work than the whole function in every lane.
+HWY_INLINE void plasticity_between_nodes(const double* nodes, std::int64_t count, double* values) {
   const hn::CappedTag<double, 2> two;
   const hn::RebindToSigned<decltype(two)> integers;
   const auto series = [&](std::int64_t bits, auto square) HWY_ATTR {
@@ -208,8 +207,11 @@ HWY_INLINE void along_line(const double* nodes, double start, double slope, cons
   };
   std::int64_t i = 0;
   for (; i + 2 <= count; i += 2) {
-    const auto z =
-        hn::Abs(hn::MulAdd(hn::Set(two, slope), hn::LoadU(two, shift + i), hn::Set(two, start)));
+    const auto z = hn::Abs(hn::LoadU(two, values + i));
+    if (!hn::AllTrue(two, hn::Lt(z, hn::Set(two, kLastNode)))) {
+      for (auto j = i; j < i + 2; ++j) values[j] = plasticity_at(nodes, values[j]);
+      continue;
+    }
     // The nearest node is in the last bits of the sum.
     const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
     const auto node = hn::BitCast(integers, rounded);
@@ -221,29 +223,26 @@ HWY_INLINE void along_line(const double* nodes, double start, double slope, cons
     // Even powers of both, odd powers of both.
     hn::StoreU(hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
                           hn::InterleaveLower(two, first, second)),
-               two, out + i);
+               two, values + i);
   }
-  if (i < count) out[i] = plasticity_at(nodes, fused(slope, shift[i], start));
+  if (i < count) values[i] = plasticity_at(nodes, values[i]);
 }
 
 void along_kernel(const ZLines& lines, const double* nodes, double* out) {
+  const hn::CappedTag<double, 2> two;
+  double* z = out;
   for (auto i = lines.first; i < lines.end;) {
     const auto line = lines.line[i] - lines.first_line;
     const double start = lines.start[line];
     const double slope = lines.slope[line];
     const auto end = std::min<std::int64_t>(lines.line_end[i], lines.end);
-    // |z| is largest at one of the ends.
-    const double z0 = std::fabs(fused(slope, lines.shift[i], start));
-    const double z1 = std::fabs(fused(slope, lines.shift[end - 1], start));
-    if (z0 < kLastNode && z1 < kLastNode) {
-      along_line(nodes, start, slope, lines.shift + i, end - i, out);
-    } else {
-      for (auto j = i; j < end; ++j)
-        out[j - i] = plasticity_at(nodes, fused(slope, lines.shift[j], start));
-    }
-    out += end - i;
-    i = end;
+    for (; i + 2 <= end; i += 2, z += 2)
+      hn::StoreU(
+          hn::MulAdd(hn::Set(two, slope), hn::LoadU(two, lines.shift + i), hn::Set(two, start)),
+          two, z);
+    if (i < end) *z++ = fused(slope, lines.shift[i++], start);
   }
+  plasticity_between_nodes(nodes, lines.end - lines.first, out);
 }
 
 }  // namespace

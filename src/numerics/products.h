@@ -16,6 +16,11 @@ inline constexpr int kPanelColumns = 8;
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 
+// out (rows, columns) = left (rows, depth) right (depth, columns) for a few columns. Rows of
+// `right` are `stride` numbers apart; up to 7 numbers behind the last column of each are read.
+void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
+                     std::int64_t stride, std::int64_t columns, double* out);
+
 // left (m, k) times right (k, n).
 Matrix multiply(const Matrix& left, const Matrix& right);
 // left (m, k) times the transpose of right (n, k): (m, n).
@@ -23,6 +28,16 @@ Matrix multiply_transposed(const Matrix& left, const Matrix& right);
 // Adds rows^T rows of `count` rows (count, cols) to the upper triangle of sum (cols, cols), 64 rows
 // at a time; what is left below the diagonal means nothing.
 void add_gram(const double* rows, std::int64_t count, Matrix& sum);
+// A sum over rows, each times its own weight.
+struct WeightedSum {
+  std::span<const double> weight;  // (rows)
+  std::span<double> sum;           // (cols)
+};
+// The same for rows of vectors (.., cols) by their numbers, in float64 minus `mean` (cols); adds to
+// the weighted sums of these, too.
+void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
+                      std::span<const double> mean, Matrix& sum,
+                      std::span<const WeightedSum> weighted);
 // matrix times x: a dot product per row.
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x);
 // x^T matrix x for a symmetric matrix.

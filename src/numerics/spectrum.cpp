@@ -137,10 +137,15 @@ void Spectrum::compute(std::span<const FourValues> values) {
   fft_->forward(std::span(signal_).first(fft_->size()));
   const auto size = fft_->size();
   FourComplex* const points = points_.data() + kMargin;
-  sort_points(*fft_, signal_.data(), gain_.data(), points);
+  sort_points(*fft_, signal_.data(), gain_.data(), points, groups_.data());
   std::copy_n(points + size - kMargin, kMargin, points - kMargin);
   std::copy_n(points, kMargin, points + size);
-  group_powers(points, halfway_weights(), groups_);
+}
+
+void Spectrum::find_above(std::int64_t begin, std::int64_t end, const FourFloats& least,
+                          const FourFloats& near, std::vector<HighPoint>& found) const {
+  high_powers(points_.data() + kMargin, groups_, halfway_weights(), {begin, end, least, near},
+              found);
 }
 
 FourFloats Spectrum::power_after(std::size_t i) const {

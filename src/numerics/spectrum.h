@@ -24,6 +24,12 @@ struct FourValues {
   double im[4];
 };
 
+// |S|^2 of four signals at a half grid point.
+struct HighPoint {
+  std::int64_t half = 0;  // 2 i at grid point i, 2 i + 1 halfway after it
+  FourFloats power;
+};
+
 // S(omega) = sum z_t exp(-i omega (t - origin)) at omega = k * step(). The grid has at least 1.4
 // points per 2 pi / length, so that what lies between them follows from its neighbours.
 class Spectrum {
@@ -52,8 +58,15 @@ class Spectrum {
     const auto i = index(half >> 1);
     return (half & 1) == 0 ? power_at(i) : power_after(i);
   }
-  // The largest power at half grid points 16 group .. 16 group + 15.
-  const FourFloats& group_power(std::int64_t group) const { return groups_[index(group)]; }
+  // The largest power at grid points 8 group .. 8 group + 7.
+  const FourFloats& group_power(std::int64_t group) const {
+    return groups_[static_cast<std::size_t>(group)];
+  }
+  // Half grid points from grid point `begin` to before `end` (0 <= begin, end <= size + 1) with a
+  // power above `least` in some signal. Places between two grid points count where one of the two
+  // is above `near`.
+  void find_above(std::int64_t begin, std::int64_t end, const FourFloats& least,
+                  const FourFloats& near, std::vector<HighPoint>& found) const;
   // |S|^2 of one signal at a half grid point and one and two quarters of a step before and after
   // it, from 16 points around each.
   std::array<double, 5> quarters(std::int64_t half, int signal) const;

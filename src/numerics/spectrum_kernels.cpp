@@ -1,5 +1,7 @@
 #include "numerics/spectrum_kernels.h"
 
+#include <algorithm>
+
 #include "core/cpu_target.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -45,8 +47,16 @@ void spread_kernel(std::span<const FourValues> values, const float* taps,
   }
 }
 
-void sort_kernel(const Fft& fft, const FourComplex* signal, const float* gain,
-                 FourComplex* points) {
+HWY_INLINE Vector power_of(Vector re, Vector im) {
+  return hn::MulAdd(re, re, hn::Mul(im, im));
+}
+
+HWY_INLINE Vector power_at(const float* point) {
+  return power_of(hn::Load(Four(), point), hn::Load(Four(), point + 4));
+}
+
+void sort_kernel(const Fft& fft, const FourComplex* signal, const float* gain, FourComplex* points,
+                 FourFloats* groups) {
   // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
   // cache line is read once.
   const std::size_t size = fft.size();
@@ -55,18 +65,19 @@ void sort_kernel(const Fft& fft, const FourComplex* signal, const float* gain,
     for (std::size_t k = low; k < size; k += eighth) {
       const float* const from = floats(signal + fft.place(k));
       float* const to = floats(points + k);
+      Vector largest = hn::Zero(Four());
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < 8; ++r) {
         const Vector by = hn::Set(Four(), gain[k + r]);
         const float* const value = from + 8 * r * eighth;
-        hn::Store(hn::Mul(hn::Load(Four(), value), by), Four(), to + 8 * r);
-        hn::Store(hn::Mul(hn::Load(Four(), value + 4), by), Four(), to + 8 * r + 4);
+        const Vector re = hn::Mul(hn::Load(Four(), value), by);
+        const Vector im = hn::Mul(hn::Load(Four(), value + 4), by);
+        hn::Store(re, Four(), to + 8 * r);
+        hn::Store(im, Four(), to + 8 * r + 4);
+        largest = hn::Max(largest, power_of(re, im));
       }
+      hn::Store(largest, Four(), reinterpret_cast<float*>(groups + k / 8));
     }
-}
-
-HWY_INLINE Vector power_of(Vector re, Vector im) {
-  return hn::MulAdd(re, re, hn::Mul(im, im));
 }
 
 HWY_INLINE Vector power_after(const float* point, const float* weights) {
@@ -82,23 +93,52 @@ HWY_INLINE Vector power_after(const float* point, const float* weights) {
   return power_of(re, im);
 }
 
-HWY_INLINE Vector larger(Vector x, Vector y) {
-  return hn::IfThenElse(hn::Gt(x, y), x, y);
-}
-
 void between_kernel(const FourComplex* points, const float* weights, FourFloats& power) {
   hn::Store(power_after(floats(points), weights), Four(), reinterpret_cast<float*>(&power));
 }
 
-void group_kernel(const FourComplex* points, const float* weights, std::span<FourFloats> groups) {
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    Vector largest = hn::Zero(Four());
-    for (std::size_t i = 8 * group; i < 8 * group + 8; ++i) {
-      const float* const point = floats(points + i);
-      const Vector here = power_of(hn::Load(Four(), point), hn::Load(Four(), point + 4));
-      largest = larger(larger(here, power_after(point, weights)), largest);
+HWY_INLINE bool any_above(Vector power, Vector limit) {
+  return !hn::AllFalse(Four(), hn::Gt(power, limit));
+}
+
+HWY_INLINE Vector loaded(const FourFloats& values) {
+  return hn::Load(Four(), reinterpret_cast<const float*>(&values));
+}
+
+// Not inlined: points to be kept are few, and the loop that finds them is short.
+HWY_NOINLINE void keep(std::int64_t half, Vector power, std::vector<HighPoint>& found) {
+  HighPoint point;
+  point.half = half;
+  hn::Store(power, Four(), reinterpret_cast<float*>(&point.power));
+  found.push_back(point);
+}
+
+void high_kernel(const FourComplex* points, std::span<const FourFloats> groups,
+                 const float* weights, const HighPowers& wanted, std::vector<HighPoint>& found) {
+  const Vector least = loaded(wanted.least);
+  const Vector near = loaded(wanted.near);
+  // Whether nothing in this group of eight or at the beginning of the next is high.
+  const auto is_low = [&](std::size_t group) HWY_ATTR {
+    const FourFloats& next = groups[group + 1 == groups.size() ? 0 : group + 1];
+    return !any_above(hn::Max(loaded(groups[group]), loaded(next)), near);
+  };
+  for (auto i = wanted.begin; i < wanted.end;) {
+    if (i % 8 == 0 && i + 8 <= wanted.end && is_low(static_cast<std::size_t>(i / 8))) {
+      i += 8;
+      continue;
     }
-    hn::Store(largest, Four(), reinterpret_cast<float*>(&groups[group]));
+    const auto end = std::min(wanted.end, i / 8 * 8 + 8);
+    Vector here = power_at(floats(points + i));
+    for (; i < end; ++i) {
+      const float* const point = floats(points + i);
+      const Vector next = power_at(point + 8);
+      if (any_above(hn::Max(here, next), near)) {
+        if (any_above(here, least)) keep(2 * i, here, found);
+        const Vector between = power_after(point, weights);
+        if (any_above(between, least)) keep(2 * i + 1, between, found);
+      }
+      here = next;
+    }
   }
 }
 
@@ -113,7 +153,7 @@ namespace {
 HWY_EXPORT(spread_kernel);
 HWY_EXPORT(sort_kernel);
 HWY_EXPORT(between_kernel);
-HWY_EXPORT(group_kernel);
+HWY_EXPORT(high_kernel);
 
 }  // namespace
 
@@ -122,9 +162,9 @@ void spread_values(std::span<const FourValues> values, const float* taps,
   QKSCOPE_DISPATCH(spread_kernel)(values, taps, phase, start, signal);
 }
 
-void sort_points(const Fft& fft, const FourComplex* signal, const float* gain,
-                 FourComplex* points) {
-  QKSCOPE_DISPATCH(sort_kernel)(fft, signal, gain, points);
+void sort_points(const Fft& fft, const FourComplex* signal, const float* gain, FourComplex* points,
+                 FourFloats* groups) {
+  QKSCOPE_DISPATCH(sort_kernel)(fft, signal, gain, points, groups);
 }
 
 FourFloats power_between(const FourComplex* points, const float* weights) {
@@ -133,8 +173,9 @@ FourFloats power_between(const FourComplex* points, const float* weights) {
   return power;
 }
 
-void group_powers(const FourComplex* points, const float* weights, std::span<FourFloats> groups) {
-  QKSCOPE_DISPATCH(group_kernel)(points, weights, groups);
+void high_powers(const FourComplex* points, std::span<const FourFloats> groups,
+                 const float* weights, const HighPowers& wanted, std::vector<HighPoint>& found) {
+  QKSCOPE_DISPATCH(high_kernel)(points, groups, weights, wanted, found);
 }
 
 }  // namespace qkscope

@@ -121,6 +121,37 @@ double dot_float_kernel(const float* x, const double* y, std::int64_t count) {
   return dot_of(x, y, count);
 }
 
+// Two rows at a time, for which y is loaded once.
+void dots_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
+                 double* out) {
+  std::int64_t i = 0;
+  for (; i + 2 <= count; i += 2, rows += 2 * cols) {
+    Sums first;
+    Sums second;
+    const auto add = [&](const float* x1, const float* x2, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector by = load(with + v * kLanes);
+        first.v[v] = hn::MulAdd(load(x1 + v * kLanes), by, first.v[v]);
+        second.v[v] = hn::MulAdd(load(x2 + v * kLanes), by, second.v[v]);
+      }
+    };
+    std::int64_t at = 0;
+    for (; at + kSums <= cols; at += kSums) add(rows + at, rows + cols + at, y + at);
+    if (at < cols) {
+      float rest[2][kSums] = {};
+      double with[kSums] = {};
+      std::copy(rows + at, rows + cols, rest[0]);
+      std::copy(rows + cols + at, rows + 2 * cols, rest[1]);
+      std::copy(y + at, y + cols, with);
+      add(rest[0], rest[1], with);
+    }
+    out[i] = first.total();
+    out[i + 1] = second.total();
+  }
+  if (i < count) out[i] = dot_of(rows, y, cols);
+}
+
 // y[i] = function(y[i], x[i]) in vectors, the rest in one filled up with zeros.
 template <typename Number, typename Function>
 HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
@@ -155,14 +186,26 @@ void bins_kernel(const double* x, std::int64_t count, double low, double scale, 
 }
 
 void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
-  for (std::int64_t i = 0; i < count; ++i)
-    combine(rows + i * cols, cols, sum,
-            [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
-}
-
-void add_weighted_rows_kernel(const double* rows, std::int64_t cols, const double* weight,
-                              std::int64_t count, double* sum) {
-  for (std::int64_t i = 0; i < count; ++i) add_scaled_kernel(weight[i], rows + i * cols, cols, sum);
+  constexpr std::int64_t kTogether = 64;  // rows that stay in the first cache
+  for (std::int64_t begin = 0; begin < count; begin += kTogether) {
+    const float* const from = rows + begin * cols;
+    const auto here = std::min(kTogether, count - begin);
+    std::int64_t j = 0;
+    for (; j + kSums <= cols; j += kSums) {
+      Vector total[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) total[v] = load(sum + j + v * kLanes);
+      for (std::int64_t i = 0; i < here; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v)
+          total[v] = hn::Add(total[v], load(from + i * cols + j + v * kLanes));
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
+    }
+    for (std::int64_t i = 0; i < here && j < cols; ++i)
+      combine(from + i * cols + j, cols - j, sum + j,
+              [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
+  }
 }
 
 void centre_rows_kernel(const float* rows, std::int64_t count, const double* mean,
@@ -188,11 +231,11 @@ HWY_EXPORT(squares_kernel);
 HWY_EXPORT(powers_kernel);
 HWY_EXPORT(dot_kernel);
 HWY_EXPORT(dot_float_kernel);
+HWY_EXPORT(dots_kernel);
 HWY_EXPORT(add_scaled_kernel);
 HWY_EXPORT(standardise_kernel);
 HWY_EXPORT(bins_kernel);
 HWY_EXPORT(add_rows_kernel);
-HWY_EXPORT(add_weighted_rows_kernel);
 HWY_EXPORT(centre_rows_kernel);
 
 }  // namespace
@@ -211,6 +254,10 @@ double dot(std::span<const double> x, std::span<const double> y) {
 
 double dot(std::span<const float> x, std::span<const double> y) {
   return QKSCOPE_DISPATCH(dot_float_kernel)(x.data(), y.data(), std::ssize(x));
+}
+
+void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out) {
+  QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
 double norm(std::span<const double> x) {
@@ -236,11 +283,6 @@ void bins_of(std::span<const double> x, double low, double scale, std::uint16_t 
 
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {
   QKSCOPE_DISPATCH(add_rows_kernel)(rows, count, std::ssize(sum), sum.data());
-}
-
-void add_weighted_rows(const double* rows, std::span<const double> weight, std::span<double> sum) {
-  QKSCOPE_DISPATCH(add_weighted_rows_kernel)
-  (rows, std::ssize(sum), weight.data(), std::ssize(weight), sum.data());
 }
 
 void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out) {

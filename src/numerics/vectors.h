@@ -12,6 +12,8 @@ double sum(std::span<const double> x);
 double squares_around(std::span<const double> x, double centre);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
+// out[i] = row i of rows (count, cols of y) . y
+void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out);
 double norm(std::span<const double> x);
 
 // Sums of (x - centre)^2, ^3 and ^4.
@@ -32,8 +34,6 @@ void bins_of(std::span<const double> x, double low, double scale, std::uint16_t 
 
 // sum (cols) += every row of rows (count, cols).
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum);
-// sum (cols) += weight[i] times row i of rows (weights, cols).
-void add_weighted_rows(const double* rows, std::span<const double> weight, std::span<double> sum);
 // out (count, cols) = rows (count, cols) - mean (cols), in float64.
 void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out);
 

@@ -1,6 +1,7 @@
 #include "results/scatter.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -12,18 +13,51 @@
 namespace qkscope {
 namespace {
 
+// Rows in the order of position and text, as far as single places of it are asked for.
+class PositionRanks {
+ public:
+  explicit PositionRanks(const Rows& rows) : rows_(rows), order_(rows.position.size()) {
+    const auto [low, high] = std::minmax_element(rows.position.begin(), rows.position.end());
+    const std::int64_t first = *low;
+    const std::int64_t width = (*high - first) / kBins + 1;
+    const auto bin = [&](std::size_t row) {
+      return static_cast<std::size_t>((rows.position[row] - first) / width);
+    };
+    for (std::size_t i = 0; i < order_.size(); ++i) ++begin_[bin(i) + 1];
+    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    auto next = begin_;
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
+  }
+
+  // Each bin of positions is sorted when it is first asked for.
+  std::size_t at(std::size_t rank) {
+    const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
+                                              begin_.begin() - 1);
+    if (!std::exchange(sorted_[bin], true))
+      std::sort(order_.data() + begin_[bin], order_.data() + begin_[bin + 1],
+                [&](std::size_t i, std::size_t j) {
+                  return std::tuple(rows_.position[i], rows_.example(i)) <
+                         std::tuple(rows_.position[j], rows_.example(j));
+                });
+    return order_[rank];
+  }
+
+ private:
+  static constexpr std::size_t kBins = 1024;
+
+  const Rows& rows_;
+  std::vector<std::size_t> order_;              // (rows): by bin
+  std::array<std::size_t, kBins + 1> begin_{};  // (bins + 1)
+  std::array<bool, kBins> sorted_{};
+};
+
 std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
-  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
-    return std::tuple(rows.position[i], rows.example(i)) <
-           std::tuple(rows.position[j], rows.example(j));
-  });
-  const auto wanted = static_cast<std::size_t>(count);
-  if (order.size() <= wanted) return order;
+  PositionRanks ranks(rows);
+  const auto total = static_cast<std::size_t>(rows.size());
+  const auto wanted = std::min(total, static_cast<std::size_t>(count));
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal stretches
-    kept.push_back(order[(2 * i + 1) * order.size() / (2 * wanted)]);
+    kept.push_back(ranks.at((2 * i + 1) * total / (2 * wanted)));
   return kept;
 }
 

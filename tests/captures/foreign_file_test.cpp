@@ -45,7 +45,10 @@ struct Columns {
   std::shared_ptr<arrow::Array> window = arrow::MakeArrayOfNull(arrow::int32(), 3).ValueOrDie();
 };
 
-std::string write(const TemporaryFolder& folder, const Columns& columns) {
+std::string write(const TemporaryFolder& folder, const Columns& columns,
+                  std::int64_t rows_of_group = 2,
+                  const std::shared_ptr<parquet::WriterProperties>& properties =
+                      parquet::default_writer_properties()) {
   const auto field = [](const char* name, const auto& array) {
     return arrow::field(name, array->type());
   };
@@ -57,7 +60,9 @@ std::string write(const TemporaryFolder& folder, const Columns& columns) {
                                                  columns.position, columns.vector, columns.window});
   const std::string path = folder.file("data.parquet");
   const auto stream = arrow::io::FileOutputStream::Open(path).ValueOrDie();
-  EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream, 2).ok());
+  EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
+                                         rows_of_group, properties)
+                  .ok());
   EXPECT_TRUE(stream->Close().ok());
   return path;
 }
@@ -76,6 +81,76 @@ TEST(ForeignFile, MixedVectorLengthsNameTheRow) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(write(folder, {.vector = lists({2, 2, 3})})),
               AllOf(HasSubstr("row 2"), HasSubstr("3 numbers")));
+}
+
+// Vectors of eight numbers and more are read page by page where they are all equally long.
+TEST(ForeignFile, MixedLengthsOfLongVectorsNameTheRow) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({16, 16, 15})})),
+              AllOf(HasSubstr("row 2"), HasSubstr("15 numbers")));
+  // As many numbers as two rows of 16 have.
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({17, 15, 16})})),
+              AllOf(HasSubstr("row 1"), HasSubstr("15 numbers"), HasSubstr("have 17")));
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({31, 1, 16})})),
+              AllOf(HasSubstr("row 1"), HasSubstr("1 numbers"), HasSubstr("have 31")));
+}
+
+TEST(ForeignFile, NullsInLongVectorsNameTheRow) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(complaint(write(folder, {.vector = lists({16, -1, 16})})),
+              AllOf(HasSubstr("row 1"), HasSubstr("'vector'")));
+  arrow::ListBuilder builder(arrow::default_memory_pool(), std::make_shared<arrow::FloatBuilder>());
+  auto& values = static_cast<arrow::FloatBuilder&>(*builder.value_builder());
+  for (int i = 0; i < 48; ++i) {
+    ASSERT_TRUE(i % 16 != 0 || builder.Append().ok());
+    ASSERT_TRUE((i == 40 ? values.AppendNull() : values.Append(1)).ok());
+  }
+  EXPECT_THAT(complaint(write(folder, {.vector = builder.Finish().ValueOrDie()})),
+              AllOf(HasSubstr("row 2"), HasSubstr("'vector'")));
+}
+
+TEST(ForeignFile, LongVectorsComeFromEveryKindOfPage) {
+  const TemporaryFolder folder;
+  constexpr int kRows = 40;
+  for (const int length : {8, 9, 16, 130}) {
+    std::vector<std::int32_t> zeros(kRows);
+    std::vector<std::int32_t> position;
+    std::vector<float> expected;
+    arrow::ListBuilder builder(arrow::default_memory_pool(),
+                               std::make_shared<arrow::FloatBuilder>());
+    auto& values = static_cast<arrow::FloatBuilder&>(*builder.value_builder());
+    for (int row = 0; row < kRows; ++row) {
+      position.push_back(row);
+      ASSERT_TRUE(builder.Append().ok());
+      for (int j = 0; j < length; ++j) {
+        expected.push_back(static_cast<float>(row) + 0.001F * static_cast<float>(j));
+        ASSERT_TRUE(values.Append(expected.back()).ok());
+      }
+    }
+    const Columns columns{ints(zeros), ints(zeros), ints(position), builder.Finish().ValueOrDie(),
+                          arrow::MakeArrayOfNull(arrow::int32(), kRows).ValueOrDie()};
+    for (const auto version :
+         {parquet::ParquetDataPageVersion::V1, parquet::ParquetDataPageVersion::V2})
+      for (const auto encoding : {parquet::Encoding::PLAIN, parquet::Encoding::BYTE_STREAM_SPLIT,
+                                  parquet::Encoding::RLE_DICTIONARY})
+        for (const std::int64_t page : {100, 1 << 20})
+          for (const auto compression :
+               {parquet::Compression::UNCOMPRESSED, parquet::Compression::ZSTD}) {
+            parquet::WriterProperties::Builder properties;
+            properties.data_page_version(version)
+                ->data_pagesize(page)
+                ->write_batch_size(7)
+                ->compression(compression)
+                ->disable_dictionary();
+            if (encoding == parquet::Encoding::RLE_DICTIONARY)
+              properties.enable_dictionary();
+            else
+              properties.encoding("vector.list.element", encoding);
+            const auto rows = read_head_file(write(folder, columns, 30, properties.build())).rows;
+            EXPECT_EQ(rows.head_dim, length);
+            EXPECT_EQ(rows.vectors, expected);
+          }
+  }
 }
 
 TEST(ForeignFile, NullsNameTheRow) {

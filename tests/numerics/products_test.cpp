@@ -71,6 +71,79 @@ TEST(Kernels, GramOfAllShapes) {
   for_each_cpu_target([](const std::string&) { check_gram_of_all_shapes(); });
 }
 
+void check_narrow_products() {
+  for (const std::int64_t rows : {1, 3, 5, 8, 16})
+    for (const std::int64_t columns : {1, 2, 3, 5, 8, 9, 16}) {
+      const Matrix left = random_matrix(rows, 37, 5);
+      const Matrix right = random_matrix(37, columns + 9, 6);  // from its third column on
+      Matrix product(rows, columns);
+      multiply_narrow(left.data.data(), rows, 37, right.row(0) + 2, right.cols, columns,
+                      product.data.data());
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < 37; ++k) sum += left(i, k) * right(k, j + 2);
+          EXPECT_NEAR(product(i, j), sum, kRounding * 10);
+        }
+    }
+}
+
+TEST(Kernels, NarrowProductsOfAllShapes) {
+  for_each_cpu_target([](const std::string&) { check_narrow_products(); });
+}
+
+void check_centred_gram() {
+  for (const std::int64_t cols : {1, 5, 8, 13, 32}) {
+    const Matrix x = random_matrix(150, cols, 7);
+    const std::vector<float> rows(x.data.begin(), x.data.end());
+    const Matrix mean = random_matrix(1, cols, 8);
+    std::vector<std::int64_t> some;
+    for (std::int64_t i = 0; i < 70; ++i) some.push_back((i * 37) % 150);
+    const Matrix weight = random_matrix(1, 70, 9);
+    Matrix gram(cols, cols);
+    std::vector<double> weighted(static_cast<std::size_t>(cols));
+    const WeightedSum sums[] = {{weight.data, weighted}};
+    add_centred_gram(rows.data(), some, mean.data, gram, sums);
+    fill_lower_triangle(gram);
+    const auto centred = [&](std::int64_t row, std::int64_t j) {
+      return rows[static_cast<std::size_t>(row * cols + j)] - mean(0, j);
+    };
+    for (std::int64_t i = 0; i < cols; ++i) {
+      double along = 0;
+      for (std::size_t k = 0; k < some.size(); ++k) along += weight.data[k] * centred(some[k], i);
+      EXPECT_NEAR(weighted[static_cast<std::size_t>(i)], along, kRounding * 100);
+      for (std::int64_t j = 0; j < cols; ++j) {
+        double sum = 0;
+        for (const auto row : some) sum += centred(row, i) * centred(row, j);
+        EXPECT_NEAR(gram(i, j), sum, kRounding * 100);
+      }
+    }
+  }
+}
+
+TEST(Kernels, GramOfCentredRows) {
+  for_each_cpu_target([](const std::string&) { check_centred_gram(); });
+}
+
+// As dot() has them, to the last bit.
+void check_dots() {
+  for (const std::int64_t cols : {1, 15, 16, 40, 128})
+    for (const std::int64_t count : {1, 2, 5}) {
+      const Matrix x = random_matrix(count, cols, 10);
+      const std::vector<float> rows(x.data.begin(), x.data.end());
+      const Matrix y = random_matrix(1, cols, 11);
+      std::vector<double> found(static_cast<std::size_t>(count));
+      dots(rows.data(), count, y.data, found.data());
+      const auto width = static_cast<std::size_t>(cols);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_EQ(found[i], dot(std::span(rows).subspan(i * width, width), y.data));
+    }
+}
+
+TEST(Kernels, DotsOfManyRows) {
+  for_each_cpu_target([](const std::string&) { check_dots(); });
+}
+
 TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {
   for (int round = 0; round < 60; ++round) {
     Random random(static_cast<std::uint64_t>(round));

@@ -28,6 +28,14 @@ std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::
   return order;
 }
 
+// The transpose, with what a narrow product reads behind its last column.
+Matrix side_by_side(const Matrix& rows) {
+  Matrix columns(rows.cols, rows.rows + kPanelColumns - 1);
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = rows(i, j);
+  return columns;
+}
+
 }  // namespace
 
 SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
@@ -47,8 +55,10 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bin.push_back(bin[from]);
     sorted.position.push_back(source.position[from]);
-    copy_rotated(keys, order[i], model, sorted.vectors.row(static_cast<std::int64_t>(i)));
   }
+  turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order, keys.mean,
+             model.sign, model.reflection},
+            sorted.vectors.data.data());
   sorted.begin.push_back(keys.size());
   return sorted;
 }
@@ -76,14 +86,16 @@ PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns
     : keys_(keys),
       columns_(columns),
       sink_(std::move(sink)),
-      scores_(multiply_transposed(keys.vectors, columns.mean)),
+      scores_(keys.vectors.rows, columns.size()),
       end_column_(columns.size()),
-      squares_(static_cast<std::size_t>(keys.vectors.cols * kPanelColumns)),
-      sums_(static_cast<std::size_t>(columns.size() * kPanelColumns)),
+      weights_(side_by_side(columns.variance)),
       start_(kBlock * static_cast<std::size_t>(columns.size())),
       slope_(kBlock * static_cast<std::size_t>(columns.size())) {
   for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
     moves_.push_back(keys.vectors(i, 0) * columns.drift);
+  const Matrix means = side_by_side(columns.mean);
+  multiply_narrow(keys.vectors.data.data(), keys.vectors.rows, means.rows, means.data.data(),
+                  means.cols, columns.size(), scores_.data.data());
   waiting_.reserve(kBlock);
 }
 
@@ -91,18 +103,6 @@ void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
   flush();
   first_column_ = first;
   end_column_ = end;
-}
-
-void PairEvaluator::take_variances(std::span<const Pair> pairs, double* variance) {
-  // In difference form nothing cancels, however close two keys are.
-  squared_differences(keys_.vectors, pairs, squares_.data());
-  const auto columns = end_column_ - first_column_;
-  multiply_panel(columns_.variance.row(first_column_), columns, keys_.vectors.cols, squares_.data(),
-                 sums_.data());
-  for (std::size_t p = 0; p < pairs.size(); ++p)
-    for (std::int64_t c = 0; c < columns; ++c)
-      variance[static_cast<std::int64_t>(p) * columns + c] =
-          sums_[static_cast<std::size_t>(c) * kPanelColumns + p];
 }
 
 void PairEvaluator::flush() {
@@ -113,9 +113,9 @@ void PairEvaluator::flush() {
     return;
   }
   const std::span<const Pair> pairs(waiting_);
-  for (std::size_t p = 0; p < count; p += kPanelColumns)
-    take_variances(pairs.subspan(p, std::min<std::size_t>(kPanelColumns, count - p)),
-                   start_.data() + static_cast<std::int64_t>(p) * columns);
+  // In difference form nothing cancels, however close two keys are.
+  weighted_squares(keys_.vectors, pairs, {weights_.row(0) + first_column_, weights_.cols, columns},
+                   start_.data());
   // Equal keys (variance 0) leave the query no preference: p = 1/2.
   z_lines({scores_, moves_, pairs, first_column_, columns}, start_.data(), slope_.data());
   const auto size = count * static_cast<std::size_t>(columns);

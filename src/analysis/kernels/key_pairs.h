@@ -86,9 +86,6 @@ class PairEvaluator {
  private:
   static constexpr std::size_t kBlock = 128;
 
-  // Fills the variances of up to eight waiting pairs for all columns.
-  void take_variances(std::span<const Pair> pairs, double* variance);
-
   const SortedKeys& keys_;
   const QueryColumns& columns_;
   Sink sink_;
@@ -97,10 +94,9 @@ class PairEvaluator {
   std::int64_t first_column_ = 0;
   std::int64_t end_column_ = 0;
   std::vector<Pair> waiting_;
-  std::vector<double> squares_;  // (dim, 8): squared differences of eight pairs
-  std::vector<double> sums_;     // (columns, 8): their weighted sums
-  std::vector<double> start_;    // (pairs, columns)
-  std::vector<double> slope_;    // (pairs, columns)
+  Matrix weights_;             // (dim, columns + 7): the columns' variances
+  std::vector<double> start_;  // (pairs, columns)
+  std::vector<double> slope_;  // (pairs, columns)
 };
 
 }  // namespace qkscope

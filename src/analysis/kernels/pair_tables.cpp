@@ -42,10 +42,14 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   evaluator.flush();
 }
 
-std::vector<std::int32_t> distinct(std::vector<std::int32_t> values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
+// Ascending; there are few.
+std::vector<std::int32_t> distinct(std::span<const std::int32_t> values) {
+  std::vector<std::int32_t> found;
+  for (const auto value : values) {
+    const auto at = std::lower_bound(found.begin(), found.end(), value);
+    if (at == found.end() || *at != value) found.insert(at, value);
+  }
+  return found;
 }
 
 // The keys of one example whose `label` (keys, ascending in each example) is `wanted`.
@@ -214,7 +218,7 @@ void ProfileSums::add_all() {
   if (at_work_.empty()) return;
   // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
   // stay in the second cache.
-  constexpr std::int64_t kExamples = 16;
+  constexpr std::int64_t kExamples = 2;
   const auto columns = distinct(key_column_);
   for (std::int64_t chunk = 0; chunk < keys_.examples(); chunk += kExamples)
     for (const auto column : columns)

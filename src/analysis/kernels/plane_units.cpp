@@ -7,7 +7,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kBlock = 60;  // rows that stay in the first cache for all planes
+constexpr std::int64_t kBlock = 30;  // rows that stay in the first cache for all planes
 
 }  // namespace
 

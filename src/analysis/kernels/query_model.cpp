@@ -188,10 +188,11 @@ RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
   std::vector<double> w(model.sign);
   for (std::size_t j = 0; j < w.size(); ++j)
     w[j] *= model.reflection.empty() ? 0 : model.reflection[j];
-  const CentredProjection along(queries, w);
+  const auto along = CentredProjection(queries, w).of_all();
   for (const auto i : order_) {
-    time_.push_back(queries.source.position[static_cast<std::size_t>(i)] - queries.position_mean);
-    reflected_.push_back(2 * along(i));
+    const auto row = static_cast<std::size_t>(i);
+    time_.push_back(queries.source.position[row] - queries.position_mean);
+    reflected_.push_back(2 * along[row]);
   }
 }
 
@@ -254,12 +255,6 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
 }
 
 }  // namespace
-
-void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out) {
-  copy_centred(rows, i, i + 1, out);
-  for (std::size_t j = 0; j < model.sign.size(); ++j) out[j] *= model.sign[j];
-  reflect({out, model.sign.size()}, model.reflection);
-}
 
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model) {
   std::vector<double> rotated(model.sign);

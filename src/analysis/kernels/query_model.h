@@ -70,9 +70,7 @@ QueryModel fit_moments(const Moments& queries, const LogPositions& log_positions
 // +. `means`: (buckets that hold keys, dim).
 std::vector<double> signs_of(const Matrix& means);
 
-// Row i, centred, with the model's signs and reflection applied: (dim).
-void copy_rotated(const CentredRows& rows, std::int64_t i, const QueryModel& model, double* out);
-// The same for one vector.
+// x with the model's signs and reflection applied.
 std::vector<double> rotate(std::span<const double> x, const QueryModel& model);
 
 }  // namespace qkscope

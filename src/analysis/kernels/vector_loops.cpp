@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <vector>
 
 #include "core/cpu_target.h"
 #include "numerics/products.h"
@@ -17,34 +19,120 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// On Arm a multiply-add takes one number of a vector as it is: squares need not be stored to be
+// spread over the columns.
+constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
+
 using Two = hn::CappedTag<double, 2>;
 
-void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, double* squares) {
+// variance (kPairs, columns), rows `stride` apart, for kWidth vectors of columns of which the first
+// `columns` are wanted. Not inlined: in a larger function the compiler runs out of registers.
+template <int kPairs, int kWidth>
+HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const ColumnWeights& weights,
+                               double* variance, std::int64_t stride) {
   const Two d;
-  const auto dim = keys.cols;
-  // Two pairs at a time, so that their squares can be stored side by side.
-  for (std::size_t p = 0; p < pairs.size(); p += 2) {
-    const Pair& one = pairs[p];
-    const Pair& two = pairs[std::min(p + 1, pairs.size() - 1)];
-    const double* const x1 = keys.row(one.first);
-    const double* const y1 = keys.row(one.second);
-    const double* const x2 = keys.row(two.first);
-    const double* const y2 = keys.row(two.second);
-    double* const to = squares + p;
-    std::int64_t j = 0;
-    for (; j + 2 <= dim; j += 2) {
-      const auto delta1 = hn::Sub(hn::LoadU(d, x1 + j), hn::LoadU(d, y1 + j));
-      const auto delta2 = hn::Sub(hn::LoadU(d, x2 + j), hn::LoadU(d, y2 + j));
-      const auto square1 = hn::Mul(delta1, delta1);
-      const auto square2 = hn::Mul(delta2, delta2);
-      hn::StoreU(hn::InterleaveLower(d, square1, square2), d, to + j * kPanelColumns);
-      hn::StoreU(hn::InterleaveUpper(d, square1, square2), d, to + (j + 1) * kPanelColumns);
-    }
-    for (; j < dim; ++j) {
-      to[j * kPanelColumns] = (x1[j] - y1[j]) * (x1[j] - y1[j]);
-      to[j * kPanelColumns + 1] = (x2[j] - y2[j]) * (x2[j] - y2[j]);
-    }
+  using Vector = hn::Vec<Two>;
+  const double* x[kPairs];
+  const double* y[kPairs];
+  Vector sum[kPairs][kWidth];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPairs; ++p) {
+    x[p] = keys.row(pairs[p].first);
+    y[p] = keys.row(pairs[p].second);
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
+  const double* line = weights.first;
+  const auto add = [&](const double* from, const auto& number) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) {
+      const Vector by = hn::LoadU(d, from + 2 * v);
+#pragma GCC unroll 8
+      for (int p = 0; p < kPairs; ++p) sum[p][v] = hn::MulAdd(by, number(p), sum[p][v]);
+    }
+  };
+  std::int64_t k = 0;
+  for (; k + 2 <= keys.cols; k += 2, line += 2 * weights.stride) {
+    Vector square[kPairs];
+#pragma GCC unroll 8
+    for (int p = 0; p < kPairs; ++p) {
+      const Vector delta = hn::Sub(hn::LoadU(d, x[p] + k), hn::LoadU(d, y[p] + k));
+      square[p] = hn::Mul(delta, delta);
+    }
+    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square[p]); });
+    add(line + weights.stride, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square[p]); });
+  }
+  if (k < keys.cols)
+    add(line,
+        [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
+#pragma GCC unroll 8
+  for (int p = 0; p < kPairs; ++p) {
+    double all[2 * kWidth];
+#pragma GCC unroll 4
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[p][v], d, all + 2 * v);
+    std::copy_n(all, weights.columns, variance + p * stride);
+  }
+}
+
+// Calls body(std::integral_constant<int, count>()) for a number known only at run time.
+template <int kMost, typename Body>
+HWY_INLINE void with_count(std::int64_t count, const Body& body) {
+  if constexpr (kMost > 1)
+    if (count < kMost) return with_count<kMost - 1>(count, body);
+  body(std::integral_constant<int, kMost>());
+}
+
+void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
+                          const ColumnWeights& weights, double* variance) {
+  constexpr std::int64_t kColumns = 8;  // of a tile, at most
+  for (std::int64_t column = 0; column < weights.columns; column += kColumns) {
+    const ColumnWeights strip{weights.first + column, weights.stride,
+                              std::min(kColumns, weights.columns - column)};
+    with_count<4>((strip.columns + 1) / 2, [&](auto width) HWY_ATTR {
+      // As many sums as the registers hold beside the squares and a line.
+      constexpr int kPairs = width > 2 ? 20 / width - 1 : 8;
+      for (std::int64_t p = 0; p < std::ssize(pairs); p += kPairs)
+        with_count<kPairs>(std::ssize(pairs) - p, [&](auto count) HWY_ATTR {
+          squares_tile<count, width>(keys, pairs.data() + p, strip,
+                                     variance + p * weights.columns + column, weights.columns);
+        });
+    });
+  }
+}
+
+// Squares of a few pairs stay in the first cache until they are summed.
+void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
+                       const ColumnWeights& weights, double* variance) {
+  const hn::ScalableTag<double> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto dim = keys.cols;
+  constexpr std::size_t kTogether = 16;
+  std::vector<double> squares(kTogether * static_cast<std::size_t>(dim));
+  for (std::size_t first = 0; first < pairs.size(); first += kTogether) {
+    const auto part = pairs.subspan(first, std::min(kTogether, pairs.size() - first));
+    double* to = squares.data();
+    for (const Pair& pair : part) {
+      const double* const x = keys.row(pair.first);
+      const double* const y = keys.row(pair.second);
+      std::int64_t j = 0;
+      for (; j + lanes <= dim; j += lanes) {
+        const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
+        hn::StoreU(hn::Mul(delta, delta), d, to + j);
+      }
+      for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
+      to += dim;
+    }
+    multiply_narrow(squares.data(), std::ssize(part), dim, weights.first, weights.stride,
+                    weights.columns, variance + static_cast<std::int64_t>(first) * weights.columns);
+  }
+}
+
+void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                    double* variance) {
+  if constexpr (kSquaresInRegisters)
+    squares_in_registers(keys, pairs, weights, variance);
+  else
+    squares_in_memory(keys, pairs, weights, variance);
 }
 
 void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
@@ -80,6 +168,53 @@ void unit_kernel(const double* xy, const double* shift, std::span<const std::uin
       hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(x, inverse), hn::Set(d, 1)), d, unit.re + plane);
       hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(y, inverse), hn::Zero(d)), d, unit.im + plane);
     }
+  }
+}
+
+// The sum of sixteen running sums, in the order of vectors.h.
+template <typename Doubles, int kVectors>
+HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) {
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  double part[kVectors * kLanes];
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[v], d, part + v * kLanes);
+  for (int half = kVectors * kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) part[i] += part[i + half];
+  return part[0];
+}
+
+// mean, sign and w (and room for a row) are filled up to whole sixteens.
+void turn_rows_kernel(const TurnedRows& rows, double* room, double* out) {
+  constexpr std::size_t kSums = 16;
+  using Doubles = hn::CappedTag<double, kSums>;
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  constexpr int kVectors = kSums / kLanes;
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  const auto padded = rows.mean.size();
+  for (const auto row : rows.order) {
+    const float* x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
+    hn::Vec<Doubles> sums[kVectors];
+    for (auto& part : sums) part = hn::Zero(d);
+    for (std::size_t j = 0; j < padded; j += kSums, x += kSums) {
+      float rest[kSums] = {};
+      if (j + kSums > rows.dim) x = std::copy_n(x, rows.dim - j, rest) - (rows.dim - j);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const auto at = j + static_cast<std::size_t>(v * kLanes);
+        const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + v * kLanes)),
+                                 hn::LoadU(d, rows.mean.data() + at));
+        const auto turned = hn::Mul(off, hn::LoadU(d, rows.sign.data() + at));
+        hn::StoreU(turned, d, room + at);
+        sums[v] = hn::MulAdd(turned, hn::LoadU(d, rows.w.data() + at), sums[v]);
+      }
+    }
+    const auto by = hn::Set(d, -2 * total_of(d, sums));
+    for (std::size_t j = 0; j < padded; j += kLanes) {
+      const auto reflected =
+          hn::MulAdd(by, hn::LoadU(d, rows.w.data() + j), hn::LoadU(d, room + j));
+      hn::StoreU(reflected, d, room + j);
+    }
+    out = std::copy_n(room, rows.dim, out);
   }
 }
 
@@ -127,12 +262,14 @@ namespace {
 HWY_EXPORT(squares_kernel);
 HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
+HWY_EXPORT(turn_rows_kernel);
 HWY_EXPORT(turn_kernel);
 
 }  // namespace
 
-void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares) {
-  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, squares);
+void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                      double* variance) {
+  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, weights, variance);
 }
 
 void z_lines(const ScoredPairs& scored, double* start, double* slope) {
@@ -142,6 +279,24 @@ void z_lines(const ScoredPairs& scored, double* start, double* slope) {
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
                   FourValues* to) {
   QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
+}
+
+void turn_rows(const TurnedRows& rows, double* out) {
+  TurnedRows padded = rows;
+  const auto size = (rows.dim + 15) / 16 * 16;
+  const auto fill_up = [&](std::span<const double> values) {
+    std::vector<double> full(values.begin(), values.end());
+    full.resize(size);
+    return full;
+  };
+  const auto mean = fill_up(rows.mean);
+  const auto sign = fill_up(rows.sign);
+  const auto w = fill_up(rows.w);
+  padded.mean = mean;
+  padded.sign = sign;
+  padded.w = w;
+  std::vector<double> room(size);
+  QKSCOPE_DISPATCH(turn_rows_kernel)(padded, room.data(), out);
 }
 
 void turn_lines(const TurnedLines& lines, double* out) {

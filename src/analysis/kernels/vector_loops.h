@@ -9,8 +9,16 @@
 
 namespace qkscope {
 
-// squares (dim, 8): (x - y)^2 of up to eight pairs of rows of `keys` side by side.
-void squared_differences(const Matrix& keys, std::span<const Pair> pairs, double* squares);
+// variance (pairs, columns): the sums of weights (dim, columns) times (x - y)^2 of pairs of rows of
+// `keys`. Rows of the weights are `stride` numbers apart; up to 7 numbers behind the last column of
+// each are read.
+struct ColumnWeights {
+  const double* first;
+  std::int64_t stride;
+  std::int64_t columns;
+};
+void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
+                      double* variance);
 
 // What z is made of: the difference of two keys' scores, and how it changes per token.
 struct ScoredPairs {
@@ -28,6 +36,19 @@ void z_lines(const ScoredPairs& scored, double* start, double* slope);
 // of four planes come first, then their y. (0, 0) becomes (1, 0).
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
                   FourValues* to);
+
+// Rows (order, dim), taken in some order, in a query model's turned coordinates: x = sign (row -
+// mean), then x - 2 w (w.x).
+struct TurnedRows {
+  const float* vectors;  // (rows, dim)
+  std::size_t dim;
+  std::span<const std::int64_t> order;  // (rows)
+  std::span<const double> mean;         // (dim)
+  std::span<const double> sign;         // (dim)
+  std::span<const double> w;            // (dim); empty: not reflected
+};
+// out (order, dim)
+void turn_rows(const TurnedRows& rows, double* out);
 
 // Sixteen coordinates of rows (order, dim), taken in some order, in a query model's turned
 // coordinates: sign (x - mean) - reflected w.
