@@ -1,7 +1,9 @@
 // How fast sampled rows go to disk: into segments, as the forward pass hands them over, and from
 // there into the final Parquet files. No model runs: the vectors are made up. Prints one JSON line.
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -20,6 +22,7 @@ struct Options {
   PlantedParts parts{.pool = 8192};  // more than a row group has: none repeats in it
   Shard shard;
   int threads = 0;
+  double ahead = 0;  // seconds
 };
 
 std::int64_t rows_of_all(const PlantedParts& parts) {
@@ -50,6 +53,26 @@ void write_shards(const Options& options) {
              Json{{"shard", options.shard.index}, {"seconds", seconds_since(start)}}.dump());
 }
 
+// Seconds from the last segment to the finished files, where segments come over so many seconds.
+double time_assembly(const DataRoot& root, double ahead) {
+  const Journal part(root.part({}));
+  if (ahead == 0) {
+    const auto start = Clock::now();
+    Assembly(root, {part}).finish(true);
+    return seconds_since(start);
+  }
+  Assembly assembly(root, {part.without_segments()});
+  assembly.begin_ahead();
+  const std::chrono::duration<double> pause(ahead / static_cast<double>(part.entries().size()));
+  for (const auto& entry : part.entries()) {
+    std::this_thread::sleep_for(pause);
+    assembly.learn(entry);
+  }
+  const auto start = Clock::now();
+  assembly.finish(true);
+  return seconds_since(start);
+}
+
 void run(const Options& options) {
   if (options.shard.count > 1) return write_shards(options);
   set_thread_count(options.threads);
@@ -59,9 +82,7 @@ void run(const Options& options) {
   const auto start = Clock::now();
   const auto storing = write_planted_part(root, options.parts, made_up, {});
   const auto segments = seconds_since(start);
-  const auto assembly_start = Clock::now();
-  assemble(root, {Journal(root.part({}))}, true);
-  const auto assembly = seconds_since(assembly_start);
+  const auto assembly = time_assembly(root, options.ahead);
   const auto rows = rows_of_all(options.parts);
   const auto bytes = static_cast<double>(rows * options.parts.head_dim) * sizeof(float);
   const Json line = {{"rows", rows},
@@ -92,6 +113,8 @@ int main(int argc, char** argv) {
   app.add_option("--shard", options.shard.index,
                  "Write only this part, and merge nothing (-1: all parts)");
   app.add_option("--shards", options.shard.count, "Of so many parts");
+  app.add_option("--ahead", options.ahead,
+                 "Make files while segments come, over so many seconds (default: afterwards)");
   app.add_option("--threads", options.threads, "Threads (default: one per core)");
   CLI11_PARSE(app, argc, argv);
   try {

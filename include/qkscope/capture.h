@@ -100,6 +100,7 @@ struct OutputConfig {
   std::optional<std::string> hf_branch;
   bool private_repo = false;
   std::int64_t write_batch_size = 4096;  // rows of a row group
+  std::optional<bool> assemble_ahead;    // while texts still run; none: where a GPU computes
 };
 
 struct CaptureConfig {

@@ -1,20 +1,18 @@
 #include "capture/assemble.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <mutex>
-#include <span>
+#include <optional>
+#include <utility>
 
-#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include "captures/buckets.h"
 #include "captures/dataset_card.h"
 #include "captures/examples.h"
-#include "captures/head_writer.h"
-#include "captures/part_check.h"
 #include "captures/parts_in_order.h"
-#include "captures/segment_files.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
 #include "io/open_files.h"
@@ -25,13 +23,23 @@
 namespace qkscope {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Heads of a group whose files one thread writes together, at most: their rows are read at once.
-// Every head has up to one row group in memory.
+// Heads of a group whose files one thread writes together, at most. Every head has up to one row
+// group in memory.
 constexpr std::size_t kHeadsTogether = 4;
 constexpr std::size_t kSegmentsOpen = 1024;  // at most
 constexpr std::size_t kOtherFiles = 16;  // folders, the log, what a host program opens meanwhile
+
+// Ahead of the end the files of all heads are open together. Memory that they may take for row
+// groups and for what Parquet notes of each column of a row group until a file ends.
+constexpr std::int64_t kRowGroupsAhead = std::int64_t{4} << 30;
+constexpr std::int64_t kNotesAhead = std::int64_t{512} << 20;
+constexpr std::int64_t kNotesOfRowGroup = 8 << 10;
+constexpr std::int64_t kPagesOfHead = 3 << 20;  // on their way to be compressed
+
+std::size_t open_files_room() {
+  const auto left = open_files_left();
+  return left > kOtherFiles ? left - kOtherFiles : 1;
+}
 
 // How the files that this process may open are shared out.
 struct OpenFiles {
@@ -39,8 +47,7 @@ struct OpenFiles {
   std::size_t segments = 1;  // kept open for all of them
 
   OpenFiles() {
-    const auto left = open_files_left();
-    const auto room = left > kOtherFiles ? left - kOtherFiles : 1;
+    const auto room = open_files_room();
     // A thread holds a segment or two that others have pushed out.
     constexpr std::size_t kPerThread = kHeadsTogether + 2;
     threads =
@@ -50,161 +57,204 @@ struct OpenFiles {
   }
 };
 
-// Heads that are written together.
-struct HeadsJob {
-  std::size_t group;
-  HeadRange heads;
-};
-
 std::size_t count_heads(const Manifest& manifest) {
   std::size_t count = 0;
   for (const auto& group : manifest.groups) count += group.heads.size();
   return count;
 }
 
-std::vector<HeadsJob> head_jobs(const Manifest& manifest, std::size_t together) {
-  std::vector<HeadsJob> jobs;
-  for (std::size_t group = 0; group < manifest.groups.size(); ++group) {
-    const auto heads = manifest.groups[group].heads.size();
-    for (std::size_t first = 0; first < heads; first += together)
-      jobs.push_back({group, {first, std::min(together, heads - first)}});
-  }
-  return jobs;
+// Few enough that all threads end at about the same time; and what Parquet notes of each row group
+// until a file ends is in memory once for every head.
+std::size_t together(const Manifest& manifest) {
+  return std::clamp<std::size_t>(count_heads(manifest) / OpenFiles().threads / 8, 1,
+                                 kHeadsTogether);
 }
 
-// The files of some heads of a group on their way.
-class HeadFiles {
- public:
-  HeadFiles(const std::string& folder, const Manifest& manifest, const HeadsJob& job)
-      : manifest_(manifest), job_(job), bucket_(manifest.sampler) {
-    for (std::size_t i = 0; i < job.heads.count; ++i)
-      writers_.push_back(open(folder, group().heads[job.heads.first + i]));
-  }
+// Heads whose files may be open ahead of the end.
+std::size_t heads_ahead(const Manifest& manifest) {
+  const auto memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const auto row = manifest.head_dim * std::int64_t{sizeof(float)} + 64;
+  const auto of_head = manifest.row_group_size * row + kPagesOfHead;
+  return std::min(static_cast<std::size_t>(std::min(kRowGroupsAhead, memory / 8) / of_head),
+                  open_files_room() / 2);
+}
 
-  // The heads' rows of the example that `examples` is at.
-  void append(const PartsInOrder& examples) {
-    if (segment_ != examples.segment()) {
-      segment_ = examples.segment();
-      index_ = segment_->index(job_.group);
+}  // namespace
+
+Assembly::Assembly(const DataRoot& root, std::vector<Journal> parts)
+    : root_(root),
+      folder_(root.final_folder()),
+      parts_(std::move(parts)),
+      checks_(parts_.begin(), parts_.end()) {
+  const auto& manifest = parts_.front().manifest();
+  for (const auto& heads : heads_together(manifest, together(manifest)))
+    jobs_.push_back({heads, nullptr});
+}
+
+Assembly::~Assembly() {
+  end_ahead();
+}
+
+void Assembly::begin_ahead() {
+  QKSCOPE_ASSERT(parts_.size() == 1 && !ahead_.valid());
+  const auto& manifest = parts_.front().manifest();
+  const auto most = heads_ahead(manifest);
+  std::size_t heads = 0;
+  for (; jobs_ahead_ < jobs_.size(); ++jobs_ahead_) {
+    heads += jobs_[jobs_ahead_].heads.heads.count;
+    if (heads > most) break;
+  }
+  if (jobs_ahead_ == 0) return;
+  rows_ahead_ =
+      manifest.row_group_size * (kNotesAhead / kNotesOfRowGroup / static_cast<std::int64_t>(heads));
+  const auto& entries = parts_.front().entries();
+  learned_.assign(entries.begin(), entries.end());
+  parts_.front() = parts_.front().without_segments();
+  ahead_ = std::async(std::launch::async, [this] { work_ahead(); });
+}
+
+void Assembly::learn(const JournalEntry& entry) {
+  {
+    const std::lock_guard lock(mutex_);
+    learned_.push_back(entry);
+  }
+  more_.notify_one();
+}
+
+// The threads that this one starts have its priority: what the device waits for goes first.
+void Assembly::work_ahead() {
+  (void)::setpriority(PRIO_PROCESS, 0, 19);  // of this thread alone
+  try {
+    while (take_segment()) {
+      check_new_segments(checks_);
+      make_folder();
+      append_ahead();
     }
-    segment_->read(index_[examples.number()], job_.heads, manifest_.head_dim, block_);
-    if (block_.positions.empty()) return;
-    std::vector<std::int32_t> buckets;
-    for (const auto position : block_.positions) {
-      buckets.push_back(bucket_.of(position));
-      counts_[buckets.back()] += std::ssize(writers_);
+  } catch (const std::exception& error) {
+    // All is done in the end then. What is still wrong is found again there.
+    log::debug("files are not made ahead any more: {}", error.what());
+    for (auto& job : jobs_) job.files.reset();
+  }
+}
+
+// Waits for one; false when the work ahead ends.
+bool Assembly::take_segment() {
+  std::unique_lock lock(mutex_);
+  more_.wait(lock, [this] { return ending_ || !learned_.empty(); });
+  if (ending_) return false;
+  parts_.front().learn(learned_.front());
+  learned_.pop_front();
+  return true;
+}
+
+// The rows of the segment that was taken last, into the files of the heads that are ahead. A head
+// that is left out, because the end came or its file has many row groups, gets them in the end.
+void Assembly::append_ahead() {
+  SegmentFiles segments(parts_, 1);
+  std::atomic<std::size_t> next = 0;
+  const auto append = [&] {
+    for (auto i = next++; i < jobs_ahead_ && !ending_; i = next++) {
+      auto& files = files_of(jobs_[i]);
+      if (files.rows() < rows_ahead_) files.append_new(segments);
     }
-    const std::vector<std::int32_t> ids(buckets.size(), example_id(block_.example_key));
-    const std::vector<std::int64_t> keys(buckets.size(), block_.example_key);
-    const auto of_head = block_.vectors.size() / writers_.size();
-    for (std::size_t i = 0; i < writers_.size(); ++i)
-      writers_[i]->append({.bucket = buckets,
-                           .example_id = ids,
-                           .position = block_.positions,
-                           .vectors = std::span(block_.vectors).subspan(i * of_head, of_head),
-                           .sliding_window = group().window,
-                           .token_str = block_.token_strings,
-                           .example_key = keys});
-  }
-  void finish() {
-    for (const auto& writer : writers_) writer->finish();
-  }
-  const BucketCounts& counts() const { return counts_; }  // over all of the heads
-
- private:
-  const HeadGroup& group() const { return manifest_.groups[job_.group]; }
-  std::unique_ptr<HeadWriter> open(const std::string& folder, std::int64_t head) const {
-    const auto path = head_file_path(folder, manifest_.head_id(group(), head));
-    make_folders(fs::path(path).parent_path().string());
-    return std::make_unique<HeadWriter>(
-        path, HeadWriterOptions{.head_dim = static_cast<int>(manifest_.head_dim),
-                                .token_strings = manifest_.token_strings,
-                                .example_keys = true,
-                                .row_group_size = manifest_.row_group_size,
-                                .metadata = manifest_.file_metadata(group(), head)});
-  }
-
-  const Manifest& manifest_;
-  HeadsJob job_;
-  Buckets bucket_;
-  std::vector<std::unique_ptr<HeadWriter>> writers_;  // (heads)
-  std::shared_ptr<const SegmentReader> segment_;
-  std::vector<BlockEntry> index_;  // (examples) of the segment
-  HeadBlock block_;                // of one example
-  BucketCounts counts_;
-};
-
-// The files of some heads, from the blocks of all parts. Returns their rows by bucket.
-BucketCounts write_together(const std::string& folder, SegmentFiles& segments,
-                            const HeadsJob& job) {
-  HeadFiles files(folder, segments.parts().front().manifest(), job);
-  PartsInOrder examples(segments);
-  while (examples.next()) files.append(examples);
-  files.finish();
-  return files.counts();
+  };
+  std::vector<std::future<void>> others;
+  for (int i = 1; i < thread_count() / 2; ++i)
+    others.push_back(std::async(std::launch::async, append));
+  append();
+  for (auto& other : others) other.get();
 }
 
-std::int64_t write_examples(const std::string& folder, SegmentFiles& segments) {
-  ExamplesWriter writer(folder + "/" + layout::kExamplesFile,
-                        segments.parts().front().manifest().row_group_size);
-  std::int64_t count = 0;
-  PartsInOrder examples(segments);
-  for (; examples.next(); ++count) writer.append(examples.example());
-  writer.finish();
-  return count;
+void Assembly::end_ahead() {
+  if (!ahead_.valid()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  more_.notify_one();
+  ahead_.wait();
+  ahead_ = {};
 }
 
-BucketCounts write_heads(const std::string& folder, SegmentFiles& segments, std::size_t threads,
-                         bool quiet) {
-  const auto& manifest = segments.parts().front().manifest();
-  const auto heads = count_heads(manifest);
+void Assembly::make_folder() {
+  if (folder_made_) return;
+  OpenFolder(root_.parts()).remove_tree(layout::kFinalFolder);
+  make_folders(folder_);
+  folder_made_ = true;
+}
+
+HeadFiles& Assembly::files_of(Job& job) {
+  if (!job.files)
+    job.files = std::make_unique<HeadFiles>(folder_, parts_.front().manifest(), job.heads);
+  return *job.files;
+}
+
+void Assembly::finish(bool quiet) {
+  const auto start = Clock::now();
+  const auto tell = [&](const char* what) {
+    log::debug("assembly, {:.3f} s: {}", seconds_since(start), what);
+  };
+  end_ahead();
+  for (const auto& entry : learned_) parts_.front().learn(entry);
+  tell("the work ahead has ended");
+  check_new_segments(checks_);
+  tell("all segments are checked");
+  make_folder();
+  const auto& manifest = parts_.front().manifest();
+  CaptureSummary summary;
+  for (const auto& part : parts_) summary.non_finite += part.non_finite();
+  {
+    const OpenFiles open;
+    SegmentFiles segments(parts_, open.segments);
+    summary.buckets = write_heads(segments, open.threads, quiet);
+    summary.examples = write_examples(segments);
+  }
+  write_file(folder_ + "/" + layout::kCardFile, dataset_card(manifest, summary));
+  write_file(folder_ + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
+  tell("the files are written");
+  root_.publish_final();
+  tell("they have their names");
+  root_.remove_parts();
+  tell("the parts are removed");
+}
+
+// Heads that are not ahead take longest: they are the last jobs, and begin first.
+BucketCounts Assembly::write_heads(SegmentFiles& segments, std::size_t threads, bool quiet) {
   Progress progress({.what = "files",
                      .unit = "heads",
-                     .total = static_cast<std::int64_t>(heads),
+                     .total = static_cast<std::int64_t>(count_heads(parts_.front().manifest())),
                      .quiet = quiet});
   BucketCounts counts;
   std::int64_t written = 0;
-  std::size_t taken = 0;
   std::mutex mutex;
-  // Few enough that all threads end at about the same time; and what Parquet notes of each row
-  // group until a file ends is in memory once for every head.
-  const auto together = std::clamp<std::size_t>(heads / threads / 8, 1, kHeadsTogether);
-  const auto jobs = head_jobs(manifest, together);
-  const auto take = [&] {
+  const auto take = [&]() -> std::optional<Job> {
     const std::lock_guard lock(mutex);
-    return taken < jobs.size() ? &jobs[taken++] : nullptr;
+    if (jobs_.empty()) return {};
+    auto job = std::move(jobs_.back());
+    jobs_.pop_back();
+    return job;
   };
   parallel_for(static_cast<std::int64_t>(threads), [&](std::int64_t) {
-    while (const auto* job = take()) {
-      const auto of_heads = write_together(folder, segments, *job);
+    while (auto job = take()) {
+      auto& files = files_of(*job);
+      files.append_new(segments);
+      files.finish();
       const std::lock_guard lock(mutex);
-      for (const auto& [bucket, rows] : of_heads) counts[bucket] += rows;
-      progress.update(written += static_cast<std::int64_t>(job->heads.count));
+      for (const auto& [bucket, rows] : files.counts()) counts[bucket] += rows;
+      progress.update(written += static_cast<std::int64_t>(job->heads.heads.count));
     }
   });
   return counts;
 }
 
-}  // namespace
-
-void assemble(const DataRoot& root, const std::vector<Journal>& parts, bool quiet) {
-  const auto folder = root.final_folder();
-  check_parts(parts);
-  OpenFolder(root.parts()).remove_tree(layout::kFinalFolder);
-  make_folders(folder);
-  const auto& manifest = parts.front().manifest();
-  CaptureSummary summary;
-  for (const auto& part : parts) summary.non_finite += part.non_finite();
-  {
-    const OpenFiles open;
-    SegmentFiles segments(parts, open.segments);
-    summary.buckets = write_heads(folder, segments, open.threads, quiet);
-    summary.examples = write_examples(folder, segments);
-  }
-  write_file(folder + "/" + layout::kCardFile, dataset_card(manifest, summary));
-  write_file(folder + "/" + layout::kStateFile, saver_state(manifest, summary).dump(2) + "\n");
-  root.publish_final();
-  root.remove_parts();
+std::int64_t Assembly::write_examples(SegmentFiles& segments) const {
+  ExamplesWriter writer(folder_ + "/" + layout::kExamplesFile,
+                        parts_.front().manifest().row_group_size);
+  std::int64_t count = 0;
+  PartsInOrder examples(segments);
+  for (; examples.next(); ++count) writer.append(examples.example());
+  writer.finish();
+  return count;
 }
 
 }  // namespace qkscope

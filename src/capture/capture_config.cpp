@@ -184,6 +184,7 @@ OutputConfig read_output(YamlSection section) {
   output.private_repo = section.boolean("private").value_or(false);
   output.write_batch_size =
       section.integer("write_batch_size", 1).value_or(output.write_batch_size);
+  output.assemble_ahead = section.boolean("assemble_ahead");
   section.finish();
   return output;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -96,7 +97,8 @@ class Run {
     auto journal = root_.open_part(manifest_, options_.shard);
     journal.remove_strays();
     if (stored_ != nullptr) stored_->follow(journal, options_.shard);
-    if (!journal.complete()) capture(journal, result);
+    Assembly assembly(root_, {journal});
+    if (!journal.complete()) capture(journal, assembly, result);
     tell("all rows are stored");
     result.examples = journal.examples();
     result.rows = journal.rows();
@@ -109,7 +111,7 @@ class Run {
       if (stored_ != nullptr) StoredRun::forget(journal);
     } else {
       const auto start = Clock::now();
-      assemble(root_, {journal}, options_.quiet);
+      assembly.finish(options_.quiet);
       result.assembly_seconds = seconds_since(start);
       result.outcome = Outcome::finished;
       tell("the files are assembled");
@@ -134,7 +136,7 @@ class Run {
     return result;
   }
 
-  void capture(Journal& journal, CaptureResult& result) {
+  void capture(Journal& journal, Assembly& assembly, CaptureResult& result) {
     if (!source_) source_.emplace(plan_, options_.shard);
     auto& source = *source_;
     const bool begins = journal.entries().empty();
@@ -154,7 +156,9 @@ class Run {
         Engine{.model = load_model(plan_.model_folder, config_overrides(plan_.config.model))});
     const auto& model = engine->model;
     tell("the model is mapped");
-    PartWriter writer(plan_, journal);
+    if (assembles_ahead()) assembly.begin_ahead();
+    PartWriter writer(plan_, journal,
+                      [&assembly](const JournalEntry& entry) { assembly.learn(entry); });
     const auto begin = [&] {
       log_memory();
       source.wait();
@@ -296,6 +300,11 @@ class Run {
         format_count(count(memory.batch_tokens)), format_bytes(count(memory.available)));
   }
 
+  // On the CPU the texts themselves take all cores.
+  bool assembles_ahead() const {
+    const bool idle_cores = plan_.backend.device.kind != Device::Kind::cpu;
+    return options_.shard.count == 1 && plan_.config.output.assemble_ahead.value_or(idle_cores);
+  }
   bool watched() const { return !options_.quiet || options_.on_batch; }
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   static std::uint64_t count(std::int64_t number) { return static_cast<std::uint64_t>(number); }
@@ -382,14 +391,14 @@ CaptureResult merge_parts(const std::string& data_root, bool quiet) {
   }
   expect_parts(root, kCaptureParts);  // before a lock makes a folder
   const auto lock = root.lock_whole();
-  const auto parts = complete_parts(root, kCaptureParts);
+  auto parts = complete_parts(root, kCaptureParts);
   for (const auto& part : parts) {
     result.examples += part.examples();
     result.rows += part.rows();
     result.tokens += part.tokens();
     result.non_finite += part.non_finite();
   }
-  assemble(root, parts, quiet);
+  Assembly(root, std::move(parts)).finish(quiet);
   result.seconds = result.assembly_seconds = seconds_since(start);
   return result;
 }

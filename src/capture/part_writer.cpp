@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "captures/layout.h"
@@ -45,8 +46,12 @@ class SegmentSink : public RowSink {
 
 }  // namespace
 
-PartWriter::PartWriter(const RunPlan& plan, Journal& journal)
-    : plan_(plan), journal_(journal), segments_(journal.entries().size()) {
+PartWriter::PartWriter(const RunPlan& plan, Journal& journal,
+                       std::function<void(const JournalEntry&)> stored)
+    : plan_(plan),
+      journal_(journal),
+      stored_(std::move(stored)),
+      segments_(journal.entries().size()) {
   done_.examples = journal.examples();
   done_.rows = journal.rows();
   done_.tokens = journal.tokens();
@@ -97,11 +102,12 @@ bool PartWriter::due() const {
 
 void PartWriter::begin_closing() {
   finish_closing();
-  closing_ = std::async(std::launch::async, [&journal = journal_, entry = open_,
-                                             segment = std::move(segment_)]() mutable {
-    entry.checksum = segment->commit();
-    journal.add(entry);
-  });
+  closing_ = std::async(std::launch::async,
+                        [this, entry = open_, segment = std::move(segment_)]() mutable {
+                          entry.checksum = segment->commit();
+                          journal_.add(entry);
+                          if (stored_) stored_(entry);
+                        });
 }
 
 void PartWriter::finish_closing() {

@@ -20,8 +20,10 @@ namespace qkscope {
 
 class PartWriter {
  public:
-  // The journal belongs to the writer until flush() returns or the writer is gone.
-  PartWriter(const RunPlan& plan, Journal& journal);
+  // The journal belongs to the writer until flush() returns or the writer is gone. `stored` is
+  // called, on another thread, after a segment is in the journal.
+  PartWriter(const RunPlan& plan, Journal& journal,
+             std::function<void(const JournalEntry&)> stored = {});
 
   // Runs the examples together and keeps their sampled rows; with statistics that look on.
   void capture(const PreparedBatch& prepared, Backend& backend,
@@ -46,6 +48,7 @@ class PartWriter {
 
   const RunPlan& plan_;
   Journal& journal_;
+  std::function<void(const JournalEntry&)> stored_;
   std::size_t segments_;  // begun
   std::unique_ptr<SegmentWriter> segment_;
   JournalEntry open_;  // what the segment holds

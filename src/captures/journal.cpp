@@ -180,6 +180,13 @@ void Journal::mark_complete() {
   complete_ = true;
 }
 
+Journal Journal::without_segments() const {
+  Journal journal;
+  journal.folder_ = folder_;
+  journal.manifest_ = manifest_;
+  return journal;
+}
+
 void Journal::remove_strays() const {
   std::set<std::string> named;
   for (const auto& entry : entries_) named.insert(entry.segment);

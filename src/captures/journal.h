@@ -62,10 +62,15 @@ class Journal {
   void mark_complete();
   // Shows every line that is added from now on, after it is on the disk.
   void follow(std::function<void(const JournalLine&)> follower) { follower_ = std::move(follower); }
+  // For one who reads segments while the run goes on, on another thread: the same part as if it had
+  // no segments yet, and one more that was added to it. Nothing is written.
+  Journal without_segments() const;
+  void learn(const JournalEntry& entry) { entries_.push_back(entry); }
   // Removes what a crash left in the folder: files that the journal does not name.
   void remove_strays() const;
 
  private:
+  Journal() = default;
   void read();
   bool take_line(std::string_view text);
   void append(Json line);

@@ -11,11 +11,6 @@
 namespace qkscope {
 namespace {
 
-struct RowRange {
-  std::int64_t first = -1;  // of the dataset; -1 where the segment has no examples
-  std::int64_t last = -1;
-};
-
 class SegmentCheck {
  public:
   SegmentCheck(const Journal& journal, const Shard& shard, const JournalEntry& entry)
@@ -85,57 +80,54 @@ class SegmentCheck {
   SegmentReader segment_;
 };
 
-// One part, segment by segment in any order.
-class PartCheck {
- public:
-  explicit PartCheck(const Journal& journal)
-      : journal_(&journal),
-        shard_(parse_part_name(std::filesystem::path(journal.folder()).filename().string())
-                   .value_or(Shard{})),
-        ranges_(journal.entries().size()) {}
-
-  std::size_t segments() const { return ranges_.size(); }
-  void run(std::size_t segment) {
-    ranges_[segment] = SegmentCheck(*journal_, shard_, journal_->entries()[segment]).run();
-  }
-  // After all segments: they follow each other.
-  void finish() const {
-    std::int64_t last = -1;
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
-      if (ranges_[i].first < 0) continue;
-      if (ranges_[i].first <= last)
-        bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
-                  journal_->segment_path(journal_->entries()[i].segment), ranges_[i].first);
-      last = ranges_[i].last;
-    }
-  }
-
- private:
-  const Journal* journal_;
-  Shard shard_;
-  std::vector<RowRange> ranges_;  // (segments)
-};
-
 }  // namespace
 
-void check_part(const Journal& journal) {
-  check_parts({&journal, 1});
+PartCheck::PartCheck(const Journal& journal)
+    : journal_(&journal),
+      shard_(parse_part_name(std::filesystem::path(journal.folder()).filename().string())
+                 .value_or(Shard{})) {}
+
+std::size_t PartCheck::begin() {
+  ranges_.assign(journal_->entries().size() - checked_, {});
+  return ranges_.size();
 }
 
-void check_parts(std::span<const Journal> parts) {
-  std::vector<PartCheck> checks(parts.begin(), parts.end());
-  std::vector<std::size_t> ends;  // segments of all parts up to this one
+void PartCheck::check(std::size_t index) {
+  ranges_[index] = SegmentCheck(*journal_, shard_, journal_->entries()[checked_ + index]).run();
+}
+
+void PartCheck::finish() {
+  for (const auto& range : ranges_) {
+    const auto& entry = journal_->entries()[checked_++];
+    if (range.first < 0) continue;
+    if (range.first <= last_)
+      bad_input("{}: row {} of the dataset is there twice; start again with --overwrite",
+                journal_->segment_path(entry.segment), range.first);
+    last_ = range.last;
+  }
+}
+
+void check_new_segments(std::span<PartCheck> parts) {
+  std::vector<std::size_t> ends;  // new segments of all parts up to this one
   ends.reserve(parts.size());
-  for (const auto& part : parts)
-    ends.push_back((ends.empty() ? 0 : ends.back()) + part.entries().size());
+  for (auto& part : parts) ends.push_back((ends.empty() ? 0 : ends.back()) + part.begin());
   if (ends.empty()) return;
   parallel_for(static_cast<std::int64_t>(ends.back()), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     const auto part = std::upper_bound(ends.begin(), ends.end(), at) - ends.begin();
-    auto& check = checks[static_cast<std::size_t>(part)];
-    check.run(at - (ends[static_cast<std::size_t>(part)] - check.segments()));
+    auto& check = parts[static_cast<std::size_t>(part)];
+    check.check(at - (ends[static_cast<std::size_t>(part)] - check.ranges_.size()));
   });
-  for (const auto& check : checks) check.finish();
+  for (auto& part : parts) part.finish();
+}
+
+void check_parts(std::span<const Journal> parts) {
+  std::vector<PartCheck> checks(parts.begin(), parts.end());
+  check_new_segments(checks);
+}
+
+void check_part(const Journal& journal) {
+  check_parts({&journal, 1});
 }
 
 }  // namespace qkscope

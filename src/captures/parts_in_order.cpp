@@ -4,10 +4,11 @@
 
 namespace qkscope {
 
-PartsInOrder::PartsInOrder(SegmentFiles& files) : files_(files) {
+PartsInOrder::PartsInOrder(SegmentFiles& files, std::size_t first_segment) : files_(files) {
   for (std::size_t part = 0; part < files.parts().size(); ++part) {
     Cursor cursor;
     cursor.part = part;
+    cursor.segment = first_segment;
     if (begin_segment(cursor)) order_.add(std::move(cursor));
   }
 }

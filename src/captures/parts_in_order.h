@@ -13,7 +13,8 @@ namespace qkscope {
 
 class PartsInOrder {
  public:
-  explicit PartsInOrder(SegmentFiles& files);
+  // Of every part from this segment on.
+  explicit PartsInOrder(SegmentFiles& files, std::size_t first_segment = 0);
 
   // Goes to the next example; false after the last.
   bool next();

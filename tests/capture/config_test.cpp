@@ -52,6 +52,7 @@ TEST_F(ConfigFile, DefaultsAreThoseOfTheProtocol) {
   EXPECT_EQ(config.capture.sampler.min_bucket_size, 128);
   EXPECT_EQ(config.output.data_root, "data");
   EXPECT_EQ(config.output.write_batch_size, 4096);
+  EXPECT_FALSE(config.output.assemble_ahead.has_value());
 }
 
 TEST_F(ConfigFile, EveryKeyIsRead) {
@@ -70,7 +71,7 @@ TEST_F(ConfigFile, EveryKeyIsRead) {
       "  sampler: {type: uniform, base_rate: 0.5}\n  min_bucket_size: 64\n"
       "  max_rows_per_batch: 10\n  capture_pre_rope: true\n  capture_token_strings: true\n"
       "output: {data_root: o, readme_path: README.md, hf_repo_id: a/b, hf_branch: c,\n"
-      "         private: true, write_batch_size: 512}\n");
+      "         private: true, write_batch_size: 512, assemble_ahead: false}\n");
   EXPECT_EQ(config.dataset.name, "n");
   EXPECT_EQ(config.dataset.max_samples, 7);
   EXPECT_EQ(config.model.revision, "r");
@@ -93,6 +94,7 @@ TEST_F(ConfigFile, EveryKeyIsRead) {
   EXPECT_EQ(config.output.hf_branch, "c");
   EXPECT_TRUE(config.output.private_repo);
   EXPECT_EQ(config.output.write_batch_size, 512);
+  EXPECT_EQ(config.output.assemble_ahead, false);
 }
 
 TEST_F(ConfigFile, UnknownKeysAreNamedWithTheirLineAndTheNearestKey) {

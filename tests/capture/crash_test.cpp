@@ -14,7 +14,13 @@ using Clock = std::chrono::steady_clock;
 
 class CaptureCrash : public CaptureFixture {};
 
-TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
+// With files that are made after the run, and with files that are made ahead.
+class CaptureEnded : public CaptureFixture, public testing::WithParamInterface<bool> {
+ protected:
+  static std::string ahead() { return GetParam() ? "--set output.assemble_ahead=true" : ""; }
+};
+
+TEST_P(CaptureEnded, KilledAtAnyMomentItContinuesToTheSameBytes) {
   write_documents(file("docs.jsonl"), kSanitized ? 100 : 200, 30);
   const auto before = Clock::now();
   ASSERT_EQ(capture("expected").status, 0);
@@ -22,13 +28,13 @@ TEST_F(CaptureCrash, KilledAtAnyMomentItContinuesToTheSameBytes) {
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
   const auto expected = contents("expected");
   std::mt19937 random(7);
-  const int kills_wanted = kSanitized ? 12 : 100;
+  const int kills_wanted = kSanitized ? 8 : 60;
   int kills = 0;
   int finished = 0;
   int resumed = 0;
   while (kills < kills_wanted || finished == 0) {
     const bool anew = !std::filesystem::exists(file("out"));
-    const pid_t child = start_program(command("out"), file("err"));
+    const pid_t child = start_program(command("out", ahead()), file("err"));
     if (kills < kills_wanted) std::this_thread::sleep_for(duration * (random() % 1000) / 1600);
     ::kill(child, kills < kills_wanted ? SIGKILL : 0);
     const int status = wait_for_program(child);
@@ -154,20 +160,22 @@ class SmallDisk {
   bool mounted_;
 };
 
-TEST_F(CaptureCrash, AFullDiskIsAFailureThatCanBeContinued) {
+TEST_P(CaptureEnded, AFullDiskIsAFailureThatCanBeContinued) {
   ASSERT_EQ(capture("expected").status, 0);
   const SmallDisk disk(file("disk"), "size=200k", 0);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small tmpfs needs root";
-  const auto full = capture("disk/out");
+  const auto full = capture("disk/out", ahead());
   EXPECT_EQ(full.status, 1);
   EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
   EXPECT_NE(full.err.find(file("disk/out")), std::string::npos) << full.err;
   EXPECT_FALSE(std::filesystem::exists(file("disk/out/_saver_state.json")));
   ASSERT_TRUE(disk.grow("size=64m"));
-  const auto more = capture("disk/out");
+  const auto more = capture("disk/out", ahead());
   ASSERT_EQ(more.status, 0) << more.err;
   expect_same("disk/out", contents("expected"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, CaptureEnded, testing::Bool());
 
 TEST_F(CaptureCrash, AReadOnlyFolderIsRefusedInASentence) {
   const SmallDisk disk(file("disk"), "size=1m", MS_RDONLY);

@@ -227,5 +227,25 @@ TEST_F(CaptureFlow, AnErrorInTheMiddleEndsTheRunAndItContinues) {
   expect_same("out", contents("expected"));
 }
 
+TEST_F(CaptureFlow, WhereverItIsStoppedFilesMadeAheadHaveTheSameBytesInTheEnd) {
+  write_documents(file("docs.jsonl"), 200, 30);  // four segments
+  run_capture(plan("expected"), {.shard = {}, .quiet = true});
+  const auto ahead = plan("out", {"output.assemble_ahead=true"});
+  for (const std::int64_t examples : {1, 70, 100, 190}) {  // each goes on where the last one ended
+    std::atomic<bool> stop = false;
+    const auto stopped = run_capture(ahead, {.shard = {},
+                                             .quiet = true,
+                                             .stop = &stop,
+                                             .on_batch = [&](const CaptureProgress& progress) {
+                                               stop = progress.examples >= examples;
+                                             }});
+    EXPECT_EQ(stopped.outcome, CaptureResult::Outcome::interrupted);
+    for (const auto& [name, content] : contents("out"))
+      EXPECT_EQ(name.find(".parquet"), std::string::npos) << name;
+  }
+  run_capture(ahead, {.shard = {}, .quiet = true});
+  expect_same("out", contents("expected"));
+}
+
 }  // namespace
 }  // namespace qkscope

@@ -131,6 +131,12 @@ TEST_F(PowerCut, ANewCaptureIsFinishedOrCanBe) {
   cut_everywhere({}, operations, {read_tree(file("disk/out"))}, line);
 }
 
+TEST_F(PowerCut, OneWhoseFilesAreMadeAheadIsFinishedOrCanBe) {
+  const auto line = command("disk/out", "--set output.assemble_ahead=true");
+  const auto operations = record(line);
+  cut_everywhere({}, operations, {read_tree(file("disk/out"))}, line);
+}
+
 TEST_F(PowerCut, AnOverwrittenCaptureIsTheOldOneOrCanBeTheNew) {
   ASSERT_EQ(capture("disk/out", "--set capture.min_bucket_size=8").status, 0);
   const auto before = read_tree(file("disk"));

@@ -33,6 +33,23 @@ TEST_F(CaptureRun, BatchesThreadsAndShardsGiveTheSameBytes) {
     }
 }
 
+TEST_F(CaptureRun, FilesThatAreMadeAheadHaveTheSameBytes) {
+  write_documents(file("docs.jsonl"), 300, 30);  // five segments
+  ASSERT_EQ(capture("after").status, 0);
+  const auto expected = contents("after");
+  const std::string ahead = "--set output.assemble_ahead=true ";
+  for (const std::string options : {"--threads 1", "--threads 4", "--devices cpu,cpu"}) {
+    const auto outcome = capture("ahead", ahead + options);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    expect_same("ahead", expected);
+    std::filesystem::remove_all(file("ahead"));
+  }
+  ASSERT_EQ(capture("shards", ahead + "--shard 0/2").status, 0);
+  ASSERT_EQ(capture("shards", ahead + "--shard 1/2").status, 0);
+  ASSERT_EQ(run_program("qkscope merge --quiet " + file("shards")).status, 0);
+  expect_same("shards", expected);
+}
+
 TEST_F(CaptureRun, BothProgramsAreTheSame) {
   ASSERT_EQ(capture("one").status, 0);
   const auto other =
