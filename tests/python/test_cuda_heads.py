@@ -24,7 +24,7 @@ COMMON = {"vocab_size": 300, "hidden_size": 384, "intermediate_size": 256, "num_
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024,
           "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
-# Family, size of heads, and what is special about its scores.
+# Family, size of heads, and what is special about its scores. The factors of q and k give scores a spread of about 2.
 CASES = {
     "llama 64": ("Llama", {"head_dim": 64}),
     "llama 96": ("Llama", {"head_dim": 96}),
@@ -51,7 +51,7 @@ def save_model(family, options, folder):
     with torch.no_grad():
         for name, values in model.named_parameters():
             if name.endswith(("q_proj.weight", "k_proj.weight")):
-                values.mul_(3.6)  # scores with a spread of about 2
+                values.mul_(2.7 if family == "GptOss" else 3.6)  # YaRN makes those of gpt-oss larger
             if name.endswith("sinks"):
                 values.normal_(std=2.0)
             if ".experts.down_proj" in name:
