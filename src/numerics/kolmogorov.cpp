@@ -237,6 +237,7 @@ class NormalBins {
 // z[i] becomes Phi(z[i]).
 std::vector<double> normal_cdf_of(std::vector<double> z) {
   std::vector<double> tail;
+  tail.reserve(z.size());
   for (const double value : z) tail.push_back(std::fabs(value) * (1 / std::numbers::sqrt2));
   erfc_in_place(tail);
   for (std::size_t i = 0; i < z.size(); ++i) z[i] = z[i] < 0 ? 0.5 * tail[i] : 1 - 0.5 * tail[i];

@@ -195,10 +195,11 @@ void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, d
       Vector total[kVectors];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) total[v] = load(sum + j + v * kLanes);
-      for (std::int64_t i = 0; i < here; ++i)
+      for (std::int64_t i = 0; i < here; ++i) {
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v)
           total[v] = hn::Add(total[v], load(from + i * cols + j + v * kLanes));
+      }
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
     }

@@ -17,9 +17,10 @@ namespace {
 class PositionRanks {
  public:
   explicit PositionRanks(const Rows& rows) : rows_(rows), order_(rows.position.size()) {
+    if (order_.empty()) return;
     const auto [low, high] = std::minmax_element(rows.position.begin(), rows.position.end());
     const std::int64_t first = *low;
-    const std::int64_t width = (*high - first) / kBins + 1;
+    const std::int64_t width = (*high - first) / static_cast<std::int64_t>(kBins) + 1;
     const auto bin = [&](std::size_t row) {
       return static_cast<std::size_t>((rows.position[row] - first) / width);
     };

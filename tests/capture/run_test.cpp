@@ -239,7 +239,7 @@ TEST_F(CaptureRun, HubIdsAreFoundInTheCache) {
     const auto repository = file(std::string("cache/") + kind);
     fs::create_directories(repository + "/refs");
     write_text(repository + "/refs/main", commit);
-    fs::create_directories(repository + "/snapshots/" + commit);
+    fs::create_directories(fs::path(repository) / "snapshots" / commit);
   }
   fs::copy(tiny_checkpoint(), file("cache/models--org--tiny/snapshots/" + commit));
   fs::create_directories(file("cache/datasets--org--texts/snapshots/" + commit + "/data"));

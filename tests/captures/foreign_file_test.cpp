@@ -58,7 +58,7 @@ std::string write(const TemporaryFolder& folder, const Columns& columns,
                      field("sliding_window", columns.window)});
   const auto table = arrow::Table::Make(schema, {columns.bucket, columns.example_id,
                                                  columns.position, columns.vector, columns.window});
-  const std::string path = folder.file("data.parquet");
+  std::string path = folder.file("data.parquet");
   const auto stream = arrow::io::FileOutputStream::Open(path).ValueOrDie();
   EXPECT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
                                          rows_of_group, properties)

@@ -119,8 +119,9 @@ std::uint64_t digest_of_waves() {
     Fft::of_size(size)->forward(signal);
     digest.add<FourComplex>(signal);
   }
-  std::vector<std::int32_t> positions;
-  for (int i = 0; i < 700; ++i) positions.push_back(3 * i);
+  std::vector<std::int32_t> positions(700);
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    positions[i] = 3 * static_cast<std::int32_t>(i);
   const PositionOrder order(positions);
   const auto values = numbers(700, 7);
   const auto parts = numbers(8 * 700, 8);
@@ -207,6 +208,7 @@ TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
       line.push_back(i + 3);  // the first line has number 3
       shift.push_back(-1.5 + 0.2777 * j);
     }
+  line_end.reserve(line.size());
   for (const auto number : line)
     line_end.push_back(static_cast<std::int32_t>(
         std::upper_bound(line.begin(), line.end(), number) - line.begin()));

@@ -84,7 +84,6 @@ std::int64_t QueryPoints::after(std::int32_t key_bin) const {
 
 PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink)
     : keys_(keys),
-      columns_(columns),
       sink_(std::move(sink)),
       scores_(keys.vectors.rows, columns.size()),
       end_column_(columns.size()),

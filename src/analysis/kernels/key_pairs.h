@@ -87,7 +87,6 @@ class PairEvaluator {
   static constexpr std::size_t kBlock = 128;
 
   const SortedKeys& keys_;
-  const QueryColumns& columns_;
   Sink sink_;
   Matrix scores_;              // (keys, columns): key . mean
   std::vector<double> moves_;  // (keys): how a score changes per token

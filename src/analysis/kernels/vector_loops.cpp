@@ -101,8 +101,8 @@ void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
 }
 
 // Squares of a few pairs stay in the first cache until they are summed.
-void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
-                       const ColumnWeights& weights, double* variance) {
+[[maybe_unused]] void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
+                                        const ColumnWeights& weights, double* variance) {
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto dim = keys.cols;
