@@ -22,7 +22,9 @@ struct FusedAttentionArguments {
   const void* v = nullptr;  // (rows, n_kv_heads, d_head)
   void* z = nullptr;        // (rows, n_heads, d_head)
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
-  float scale = 1;          // multiplies q.k
+  // Multiplies q.k. cuDNN's plans hold the model's own scale: layers with another do not come to
+  // it.
+  float scale = 1;
 };
 
 class FusedAttention {
