@@ -1,7 +1,6 @@
 #include "numerics/products.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "core/cpu_target.h"
 #include "core/error.h"
@@ -11,6 +10,8 @@
 #define HWY_TARGET_INCLUDE "numerics/products.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "numerics/counts-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -56,21 +57,13 @@ HWY_NOINLINE void tile_product(std::int64_t depth, const Left left, const double
       hn::StoreU(sum[row][v], d, out + row * kPanelColumns + v * kLanes);
 }
 
-// Calls body(std::integral_constant<int, rows>()) for a number known only at run time.
-template <int kMost, typename Body>
-HWY_INLINE void with_rows(std::int64_t rows, const Body& body) {
-  if constexpr (kMost > 1)
-    if (rows < kMost) return with_rows<kMost - 1>(rows, body);
-  body(std::integral_constant<int, kMost>());
-}
-
 // Calls body(first, height) for tiles that cover `rows`, all about equally high.
 template <typename Body>
 HWY_INLINE void for_each_tile(std::int64_t rows, const Body& body) {
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kTileRows - 1) / kTileRows;
     const auto height = (rows - first + tiles - 1) / tiles;
-    with_rows<kTileRows>(height, [&](auto tile_rows) HWY_ATTR { body(first, tile_rows); });
+    with_count<kTileRows>(height, [&](auto tile_rows) HWY_ATTR { body(first, tile_rows); });
     first += height;
   }
 }
@@ -144,7 +137,7 @@ void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, con
                   std::int64_t stride, std::int64_t columns, double* out, std::int64_t out_stride) {
   constexpr int kRows = narrow_rows<kWidth>();
   for (std::int64_t first = 0; first < rows; first += kRows)
-    with_rows<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
+    with_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride, columns,
                                      out + first * out_stride, out_stride);
     });
@@ -156,7 +149,7 @@ void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, c
   for (std::int64_t first = 0; first < rows; first += kTogether)
     for (std::int64_t column = 0; column < columns; column += kPanelColumns) {
       const auto used = std::min<std::int64_t>(kPanelColumns, columns - column);
-      with_rows<kVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
+      with_count<kVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
         narrow_strip<width>(left + first * depth, std::min(kTogether, rows - first), depth,
                             right + column, stride, used, out + first * columns + column, columns);
       });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include "core/cpu_target.h"
@@ -12,6 +11,8 @@
 #define HWY_TARGET_INCLUDE "analysis/kernels/vector_loops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "numerics/counts-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -72,14 +73,6 @@ HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const Colu
     for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[p][v], d, all + 2 * v);
     std::copy_n(all, weights.columns, variance + p * stride);
   }
-}
-
-// Calls body(std::integral_constant<int, count>()) for a number known only at run time.
-template <int kMost, typename Body>
-HWY_INLINE void with_count(std::int64_t count, const Body& body) {
-  if constexpr (kMost > 1)
-    if (count < kMost) return with_count<kMost - 1>(count, body);
-  body(std::integral_constant<int, kMost>());
 }
 
 void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
