@@ -99,18 +99,17 @@ void race_rows(const std::string& what, const Matrix& left, const Matrix& right,
   race_transposed(what, left, right, times, [&] { out = multiply_transposed(left, right); });
 }
 
-// As projections and variances do it: the right side was written as panels of eight, and panels
-// are read where they come out.
+// As projections do it: the left side was written four rows side by side, the right side as panels
+// of eight, and panels are read where they come out.
 void race_panels(const std::string& what, const Matrix& left, const Matrix& right, int times) {
-  constexpr std::int64_t kLines = 60;
+  constexpr std::int64_t kLines = 64;
   const std::int64_t panels = (right.rows + kPanelColumns - 1) / kPanelColumns;
   const Matrix packed = random_matrix(panels * right.cols, kPanelColumns);
   double out[kLines * kPanelColumns];
   race_transposed(what, left, right, times, [&] {
     for (std::int64_t i = 0; i < left.rows; i += kLines)
       for (std::int64_t panel = 0; panel < panels; ++panel)
-        multiply_panel(left.row(i), std::min(kLines, left.rows - i), left.cols,
-                       packed.row(panel * left.cols), out);
+        multiply_panel(left.row(i), kLines, left.cols, packed.row(panel * left.cols), out);
   });
 }
 

@@ -22,72 +22,97 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::CappedTag<double, kPanelColumns>;
 constexpr int kLanes = hn::MaxLanes(Doubles());
 constexpr int kVectors = kPanelColumns / kLanes;  // of a line of eight columns
-// As many sums as the registers hold beside a line and a number of the left side.
-constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 12 : 5;
+using Vector = hn::Vec<Doubles>;
+// Whether products take a number of the left side from a vector that holds it. Arm does so at no
+// cost, where a number that is spread while it is loaded takes up a multiplier.
+constexpr bool kFromVectors = HWY_TARGET == HWY_NEON;
+// As many sums as keep the multipliers busy and the registers hold; whole tiles make up eight rows.
+constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 
-// out (kRows, 8) = left (kRows, depth) panel (depth, 8), all sums in registers. left(row, k) gives
-// a number. Not inlined: in a larger function the compiler runs out of registers for the sums.
-template <int kRows, typename Left>
-HWY_NOINLINE void tile_product(std::int64_t depth, const Left left, const double* panel,
-                               double* out) {
+// Four rows of the left side of a product, side by side: number k of a row is k `step` on. The next
+// four rows are `apart`.
+struct LeftRows {
+  const double* first;
+  std::int64_t step;
+  std::int64_t apart;
+
+  HWY_INLINE const double* at(int row, std::int64_t k) const {
+    return first + row / kSideBySide * apart + k * step + row % kSideBySide;
+  }
+  HWY_INLINE LeftRows from(std::int64_t row) const {
+    return {first + row / kSideBySide * apart + row % kSideBySide, step, apart};
+  }
+};
+
+// sum (kRows, 8) = left (kRows, depth) panel (depth, 8), all sums in registers.
+template <int kRows>
+HWY_INLINE void tile_product(std::int64_t depth, const LeftRows left, const double* panel,
+                             Vector (&sum)[kRows][kVectors]) {
   const Doubles d;
-  using Vector = hn::Vec<Doubles>;
-  Vector sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
-#pragma GCC unroll 4
+#pragma GCC unroll 2
   for (std::int64_t k = 0; k < depth; ++k) {
     Vector line[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
       line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
-#pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row) {
-      const Vector number = hn::Set(d, left(row, k));
+    const auto add = [&](int row, Vector number) HWY_ATTR {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+    };
+    if constexpr (kFromVectors && kRows % 2 == 0) {
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; row += 2) {
+        const Vector two = hn::LoadU(d, left.at(row, k));
+        add(row, hn::Broadcast<0>(two));
+        add(row + 1, hn::Broadcast<1>(two));
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) add(row, hn::Set(d, *left.at(row, k)));
     }
   }
+}
+
+// out (kRows, 8) becomes the product. Not inlined, as all that hold a tile: in a larger function
+// the compiler runs out of registers for the sums.
+template <int kRows>
+HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows left, const double* panel,
+                             double* out) {
+  Vector sum[kRows][kVectors];
+  tile_product(depth, left, panel, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
-      hn::StoreU(sum[row][v], d, out + row * kPanelColumns + v * kLanes);
+      hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// Calls body(first, height) for tiles that cover `rows`, all about equally high.
-template <typename Body>
-HWY_INLINE void for_each_tile(std::int64_t rows, const Body& body) {
-  for (std::int64_t first = 0; first < rows;) {
-    const auto tiles = (rows - first + kTileRows - 1) / kTileRows;
-    const auto height = (rows - first + tiles - 1) / tiles;
-    with_count<kTileRows>(height, [&](auto tile_rows) HWY_ATTR { body(first, tile_rows); });
-    first += height;
-  }
+// The product is added to `to` (kTileRows, 8), rows `stride` apart.
+HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows left, const double* panel, double* to,
+                           std::int64_t stride) {
+  Vector sum[kTileRows][kVectors];
+  tile_product(depth, left, panel, sum);
+#pragma GCC unroll 16
+  for (int row = 0; row < kTileRows; ++row, to += stride)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
+                 to + v * kLanes);
 }
-
-// Numbers of a row-major matrix as the left side of a product.
-struct RowsOf {
-  const double* rows;
-  std::int64_t stride;
-  double operator()(int row, std::int64_t k) const { return rows[row * stride + k]; }
-};
-
-// Columns of panels as the rows of the transpose.
-template <int kRows>
-struct PanelColumns {
-  const double* column[kRows];
-  double operator()(int row, std::int64_t k) const { return column[row][k * kPanelColumns]; }
-};
 
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
-  for_each_tile(rows, [&](std::int64_t first, auto tile_rows) HWY_ATTR {
-    tile_product<tile_rows>(depth, RowsOf{left + first * depth, depth}, panel,
-                            out + first * kPanelColumns);
-  });
+  const LeftRows all{left, kSideBySide, kSideBySide * depth};
+  for (std::int64_t row = 0; row < rows; row += kTileRows)
+    store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
+}
+
+void row_product(const double* row, std::int64_t depth, const double* panel, double* out) {
+  store_tile<1>(depth, {row, 1, 0}, panel, out);
 }
 
 // out (kRows, columns), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors of
@@ -97,7 +122,6 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
                               std::int64_t stride, std::int64_t columns, double* out,
                               std::int64_t out_stride) {
   const Doubles d;
-  using Vector = hn::Vec<Doubles>;
   Vector sum[kRows][kWidth];
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
@@ -156,35 +180,28 @@ void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, c
     }
 }
 
-// to += from, eight numbers or as many as are left.
-HWY_INLINE void add_panel_row(const double* from, std::int64_t left, double* to) {
-  if (left < kPanelColumns) {
-    for (std::int64_t c = 0; c < left; ++c) to[c] += from[c];
-    return;
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kPanelColumns; v += kLanes)
-    hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v), hn::LoadU(Doubles(), from + v)), Doubles(),
-               to + v);
-}
-
 // Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
 void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
   const auto n = sum.cols;
-  const auto column = [&](std::int64_t j) {
-    return packed + j / kPanelColumns * packed_depth * kPanelColumns + j % kPanelColumns;
-  };
-  for_each_tile(n, [&](std::int64_t i, auto tile_rows) HWY_ATTR {
-    PanelColumns<tile_rows> left;
-    for (int row = 0; row < tile_rows; ++row) left.column[row] = column(i + row);
-    for (auto j = i / kPanelColumns * kPanelColumns; j < n; j += kPanelColumns) {
-      double out[tile_rows * kPanelColumns];
-      tile_product<tile_rows>(depth, left, column(j), out);
-      for (int row = 0; row < tile_rows; ++row)
-        add_panel_row(out + row * kPanelColumns, n - j, sum.row(i + row) + j);
+  const auto panel_of = [&](std::int64_t j) { return packed + j * packed_depth; };
+  for (std::int64_t i = 0; i < n; i += kTileRows) {
+    const auto first = i / kPanelColumns * kPanelColumns;
+    const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
+    for (auto j = first; j < n; j += kPanelColumns) {
+      const auto rows = std::min<std::int64_t>(kTileRows, n - i);
+      const auto columns = std::min<std::int64_t>(kPanelColumns, n - j);
+      if (rows == kTileRows && columns == kPanelColumns) {
+        add_tile(depth, left, panel_of(j), sum.row(i) + j, n);
+        continue;
+      }
+      double out[kTileRows * kPanelColumns];
+      store_tile<kTileRows>(depth, left, panel_of(j), out);
+      for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t c = 0; c < columns; ++c)
+          sum(i + row, j + c) += out[row * kPanelColumns + c];
     }
-  });
+  }
 }
 
 // packed (cols / 8, packed_depth, 8) = rows of vectors (.., cols) minus mean, filled up with zeros.
@@ -212,6 +229,43 @@ void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
   }
 }
 
+// Numbers of four rows, side by side.
+HWY_INLINE void store_side_by_side(Vector a, Vector b, Vector c, Vector e, double* to) {
+  const Doubles d;
+  if constexpr (kLanes == 2) {  // faster than an instruction for four on Arm
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+    hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
+    hn::StoreU(hn::InterleaveUpper(d, c, e), d, to + 6);
+  } else {
+    hn::StoreInterleaved4(a, b, c, e, d, to);
+  }
+}
+
+// Rows minus mean, four side by side, filled up with rows of zeros to whole eights.
+void centred_rows_kernel(const float* rows, std::int64_t count, const double* mean,
+                         std::int64_t cols, double* out) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  std::int64_t i = 0;
+  for (; i + kSideBySide <= count; i += kSideBySide, rows += kSideBySide * cols) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes, out += kSideBySide * kLanes) {
+      const Vector centre = hn::LoadU(d, mean + j);
+      const auto off = [&](int row) HWY_ATTR {
+        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows + row * cols + j)), centre);
+      };
+      store_side_by_side(off(0), off(1), off(2), off(3), out);
+    }
+    for (; j < cols; ++j)
+      for (int row = 0; row < kSideBySide; ++row) *out++ = rows[row * cols + j] - mean[j];
+  }
+  for (; i < filled_up(count); i += kSideBySide, rows += kSideBySide * cols)
+    for (std::int64_t j = 0; j < cols; ++j)
+      for (int row = 0; row < kSideBySide; ++row)
+        *out++ = i + row < count ? rows[row * cols + j] - mean[j] : 0.0;
+}
+
 }  // namespace
 }  // namespace qkscope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -221,9 +275,11 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(panel_product);
+HWY_EXPORT(row_product);
 HWY_EXPORT(narrow_product);
 HWY_EXPORT(gram_of_panels);
 HWY_EXPORT(pack_centred);
+HWY_EXPORT(centred_rows_kernel);
 
 // Rows of a gram matrix that are summed before they are added: they stay in the first cache.
 constexpr std::int64_t kGramRows = 64;
@@ -257,14 +313,26 @@ struct PackedColumns {
   }
 };
 
+// Rows of a matrix, four side by side, filled up with rows of zeros to whole eights.
+std::vector<double> side_by_side(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
+  std::vector<double> packed(static_cast<std::size_t>(filled_up(rows) * matrix.cols));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double* const to =
+        packed.data() + row / kSideBySide * kSideBySide * matrix.cols + row % kSideBySide;
+    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kSideBySide] = matrix(first + row, k);
+  }
+  return packed;
+}
+
 Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
   Matrix product(left.rows, right.columns);
-  constexpr std::int64_t kBlock = 30;  // rows that stay in the first cache for all panels
+  constexpr std::int64_t kBlock = 32;  // rows that stay in the first cache for all panels
   double out[kBlock * kPanelColumns];
   for (std::int64_t first = 0; first < left.rows; first += kBlock) {
     const auto rows = std::min(kBlock, left.rows - first);
+    const auto packed = side_by_side(left, first, rows);
     for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
-      multiply_panel(left.row(first), rows, right.depth, right.data.data() + column * right.depth,
+      multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
                      out);
       const auto used = std::min<std::int64_t>(kPanelColumns, right.columns - column);
       for (std::int64_t row = 0; row < rows; ++row)
@@ -279,6 +347,11 @@ Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out) {
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
+}
+
+void centre_side_by_side(const float* rows, std::int64_t count, std::span<const double> mean,
+                         double* out) {
+  QKSCOPE_DISPATCH(centred_rows_kernel)(rows, count, mean.data(), std::ssize(mean), out);
 }
 
 void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
@@ -321,8 +394,8 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
     for (const auto& [weight, total] : weighted)
       for (std::int64_t j = 0; j < sum.cols; j += kPanelColumns) {
         double out[kPanelColumns];
-        multiply_panel(weight.data() + begin, 1, std::ssize(part), packed.data() + j * kGramStride,
-                       out);
+        QKSCOPE_DISPATCH(row_product)
+        (weight.data() + begin, std::ssize(part), packed.data() + j * kGramStride, out);
         add_scaled(1,
                    std::span(out).first(std::min<std::size_t>(
                        kPanelColumns, total.size() - static_cast<std::size_t>(j))),

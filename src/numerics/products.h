@@ -12,7 +12,19 @@ namespace qkscope {
 
 inline constexpr int kPanelColumns = 8;
 
-// out (rows, 8) = left (rows, depth) panel (depth, 8): what the other products are made of.
+// Rows on the left of a product lie four side by side: (rows / 4, depth, 4), filled up with rows of
+// zeros to whole eights.
+inline constexpr int kSideBySide = 4;
+inline constexpr std::int64_t filled_up(std::int64_t rows) {
+  return (rows + 7) / 8 * 8;
+}
+// out (filled_up(count), cols), four rows side by side, = rows (count, cols) in float64 minus mean
+// (cols).
+void centre_side_by_side(const float* rows, std::int64_t count, std::span<const double> mean,
+                         double* out);
+
+// out (filled_up(rows), 8) = left (rows, depth), four rows side by side, times panel (depth, 8):
+// what the other products are made of.
 void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                     double* out);
 

@@ -71,6 +71,28 @@ TEST(Kernels, GramOfAllShapes) {
   for_each_cpu_target([](const std::string&) { check_gram_of_all_shapes(); });
 }
 
+void check_rows_side_by_side() {
+  for (const std::int64_t rows : {1, 3, 4, 8, 13})
+    for (const std::int64_t cols : {1, 2, 7, 8, 19}) {
+      const Matrix x = random_matrix(rows, cols, 5);
+      const std::vector<float> narrow(x.data.begin(), x.data.end());
+      const Matrix mean = random_matrix(1, cols, 6);
+      std::vector<double> out(static_cast<std::size_t>(filled_up(rows) * cols), -1.0);
+      centre_side_by_side(narrow.data(), rows, mean.data, out.data());
+      for (std::int64_t i = 0; i < filled_up(rows); ++i)
+        for (std::int64_t j = 0; j < cols; ++j) {
+          const double expected =
+              i < rows ? narrow[static_cast<std::size_t>(i * cols + j)] - mean(0, j) : 0.0;
+          const auto at = (i / kSideBySide * cols + j) * kSideBySide + i % kSideBySide;
+          EXPECT_EQ(out[static_cast<std::size_t>(at)], expected) << rows << " " << cols;
+        }
+    }
+}
+
+TEST(Kernels, RowsSideBySide) {
+  for_each_cpu_target([](const std::string&) { check_rows_side_by_side(); });
+}
+
 void check_narrow_products() {
   for (const std::int64_t rows : {1, 3, 5, 8, 16})
     for (const std::int64_t columns : {1, 2, 3, 5, 8, 9, 16}) {

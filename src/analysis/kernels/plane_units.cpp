@@ -7,7 +7,7 @@
 namespace qkscope {
 namespace {
 
-constexpr std::int64_t kBlock = 30;  // rows that stay in the first cache for all planes
+constexpr std::int64_t kBlock = 32;  // rows that stay in the first cache for all planes
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void PlaneUnits::project(const CentredRows& rows, const PooledMoments& pooled,
   std::vector<double> block(static_cast<std::size_t>(kBlock * dim_));
   for (std::int64_t begin = 0; begin < rows.size(); begin += kBlock) {
     const auto count = std::min(kBlock, rows.size() - begin);
-    copy_centred(rows, begin, begin + count, block.data());
+    centre_side_by_side(rows.source.vectors.data() + begin * dim_, count, rows.mean, block.data());
     for (std::int64_t group = 0; group < groups(); ++group) {
       double xy[kBlock * kPanelColumns];
       multiply_panel(block.data(), count, dim_, axes_of(group), xy);
