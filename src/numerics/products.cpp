@@ -407,8 +407,7 @@ void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
 std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
   QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
   std::vector<double> product(static_cast<std::size_t>(matrix.rows));
-  for (std::int64_t i = 0; i < matrix.rows; ++i)
-    product[static_cast<std::size_t>(i)] = dot({matrix.row(i), x.size()}, x);
+  dots(matrix.data.data(), matrix.rows, x, product.data());
   return product;
 }
 

@@ -122,13 +122,14 @@ double dot_float_kernel(const float* x, const double* y, std::int64_t count) {
 }
 
 // Two rows at a time, for which y is loaded once.
-void dots_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
-                 double* out) {
+template <typename Number>
+HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
+                        double* out) {
   std::int64_t i = 0;
   for (; i + 2 <= count; i += 2, rows += 2 * cols) {
     Sums first;
     Sums second;
-    const auto add = [&](const float* x1, const float* x2, const double* with) HWY_ATTR {
+    const auto add = [&](const Number* x1, const Number* x2, const double* with) HWY_ATTR {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         const Vector by = load(with + v * kLanes);
@@ -139,7 +140,7 @@ void dots_kernel(const float* rows, std::int64_t count, const double* y, std::in
     std::int64_t at = 0;
     for (; at + kSums <= cols; at += kSums) add(rows + at, rows + cols + at, y + at);
     if (at < cols) {
-      float rest[2][kSums] = {};
+      Number rest[2][kSums] = {};
       double with[kSums] = {};
       std::copy(rows + at, rows + cols, rest[0]);
       std::copy(rows + cols + at, rows + 2 * cols, rest[1]);
@@ -150,6 +151,16 @@ void dots_kernel(const float* rows, std::int64_t count, const double* y, std::in
     out[i + 1] = second.total();
   }
   if (i < count) out[i] = dot_of(rows, y, cols);
+}
+
+void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
+                 double* out) {
+  dots_of(rows, count, y, cols, out);
+}
+
+void dots_float_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
+                       double* out) {
+  dots_of(rows, count, y, cols, out);
 }
 
 // y[i] = function(y[i], x[i]) in vectors, the rest in one filled up with zeros.
@@ -233,6 +244,7 @@ HWY_EXPORT(powers_kernel);
 HWY_EXPORT(dot_kernel);
 HWY_EXPORT(dot_float_kernel);
 HWY_EXPORT(dots_kernel);
+HWY_EXPORT(dots_float_kernel);
 HWY_EXPORT(add_scaled_kernel);
 HWY_EXPORT(standardise_kernel);
 HWY_EXPORT(bins_kernel);
@@ -257,8 +269,12 @@ double dot(std::span<const float> x, std::span<const double> y) {
   return QKSCOPE_DISPATCH(dot_float_kernel)(x.data(), y.data(), std::ssize(x));
 }
 
-void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out) {
+void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out) {
   QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
+}
+
+void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out) {
+  QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
 }
 
 double norm(std::span<const double> x) {

@@ -13,6 +13,7 @@ double squares_around(std::span<const double> x, double centre);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
 // out[i] = row i of rows (count, cols of y) . y
+void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out);
 void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out);
 double norm(std::span<const double> x);
 
