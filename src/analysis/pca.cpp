@@ -154,14 +154,14 @@ const char* name_of(HeadClass head_class) {
 
 PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
                            const PcaOptions& options) {
-  const Eigenpairs eigen = symmetric_eigen(pooled.scatter);
+  const auto kept = std::min<std::int64_t>(options.components, pooled.scatter.rows);
+  const Eigenpairs eigen = leading_eigenpairs(pooled.scatter, kept);
   PcaResult result;
   // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
   double total = 0;
   for (const double value : eigen.values) total += std::max(0.0, value);
   for (const double value : eigen.values)
     result.explained_variance.push_back(std::max(0.0, value) / total);
-  const auto kept = std::min<std::int64_t>(options.components, eigen.vectors.rows);
   for (std::int64_t i = 0; i < kept; ++i) {
     auto component = component_along(
         {eigen.vectors.row(i), eigen.vectors.row(i) + eigen.vectors.cols},
@@ -196,11 +196,12 @@ PcaResult first_component(const Moments& queries, const Moments& keys, const Poo
 
 std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
   if (components <= 0) return {};
-  const Eigenpairs eigen = symmetric_eigen(rows.scatter);
+  const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
+  const Eigenpairs eigen = leading_eigenpairs(rows.scatter, kept);
   double total = 0;
   for (const double value : eigen.values) total += std::max(0.0, value);
   std::vector<SideComponent> result;
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(components, eigen.vectors.rows); ++i) {
+  for (std::int64_t i = 0; i < kept; ++i) {
     const std::span<const double> direction(eigen.vectors.row(i),
                                             static_cast<std::size_t>(eigen.vectors.cols));
     SideComponent component;

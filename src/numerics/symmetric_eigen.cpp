@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "numerics/eigen_kernels.h"
+#include "numerics/random.h"
+#include "numerics/vectors.h"
 
 namespace qkscope {
 namespace {
@@ -32,6 +35,8 @@ class Tridiagonal {
 
   // (size, stride): Q^T, row by row.
   std::vector<double> make_axes();
+  // Turns an eigenvector of T into one of the matrix.
+  void turn_back(std::span<double> x) const;
   PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
   double scale() const { return scale_; }
 
@@ -40,6 +45,9 @@ class Tridiagonal {
 
  private:
   PaddedRows rows() { return view(work_); }
+  std::span<const double> reflection(std::int64_t k) const {
+    return {work_.data() + k * stride_ + k + 1, static_cast<std::size_t>(size_ - k - 1)};
+  }
   // Makes T's row k: reflects what is left of the matrix so that row k ends beside its diagonal.
   void reduce(std::int64_t k);
 
@@ -113,11 +121,21 @@ std::vector<double> Tridiagonal::make_axes() {
   return q;
 }
 
-// Turns T into a diagonal matrix, and the rows of `axes` with it.
+void Tridiagonal::turn_back(std::span<double> x) const {
+  for (std::int64_t k = size_ - 2; k >= 0; --k) {
+    const double factor = factors_[static_cast<std::size_t>(k)];
+    const auto v = reflection(k);
+    const auto rest = x.last(v.size());
+    if (factor != 0) add_scaled(-factor * dot(rest, v), v, rest);
+  }
+}
+
+// Turns a tridiagonal matrix into a diagonal one, and the rows of `axes`, where there are any, with
+// it.
 class Iteration {
  public:
-  Iteration(Tridiagonal& matrix, PaddedRows axes)
-      : d_(matrix.diagonal), e_(matrix.beside), axes_(axes) {
+  Iteration(std::vector<double>& diagonal, std::vector<double>& beside, PaddedRows axes)
+      : d_(diagonal), e_(beside), axes_(axes) {
     for (std::size_t i = 0; i < d_.size(); ++i)
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
@@ -182,7 +200,7 @@ class Iteration {
       }
     }
     e_[end] = 0;
-    rotate_rows(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
+    if (axes_.data != nullptr) rotate_rows(axes_, static_cast<std::int64_t>(end), cosine_, sine_);
   }
 
   std::vector<double>& d_;
@@ -191,6 +209,103 @@ class Iteration {
   double largest_ = 0;
   std::vector<double> cosine_;
   std::vector<double> sine_;
+};
+
+// Eigenvectors of a tridiagonal matrix whose eigenvalues are known: (T - value)^-1 makes the part
+// along an eigenvector outgrow all others.
+class InverseIteration {
+ public:
+  explicit InverseIteration(const Tridiagonal& matrix)
+      : d_(matrix.diagonal), e_(matrix.beside), rows_(matrix.diagonal.size()) {
+    for (std::size_t i = 0; i < d_.size(); ++i)
+      largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
+  }
+
+  // Orthogonal to the vectors `found` before it; empty where that does not succeed.
+  std::vector<double> vector_of(double value, const std::vector<std::vector<double>>& found) {
+    factorise(value);
+    std::vector<double> x(d_.size());
+    Random random(found.size());  // no eigenvector is orthogonal to all starts
+    for (double& number : x) number = random.uniform() - 0.5;
+    for (int round = 0; round < kMostRounds; ++round) {
+      solve(x);
+      for (const auto& other : found) add_scaled(-dot(x, other), other, x);
+      const double length = norm(x);
+      if (!(length > 0) || !std::isfinite(length)) return {};
+      for (double& number : x) number /= length;
+      if (round > 0 && residual(value, x) <= kSolved * largest_) return x;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr int kMostRounds = 6;  // two are usual
+  static constexpr double kSolved = 1e-14;
+
+  // What elimination leaves of a row: its diagonal and two elements beside it, and what was
+  // subtracted from the next row, after the two changed places where that one led by more.
+  struct Row {
+    double diagonal;
+    double beside;
+    double beyond;
+    double factor;
+    bool swapped;
+  };
+
+  void factorise(double value) {
+    const double least = std::numeric_limits<double>::epsilon() * largest_;
+    const auto n = d_.size();
+    double diagonal = d_[0] - value;
+    double beside = n > 1 ? e_[0] : 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double lower = i + 1 < n ? e_[i] : 0;  // the first element of the next row
+      const double next = i + 1 < n ? d_[i + 1] - value : 0;
+      const double after = i + 2 < n ? e_[i + 1] : 0;
+      Row& row = rows_[i];
+      row.swapped = std::abs(lower) > std::abs(diagonal);
+      if (row.swapped) {
+        row = {lower, next, after, diagonal / lower, true};
+        diagonal = beside - row.factor * next;
+        beside = -row.factor * after;
+      } else {
+        if (std::abs(diagonal) < least) diagonal = least;
+        row = {diagonal, beside, 0, lower / diagonal, false};
+        diagonal = next - row.factor * beside;
+        beside = after;
+      }
+    }
+  }
+
+  // x = (T - value)^-1 x
+  void solve(std::span<double> x) const {
+    const auto n = x.size();
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      if (rows_[i].swapped) std::swap(x[i], x[i + 1]);
+      x[i + 1] -= rows_[i].factor * x[i];
+    }
+    for (std::size_t i = n; i-- > 0;) {
+      if (i + 1 < n) x[i] -= rows_[i].beside * x[i + 1];
+      if (i + 2 < n) x[i] -= rows_[i].beyond * x[i + 2];
+      x[i] /= rows_[i].diagonal;
+    }
+  }
+
+  // The largest element of T x - value x.
+  double residual(double value, std::span<const double> x) const {
+    double largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      double image = (d_[i] - value) * x[i];
+      if (i > 0) image += e_[i - 1] * x[i - 1];
+      if (i + 1 < x.size()) image += e_[i] * x[i + 1];
+      largest = std::max(largest, std::abs(image));
+    }
+    return largest;
+  }
+
+  const std::vector<double>& d_;
+  const std::vector<double>& e_;
+  std::vector<Row> rows_;
+  double largest_ = 0;
 };
 
 }  // namespace
@@ -203,7 +318,7 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
   Tridiagonal tridiagonal(matrix);
   std::vector<double> axes = tridiagonal.make_axes();
   const PaddedRows rows = tridiagonal.view(axes);
-  Iteration(tridiagonal, rows).run();
+  Iteration(tridiagonal.diagonal, tridiagonal.beside, rows).run();
 
   const auto& values = tridiagonal.diagonal;
   std::vector<std::size_t> order(n);
@@ -215,6 +330,27 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
     std::copy_n(rows.row(static_cast<std::int64_t>(order[i])), n,
                 result.vectors.row(static_cast<std::int64_t>(i)));
   }
+  return result;
+}
+
+Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
+  QKSCOPE_ASSERT(matrix.rows == matrix.cols && count <= matrix.rows);
+  if (4 * count > matrix.rows) return symmetric_eigen(matrix);
+  const Tridiagonal tridiagonal(matrix);
+  Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
+  std::vector<double> beside = tridiagonal.beside;
+  Iteration(result.values, beside, {}).run();
+  std::sort(result.values.begin(), result.values.end(), std::greater<>());
+  InverseIteration inverse(tridiagonal);
+  std::vector<std::vector<double>> found;
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto x = inverse.vector_of(result.values[static_cast<std::size_t>(i)], found);
+    if (x.empty()) return symmetric_eigen(matrix);
+    found.push_back(x);
+    tridiagonal.turn_back(x);
+    std::copy(x.begin(), x.end(), result.vectors.row(i));
+  }
+  for (double& value : result.values) value *= tridiagonal.scale();
   return result;
 }
 

@@ -53,6 +53,33 @@ TEST(SymmetricEigen, VectorsAreOrthonormalAndSolveTheirEquation) {
     }
 }
 
+// The leading ones are as good as those of the whole decomposition, also where many values are
+// equal or nothing but rounding error.
+TEST(SymmetricEigen, LeadingVectorsSolveTheirEquation) {
+  for (const std::int64_t size : {1, 2, 16, 40, 128})
+    for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{3}, size / 2 + 1, 4 * size}) {
+      Matrix matrix = gram_of(rows, size, 5);
+      // Without rows: three values, each of a third of the axes.
+      for (std::int64_t i = 0; rows == 0 && i < size; ++i)
+        matrix(i, i) = 1 + static_cast<double>(i % 3);
+      const auto count = std::min<std::int64_t>(10, size);
+      const Eigenpairs all = symmetric_eigen(matrix);
+      const Eigenpairs leading = leading_eigenpairs(matrix, count);
+      EXPECT_EQ(leading.values, all.values);
+      ASSERT_GE(leading.vectors.rows, count);
+      const Matrix images = multiply(leading.vectors, matrix);
+      const Matrix products = multiply_transposed(leading.vectors, leading.vectors);
+      const double bound = 1e-14 * static_cast<double>(size);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double value = leading.values[static_cast<std::size_t>(i)];
+        for (std::int64_t j = 0; j < size; ++j)
+          EXPECT_NEAR(images(i, j), value * leading.vectors(i, j), bound * leading.values[0]);
+        for (std::int64_t j = 0; j < count; ++j)
+          EXPECT_NEAR(products(i, j), i == j ? 1 : 0, bound) << size << " " << rows;
+      }
+    }
+}
+
 // Diagonal, all equal, of rank one, with values far apart.
 TEST(SymmetricEigen, MatricesWithZeros) {
   Matrix matrix(5, 5);
