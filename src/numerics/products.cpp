@@ -160,11 +160,15 @@ template <int kWidth>
 void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                   std::int64_t stride, std::int64_t columns, double* out, std::int64_t out_stride) {
   constexpr int kRows = narrow_rows<kWidth>();
-  for (std::int64_t first = 0; first < rows; first += kRows)
-    with_count<kRows>(rows - first, [&](auto tile_rows) HWY_ATTR {
+  for (std::int64_t first = 0; first < rows;) {
+    const auto tiles = (rows - first + kRows - 1) / kRows;
+    const auto height = (rows - first + tiles - 1) / tiles;  // all about equally high
+    with_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
       narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride, columns,
                                      out + first * out_stride, out_stride);
     });
+    first += height;
+  }
 }
 
 void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
