@@ -153,7 +153,7 @@ TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {
       const double x = random.normal() * (round % 3 == 0 ? 4 : 1) + 0.01 * round;
       values.push_back(round % 2 == 0 ? x : std::round(4 * x) / 4);  // with ties, too
     }
-    const double found = kolmogorov_distance_to_normal(values);
+    const double found = kolmogorov_distance_to_normal(values, 0, 1);
     std::sort(values.begin(), values.end());
     double distance = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {

@@ -5,6 +5,17 @@
 
 namespace qkscope {
 
+DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) {
+  for (const auto number : all) {
+    const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
+    if (at == numbers.end() || *at != number) numbers.insert(at, number);
+  }
+  place.reserve(all.size());
+  for (const auto number : all)
+    place.push_back(static_cast<std::int32_t>(
+        std::lower_bound(numbers.begin(), numbers.end(), number) - numbers.begin()));
+}
+
 BucketRanges::BucketRanges(const Rows& queries, const Rows& keys) {
   std::int64_t smallest = 1;
   std::int64_t largest = std::numeric_limits<std::int64_t>::max();

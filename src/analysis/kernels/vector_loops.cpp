@@ -164,7 +164,7 @@ void unit_kernel(const double* xy, const double* shift, std::span<const std::uin
   }
 }
 
-// The sum of sixteen running sums, in the order of vectors.h.
+// The sum of running sums, in the order of vectors.h.
 template <typename Doubles, int kVectors>
 HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) {
   constexpr int kLanes = hn::MaxLanes(Doubles());
@@ -211,37 +211,92 @@ void turn_rows_kernel(const TurnedRows& rows, double* room, double* out) {
   }
 }
 
-void turn_kernel(const TurnedLines& lines, double* out) {
-  using Doubles = hn::CappedTag<double, TurnedLines::kLines>;
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  constexpr std::size_t kRows = 8;    // a cache line of every output line
-  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
-  const auto size = lines.order.size();
-  for (std::size_t begin = 0; begin < size; begin += kRows) {
-    const auto rows = std::min(kRows, size - begin);
-    double block[kRows][TurnedLines::kLines];
-    for (std::size_t i = 0; i < rows; ++i) {
-      const float* x = lines.vectors + lines.order[begin + i] * lines.dim;
-      __builtin_prefetch(lines.vectors +
-                         lines.order[std::min(begin + i + kAhead, size - 1)] * lines.dim);
-      float padded[TurnedLines::kLines] = {};
-      if (lines.count < TurnedLines::kLines) x = std::copy_n(x, lines.count, padded) - lines.count;
-      const auto reflected = hn::Set(d, lines.reflected[begin + i]);
+// Coordinates of one row, two in each vector.
+struct TurnedRow {
+  static constexpr int kVectors = TurnedLines::kLines / 2;
+  hn::Vec<Two> v[kVectors];
+
+  HWY_INLINE TurnedRow(const TurnedLines& lines, const float* x, double reflected) {
+    const Two d;
+    const hn::Rebind<float, Two> floats;
+    const auto by = hn::Set(d, reflected);
 #pragma GCC unroll 8
-      for (int j = 0; j < TurnedLines::kLines; j += kLanes) {
-        const auto off =
-            hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + j)), hn::LoadU(d, lines.mean + j));
-        hn::StoreU(hn::NegMulAdd(reflected, hn::LoadU(d, lines.w + j),
-                                 hn::Mul(hn::LoadU(d, lines.sign + j), off)),
-                   d, block[i] + j);
-      }
+    for (int i = 0; i < kVectors; ++i) {
+      const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * i)),
+                               hn::LoadU(d, lines.mean + 2 * i));
+      v[i] = hn::NegMulAdd(by, hn::LoadU(d, lines.w + 2 * i),
+                           hn::Mul(hn::LoadU(d, lines.sign + 2 * i), off));
     }
-    for (std::int64_t j = 0; j < lines.count; ++j)
-      for (std::size_t i = 0; i < rows; ++i)
-        out[static_cast<std::size_t>(j) * size + begin + i] = block[i][j];
   }
+};
+
+// Two rows at a time, which change places with two coordinates in registers.
+void turn_kernel(const TurnedLines& lines, std::int64_t stride, double* out) {
+  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
+  const Two d;
+  const auto size = lines.order.size();
+  float padded[2][TurnedLines::kLines] = {};
+  const auto row = [&](std::size_t i, float* room) HWY_ATTR {
+    const auto from = std::min(i, size - 1);
+    const float* const x = lines.vectors + lines.order[from] * lines.dim;
+    __builtin_prefetch(lines.vectors + lines.order[std::min(i + kAhead, size - 1)] * lines.dim);
+    if (lines.count == TurnedLines::kLines) return TurnedRow(lines, x, lines.reflected[from]);
+    std::copy_n(x, lines.count, room);
+    return TurnedRow(lines, room, lines.reflected[from]);
+  };
+  for (std::size_t i = 0; i < size; i += 2) {
+    const TurnedRow first = row(i, padded[0]);
+    const TurnedRow second = row(i + 1, padded[1]);
+    double* to = out + i;
+#pragma GCC unroll 8
+    for (int v = 0; v < TurnedRow::kVectors; ++v, to += 2 * stride) {
+      hn::StoreU(hn::InterleaveLower(d, first.v[v], second.v[v]), d, to);
+      hn::StoreU(hn::InterleaveUpper(d, first.v[v], second.v[v]), d, to + stride);
+    }
+  }
+}
+
+DriftSums drift_kernel(const DriftingLine& line) {
+  constexpr int kSums = 8;  // of each kind: with more they would not stay in registers
+  using Doubles = hn::CappedTag<double, kSums>;
+  constexpr int kLanes = hn::MaxLanes(Doubles());
+  constexpr int kVectors = kSums / kLanes;
+  const Doubles d;
+  hn::Vec<Doubles> sum[6][kVectors];
+  for (auto& kind : sum)
+    for (auto& part : kind) part = hn::Zero(d);
+  const auto start = hn::Set(d, line.start);
+  const auto drift = hn::Set(d, line.drift);
+  const auto add = [&](double* x, const double* time) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto off = hn::Sub(hn::LoadU(d, x + v * kLanes), start);
+      const auto rest = hn::NegMulAdd(drift, hn::LoadU(d, time + v * kLanes), off);
+      const auto square = hn::Mul(rest, rest);
+      hn::StoreU(rest, d, x + v * kLanes);
+      sum[0][v] = hn::Add(sum[0][v], off);
+      sum[1][v] = hn::MulAdd(off, off, sum[1][v]);
+      sum[2][v] = hn::Add(sum[2][v], rest);
+      sum[3][v] = hn::Add(sum[3][v], square);
+      sum[4][v] = hn::MulAdd(square, rest, sum[4][v]);
+      sum[5][v] = hn::MulAdd(square, square, sum[5][v]);
+    }
+  };
+  const auto count = line.values.size();
+  std::size_t i = 0;
+  for (; i + kSums <= count; i += kSums) add(line.values.data() + i, line.time.data() + i);
+  if (i < count) {
+    double values[kSums];
+    double time[kSums] = {};
+    std::fill_n(values, kSums, line.start);  // what is filled up adds 0 to every sum
+    std::copy_n(line.values.data() + i, count - i, values);
+    std::copy_n(line.time.data() + i, count - i, time);
+    add(values, time);
+    std::copy_n(values, count - i, line.values.data() + i);
+  }
+  return {total_of(d, sum[0]),
+          total_of(d, sum[1]),
+          {total_of(d, sum[2]), total_of(d, sum[3]), total_of(d, sum[4]), total_of(d, sum[5])}};
 }
 
 }  // namespace
@@ -257,6 +312,7 @@ HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
 HWY_EXPORT(turn_rows_kernel);
 HWY_EXPORT(turn_kernel);
+HWY_EXPORT(drift_kernel);
 
 }  // namespace
 
@@ -292,8 +348,12 @@ void turn_rows(const TurnedRows& rows, double* out) {
   QKSCOPE_DISPATCH(turn_rows_kernel)(padded, room.data(), out);
 }
 
-void turn_lines(const TurnedLines& lines, double* out) {
-  QKSCOPE_DISPATCH(turn_kernel)(lines, out);
+void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {
+  QKSCOPE_DISPATCH(turn_kernel)(lines, stride, out);
+}
+
+DriftSums take_drift(const DriftingLine& line) {
+  return QKSCOPE_DISPATCH(drift_kernel)(line);
 }
 
 }  // namespace qkscope

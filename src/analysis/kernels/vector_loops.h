@@ -50,10 +50,10 @@ struct TurnedRows {
 // out (order, dim)
 void turn_rows(const TurnedRows& rows, double* out);
 
-// Sixteen coordinates of rows (order, dim), taken in some order, in a query model's turned
-// coordinates: sign (x - mean) - reflected w.
+// Some coordinates of rows (order, dim), taken in some order, in a query model's turned coordinates:
+// sign (x - mean) - reflected w.
 struct TurnedLines {
-  static constexpr std::int64_t kLines = 16;
+  static constexpr std::int64_t kLines = 16;  // a cache line of every row
 
   const float* vectors;  // (rows, dim), at the first coordinate
   std::int64_t dim;
@@ -64,7 +64,23 @@ struct TurnedLines {
   double mean[kLines];
   double w[kLines];
 };
-// out (count, rows)
-void turn_lines(const TurnedLines& lines, double* out);
+// out (kLines, rows), lines `stride` numbers apart: at least one more than there are rows. Those of
+// coordinates that are not there mean nothing.
+void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out);
+
+// A stretch of a line that drifts: around `start` with `drift` per token.
+struct DriftingLine {
+  std::span<double> values;
+  std::span<const double> time;  // tokens
+  double start;
+  double drift;
+};
+struct DriftSums {
+  double sum = 0;  // of the values around the start
+  double squares = 0;
+  PowerSums residual;  // around 0
+};
+// The values become their residuals: value - start - drift time.
+DriftSums take_drift(const DriftingLine& line);
 
 }  // namespace qkscope
