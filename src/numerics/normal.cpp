@@ -194,7 +194,7 @@ HWY_INLINE double plasticity_at(const double* nodes, double z) {
 
 // The plasticity of z, in place, two at a time: a cache line of terms and a few products for each
 // are less work than the whole function in every lane.
-HWY_INLINE void plasticity_between_nodes(const double* nodes, std::int64_t count, double* values) {
+void table_kernel(const double* nodes, std::int64_t count, double* values) {
   const hn::CappedTag<double, 2> two;
   const hn::RebindToSigned<decltype(two)> integers;
   const auto series = [&](std::int64_t bits, auto square) HWY_ATTR {
@@ -242,7 +242,7 @@ void along_kernel(const ZLines& lines, const double* nodes, double* out) {
           two, z);
     if (i < end) *z++ = fused(slope, lines.shift[i++], start);
   }
-  plasticity_between_nodes(nodes, lines.end - lines.first, out);
+  table_kernel(nodes, lines.end - lines.first, out);
 }
 
 }  // namespace
@@ -256,6 +256,7 @@ namespace {
 HWY_EXPORT(erfc_kernel);
 HWY_EXPORT(plasticity_kernel);
 HWY_EXPORT(along_kernel);
+HWY_EXPORT(table_kernel);
 
 }  // namespace
 
@@ -269,6 +270,10 @@ void plasticity_of(std::span<double> z) {
 
 void plasticity_along(const ZLines& lines, double* out) {
   QKSCOPE_DISPATCH(along_kernel)(lines, plasticity_series(), out);
+}
+
+void plasticity_from_table(std::span<double> z) {
+  QKSCOPE_DISPATCH(table_kernel)(plasticity_series(), std::ssize(z), z.data());
 }
 
 }  // namespace qkscope

@@ -82,6 +82,13 @@ ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points
           end};
 }
 
+// Whether every point is that of its own column, and nowhere else.
+bool stand_at_columns(const QueryPoints& points) {
+  for (std::size_t c = 0; c < points.column.size(); ++c)
+    if (points.column[c] != static_cast<std::int32_t>(c) || points.shift[c] != 0) return false;
+  return true;
+}
+
 // Pairs of all keys before each point: sums over examples, and the heatmap.
 class ProfileSums {
  public:
@@ -92,9 +99,11 @@ class ProfileSums {
   void add_all();
   // A sample at each of the others.
   void add_samples();
-  ProfileTables tables(const TextGroups& groups) const;
+  ProfileTables tables(const TextGroups& groups);
 
  private:
+  static constexpr std::int64_t kPointsPerCell = 2;  // from which on neighbours share cells
+
   // Points at which a pair counts.
   struct PointRange {
     std::int64_t first = 0;
@@ -107,19 +116,18 @@ class ProfileSums {
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
   void take(const PairLines& lines);
   void take_at(const PairLines& lines, std::size_t p, PointRange points);
-  void add_group(std::int64_t first_example, std::int64_t end_example, std::int32_t column);
+  void add_example(std::int64_t example);
 
   const SortedKeys& keys_;
   const QueryPoints& points_;
   const PlasticityOptions& options_;
+  bool own_columns_;  // every point has a column and stands where it does
   EligibleKeys keys_before_;
   std::vector<std::int64_t> eligible_;      // (points): pairs
   std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
   std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
-  std::vector<std::int32_t> key_column_;    // (keys): first column at which pairs up to it count
   std::vector<std::int32_t> column_end_;    // (points)
   std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
-  double weight_ = 1;                       // pairs that each of them stands for
   bool drawing_ = false;                    // they are drawn, for one point at a time
   ExampleSums sums_;
   PairHeatmap heatmap_;
@@ -132,13 +140,15 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
     : keys_(keys),
       points_(queries.points),
       options_(options),
+      own_columns_(stand_at_columns(queries.points)),
       keys_before_(keys, queries.points, options.sliding_window),
       first_column_(queries.points.column),
       last_column_(queries.points.column),
       column_end_(queries.points.column_ends()),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
-      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }),
+      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); },
+                 own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
       values_(queries.points.column.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
   last_column_.insert(last_column_.begin(), -1);
@@ -146,8 +156,6 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
     first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
   for (std::size_t c = 1; c < last_column_.size(); ++c)
     last_column_[c] = std::max(last_column_[c], last_column_[c - 1]);
-  for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
-    key_column_.push_back(first_column_[static_cast<std::size_t>(keys_before_.first(i))]);
   eligible_.resize(points_.column.size());
   for (std::int64_t e = 0; e < keys.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
@@ -172,37 +180,40 @@ void ProfileSums::take(const PairLines& lines) {
 void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
   const auto [first, end] = points;
   if (first >= end) return;
-  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const double* values = values_.data();
+  if (own_columns_)
+    values = lines.start.data() + static_cast<std::int64_t>(p) * lines.columns + first -
+             lines.first_column;
+  else
+    plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
   const Pair& pair = lines.pairs[p];
   const auto count = static_cast<std::size_t>(end - first);
   const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
   double* const sum = sums_.sums(example) + first;
-  for (std::size_t i = 0; i < count; ++i) sum[i] += values_[i];
+  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
   if (drawing_) sums_.count(example, first, 1);
-  heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
-                static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
-                {points_.position.data() + first, count},
-                {values_.data(), count},
-                weight_});
+  const PairAtPoints at{
+      static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
+      static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
+      {points_.position.data() + first, count},
+      {values, count}};
+  if (points_.size() > kPointsPerCell * options_.heatmap_bins)
+    heatmap_.add(at);
+  else
+    heatmap_.add_apart(at);
 }
 
-// Pairs of some examples whose later key first counts at a point of `column`.
-void ProfileSums::add_group(std::int64_t first_example, std::int64_t end_example,
-                            std::int32_t column) {
-  std::int64_t end = 0;  // of the points at which any of the pairs counts
-  for (auto e = first_example; e < end_example; ++e) {
-    const auto later = range_of(keys_, e, key_column_, column);
-    if (later.end > later.begin) end = std::max(end, keys_before_.end(later.end - 1));
-  }
-  end = std::min(end, at_work_.back().end);
-  evaluator_.set_columns(column, last_column_[static_cast<std::size_t>(end)] + 1);
-  for (auto e = first_example; e < end_example; ++e) {
-    const auto later = range_of(keys_, e, key_column_, column);
-    for (auto j = later.begin; j < later.end; ++j) {
-      const auto first = std::max(at_work_.front().first, keys_before_.first(j));
-      if (first >= end) continue;
-      for (auto i = keys_before_.at(e, first).begin; i < j; ++i) evaluator_.add({i, j});
-    }
+// Pairs of one example, in the order of their later keys: those of one key have the same columns.
+void ProfileSums::add_example(std::int64_t example) {
+  const auto begin = keys_.begin[static_cast<std::size_t>(example)];
+  const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
+  for (auto j = begin; j < last; ++j) {
+    const auto first = std::max(at_work_.front().first, keys_before_.first(j));
+    const auto end = std::min(at_work_.back().end, keys_before_.end(j));
+    if (first >= end) continue;
+    evaluator_.set_columns(first_column_[static_cast<std::size_t>(first)],
+                           last_column_[static_cast<std::size_t>(end)] + 1);
+    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) evaluator_.add({i, j});
   }
 }
 
@@ -216,13 +227,7 @@ void ProfileSums::add_all() {
     ++at_work_.back().end;
   }
   if (at_work_.empty()) return;
-  // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
-  // stay in the second cache.
-  constexpr std::int64_t kExamples = 2;
-  const auto columns = distinct(key_column_);
-  for (std::int64_t chunk = 0; chunk < keys_.examples(); chunk += kExamples)
-    for (const auto column : columns)
-      add_group(chunk, std::min(chunk + kExamples, keys_.examples()), column);
+  for (std::int64_t e = 0; e < keys_.examples(); ++e) add_example(e);
   evaluator_.flush();
 }
 
@@ -232,14 +237,15 @@ void ProfileSums::add_samples() {
     if (!is_sampled(c)) continue;
     const auto at = static_cast<std::size_t>(c);
     at_work_ = {{c, c + 1}};
-    weight_ = static_cast<double>(eligible_[at]) / static_cast<double>(options_.max_pairs);
+    heatmap_.set_weight(static_cast<double>(eligible_[at]) /
+                        static_cast<double>(options_.max_pairs));
     evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
     add_sample(ranges_at(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
   }
 }
 
-ProfileTables ProfileSums::tables(const TextGroups& groups) const {
+ProfileTables ProfileSums::tables(const TextGroups& groups) {
   ProfileTables tables;
   for (std::int64_t c = 0; c < points_.size(); ++c)
     tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));

@@ -26,11 +26,41 @@ constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
 
 using Two = hn::CappedTag<double, 2>;
 
-// variance (kPairs, columns), rows `stride` apart, for kWidth vectors of columns of which the first
-// `columns` are wanted. Not inlined: in a larger function the compiler runs out of registers.
+// A row of variances becomes z and its slope; equal keys (variance 0) leave the query no preference.
+struct PairScores {
+  const double* x;  // scores of both keys, at the first column
+  const double* y;
+  double moves;
+
+  HWY_INLINE PairScores(const PairModel& model, const Pair& pair, std::int64_t column)
+      : x(model.scores.row(pair.first) + column),
+        y(model.scores.row(pair.second) + column),
+        moves(model.moves[static_cast<std::size_t>(pair.first)] -
+              model.moves[static_cast<std::size_t>(pair.second)]) {}
+
+  HWY_INLINE void take(hn::Vec<Two> variance, std::int64_t at, double* start, double* slope) const {
+    const Two d;
+    const auto inverse = hn::IfThenElseZero(hn::Gt(variance, hn::Zero(d)),
+                                            hn::Div(hn::Set(d, 1), hn::Sqrt(variance)));
+    const auto apart = hn::Sub(hn::LoadU(d, x + at), hn::LoadU(d, y + at));
+    hn::StoreU(hn::Mul(apart, inverse), d, start + at);
+    if (slope != nullptr) hn::StoreU(hn::Mul(hn::Set(d, moves), inverse), d, slope + at);
+  }
+};
+
+// Of the differences of pairs, in two coordinates.
+template <int kPairs>
+struct PairSquares {
+  hn::Vec<Two> v[kPairs];
+
+  HWY_INLINE PairSquares() {}  // not the compiler's: GCC makes that for the lowest target
+};
+
+// kWidth vectors of columns from `column` on, which are the first of start (kPairs, stride). Not
+// inlined: in a larger function the compiler runs out of registers.
 template <int kPairs, int kWidth>
-HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const ColumnWeights& weights,
-                               double* variance, std::int64_t stride) {
+HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t column,
+                         std::int64_t stride, double* start, double* slope) {
   const Two d;
   using Vector = hn::Vec<Two>;
   const double* x[kPairs];
@@ -38,109 +68,111 @@ HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const Colu
   Vector sum[kPairs][kWidth];
 #pragma GCC unroll 8
   for (int p = 0; p < kPairs; ++p) {
-    x[p] = keys.row(pairs[p].first);
-    y[p] = keys.row(pairs[p].second);
-#pragma GCC unroll 4
+    x[p] = model.keys.row(pairs[p].first);
+    y[p] = model.keys.row(pairs[p].second);
+#pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
-  const double* line = weights.first;
+  const double* line = model.weights.row(0) + column;
   const auto add = [&](const double* from, const auto& number) HWY_ATTR {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) {
       const Vector by = hn::LoadU(d, from + 2 * v);
 #pragma GCC unroll 8
       for (int p = 0; p < kPairs; ++p) sum[p][v] = hn::MulAdd(by, number(p), sum[p][v]);
     }
   };
-  std::int64_t k = 0;
-  for (; k + 2 <= keys.cols; k += 2, line += 2 * weights.stride) {
-    Vector square[kPairs];
+  using Squares = PairSquares<kPairs>;
+  const auto squares_at = [&](std::int64_t k) HWY_ATTR {
+    Squares result;
 #pragma GCC unroll 8
     for (int p = 0; p < kPairs; ++p) {
       const Vector delta = hn::Sub(hn::LoadU(d, x[p] + k), hn::LoadU(d, y[p] + k));
-      square[p] = hn::Mul(delta, delta);
+      result.v[p] = hn::Mul(delta, delta);
     }
-    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square[p]); });
-    add(line + weights.stride, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square[p]); });
+    return result;
+  };
+  const auto add_squares = [&](const Squares& square) HWY_ATTR {
+    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square.v[p]); });
+    add(line + model.weights.cols, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square.v[p]); });
+    line += 2 * model.weights.cols;
+  };
+  std::int64_t k = 0;
+  if (model.keys.cols >= 2) {
+    // Those of the next coordinates are under way while these are added.
+    Squares now = squares_at(0);
+    for (; k + 4 <= model.keys.cols; k += 2) {
+      const Squares next = squares_at(k + 2);
+      add_squares(now);
+      now = next;
+    }
+    add_squares(now);
+    k += 2;
   }
-  if (k < keys.cols)
+  if (k < model.keys.cols)
     add(line,
         [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
 #pragma GCC unroll 8
   for (int p = 0; p < kPairs; ++p) {
-    double all[2 * kWidth];
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[p][v], d, all + 2 * v);
-    std::copy_n(all, weights.columns, variance + p * stride);
+    const PairScores scores(model, pairs[p], column);
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v)
+      scores.take(sum[p][v], 2 * v, start + p * stride,
+                  slope == nullptr ? nullptr : slope + p * stride);
   }
 }
 
-void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
-                          const ColumnWeights& weights, double* variance) {
-  constexpr std::int64_t kColumns = 8;  // of a tile, at most
-  for (std::int64_t column = 0; column < weights.columns; column += kColumns) {
-    const ColumnWeights strip{weights.first + column, weights.stride,
-                              std::min(kColumns, weights.columns - column)};
-    with_count<4>((strip.columns + 1) / 2, [&](auto width) HWY_ATTR {
-      // As many sums as the registers hold beside the squares and a line.
-      constexpr int kPairs = width > 2 ? 20 / width - 1 : 8;
-      for (std::int64_t p = 0; p < std::ssize(pairs); p += kPairs)
-        with_count<kPairs>(std::ssize(pairs) - p, [&](auto count) HWY_ATTR {
-          squares_tile<count, width>(keys, pairs.data() + p, strip,
-                                     variance + p * weights.columns + column, weights.columns);
-        });
+void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& tile, double* start,
+                    double* slope) {
+  for (std::int64_t at = 0; at < tile.stride; at += kTileColumns)
+    with_count<kTileColumns / 2>((tile.stride - at) / 2, [&](auto width) HWY_ATTR {
+      with_count<pairs_of_tile(2 * width)>(tile.count, [&](auto count) HWY_ATTR {
+        z_tile<count, width>(model, pairs, tile.column + at, tile.stride, start + at,
+                             slope == nullptr ? nullptr : slope + at);
+      });
     });
-  }
 }
 
-// Squares of a few pairs stay in the first cache until they are summed.
-[[maybe_unused]] void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
-                                        const ColumnWeights& weights, double* variance) {
+// The squares stay in the first cache until they are summed.
+[[maybe_unused]] void z_in_memory(const PairModel& model, const Pair* pairs, const PairTile& tile,
+                                  double* squares, double* start, double* slope) {
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto dim = keys.cols;
-  constexpr std::size_t kTogether = 16;
-  std::vector<double> squares(kTogether * static_cast<std::size_t>(dim));
-  for (std::size_t first = 0; first < pairs.size(); first += kTogether) {
-    const auto part = pairs.subspan(first, std::min(kTogether, pairs.size() - first));
-    double* to = squares.data();
-    for (const Pair& pair : part) {
-      const double* const x = keys.row(pair.first);
-      const double* const y = keys.row(pair.second);
-      std::int64_t j = 0;
-      for (; j + lanes <= dim; j += lanes) {
-        const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
-        hn::StoreU(hn::Mul(delta, delta), d, to + j);
-      }
-      for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
-      to += dim;
+  const auto dim = model.keys.cols;
+  for (std::int64_t p = 0; p < tile.count; ++p) {
+    const double* const x = model.keys.row(pairs[p].first);
+    const double* const y = model.keys.row(pairs[p].second);
+    double* const to = squares + p * dim;
+    std::int64_t j = 0;
+    for (; j + lanes <= dim; j += lanes) {
+      const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
+      hn::StoreU(hn::Mul(delta, delta), d, to + j);
     }
-    multiply_narrow(squares.data(), std::ssize(part), dim, weights.first, weights.stride,
-                    weights.columns, variance + static_cast<std::int64_t>(first) * weights.columns);
+    for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
+  }
+  multiply_narrow(squares, tile.count, dim, model.weights.row(0) + tile.column, model.weights.cols,
+                  tile.stride, start);
+  for (std::int64_t p = 0; p < tile.count; ++p) {
+    const PairScores scores(model, pairs[p], tile.column);
+    double* const to = start + p * tile.stride;
+    for (std::int64_t at = 0; at < tile.stride; at += 2)
+      scores.take(hn::LoadU(Two(), to + at), at, to,
+                  slope == nullptr ? nullptr : slope + p * tile.stride);
   }
 }
 
-void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                    double* variance) {
-  if constexpr (kSquaresInRegisters)
-    squares_in_registers(keys, pairs, weights, variance);
-  else
-    squares_in_memory(keys, pairs, weights, variance);
-}
-
-void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
-  for (const Pair& pair : scored.pairs) {
-    const double* const x = scored.scores.row(pair.first) + scored.first_column;
-    const double* const y = scored.scores.row(pair.second) + scored.first_column;
-    const double moves = scored.moves[static_cast<std::size_t>(pair.first)] -
-                         scored.moves[static_cast<std::size_t>(pair.second)];
-    for (std::int64_t c = 0; c < scored.columns; ++c) {
-      const double spread = std::sqrt(start[c]);
-      start[c] = spread > 0 ? (x[c] - y[c]) / spread : 0.0;
-      slope[c] = spread > 0 ? moves / spread : 0.0;
-    }
-    start += scored.columns;
-    slope += scored.columns;
+void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+              double* start, double* slope) {
+  std::vector<double> squares;
+  if constexpr (!kSquaresInRegisters)
+    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.cols));
+  for (const PairTile& tile : tiles) {
+    double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
+    if constexpr (kSquaresInRegisters)
+      z_in_registers(model, pairs.data() + tile.first, tile, start + tile.offset, slopes);
+    else
+      z_in_memory(model, pairs.data() + tile.first, tile, squares.data(), start + tile.offset,
+                  slopes);
   }
 }
 
@@ -307,7 +339,6 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(squares_kernel);
 HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
 HWY_EXPORT(turn_rows_kernel);
@@ -316,13 +347,9 @@ HWY_EXPORT(drift_kernel);
 
 }  // namespace
 
-void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                      double* variance) {
-  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, weights, variance);
-}
-
-void z_lines(const ScoredPairs& scored, double* start, double* slope) {
-  QKSCOPE_DISPATCH(z_kernel)(scored, start, slope);
+void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+             double* start, double* slope) {
+  QKSCOPE_DISPATCH(z_kernel)(model, pairs, tiles, start, slope);
 }
 
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,

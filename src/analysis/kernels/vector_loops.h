@@ -9,28 +9,26 @@
 
 namespace qkscope {
 
-// variance (pairs, columns): the sums of weights (dim, columns) times (x - y)^2 of pairs of rows of
-// `keys`. Rows of the weights are `stride` numbers apart; up to 7 numbers behind the last column of
-// each are read.
-struct ColumnWeights {
-  const double* first;
-  std::int64_t stride;
-  std::int64_t columns;
-};
-void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                      double* variance);
-
-// What z is made of: the difference of two keys' scores, and how it changes per token.
-struct ScoredPairs {
-  const Matrix& scores;           // (keys, all columns)
+// What z of a pair of keys is made of: the difference of their scores, how it changes per token, and
+// the variance of a query's preference, the sum of weights times the squares of the keys' difference.
+struct PairModel {
+  const Matrix& keys;             // (keys, dim)
+  const Matrix& scores;           // (keys, columns), and kTileColumns numbers behind the last row
   std::span<const double> moves;  // (keys): of a score, per token
-  std::span<const Pair> pairs;
-  std::int64_t first_column;
-  std::int64_t columns;
+  const Matrix& weights;          // (dim, columns and at least kTileColumns more)
 };
-// start (pairs, columns) comes as variances and becomes z at the column's own position; slope
-// (pairs, columns) becomes its change per token. 0 where the variance is.
-void z_lines(const ScoredPairs& scored, double* start, double* slope);
+
+inline constexpr std::int64_t kTileColumns = 16;
+// How many pairs a tile of so many columns has, at most: as leave their sums in registers.
+constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
+  constexpr std::int64_t kPairs[] = {8, 8, 6, 4, 3, 2, 2, 2};
+  return kPairs[columns < kTileColumns ? (columns - 1) / 2 : kTileColumns / 2 - 1];
+}
+
+// start (tiles, pairs, stride): z at the column's own position; slope: its change per token, not
+// taken where it is null. Both are 0 where the variance is.
+void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+             double* start, double* slope);
 
 // to[place[i]] = row i of xy (rows, 8), moved by shift (8), as unit vectors in four planes: the x
 // of four planes come first, then their y. (0, 0) becomes (1, 0).
