@@ -44,8 +44,11 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
   const auto& source = keys.source;
   const auto order = sorted_order(source, bin);
   SortedKeys sorted;
-  sorted.vectors = Matrix(keys.size(), keys.dim());
-  for (std::size_t i = 0; i < order.size(); ++i) {
+  const auto count = order.size();
+  sorted.example.reserve(count);
+  sorted.bin.reserve(count);
+  sorted.position.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
         i == 0 || source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
@@ -57,9 +60,8 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
     sorted.bin.push_back(bin[from]);
     sorted.position.push_back(source.position[from]);
   }
-  turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order, keys.mean,
-             model.sign, model.reflection},
-            sorted.vectors.data.data());
+  sorted.vectors = turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order,
+                              keys.mean, model.sign, model.reflection});
   sorted.begin.push_back(keys.size());
   return sorted;
 }
@@ -88,17 +90,27 @@ PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns
     : keys_(keys),
       sink_(std::move(sink)),
       wanted_(wanted),
+      means_(side_by_side(columns.mean)),
       scores_(keys.vectors.rows + kTileColumns, columns.size()),
       weights_(side_by_side(columns.variance)),
       columns_{0, columns.size()} {
   moves_.reserve(static_cast<std::size_t>(keys.vectors.rows));
   for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
     moves_.push_back(keys.vectors(i, 0) * columns.drift);
-  const Matrix means = side_by_side(columns.mean);
-  multiply_narrow(keys.vectors.data.data(), keys.vectors.rows, means.rows, means.data.data(),
-                  means.cols, columns.size(), scores_.data.data());
   waiting_.reserve(kBlock);
   waiting_columns_.reserve(kBlock);
+}
+
+void PairEvaluator::take_scores() {
+  constexpr std::int64_t kTogether = 160;  // keys that stay in the second cache for their pairs
+  std::int64_t last = 0;
+  for (const auto& pair : waiting_) last = std::max(last, pair.second);
+  while (scored_ <= last) {
+    const auto count = std::min(kTogether, keys_.vectors.rows - scored_);
+    multiply_narrow(keys_.vectors.row(scored_), count, means_.rows, means_.data.data(), means_.cols,
+                    scores_.cols, scores_.row(scored_));
+    scored_ += count;
+  }
 }
 
 // Neighbours share a tile where their columns are nearly the same.
@@ -133,6 +145,7 @@ void PairEvaluator::lay_tiles() {
 
 void PairEvaluator::flush() {
   if (waiting_.empty()) return;
+  take_scores();
   lay_tiles();
   const std::span<const Pair> pairs(waiting_);
   z_lines({keys_.vectors, scores_, moves_, weights_}, pairs, tiles_, start_.data(),

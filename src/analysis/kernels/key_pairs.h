@@ -106,12 +106,16 @@ class PairEvaluator {
     std::int64_t end = 0;
   };
 
+  // Scores of the waiting pairs' keys, and of all before them.
+  void take_scores();
   void lay_tiles();
 
   const SortedKeys& keys_;
   Sink sink_;
   Wanted wanted_;
+  Matrix means_;               // (dim, columns and a few more)
   Matrix scores_;              // (keys and a few rows more, columns): key . mean
+  std::int64_t scored_ = 0;    // keys that have them
   std::vector<double> moves_;  // (keys): how a score changes per token
   Matrix weights_;             // (dim, columns and a few more): the columns' variances
   Columns columns_;

@@ -27,8 +27,7 @@ void PairHeatmap::add(const PairAtPoints& pair) {
       odd = even;
       even = sum;
     }
-    row[cell].sum += even + odd;
-    row[cell].count += static_cast<double>(end - i);
+    row[cell] += Cell{even + odd, static_cast<double>(end - i)};
     i = end;
   }
 }
@@ -38,18 +37,17 @@ void PairHeatmap::add_apart(const PairAtPoints& pair) {
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
   for (std::size_t i = 0; i < pair.query.size(); ++i) {
     const auto whole = static_cast<std::int64_t>((pair.query[i] - middle) * per_token_);
-    Cell& cell = row[std::max<std::int64_t>(0, std::min<std::int64_t>(whole, bins_ - 1))];
-    cell.sum += pair.value[i];
-    cell.count += 1;
+    row[std::max<std::int64_t>(0, std::min<std::int64_t>(whole, bins_ - 1))] +=
+        Cell{pair.value[i], 1};
   }
 }
 
 void PairHeatmap::set_weight(double weight) {
   for (std::size_t i = 0; i < cells_.size(); ++i) {
-    weighted_[i].sum += weight_ * cells_[i].sum;
-    weighted_[i].weight += weight_ * cells_[i].count;
-    weighted_[i].count += cells_[i].count;
-    cells_[i] = {};
+    weighted_[i].sum += weight_ * cells_[i][0];
+    weighted_[i].weight += weight_ * cells_[i][1];
+    weighted_[i].count += cells_[i][1];
+    cells_[i] = Cell{};
   }
   weight_ = weight;
 }

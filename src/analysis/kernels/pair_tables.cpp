@@ -42,32 +42,6 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   evaluator.flush();
 }
 
-// Ascending; there are few.
-std::vector<std::int32_t> distinct(std::span<const std::int32_t> values) {
-  std::vector<std::int32_t> found;
-  for (const auto value : values) {
-    const auto at = std::lower_bound(found.begin(), found.end(), value);
-    if (at == found.end() || *at != value) found.insert(at, value);
-  }
-  return found;
-}
-
-// The keys of one example whose `label` (keys, ascending in each example) is `wanted`.
-KeyRange range_of(const SortedKeys& keys, std::int64_t example,
-                  const std::vector<std::int32_t>& label, std::int32_t wanted) {
-  const auto first = label.begin() + keys.begin[static_cast<std::size_t>(example)];
-  const auto last = label.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
-  const auto [low, high] = std::equal_range(first, last, wanted);
-  return {low - label.begin(), high - label.begin()};
-}
-
-std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t bucket) {
-  std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys.examples(); ++e)
-    ranges.push_back(range_of(keys, e, keys.bin, bucket));
-  return ranges;
-}
-
 // The lines of pair p at points [first, end).
 ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
                 const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
@@ -254,11 +228,129 @@ ProfileTables ProfileSums::tables(const TextGroups& groups) {
   return tables;
 }
 
-}  // namespace
-void ExampleSums::clear() {
-  std::fill(sum_.data.begin(), sum_.data.end(), 0.0);
-  std::fill(count_.data.begin(), count_.data.end(), 0.0);
+// Keys of one example that are of one bucket, at least two.
+struct BucketRun {
+  KeyRange keys;
+  std::size_t bucket = 0;  // place among those that hold keys
+};
+
+std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& buckets) {
+  std::vector<BucketRun> runs;
+  const auto count = std::ssize(keys.bin);
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    const auto at = static_cast<std::size_t>(begin);
+    end = begin + 1;
+    while (end < count && keys.bin[static_cast<std::size_t>(end)] == keys.bin[at] &&
+           keys.example[static_cast<std::size_t>(end)] == keys.example[at])
+      ++end;
+    if (end - begin > 1)
+      runs.push_back({{begin, end}, static_cast<std::size_t>(buckets.place[at])});
+  }
+  return runs;
 }
+
+// Pairs of keys of one bucket, at every point after it.
+class BucketPairs {
+ public:
+  BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
+
+  void add_all();
+  std::vector<BucketCell> cells(const BucketRanges& ranges) const;
+
+ private:
+  struct Bucket {
+    std::int32_t number = 0;
+    std::int64_t first = 0;     // point after it
+    std::int64_t eligible = 0;  // pairs
+    bool sampled = false;
+    std::vector<KeyRange> runs;
+    ExampleSums sums{0, 0};  // a row for every run
+  };
+
+  void take(const PairLines& lines);
+
+  const QueryPoints& points_;
+  const PlasticityOptions& options_;
+  DistinctNumbers numbers_;
+  std::vector<BucketRun> runs_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::int64_t> row_;         // (keys): of the bucket's sums
+  std::vector<std::int32_t> column_end_;  // (points)
+  std::vector<double> values_;            // (points)
+  PairEvaluator evaluator_;
+};
+
+BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
+                         const PlasticityOptions& options)
+    : points_(queries.points),
+      options_(options),
+      numbers_(keys.bin),
+      runs_(runs_of(keys, numbers_)),
+      row_(keys.bin.size()),
+      column_end_(points_.column_ends()),
+      values_(points_.column.size()),
+      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }) {
+  for (const auto number : numbers_.numbers) {
+    buckets_.emplace_back();
+    buckets_.back().number = number;
+    buckets_.back().first = points_.after(number);
+  }
+  for (const auto& run : runs_) {
+    Bucket& bucket = buckets_[run.bucket];
+    for (auto key = run.keys.begin; key < run.keys.end; ++key)
+      row_[static_cast<std::size_t>(key)] = std::ssize(bucket.runs);
+    bucket.runs.push_back(run.keys);
+    bucket.eligible += run.keys.pairs();
+  }
+  for (auto& bucket : buckets_) {
+    bucket.sampled = bucket.eligible > options.max_pairs;
+    bucket.sums = ExampleSums(std::ssize(bucket.runs), points_.size());
+  }
+}
+
+void BucketPairs::take(const PairLines& lines) {
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const auto key = static_cast<std::size_t>(lines.pairs[p].first);
+    Bucket& bucket = buckets_[static_cast<std::size_t>(numbers_.place[key])];
+    plasticity_along(lines_at(lines, p, points_, column_end_, bucket.first, points_.size()),
+                     values_.data());
+    double* const sum = bucket.sums.sums(row_[key]);
+    for (auto c = bucket.first; c < points_.size(); ++c) {
+      sum[c] += values_[static_cast<std::size_t>(c - bucket.first)];
+      bucket.sums.count(row_[key], c, 1);
+    }
+  }
+}
+
+void BucketPairs::add_all() {
+  for (const auto& run : runs_) {
+    const Bucket& bucket = buckets_[run.bucket];
+    if (bucket.first == points_.size() || bucket.sampled) continue;
+    for (auto j = run.keys.begin; j < run.keys.end; ++j)
+      for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
+  }
+  evaluator_.flush();
+  for (const auto& bucket : buckets_)
+    if (bucket.first < points_.size() && bucket.sampled)
+      add_sample(bucket.runs, options_.max_pairs,
+                 options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
+}
+
+std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
+  std::vector<BucketCell> cells;
+  for (std::int64_t c = 0; c < points_.size(); ++c)
+    for (const auto& bucket : buckets_) {
+      const auto q_bucket = points_.bin[static_cast<std::size_t>(c)];
+      if (c < bucket.first) continue;
+      if (options_.sliding_window &&
+          !ranges.reaches(q_bucket, bucket.number, *options_.sliding_window))
+        continue;
+      cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
+    }
+  return cells;
+}
+
+}  // namespace
 
 MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) const {
   double total = 0;
@@ -298,49 +390,9 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
 
 std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
                                      const BucketRanges& ranges, const PlasticityOptions& options) {
-  const QueryPoints& points = queries.points;
-  ExampleSums sums(keys.examples(), points.size());
-  std::int64_t first = 0;  // point after the keys at work
-  const auto column_end = points.column_ends();
-  std::vector<double> values(points.column.size());
-  PairEvaluator evaluator(keys, queries.columns, [&](const PairLines& lines) {
-    for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-      plasticity_along(lines_at(lines, p, points, column_end, first, points.size()), values.data());
-      const auto example = keys.example[static_cast<std::size_t>(lines.pairs[p].first)];
-      double* const sum = sums.sums(example);
-      for (auto c = first; c < points.size(); ++c) {
-        sum[c] += values[static_cast<std::size_t>(c - first)];
-        sums.count(example, c, 1);
-      }
-    }
-  });
-  std::vector<BucketCell> table;
-  for (const auto k_bucket : distinct(keys.bin)) {
-    first = points.after(k_bucket);
-    const auto here = ranges_of_bucket(keys, k_bucket);
-    const auto eligible = count_pairs(here);
-    sums.clear();
-    if (first == points.size()) continue;
-    if (eligible > options.max_pairs) {
-      add_sample(here, options.max_pairs, options.seed ^ static_cast<std::uint64_t>(k_bucket),
-                 evaluator);
-    } else {
-      for (const auto& range : here)
-        for (auto j = range.begin; j < range.end; ++j)
-          for (auto i = range.begin; i < j; ++i) evaluator.add({i, j});
-      evaluator.flush();
-    }
-    for (auto c = first; c < points.size(); ++c) {
-      const auto q_bucket = points.bin[static_cast<std::size_t>(c)];
-      if (options.sliding_window && !ranges.reaches(q_bucket, k_bucket, *options.sliding_window))
-        continue;
-      table.push_back({q_bucket, k_bucket, sums.mean(c, eligible)});
-    }
-  }
-  std::sort(table.begin(), table.end(), [](const auto& x, const auto& y) {
-    return std::pair(x.q_bucket, x.k_bucket) < std::pair(y.q_bucket, y.k_bucket);
-  });
-  return table;
+  BucketPairs pairs(keys, queries, options);
+  pairs.add_all();
+  return pairs.cells(ranges);
 }
 
 ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,

@@ -357,8 +357,8 @@ void unit_vectors(const double* xy, const double* shift, std::span<const std::ui
   QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
 }
 
-void turn_rows(const TurnedRows& rows, double* out) {
-  TurnedRows padded = rows;
+Matrix turn_rows(const TurnedRows& rows) {
+  TurnedRows part = rows;
   const auto size = (rows.dim + 15) / 16 * 16;
   const auto fill_up = [&](std::span<const double> values) {
     std::vector<double> full(values.begin(), values.end());
@@ -368,11 +368,23 @@ void turn_rows(const TurnedRows& rows, double* out) {
   const auto mean = fill_up(rows.mean);
   const auto sign = fill_up(rows.sign);
   const auto w = fill_up(rows.w);
-  padded.mean = mean;
-  padded.sign = sign;
-  padded.w = w;
+  part.mean = mean;
+  part.sign = sign;
+  part.w = w;
   std::vector<double> room(size);
-  QKSCOPE_DISPATCH(turn_rows_kernel)(padded, room.data(), out);
+  // From the first cache to where they stay, which need not be filled with zeros before.
+  constexpr std::size_t kTogether = 16;
+  std::vector<double> turned(kTogether * rows.dim);
+  Matrix out;
+  out.data.reserve(rows.order.size() * rows.dim);
+  for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
+    part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
+    QKSCOPE_DISPATCH(turn_rows_kernel)(part, room.data(), turned.data());
+    out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
+  }
+  out.rows = std::ssize(rows.order);
+  out.cols = static_cast<std::int64_t>(rows.dim);
+  return out;
 }
 
 void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {

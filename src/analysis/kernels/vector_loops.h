@@ -45,8 +45,7 @@ struct TurnedRows {
   std::span<const double> sign;         // (dim)
   std::span<const double> w;            // (dim); empty: not reflected
 };
-// out (order, dim)
-void turn_rows(const TurnedRows& rows, double* out);
+Matrix turn_rows(const TurnedRows& rows);  // (order, dim)
 
 // Some coordinates of rows (order, dim), taken in some order, in a query model's turned coordinates:
 // sign (x - mean) - reflected w.
