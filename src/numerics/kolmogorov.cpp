@@ -243,32 +243,47 @@ std::vector<BinRange> NormalBins::ranges() const {
   return found;
 }
 
+// Which of eight values are members: a byte of each that is not 0.
+struct Hits {
+  std::size_t first;
+  std::uint64_t bytes;
+};
+
+std::uint64_t hits(std::span<const BinRange> ranges, const EightBins& bins) {
+  EightBins inside{};
+  for (const auto& range : ranges)
+    inside |= bins - range.first <= static_cast<std::uint16_t>(range.last - range.first);
+  const auto bytes = __builtin_convertvector(inside, EightBytes);
+  return load<std::uint64_t>(&bytes);
+}
+
 std::vector<double> NormalBins::members(std::span<const BinRange> ranges) const {
   std::array<std::int32_t, kBins> place;  // of the next value of each bin
   std::int32_t total = 0;
   for (const auto& range : ranges) {
     for (std::size_t bin = range.first; bin <= range.last; ++bin)
       place[bin] = total + before_[bin] - before_[range.first];
-    total += static_cast<std::int32_t>(count(range));
+    total += static_cast<std::int32_t>(this->count(range));
   }
   std::vector<double> found(static_cast<std::size_t>(total));
   const auto take = [&](std::size_t i) {
     found[static_cast<std::size_t>(place[bin_[i]]++)] = values_[i];
   };
-  std::size_t i = 0;
-  for (; i + 8 <= values_.size(); i += 8) {
-    const auto bins = load<EightBins>(bin_.get() + i);
-    EightBins inside{};
-    for (const auto& range : ranges)
-      inside |= bins - range.first <= static_cast<std::uint16_t>(range.last - range.first);
-    const auto bytes = __builtin_convertvector(inside, EightBytes);
-    for (auto hits = load<std::uint64_t>(&bytes); hits != 0;) {
-      const auto bit = std::countr_zero(hits) / 8 * 8;
-      take(i + static_cast<std::size_t>(bit / 8));
-      hits &= ~(std::uint64_t{0xff} << bit);
-    }
+  // First the groups of eight that hold members, whether they do being hard to foresee.
+  const auto groups = values_.size() / 8;
+  const auto hits_of = std::make_unique_for_overwrite<Hits[]>(groups + 1);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < groups; ++i) {
+    hits_of[count] = {8 * i, hits(ranges, load<EightBins>(bin_.get() + 8 * i))};
+    count += hits_of[count].bytes != 0 ? 1 : 0;
   }
-  for (; i < values_.size(); ++i)
+  for (const Hits& group : std::span(hits_of.get(), count))
+    for (auto bytes = group.bytes; bytes != 0;) {
+      const auto byte = static_cast<std::size_t>(std::countr_zero(bytes)) / 8;
+      take(group.first + byte);
+      bytes &= ~(std::uint64_t{0xff} << 8 * byte);
+    }
+  for (auto i = 8 * groups; i < values_.size(); ++i)
     for (const auto& range : ranges)
       if (bin_[i] >= range.first && bin_[i] <= range.last) take(i);
   auto begin = found.begin();

@@ -5,11 +5,6 @@
 
 namespace qkscope {
 
-int PairHeatmap::bin(double distance) const {
-  const int whole = static_cast<int>(distance / width_);
-  return std::max(0, std::min(whole, bins_ - 1));
-}
-
 void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
@@ -29,16 +24,6 @@ void PairHeatmap::add(const PairAtPoints& pair) {
     }
     row[cell] += Cell{even + odd, static_cast<double>(end - i)};
     i = end;
-  }
-}
-
-void PairHeatmap::add_apart(const PairAtPoints& pair) {
-  const double middle = 0.5 * (pair.first + pair.second);
-  Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
-  for (std::size_t i = 0; i < pair.query.size(); ++i) {
-    const auto whole = static_cast<std::int64_t>((pair.query[i] - middle) * per_token_);
-    row[std::max<std::int64_t>(0, std::min<std::int64_t>(whole, bins_ - 1))] +=
-        Cell{pair.value[i], 1};
   }
 }
 

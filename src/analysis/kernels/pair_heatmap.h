@@ -1,6 +1,7 @@
 // Plasticity over the distance between two keys and from their midpoint to the query.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,6 +19,8 @@ struct PairAtPoints {
 };
 
 class PairHeatmap {
+  using Cell = double __attribute__((vector_size(16)));  // sum, and count of pairs evaluated
+
  public:
   PairHeatmap(double extent, int bins)
       : bins_(bins),
@@ -30,22 +33,47 @@ class PairHeatmap {
   // drawn from many.
   void set_weight(double weight);
 
-  // Neighbouring points may share a cell: many points, few cells.
+  // A pair at points of which neighbours share cells: many points, few cells.
   void add(const PairAtPoints& pair);
-  // Neighbouring points hardly share a cell.
-  void add_apart(const PairAtPoints& pair);
+
+  // The cells of one pair of keys, for points that are added one by one.
+  class Row {
+   public:
+    void add(double query, double value) {
+      const auto whole = static_cast<std::int64_t>((query - middle_) * per_token_);
+      cells_[std::max<std::int64_t>(0, std::min(whole, last_))] += Cell{value, 1};
+    }
+
+   private:
+    friend class PairHeatmap;
+    Cell* cells_;
+    double middle_;     // between the keys
+    double per_token_;
+    std::int64_t last_;  // cell
+  };
+  Row row(double first, double second) {
+    Row row;
+    row.cells_ = cells_.data() + bin(second - first) * bins_;
+    row.middle_ = 0.5 * (first + second);
+    row.per_token_ = per_token_;
+    row.last_ = bins_ - 1;
+    return row;
+  }
+
   // Those that hold a pair.
   std::vector<HeatmapCell> cells();
 
  private:
-  using Cell = double __attribute__((vector_size(16)));  // sum, and count of pairs evaluated
   struct WeightedCell {
     double sum = 0;
     double weight = 0;  // in all
     double count = 0;
   };
 
-  int bin(double distance) const;
+  int bin(double distance) const {
+    const int whole = static_cast<int>(distance / width_);
+    return std::max(0, std::min(whole, bins_ - 1));
+  }
 
   int bins_;
   double width_;

@@ -163,18 +163,21 @@ void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange poin
   const Pair& pair = lines.pairs[p];
   const auto count = static_cast<std::size_t>(end - first);
   const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
+  const double earlier = keys_.position[static_cast<std::size_t>(pair.first)];
+  const double later = keys_.position[static_cast<std::size_t>(pair.second)];
+  const double* const query = points_.position.data() + first;
   double* const sum = sums_.sums(example) + first;
-  for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
   if (drawing_) sums_.count(example, first, 1);
-  const PairAtPoints at{
-      static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
-      static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
-      {points_.position.data() + first, count},
-      {values, count}};
-  if (points_.size() > kPointsPerCell * options_.heatmap_bins)
-    heatmap_.add(at);
-  else
-    heatmap_.add_apart(at);
+  if (points_.size() > kPointsPerCell * options_.heatmap_bins) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+    heatmap_.add({earlier, later, {query, count}, {values, count}});
+    return;
+  }
+  auto row = heatmap_.row(earlier, later);
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] += values[i];
+    row.add(query[i], values[i]);
+  }
 }
 
 // Pairs of one example, in the order of their later keys: those of one key have the same columns.

@@ -207,39 +207,54 @@ HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) 
   return part[0];
 }
 
-// mean, sign and w (and room for a row) are filled up to whole sixteens.
-void turn_rows_kernel(const TurnedRows& rows, double* room, double* out) {
+// What turns a row, filled up with zeros to whole sixteens.
+struct RowTurn {
+  std::vector<double> sign;
+  std::vector<double> start;  // - sign mean
+  std::vector<double> w;
+
+  RowTurn(const TurnedRows& rows, std::size_t padded) : sign(padded), start(padded), w(padded) {
+    for (std::size_t j = 0; j < rows.dim; ++j) {
+      sign[j] = rows.sign[j];
+      start[j] = -rows.sign[j] * rows.mean[j];
+      w[j] = rows.w.empty() ? 0 : rows.w[j];
+    }
+  }
+};
+
+// Up to 15 numbers behind the last row are written, too.
+void turn_rows_kernel(const TurnedRows& rows, double* out) {
   constexpr std::size_t kSums = 16;
   using Doubles = hn::CappedTag<double, kSums>;
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  constexpr int kVectors = kSums / kLanes;
+  constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
+  constexpr std::size_t kVectors = kSums / kLanes;
   const Doubles d;
   const hn::Rebind<float, Doubles> floats;
-  const auto padded = rows.mean.size();
+  const auto padded = (rows.dim + kSums - 1) / kSums * kSums;
+  const RowTurn turn(rows, padded);
+  const auto centred = [&](const float* x, std::size_t j) HWY_ATTR {
+    return hn::MulAdd(hn::PromoteTo(d, hn::LoadU(floats, x + j)),
+                      hn::LoadU(d, turn.sign.data() + j), hn::LoadU(d, turn.start.data() + j));
+  };
+  std::vector<float> room(padded);
   for (const auto row : rows.order) {
     const float* x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
+    if (padded > rows.dim) {
+      std::copy_n(x, rows.dim, room.data());
+      x = room.data();
+    }
     hn::Vec<Doubles> sums[kVectors];
     for (auto& part : sums) part = hn::Zero(d);
-    for (std::size_t j = 0; j < padded; j += kSums, x += kSums) {
-      float rest[kSums] = {};
-      if (j + kSums > rows.dim) x = std::copy_n(x, rows.dim - j, rest) - (rows.dim - j);
+    for (std::size_t j = 0; j < padded; j += kSums)
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const auto at = j + static_cast<std::size_t>(v * kLanes);
-        const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + v * kLanes)),
-                                 hn::LoadU(d, rows.mean.data() + at));
-        const auto turned = hn::Mul(off, hn::LoadU(d, rows.sign.data() + at));
-        hn::StoreU(turned, d, room + at);
-        sums[v] = hn::MulAdd(turned, hn::LoadU(d, rows.w.data() + at), sums[v]);
-      }
-    }
-    const auto by = hn::Set(d, -2 * total_of(d, sums));
-    for (std::size_t j = 0; j < padded; j += kLanes) {
-      const auto reflected =
-          hn::MulAdd(by, hn::LoadU(d, rows.w.data() + j), hn::LoadU(d, room + j));
-      hn::StoreU(reflected, d, room + j);
-    }
-    out = std::copy_n(room, rows.dim, out);
+      for (std::size_t v = 0; v < kVectors; ++v)
+        sums[v] = hn::MulAdd(centred(x, j + v * kLanes),
+                             hn::LoadU(d, turn.w.data() + j + v * kLanes), sums[v]);
+    const auto by = hn::Set(d, 2 * total_of(d, sums));
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < padded; j += kLanes)
+      hn::StoreU(hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + j), centred(x, j)), d, out + j);
+    out += rows.dim;
   }
 }
 
@@ -264,7 +279,7 @@ struct TurnedRow {
 
 // Two rows at a time, which change places with two coordinates in registers.
 void turn_kernel(const TurnedLines& lines, std::int64_t stride, double* out) {
-  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
+  constexpr std::size_t kAhead = 12;  // rows; they come in an order that no hardware foresees
   const Two d;
   const auto size = lines.order.size();
   float padded[2][TurnedLines::kLines] = {};
@@ -294,7 +309,7 @@ DriftSums drift_kernel(const DriftingLine& line) {
   constexpr int kLanes = hn::MaxLanes(Doubles());
   constexpr int kVectors = kSums / kLanes;
   const Doubles d;
-  hn::Vec<Doubles> sum[6][kVectors];
+  hn::Vec<Doubles> sum[5][kVectors];
   for (auto& kind : sum)
     for (auto& part : kind) part = hn::Zero(d);
   const auto start = hn::Set(d, line.start);
@@ -308,10 +323,9 @@ DriftSums drift_kernel(const DriftingLine& line) {
       hn::StoreU(rest, d, x + v * kLanes);
       sum[0][v] = hn::Add(sum[0][v], off);
       sum[1][v] = hn::MulAdd(off, off, sum[1][v]);
-      sum[2][v] = hn::Add(sum[2][v], rest);
-      sum[3][v] = hn::Add(sum[3][v], square);
-      sum[4][v] = hn::MulAdd(square, rest, sum[4][v]);
-      sum[5][v] = hn::MulAdd(square, square, sum[5][v]);
+      sum[2][v] = hn::Add(sum[2][v], square);
+      sum[3][v] = hn::MulAdd(square, rest, sum[3][v]);
+      sum[4][v] = hn::MulAdd(square, square, sum[4][v]);
     }
   };
   const auto count = line.values.size();
@@ -326,9 +340,10 @@ DriftSums drift_kernel(const DriftingLine& line) {
     add(values, time);
     std::copy_n(values, count - i, line.values.data() + i);
   }
-  return {total_of(d, sum[0]),
+  const double around_start = total_of(d, sum[0]);
+  return {around_start,
           total_of(d, sum[1]),
-          {total_of(d, sum[2]), total_of(d, sum[3]), total_of(d, sum[4]), total_of(d, sum[5])}};
+          {around_start, total_of(d, sum[2]), total_of(d, sum[3]), total_of(d, sum[4])}};
 }
 
 }  // namespace
@@ -358,28 +373,15 @@ void unit_vectors(const double* xy, const double* shift, std::span<const std::ui
 }
 
 Matrix turn_rows(const TurnedRows& rows) {
-  TurnedRows part = rows;
-  const auto size = (rows.dim + 15) / 16 * 16;
-  const auto fill_up = [&](std::span<const double> values) {
-    std::vector<double> full(values.begin(), values.end());
-    full.resize(size);
-    return full;
-  };
-  const auto mean = fill_up(rows.mean);
-  const auto sign = fill_up(rows.sign);
-  const auto w = fill_up(rows.w);
-  part.mean = mean;
-  part.sign = sign;
-  part.w = w;
-  std::vector<double> room(size);
   // From the first cache to where they stay, which need not be filled with zeros before.
-  constexpr std::size_t kTogether = 16;
-  std::vector<double> turned(kTogether * rows.dim);
+  constexpr std::size_t kTogether = 32;
+  std::vector<double> turned(kTogether * rows.dim + 15);
   Matrix out;
   out.data.reserve(rows.order.size() * rows.dim);
+  TurnedRows part = rows;
   for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
     part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
-    QKSCOPE_DISPATCH(turn_rows_kernel)(part, room.data(), turned.data());
+    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data());
     out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
   }
   out.rows = std::ssize(rows.order);

@@ -68,7 +68,7 @@ void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out);
 // A stretch of a line that drifts: around `start` with `drift` per token.
 struct DriftingLine {
   std::span<double> values;
-  std::span<const double> time;  // tokens
+  std::span<const double> time;  // tokens, whose mean is 0
   double start;
   double drift;
 };
