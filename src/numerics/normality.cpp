@@ -20,8 +20,8 @@ Normality normality_of(std::span<const double> values, PowerSums sums) {
   const double off = sums.first / n;  // of the mean from the centre
   const double m2 = sums.second / n - off * off;
   const double m3 = sums.third / n - off * (3 * sums.second / n - 2 * off * off);
-  const double m4 = sums.fourth / n -
-                    off * (4 * sums.third / n - off * (6 * sums.second / n - 3 * off * off));
+  const double m4 =
+      sums.fourth / n - off * (4 * sums.third / n - off * (6 * sums.second / n - 3 * off * off));
   if (values.size() < 2 || !(m2 > 0)) return {kNan, kNan, kNan};
   Normality result{kNan, kNan, kNan};
   if (values.size() > 2) result.skew = std::sqrt(n * (n - 1)) / (n - 2) * m3 / (m2 * std::sqrt(m2));

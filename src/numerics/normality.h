@@ -10,7 +10,8 @@ namespace qkscope {
 struct Normality {
   double skew = 0;             // bias-corrected; NaN below 3 values
   double excess_kurtosis = 0;  // bias-corrected; NaN below 4 values
-  double ks_p = 0;  // two-sided Kolmogorov-Smirnov against the normal after standardising (mean 0, ddof 1)
+  double ks_p =
+      0;  // two-sided Kolmogorov-Smirnov against the normal after standardising (mean 0, ddof 1)
 };
 
 // `sums`: of the powers of the values, around 0. All NaN when they do not vary.

@@ -27,12 +27,13 @@ PowerSums powers_around(std::span<const double> x, double centre);
 
 // y += factor x.
 void add_scaled(double factor, std::span<const double> x, std::span<double> y);
-// The whole part of (x - low) scale, up to a rounding of x, held in [0, last]. Never descends with x.
+// The whole part of (x - low) scale, up to a rounding of x, held in [0, last]. Never descends with
+// x.
 void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
              std::uint16_t* bin);
-// For a sample and a distribution function at the edges of bins, before (bins + 1): the values below
-// each edge. bound (bins, a multiple of 16): how far the two may be apart inside each bin. Returns
-// how far they are at the edges.
+// For a sample and a distribution function at the edges of bins, before (bins + 1): the values
+// below each edge. bound (bins, a multiple of 16): how far the two may be apart inside each bin.
+// Returns how far they are at the edges.
 float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
                       std::span<float> bound);
 

@@ -233,6 +233,21 @@ TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
   });
 }
 
+TEST(CpuTargets, PlasticityFromTheTableIsThatOfEveryValue) {
+  for_each_cpu_target([](const std::string&) {
+    for (const std::size_t count : {1U, 3U, 4U, 250U}) {
+      auto z = numbers(count, 9);
+      for (double& value : z) value *= 11;
+      auto expected = z;
+      const auto before = z;
+      plasticity_of(expected);
+      plasticity_from_table(z);
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_NEAR(z[i], expected[i], (6e-15 + 3e-16 * before[i] * before[i]) * expected[i]);
+    }
+  });
+}
+
 TEST(CpuTargets, PlasticityAlongALineOfNothingIsNothing) {
   const double start[] = {std::nan("")};
   const double slope[] = {0};

@@ -7,8 +7,8 @@
 #include "numerics/kolmogorov.h"
 #include "numerics/normal.h"
 #include "numerics/normality.h"
-#include "numerics/sample_statistics.h"
 #include "numerics/random.h"
+#include "numerics/sample_statistics.h"
 
 namespace {
 

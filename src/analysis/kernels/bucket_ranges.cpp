@@ -27,9 +27,9 @@ DistinctNumbers::DistinctNumbers(std::span<const std::int32_t> all) {
   for (const auto number : all) {
     Met& entry = lately(number);
     if (entry.place < 0 || entry.number != number)
-      entry = {number, static_cast<std::int32_t>(
-                           std::lower_bound(numbers.begin(), numbers.end(), number) -
-                           numbers.begin())};
+      entry = {number,
+               static_cast<std::int32_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
+                                         numbers.begin())};
     place.push_back(entry.place);
   }
 }

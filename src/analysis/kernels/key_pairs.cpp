@@ -60,8 +60,10 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
     sorted.bin.push_back(bin[from]);
     sorted.position.push_back(source.position[from]);
   }
-  sorted.vectors = turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order,
-                              keys.mean, model.sign, model.reflection});
+  auto turned = turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order,
+                           keys.mean, model.sign, model.reflection, model.alpha});
+  sorted.vectors = std::move(turned.rows);
+  sorted.score = std::move(turned.along);
   sorted.begin.push_back(keys.size());
   return sorted;
 }
@@ -97,6 +99,10 @@ PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns
   moves_.reserve(static_cast<std::size_t>(keys.vectors.rows));
   for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
     moves_.push_back(keys.vectors(i, 0) * columns.drift);
+  if (columns.size() == 1 && columns.bucket.empty() && !keys.score.empty()) {
+    std::copy(keys.score.begin(), keys.score.end(), scores_.data.begin());
+    scored_ = keys.vectors.rows;
+  }
   waiting_.reserve(kBlock);
   waiting_columns_.reserve(kBlock);
 }
@@ -157,10 +163,11 @@ void PairEvaluator::flush() {
   for (const auto& tile : tiles_) {
     const auto at = static_cast<std::size_t>(tile.offset);
     const auto size = static_cast<std::size_t>(tile.count * tile.stride);
-    sink_({pairs.subspan(static_cast<std::size_t>(tile.first), static_cast<std::size_t>(tile.count)),
-           tile.column, tile.stride, std::span(start_).subspan(at, size),
-           wanted_ == Wanted::lines ? std::span(slope_).subspan(at, size)
-                                    : std::span<const double>()});
+    sink_(
+        {pairs.subspan(static_cast<std::size_t>(tile.first), static_cast<std::size_t>(tile.count)),
+         tile.column, tile.stride, std::span(start_).subspan(at, size),
+         wanted_ == Wanted::lines ? std::span(slope_).subspan(at, size)
+                                  : std::span<const double>()});
   }
   waiting_.clear();
   waiting_columns_.clear();

@@ -20,6 +20,8 @@ struct SortedKeys {
   std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
   std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
+  // (keys): key . mean query at position 0; empty: not known. The score of queries of all buckets.
+  std::vector<double> score;
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };

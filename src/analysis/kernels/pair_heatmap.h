@@ -47,7 +47,7 @@ class PairHeatmap {
    private:
     friend class PairHeatmap;
     Cell* cells_;
-    double middle_;     // between the keys
+    double middle_;  // between the keys
     double per_token_;
     std::int64_t last_;  // cell
   };

@@ -121,8 +121,9 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
       column_end_(queries.points.column_ends()),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
-      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); },
-                 own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
+      evaluator_(
+          keys, queries.columns, [this](const PairLines& lines) { take(lines); },
+          own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
       values_(queries.points.column.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
   last_column_.insert(last_column_.begin(), -1);

@@ -255,8 +255,7 @@ PowerSums describe_buckets(std::span<double> line, const RotatedLines& lines, st
     QueryBucket& bucket = model.buckets[b];
     // Around where the drift leads one expects the bucket: little cancels.
     const double expected = model.beta[j] * (span.position - mean_position);
-    const auto sums =
-        take_drift({span.of(line), span.of(lines.time()), expected, model.beta[j]});
+    const auto sums = take_drift({span.of(line), span.of(lines.time()), expected, model.beta[j]});
     const auto count = static_cast<double>(bucket.count);
     bucket.mean[j] = mean + expected + sums.sum / count;
     if (!bucket.variance.empty())

@@ -26,7 +26,8 @@ constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
 
 using Two = hn::CappedTag<double, 2>;
 
-// A row of variances becomes z and its slope; equal keys (variance 0) leave the query no preference.
+// A row of variances becomes z and its slope; equal keys (variance 0) leave the query no
+// preference.
 struct PairScores {
   const double* x;  // scores of both keys, at the first column
   const double* y;
@@ -212,18 +213,21 @@ struct RowTurn {
   std::vector<double> sign;
   std::vector<double> start;  // - sign mean
   std::vector<double> w;
+  std::vector<double> direction;
 
-  RowTurn(const TurnedRows& rows, std::size_t padded) : sign(padded), start(padded), w(padded) {
+  RowTurn(const TurnedRows& rows, std::size_t padded)
+      : sign(padded), start(padded), w(padded), direction(padded) {
     for (std::size_t j = 0; j < rows.dim; ++j) {
       sign[j] = rows.sign[j];
       start[j] = -rows.sign[j] * rows.mean[j];
       w[j] = rows.w.empty() ? 0 : rows.w[j];
+      direction[j] = rows.direction[j];
     }
   }
 };
 
 // Up to 15 numbers behind the last row are written, too.
-void turn_rows_kernel(const TurnedRows& rows, double* out) {
+void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
   constexpr std::size_t kSums = 16;
   using Doubles = hn::CappedTag<double, kSums>;
   constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
@@ -251,9 +255,16 @@ void turn_rows_kernel(const TurnedRows& rows, double* out) {
         sums[v] = hn::MulAdd(centred(x, j + v * kLanes),
                              hn::LoadU(d, turn.w.data() + j + v * kLanes), sums[v]);
     const auto by = hn::Set(d, 2 * total_of(d, sums));
-#pragma GCC unroll 4
-    for (std::size_t j = 0; j < padded; j += kLanes)
-      hn::StoreU(hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + j), centred(x, j)), d, out + j);
+    for (auto& part : sums) part = hn::Zero(d);
+    for (std::size_t j = 0; j < padded; j += kSums)
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const auto at = j + v * kLanes;
+        const auto turned = hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), centred(x, at));
+        hn::StoreU(turned, d, out + at);
+        sums[v] = hn::MulAdd(turned, hn::LoadU(d, turn.direction.data() + at), sums[v]);
+      }
+    *along++ = total_of(d, sums);
     out += rows.dim;
   }
 }
@@ -269,8 +280,8 @@ struct TurnedRow {
     const auto by = hn::Set(d, reflected);
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
-      const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * i)),
-                               hn::LoadU(d, lines.mean + 2 * i));
+      const auto off =
+          hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * i)), hn::LoadU(d, lines.mean + 2 * i));
       v[i] = hn::NegMulAdd(by, hn::LoadU(d, lines.w + 2 * i),
                            hn::Mul(hn::LoadU(d, lines.sign + 2 * i), off));
     }
@@ -372,21 +383,22 @@ void unit_vectors(const double* xy, const double* shift, std::span<const std::ui
   QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
 }
 
-Matrix turn_rows(const TurnedRows& rows) {
+RowsAlong turn_rows(const TurnedRows& rows) {
   // From the first cache to where they stay, which need not be filled with zeros before.
   constexpr std::size_t kTogether = 32;
   std::vector<double> turned(kTogether * rows.dim + 15);
-  Matrix out;
+  RowsAlong result{{}, std::vector<double>(rows.order.size())};
+  Matrix& out = result.rows;
   out.data.reserve(rows.order.size() * rows.dim);
   TurnedRows part = rows;
   for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
     part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
-    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data());
+    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data(), result.along.data() + i);
     out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
   }
   out.rows = std::ssize(rows.order);
   out.cols = static_cast<std::int64_t>(rows.dim);
-  return out;
+  return result;
 }
 
 void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {

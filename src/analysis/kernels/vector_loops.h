@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "analysis/kernels/key_pairs.h"
 #include "numerics/spectrum.h"
 
 namespace qkscope {
 
-// What z of a pair of keys is made of: the difference of their scores, how it changes per token, and
-// the variance of a query's preference, the sum of weights times the squares of the keys' difference.
+// What z of a pair of keys is made of: the difference of their scores, how it changes per token,
+// and the variance of a query's preference, the sum of weights times the squares of the keys'
+// difference.
 struct PairModel {
   const Matrix& keys;             // (keys, dim)
   const Matrix& scores;           // (keys, columns), and kTileColumns numbers behind the last row
@@ -44,11 +46,16 @@ struct TurnedRows {
   std::span<const double> mean;         // (dim)
   std::span<const double> sign;         // (dim)
   std::span<const double> w;            // (dim); empty: not reflected
+  std::span<const double> direction;    // (dim), in turned coordinates
 };
-Matrix turn_rows(const TurnedRows& rows);  // (order, dim)
+struct RowsAlong {
+  Matrix rows;                // (order, dim)
+  std::vector<double> along;  // (order): row . direction
+};
+RowsAlong turn_rows(const TurnedRows& rows);
 
-// Some coordinates of rows (order, dim), taken in some order, in a query model's turned coordinates:
-// sign (x - mean) - reflected w.
+// Some coordinates of rows (order, dim), taken in some order, in a query model's turned
+// coordinates: sign (x - mean) - reflected w.
 struct TurnedLines {
   static constexpr std::int64_t kLines = 16;  // a cache line of every row
 
