@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -143,13 +144,9 @@ double pelz_good_cdf(double n, double d) {
 }
 
 // Standardised values rarely leave this range; those that do share the outermost bins.
-constexpr double kRange = 5;
-constexpr std::size_t kBins = 4096;
+constexpr double kRange = 3.5;
+constexpr std::size_t kBins = 2816;
 constexpr float kRounding = 1e-6F;  // of the bounds, which are in single precision
-
-void bins_under_normal(std::span<const double> values, std::uint16_t* bin) {
-  bins_of(values, -kRange, kBins / (2 * kRange), kBins - 1, bin);
-}
 
 // Phi at the edges of the bins; the outermost reach to infinity.
 const std::array<float, kBins + 1>& cdf_at_edges() {
@@ -167,81 +164,148 @@ const std::array<float, kBins + 1>& cdf_at_edges() {
 
 // One vector register of every CPU we know.
 using FourFloats = float __attribute__((vector_size(16)));
-using FourIntegers = std::int32_t __attribute__((vector_size(16)));
+using EightBins = std::uint16_t __attribute__((vector_size(16)));
+using EightBytes = std::uint8_t __attribute__((vector_size(8)));
 
-FourFloats four_at(const float* from) {
-  FourFloats value;
+template <typename To, typename From>
+To load(const From* from) {
+  To value;
   std::memcpy(&value, from, sizeof value);
   return value;
 }
 
-FourFloats larger(const FourFloats& x, const FourFloats& y) {
-  return x > y ? x : y;
-}
+// Neighbouring bins [first, last].
+struct BinRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
 
 // Values counted into bins. Bin order is value order, so a bound for the distance inside a bin
 // follows from the counts before it, and only bins with a high bound need their values.
 class NormalBins {
  public:
-  explicit NormalBins(std::span<const double> values) : bin_(values.size()) {
-    bins_under_normal(values, bin_.data());
-    for (const auto bin : bin_) ++before_[bin + std::size_t{1}];
-    std::int32_t count = 0;
-    for (auto& before : before_) before = count += before;
-    take_bounds(1 / static_cast<float>(values.size()));
+  NormalBins(std::span<const double> values, double centre, double scale)
+      : values_(values), bin_(std::make_unique_for_overwrite<std::uint16_t[]>(values.size())) {
+    bins_of(values, centre - kRange / scale, scale * (kBins / (2 * kRange)), kBins - 1, bin_.get());
+    count_bins();
+    reached_ = distance_bounds(before_, cdf_at_edges(), bound_) - kRounding;
   }
 
-  // All values of bins in which the distance may be largest, ascending.
-  std::vector<double> members(std::span<const double> values) const {
-    // Every value is written, the next one over it where it is not wanted: whether it is cannot be
-    // foreseen.
-    const auto found = std::make_unique_for_overwrite<double[]>(values.size());
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      found[count] = values[i];
-      count += bound_[bin_[i]] >= reached_ ? 1 : 0;
-    }
-    std::sort(found.get(), found.get() + count);
-    return {found.get(), found.get() + count};
-  }
-
+  // The bins in which the distance may be largest, and some between them.
+  std::vector<BinRange> ranges() const;
+  // All values of ranges, ascending, one range after the other.
+  std::vector<double> members(std::span<const BinRange> ranges) const;
+  // Values in the bins before.
   std::int64_t before(std::size_t bin) const { return before_[bin]; }
+  std::int64_t count(const BinRange& range) const {
+    return before_[range.last + std::size_t{1}] - before_[range.first];
+  }
 
  private:
-  void take_bounds(float share) {
-    const auto& cdf = cdf_at_edges();
-    const auto share_before = [&](std::size_t bin) {
-      FourIntegers counts;
-      std::memcpy(&counts, before_.data() + bin, sizeof counts);
-      return share * __builtin_convertvector(counts, FourFloats);
-    };
-    FourFloats reached{};
-    for (std::size_t bin = 0; bin < kBins; bin += 4) {
-      const auto low = four_at(cdf.data() + bin);
-      const auto high = four_at(cdf.data() + bin + 1);
-      const auto before = share_before(bin);
-      const auto after = share_before(bin + 1);
-      const auto bound = larger(after - low, high - before);
-      std::memcpy(bound_.data() + bin, &bound, sizeof bound);
-      reached = larger(reached, larger(after - high, low - before));  // at the edges
-    }
-    reached_ = std::max({reached[0], reached[1], reached[2], reached[3]}) - kRounding;
-  }
+  void count_bins();
 
-  std::vector<std::uint16_t> bin_;                // (values)
+  std::span<const double> values_;
+  std::unique_ptr<std::uint16_t[]> bin_;          // (values)
   std::array<std::int32_t, kBins + 1> before_{};  // values in the bins before
   std::array<float, kBins> bound_;                // of the distance inside the bin
   float reached_ = 0;                             // the distance is at least this
 };
 
-// z[i] becomes Phi(z[i]).
-std::vector<double> normal_cdf_of(std::vector<double> z) {
-  std::vector<double> tail;
-  tail.reserve(z.size());
-  for (const double value : z) tail.push_back(std::fabs(value) * (1 / std::numbers::sqrt2));
-  erfc_in_place(tail);
-  for (std::size_t i = 0; i < z.size(); ++i) z[i] = z[i] < 0 ? 0.5 * tail[i] : 1 - 0.5 * tail[i];
-  return z;
+void NormalBins::count_bins() {
+  std::int32_t* const counts = before_.data() + 1;
+  std::size_t i = 0;
+  for (; i + 4 <= values_.size(); i += 4) {
+    const auto four = load<std::uint64_t>(bin_.get() + i);  // in any order
+    ++counts[four & 0xffff];
+    ++counts[four >> 16 & 0xffff];
+    ++counts[four >> 32 & 0xffff];
+    ++counts[four >> 48];
+  }
+  for (; i < values_.size(); ++i) ++counts[bin_[i]];
+  std::int32_t before = 0;
+  for (auto& count : before_) count = before += count;
+}
+
+std::vector<BinRange> NormalBins::ranges() const {
+  constexpr std::size_t kGap = 8;  // bins between two ranges, at least
+  std::vector<BinRange> found;
+  for (std::size_t four = 0; four < kBins; four += 4) {
+    const auto high = load<FourFloats>(bound_.data() + four) >= reached_;
+    const auto any = load<std::array<std::uint64_t, 2>>(&high);
+    if ((any[0] | any[1]) == 0) continue;
+    for (auto bin = four; bin < four + 4; ++bin) {
+      if (!(bound_[bin] >= reached_)) continue;
+      const auto number = static_cast<std::uint16_t>(bin);
+      if (found.empty() || bin > found.back().last + kGap) found.push_back({number, number});
+      found.back().last = number;
+    }
+  }
+  return found;
+}
+
+// Which of eight values are members: a byte of each that is not 0.
+struct Hits {
+  std::size_t first;
+  std::uint64_t bytes;
+};
+
+std::uint64_t hits(std::span<const BinRange> ranges, const EightBins& bins) {
+  EightBins inside{};
+  for (const auto& range : ranges)
+    inside |= bins - range.first <= static_cast<std::uint16_t>(range.last - range.first);
+  const auto bytes = __builtin_convertvector(inside, EightBytes);
+  return load<std::uint64_t>(&bytes);
+}
+
+std::vector<double> NormalBins::members(std::span<const BinRange> ranges) const {
+  std::array<std::int32_t, kBins> place;  // of the next value of each bin
+  std::int32_t total = 0;
+  for (const auto& range : ranges) {
+    for (std::size_t bin = range.first; bin <= range.last; ++bin)
+      place[bin] = total + before_[bin] - before_[range.first];
+    total += static_cast<std::int32_t>(this->count(range));
+  }
+  std::vector<double> found(static_cast<std::size_t>(total));
+  const auto take = [&](std::size_t i) {
+    found[static_cast<std::size_t>(place[bin_[i]]++)] = values_[i];
+  };
+  // First the groups of eight that hold members, whether they do being hard to foresee.
+  const auto groups = values_.size() / 8;
+  const auto hits_of = std::make_unique_for_overwrite<Hits[]>(groups + 1);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < groups; ++i) {
+    hits_of[count] = {8 * i, hits(ranges, load<EightBins>(bin_.get() + 8 * i))};
+    count += hits_of[count].bytes != 0 ? 1 : 0;
+  }
+  for (const Hits& group : std::span(hits_of.get(), count))
+    for (auto bytes = group.bytes; bytes != 0;) {
+      const auto byte = static_cast<std::size_t>(std::countr_zero(bytes)) / 8;
+      take(group.first + byte);
+      bytes &= ~(std::uint64_t{0xff} << 8 * byte);
+    }
+  for (auto i = 8 * groups; i < values_.size(); ++i)
+    for (const auto& range : ranges)
+      if (bin_[i] >= range.first && bin_[i] <= range.last) take(i);
+  auto begin = found.begin();
+  for (const auto& range : ranges)
+    for (std::size_t bin = range.first; bin <= range.last; ++bin) {
+      const auto end = found.begin() + place[bin];
+      std::sort(begin, end);
+      begin = end;
+    }
+  return found;
+}
+
+// Phi of (value - centre) scale.
+std::vector<double> normal_cdf_of(std::span<const double> values, double centre, double scale) {
+  std::vector<double> cdf;
+  cdf.reserve(values.size());
+  for (const double value : values)
+    cdf.push_back(std::fabs((value - centre) * scale) * (1 / std::numbers::sqrt2));
+  erfc_in_place(cdf);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    cdf[i] = values[i] < centre ? 0.5 * cdf[i] : 1 - 0.5 * cdf[i];
+  return cdf;
 }
 
 }  // namespace
@@ -264,20 +328,17 @@ double kolmogorov_p(std::int64_t count, double d) {
   return std::clamp(1 - pelz_good_cdf(n, d), 0.0, 1.0);
 }
 
-double kolmogorov_distance_to_normal(std::span<const double> values) {
-  const NormalBins bins(values);
-  const auto members = bins.members(values);
-  const auto cdf = normal_cdf_of(members);
+double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale) {
+  const NormalBins bins(values, centre, scale);
+  const auto ranges = bins.ranges();
+  const auto cdf = normal_cdf_of(bins.members(ranges), centre, scale);
   const auto n = static_cast<double>(values.size());
   double distance = 0;
-  std::int64_t below = 0;  // values before the next member
-  std::vector<std::uint16_t> bin(members.size());
-  bins_under_normal(members, bin.data());
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (i == 0 || bin[i] != bin[i - 1]) below = bins.before(bin[i]);
-    distance = std::max({distance, static_cast<double>(below + 1) / n - cdf[i],
-                         cdf[i] - static_cast<double>(below) / n});
-    ++below;
+  const double* next = cdf.data();
+  for (const auto& range : ranges) {
+    auto below = static_cast<double>(bins.before(range.first));
+    for (auto left = bins.count(range); left > 0; --left, ++next, ++below)
+      distance = std::max({distance, (below + 1) / n - *next, *next - below / n});
   }
   return distance;
 }

@@ -11,8 +11,8 @@ namespace qkscope {
 // between.
 double kolmogorov_p(std::int64_t n, double d);
 
-// The statistic D_n = sup |F_n - Phi| of the values. Scratch-free apart from O(n) memory; the order
-// of the values does not matter.
-double kolmogorov_distance_to_normal(std::span<const double> values);
+// The statistic D_n = sup |F_n - Phi| of (value - centre) scale. Scratch-free apart from O(n)
+// memory; the order of the values does not matter.
+double kolmogorov_distance_to_normal(std::span<const double> values, double centre, double scale);
 
 }  // namespace qkscope

@@ -192,9 +192,10 @@ HWY_INLINE double plasticity_at(const double* nodes, double z) {
                       fused(node, -1.0 / kNodesPerUnit, z));
 }
 
-// The plasticity of z, in place, two at a time: a cache line of terms and a few products for each
-// are less work than the whole function in every lane.
-HWY_INLINE void plasticity_between_nodes(const double* nodes, std::int64_t count, double* values) {
+// Two values of |z| below the last node: a cache line of terms and a few products for each are less
+// work than the whole function in every lane.
+HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
+    const double* nodes, hn::Vec<hn::CappedTag<double, 2>> z) {
   const hn::CappedTag<double, 2> two;
   const hn::RebindToSigned<decltype(two)> integers;
   const auto series = [&](std::int64_t bits, auto square) HWY_ATTR {
@@ -205,27 +206,36 @@ HWY_INLINE void plasticity_between_nodes(const double* nodes, std::int64_t count
       sum = hn::MulAdd(sum, square, hn::LoadU(two, terms + term));
     return sum;
   };
+  // The nearest node is in the last bits of the sum.
+  const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
+  const auto node = hn::BitCast(integers, rounded);
+  const auto x =
+      hn::NegMulAdd(hn::Sub(rounded, hn::Set(two, kWhole)), hn::Set(two, 1.0 / kNodesPerUnit), z);
+  const auto square = hn::Mul(x, x);
+  const auto first = series(hn::ExtractLane(node, 0), hn::InterleaveLower(two, square, square));
+  const auto second = series(hn::ExtractLane(node, 1), hn::InterleaveUpper(two, square, square));
+  // Even powers of both, odd powers of both.
+  return hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
+                    hn::InterleaveLower(two, first, second));
+}
+
+// The plasticity of z, in place.
+void table_kernel(const double* nodes, std::int64_t count, double* values) {
+  constexpr std::int64_t kTogether = 4;
+  const hn::CappedTag<double, 2> two;
   std::int64_t i = 0;
-  for (; i + 2 <= count; i += 2) {
-    const auto z = hn::Abs(hn::LoadU(two, values + i));
-    if (!hn::AllTrue(two, hn::Lt(z, hn::Set(two, kLastNode)))) {
-      for (auto j = i; j < i + 2; ++j) values[j] = plasticity_at(nodes, values[j]);
-      continue;
+  for (; i + kTogether <= count; i += kTogether) {
+    const auto low = hn::Abs(hn::LoadU(two, values + i));
+    const auto high = hn::Abs(hn::LoadU(two, values + i + 2));
+    const auto last = hn::Set(two, kLastNode);
+    if (hn::AllTrue(two, hn::And(hn::Lt(low, last), hn::Lt(high, last)))) {
+      hn::StoreU(two_between_nodes(nodes, low), two, values + i);
+      hn::StoreU(two_between_nodes(nodes, high), two, values + i + 2);
+    } else {
+      for (auto j = i; j < i + kTogether; ++j) values[j] = plasticity_at(nodes, values[j]);
     }
-    // The nearest node is in the last bits of the sum.
-    const auto rounded = hn::MulAdd(z, hn::Set(two, kNodesPerUnit), hn::Set(two, kWhole));
-    const auto node = hn::BitCast(integers, rounded);
-    const auto x =
-        hn::NegMulAdd(hn::Sub(rounded, hn::Set(two, kWhole)), hn::Set(two, 1.0 / kNodesPerUnit), z);
-    const auto square = hn::Mul(x, x);
-    const auto first = series(hn::ExtractLane(node, 0), hn::InterleaveLower(two, square, square));
-    const auto second = series(hn::ExtractLane(node, 1), hn::InterleaveUpper(two, square, square));
-    // Even powers of both, odd powers of both.
-    hn::StoreU(hn::MulAdd(hn::InterleaveUpper(two, first, second), x,
-                          hn::InterleaveLower(two, first, second)),
-               two, values + i);
   }
-  if (i < count) values[i] = plasticity_at(nodes, values[i]);
+  for (; i < count; ++i) values[i] = plasticity_at(nodes, values[i]);
 }
 
 void along_kernel(const ZLines& lines, const double* nodes, double* out) {
@@ -242,7 +252,7 @@ void along_kernel(const ZLines& lines, const double* nodes, double* out) {
           two, z);
     if (i < end) *z++ = fused(slope, lines.shift[i++], start);
   }
-  plasticity_between_nodes(nodes, lines.end - lines.first, out);
+  table_kernel(nodes, lines.end - lines.first, out);
 }
 
 }  // namespace
@@ -256,6 +266,7 @@ namespace {
 HWY_EXPORT(erfc_kernel);
 HWY_EXPORT(plasticity_kernel);
 HWY_EXPORT(along_kernel);
+HWY_EXPORT(table_kernel);
 
 }  // namespace
 
@@ -269,6 +280,10 @@ void plasticity_of(std::span<double> z) {
 
 void plasticity_along(const ZLines& lines, double* out) {
   QKSCOPE_DISPATCH(along_kernel)(lines, plasticity_series(), out);
+}
+
+void plasticity_from_table(std::span<double> z) {
+  QKSCOPE_DISPATCH(table_kernel)(plasticity_series(), std::ssize(z), z.data());
 }
 
 }  // namespace qkscope

@@ -31,6 +31,8 @@ struct ZLines {
 // out (end - first): 4 p (1 - p) with p = Phi(start + slope shift), from a table of Taylor series;
 // relative error below 2e-14.
 void plasticity_along(const ZLines& lines, double* out);
+// z[i] becomes its plasticity, from the same table.
+void plasticity_from_table(std::span<double> z);
 
 // z[i] becomes erfc(z[i]); z[i] >= 0. Values past 26.5 count as 26.5 (about 1e-307).
 void erfc_in_place(std::span<double> z);

@@ -79,6 +79,7 @@ double squares_kernel(const double* x, std::int64_t count, double centre) {
 }
 
 PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
+  Sums first;
   Sums second;
   Sums third;
   Sums fourth;
@@ -86,11 +87,12 @@ PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
   for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
     const Vector off = hn::Sub(values, middle);
     const Vector square = hn::Mul(off, off);
+    first.v[i] = hn::Add(first.v[i], off);
     second.v[i] = hn::Add(second.v[i], square);
     third.v[i] = hn::MulAdd(square, off, third.v[i]);
     fourth.v[i] = hn::MulAdd(square, square, fourth.v[i]);
   });
-  return {second.total(), third.total(), fourth.total()};
+  return {first.total(), second.total(), third.total(), fourth.total()};
 }
 
 template <typename Number>
@@ -183,17 +185,53 @@ void add_scaled_kernel(double factor, const double* x, std::int64_t count, doubl
   combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
 }
 
-void standardise_kernel(double* x, std::int64_t count, double centre, double scale) {
-  for (std::int64_t i = 0; i < count; ++i) x[i] = (x[i] - centre) * scale;
-}
-
+// Adding 1.5 2^52 leaves a number, rounded, in the last bits of the sum: quicker than conversions.
 void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
                  std::uint16_t* bin) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double scaled = (x[i] - low) * scale;
-    const double above = scaled > 0 ? scaled : 0;
-    bin[i] = static_cast<std::uint16_t>(static_cast<std::int32_t>(above < last ? above : last));
+  constexpr double kWhole = 6755399441055744.0;
+  const hn::ScalableTag<double> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> words;
+  const hn::Repartition<std::uint16_t, decltype(d)> halves;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto at_zero = hn::Set(d, -low * scale - 0.5);
+  const auto numbers = [&](const double* from) HWY_ATTR {
+    const auto scaled = hn::MulAdd(hn::LoadU(d, from), hn::Set(d, scale), at_zero);
+    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, last));
+    return hn::BitCast(words, hn::Add(held, hn::Set(d, kWhole)));
+  };
+  const auto four = [&](const double* from) HWY_ATTR {
+    const auto low_half = hn::ConcatEven(words, numbers(from + lanes), numbers(from));
+    const auto high_half =
+        hn::ConcatEven(words, numbers(from + 3 * lanes), numbers(from + 2 * lanes));
+    return hn::ConcatEven(halves, hn::BitCast(halves, high_half), hn::BitCast(halves, low_half));
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(x + i), halves, bin + i);
+  if (i == count) return;
+  double rest[4 * hn::MaxLanes(d)] = {};
+  std::uint16_t out[4 * hn::MaxLanes(d)];
+  std::copy(x + i, x + count, rest);
+  hn::StoreU(four(rest), halves, out);
+  std::copy_n(out, count - i, bin + i);
+}
+
+float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bins, float share,
+                    float* bound) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> integers;
+  const auto share_below = [&](std::size_t edge) HWY_ATTR {
+    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before + edge)));
+  };
+  auto reached = hn::Zero(d);
+  for (std::size_t bin = 0; bin < bins; bin += hn::Lanes(d)) {
+    const auto low = hn::LoadU(d, cdf + bin);
+    const auto high = hn::LoadU(d, cdf + bin + 1);
+    const auto first = share_below(bin);
+    const auto last = share_below(bin + 1);
+    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound + bin);
+    reached = hn::Max(reached, hn::Max(hn::Sub(last, high), hn::Sub(low, first)));
   }
+  return hn::GetLane(hn::MaxOfLanes(d, reached));
 }
 
 void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
@@ -246,8 +284,8 @@ HWY_EXPORT(dot_float_kernel);
 HWY_EXPORT(dots_kernel);
 HWY_EXPORT(dots_float_kernel);
 HWY_EXPORT(add_scaled_kernel);
-HWY_EXPORT(standardise_kernel);
 HWY_EXPORT(bins_kernel);
+HWY_EXPORT(bounds_kernel);
 HWY_EXPORT(add_rows_kernel);
 HWY_EXPORT(centre_rows_kernel);
 
@@ -289,13 +327,16 @@ void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
   QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
 }
 
-void standardise(std::span<double> x, double centre, double scale) {
-  QKSCOPE_DISPATCH(standardise_kernel)(x.data(), std::ssize(x), centre, scale);
-}
-
 void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
              std::uint16_t* bin) {
   QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
+}
+
+float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
+                      std::span<float> bound) {
+  const float share = 1 / static_cast<float>(before.back());
+  return QKSCOPE_DISPATCH(bounds_kernel)(before.data(), cdf.data(), bound.size(), share,
+                                         bound.data());
 }
 
 void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "analysis/kernels/bucket_ranges.h"
+#include "analysis/kernels/pair_heatmap.h"
 #include "analysis/kernels/plane_units.h"
+#include "analysis/kernels/vector_loops.h"
+#include "cpu_targets.h"
 #include "planted_rows.h"
 
 namespace qkscope {
@@ -47,6 +50,196 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
       EXPECT_NEAR(unit.re[plane], std::cos(angle), 1e-12);
       EXPECT_NEAR(unit.im[plane], std::sin(angle), 1e-12);
     }
+}
+
+std::vector<double> waves(std::size_t count, double frequency) {
+  std::vector<double> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = std::sin(frequency * static_cast<double>(i + 1));
+  return x;
+}
+
+Matrix wave_matrix(std::int64_t rows, std::int64_t cols, double frequency) {
+  Matrix matrix(rows, cols);
+  matrix.data = waves(matrix.data.size(), frequency);
+  return matrix;
+}
+
+// A few rows in turned coordinates, of which rows() and line() are what kernels should find.
+struct TurnedByHand {
+  explicit TurnedByHand(std::size_t dim_)
+      : dim(dim_),
+        mean(waves(dim, 0.3)),
+        sign(waves(dim, 1.7)),
+        w(waves(dim, 0.9)),
+        direction(waves(dim, 2.1)) {
+    const auto x = waves(7 * dim, 0.77);
+    vectors.assign(x.begin(), x.end());
+    for (double& value : sign) value = value < 0 ? -1 : 1;
+  }
+
+  double along_w(std::int64_t row) const {
+    double along = 0;
+    for (std::size_t j = 0; j < dim; ++j) along += w[j] * centred(row, j);
+    return along;
+  }
+  double at(std::int64_t row, std::size_t j) const {
+    return centred(row, j) - 2 * along_w(row) * w[j];
+  }
+  double centred(std::int64_t row, std::size_t j) const {
+    return sign[j] * (vectors[static_cast<std::size_t>(row) * dim + j] - mean[j]);
+  }
+
+  std::size_t dim;
+  std::vector<float> vectors;  // (7, dim)
+  std::vector<double> mean;
+  std::vector<double> sign;
+  std::vector<double> w;
+  std::vector<double> direction;
+  std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
+};
+
+TEST(VectorLoops, TurnRowsAndLines) {
+  for_each_cpu_target([](const std::string&) {
+    for (const std::size_t dim : {5U, 16U, 37U}) {
+      const TurnedByHand hand(dim);
+      const auto turned = turn_rows(
+          {hand.vectors.data(), dim, hand.order, hand.mean, hand.sign, hand.w, hand.direction});
+      for (std::size_t i = 0; i < hand.order.size(); ++i) {
+        double along = 0;
+        for (std::size_t j = 0; j < dim; ++j) {
+          const double expected = hand.at(hand.order[i], j);
+          EXPECT_NEAR(turned.rows.data[i * dim + j], expected, 1e-13);
+          along += expected * hand.direction[j];
+        }
+        EXPECT_NEAR(turned.along[i], along, 1e-12);
+      }
+      std::vector<double> reflected;
+      for (const auto row : hand.order) reflected.push_back(2 * hand.along_w(row));
+      const auto count = std::min<std::size_t>(dim, TurnedLines::kLines);
+      TurnedLines lines{hand.vectors.data(),
+                        static_cast<std::int64_t>(dim),
+                        hand.order,
+                        reflected,
+                        static_cast<std::int64_t>(count),
+                        {},
+                        {},
+                        {}};
+      std::copy_n(hand.sign.begin(), count, lines.sign);
+      std::copy_n(hand.mean.begin(), count, lines.mean);
+      std::copy_n(hand.w.begin(), count, lines.w);
+      std::vector<double> out(6 * TurnedLines::kLines);
+      turn_lines(lines, 6, out.data());
+      for (std::size_t j = 0; j < count; ++j)
+        for (std::size_t i = 0; i < hand.order.size(); ++i)
+          EXPECT_NEAR(out[6 * j + i], hand.at(hand.order[i], j), 1e-13);
+    }
+  });
+}
+
+TEST(VectorLoops, TakeTheDriftOutOfALine) {
+  for_each_cpu_target([](const std::string&) {
+    for (const std::size_t count : {1U, 8U, 21U}) {
+      auto values = waves(count, 0.41);
+      auto time = waves(count, 0.13);
+      double mean = 0;
+      for (const double t : time) mean += t / static_cast<double>(count);
+      for (double& t : time) t -= mean;
+      DriftSums expected;
+      std::vector<double> left;
+      for (std::size_t i = 0; i < count; ++i) {
+        const double off = values[i] - 0.2;
+        const double rest = off - 0.6 * time[i];
+        left.push_back(rest);
+        expected.sum += off;
+        expected.squares += off * off;
+        expected.residual.first += rest;
+        expected.residual.second += std::pow(rest, 2);
+        expected.residual.third += std::pow(rest, 3);
+        expected.residual.fourth += std::pow(rest, 4);
+      }
+      const auto found = take_drift({values, time, 0.2, 0.6});
+      for (std::size_t i = 0; i < count; ++i) EXPECT_NEAR(values[i], left[i], 1e-15);
+      EXPECT_NEAR(found.sum, expected.sum, 1e-14);
+      EXPECT_NEAR(found.squares, expected.squares, 1e-14);
+      EXPECT_NEAR(found.residual.first, expected.residual.first, 1e-14);
+      EXPECT_NEAR(found.residual.second, expected.residual.second, 1e-14);
+      EXPECT_NEAR(found.residual.third, expected.residual.third, 1e-14);
+      EXPECT_NEAR(found.residual.fourth, expected.residual.fourth, 1e-14);
+    }
+  });
+}
+
+// Tiles of every shape, with a pair of equal keys.
+TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
+  constexpr std::int64_t kColumns = 19;
+  const Matrix keys = wave_matrix(9, 7, 0.37);
+  const Matrix scores = wave_matrix(9 + kTileColumns, kColumns, 0.61);
+  Matrix weights = wave_matrix(7, kColumns + kTileColumns, 0.83);
+  for (double& x : weights.data) x *= x;
+  const auto moves = waves(9, 0.29);
+  const std::vector<Pair> pairs = {{0, 5}, {1, 5}, {2, 2}, {3, 8}, {4, 8}, {0, 1}, {7, 8}, {6, 7}};
+  for_each_cpu_target([&](const std::string&) {
+    for (std::int64_t stride = 2; stride <= 18; stride += 2)
+      for (std::int64_t count = 1; count <= pairs_of_tile(stride); ++count) {
+        const PairTile tile{0, count, 1, stride, 3};
+        std::vector<double> start(static_cast<std::size_t>(3 + count * stride), -1);
+        auto slope = start;
+        z_lines({keys, scores, moves, weights}, pairs, {&tile, 1}, start.data(), slope.data());
+        EXPECT_EQ(start[2], -1);
+        for (std::int64_t p = 0; p < count; ++p)
+          for (std::int64_t c = 0; c < stride; ++c) {
+            const auto [i, j] = pairs[static_cast<std::size_t>(p)];
+            double variance = 0;
+            for (std::int64_t k = 0; k < 7; ++k)
+              variance += weights(k, 1 + c) * std::pow(keys(i, k) - keys(j, k), 2);
+            const double inverse = variance > 0 ? 1 / std::sqrt(variance) : 0;
+            const auto at = static_cast<std::size_t>(3 + p * stride + c);
+            EXPECT_NEAR(start[at], (scores(i, 1 + c) - scores(j, 1 + c)) * inverse, 1e-13);
+            EXPECT_NEAR(
+                slope[at],
+                (moves[static_cast<std::size_t>(i)] - moves[static_cast<std::size_t>(j)]) * inverse,
+                1e-13);
+          }
+        auto again = start;
+        z_lines({keys, scores, moves, weights}, pairs, {&tile, 1}, again.data(), nullptr);
+        EXPECT_EQ(again, start);
+      }
+  });
+}
+
+TEST(PairHeatmap, HoldsTheSameHoweverPointsAreAdded) {
+  const std::vector<double> query = {5, 7, 40, 41, 60, 99, 140};  // some at edges, one beyond
+  const auto value = waves(query.size(), 0.5);
+  PairHeatmap together(100, 10);
+  PairHeatmap apart(100, 10);
+  for (const double weight : {1.0, 2.5}) {
+    together.set_weight(weight);
+    apart.set_weight(weight);
+    for (const auto& [first, second] : {std::pair{1.0, 3.0}, {0.0, 20.0}, {30.0, 50.0}}) {
+      together.add({first, second, query, value});
+      auto row = apart.row(first, second);
+      for (std::size_t i = 0; i < query.size(); ++i) row.add(query[i], value[i]);
+    }
+  }
+  const auto expected = together.cells();
+  const auto found = apart.cells();
+  ASSERT_EQ(found.size(), expected.size());
+  std::int64_t pairs = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].query_distance_low, expected[i].query_distance_low);
+    EXPECT_EQ(found[i].pairs, expected[i].pairs);
+    EXPECT_EQ(found[i].eligible, expected[i].eligible);
+    EXPECT_NEAR(found[i].ap, expected[i].ap, 1e-15);
+    pairs += found[i].pairs;
+  }
+  EXPECT_EQ(pairs, 2 * 3 * std::ssize(query));
+}
+
+TEST(DistinctNumbers, AreNumberedInAscendingOrder) {
+  const std::vector<std::int32_t> all = {5, -3, 5, 261, 1 << 30, -3, 5 + 256};
+  const DistinctNumbers distinct(all);
+  EXPECT_EQ(distinct.numbers, (std::vector<std::int32_t>{-3, 5, 261, 1 << 30}));
+  EXPECT_EQ(distinct.place, (std::vector<std::int32_t>{1, 0, 1, 2, 3, 0, 2}));
 }
 
 TEST(BucketRanges, AreFoundFromTheRows) {

@@ -8,6 +8,7 @@
 #include "numerics/normal.h"
 #include "numerics/normality.h"
 #include "numerics/random.h"
+#include "numerics/sample_statistics.h"
 
 namespace {
 
@@ -67,9 +68,11 @@ void print_normality() {
       }
       std::printf("sample,%d,%d", n, shape);
       for (const double value : values) std::printf(",%.17g", value);
-      const auto found = qkscope::normality_of(values);
+      const auto found = qkscope::normality_of(values, qkscope::powers_around(values, 0));
       std::printf("\nnormality,%.17g,%.17g,%.17g,%.17g\n", found.skew, found.excess_kurtosis,
-                  found.ks_p, qkscope::kolmogorov_distance_to_normal(values));
+                  found.ks_p,
+                  qkscope::kolmogorov_distance_to_normal(values, qkscope::mean_of(values),
+                                                         1 / qkscope::deviation_of(values)));
     }
 }
 

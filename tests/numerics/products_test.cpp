@@ -9,6 +9,7 @@
 #include "cpu_targets.h"
 #include "numerics/kolmogorov.h"
 #include "numerics/normal.h"
+#include "numerics/normality.h"
 #include "numerics/random.h"
 
 namespace qkscope {
@@ -175,7 +176,7 @@ TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {
       const double x = random.normal() * (round % 3 == 0 ? 4 : 1) + 0.01 * round;
       values.push_back(round % 2 == 0 ? x : std::round(4 * x) / 4);  // with ties, too
     }
-    const double found = kolmogorov_distance_to_normal(values);
+    const double found = kolmogorov_distance_to_normal(values, 0, 1);
     std::sort(values.begin(), values.end());
     double distance = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -185,6 +186,26 @@ TEST(Kernels, KolmogorovDistanceAgreesWithSorting) {
           {distance, static_cast<double>(i + 1) / n - cdf, cdf - static_cast<double>(i) / n});
     }
     EXPECT_NEAR(found, distance, 1e-14) << round;
+  }
+}
+
+// Sums around 0 and around the mean say the same, be the mean small beside the spread or large.
+TEST(Normality, DoesNotDependOnWhereTheValuesLie) {
+  Random random(5);
+  std::vector<double> values;
+  for (int i = 0; i < 500; ++i) {
+    const double x = random.normal();
+    values.push_back(x + 0.3 * x * x);
+  }
+  const auto expected = normality_of(values, powers_around(values, 0));
+  EXPECT_GT(expected.skew, 0.1);
+  for (const double shift : {-0.295, -0.3, -0.305, 30.0}) {
+    auto moved = values;
+    for (double& x : moved) x += shift;
+    const auto found = normality_of(moved, powers_around(moved, 0));
+    EXPECT_NEAR(found.skew, expected.skew, 1e-12) << shift;
+    EXPECT_NEAR(found.excess_kurtosis, expected.excess_kurtosis, 1e-12) << shift;
+    EXPECT_NEAR(found.ks_p, expected.ks_p, 1e-11) << shift;
   }
 }
 

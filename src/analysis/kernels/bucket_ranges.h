@@ -3,11 +3,21 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "analysis/moments.h"
 #include "captures/buckets.h"
 
 namespace qkscope {
+
+// Numbers that come often, and how they are numbered from 0 in ascending order.
+struct DistinctNumbers {
+  explicit DistinctNumbers(std::span<const std::int32_t> all);
+
+  std::vector<std::int32_t> numbers;  // ascending
+  std::vector<std::int32_t> place;    // (all): where each is among them
+};
 
 class BucketRanges {
  public:

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "analysis/kernels/vector_loops.h"
+#include "numerics/normal.h"
 #include "numerics/products.h"
 
 namespace qkscope {
@@ -28,9 +29,9 @@ std::vector<std::int64_t> sorted_order(const Rows& source, std::span<const std::
   return order;
 }
 
-// The transpose, with what a narrow product reads behind its last column.
+// The transpose, with what products read behind the last column.
 Matrix side_by_side(const Matrix& rows) {
-  Matrix columns(rows.cols, rows.rows + kPanelColumns - 1);
+  Matrix columns(rows.cols, rows.rows + kTileColumns);
   for (std::int64_t i = 0; i < rows.rows; ++i)
     for (std::int64_t j = 0; j < rows.cols; ++j) columns(j, i) = rows(i, j);
   return columns;
@@ -43,8 +44,11 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
   const auto& source = keys.source;
   const auto order = sorted_order(source, bin);
   SortedKeys sorted;
-  sorted.vectors = Matrix(keys.size(), keys.dim());
-  for (std::size_t i = 0; i < order.size(); ++i) {
+  const auto count = order.size();
+  sorted.example.reserve(count);
+  sorted.bin.reserve(count);
+  sorted.position.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
     const auto from = static_cast<std::size_t>(order[i]);
     const bool new_example =
         i == 0 || source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
@@ -56,9 +60,10 @@ SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
     sorted.bin.push_back(bin[from]);
     sorted.position.push_back(source.position[from]);
   }
-  turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order, keys.mean,
-             model.sign, model.reflection},
-            sorted.vectors.data.data());
+  auto turned = turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order,
+                           keys.mean, model.sign, model.reflection, model.alpha});
+  sorted.vectors = std::move(turned.rows);
+  sorted.score = std::move(turned.along);
   sorted.begin.push_back(keys.size());
   return sorted;
 }
@@ -82,45 +87,90 @@ std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
 
-PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink)
+PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink,
+                             Wanted wanted)
     : keys_(keys),
       sink_(std::move(sink)),
-      scores_(keys.vectors.rows, columns.size()),
-      end_column_(columns.size()),
+      wanted_(wanted),
+      means_(side_by_side(columns.mean)),
+      scores_(keys.vectors.rows + kTileColumns, columns.size()),
       weights_(side_by_side(columns.variance)),
-      start_(kBlock * static_cast<std::size_t>(columns.size())),
-      slope_(kBlock * static_cast<std::size_t>(columns.size())) {
+      columns_{0, columns.size()} {
+  moves_.reserve(static_cast<std::size_t>(keys.vectors.rows));
   for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
     moves_.push_back(keys.vectors(i, 0) * columns.drift);
-  const Matrix means = side_by_side(columns.mean);
-  multiply_narrow(keys.vectors.data.data(), keys.vectors.rows, means.rows, means.data.data(),
-                  means.cols, columns.size(), scores_.data.data());
+  if (columns.size() == 1 && columns.bucket.empty() && !keys.score.empty()) {
+    std::copy(keys.score.begin(), keys.score.end(), scores_.data.begin());
+    scored_ = keys.vectors.rows;
+  }
   waiting_.reserve(kBlock);
+  waiting_columns_.reserve(kBlock);
 }
 
-void PairEvaluator::set_columns(std::int64_t first, std::int64_t end) {
-  flush();
-  first_column_ = first;
-  end_column_ = end;
+void PairEvaluator::take_scores() {
+  constexpr std::int64_t kTogether = 160;  // keys that stay in the second cache for their pairs
+  std::int64_t last = 0;
+  for (const auto& pair : waiting_) last = std::max(last, pair.second);
+  while (scored_ <= last) {
+    const auto count = std::min(kTogether, keys_.vectors.rows - scored_);
+    multiply_narrow(keys_.vectors.row(scored_), count, means_.rows, means_.data.data(), means_.cols,
+                    scores_.cols, scores_.row(scored_));
+    scored_ += count;
+  }
+}
+
+// Neighbours share a tile where their columns are nearly the same.
+void PairEvaluator::lay_tiles() {
+  constexpr std::int64_t kMore = 2;  // columns that a pair may get beside its own
+  tiles_.clear();
+  std::int64_t offset = 0;
+  const auto pairs = std::ssize(waiting_);
+  for (std::int64_t p = 0; p < pairs;) {
+    auto [first, end] = waiting_columns_[static_cast<std::size_t>(p)];
+    auto next = p + 1;
+    for (; next < pairs && next - p < pairs_of_tile(end - first); ++next) {
+      const auto& own = waiting_columns_[static_cast<std::size_t>(next)];
+      const auto least = std::min(first, own.first);
+      const auto last = std::max(end, own.end);
+      if (last - least > kMore + std::min(end - first, own.end - own.first) ||
+          next - p >= pairs_of_tile(last - least))
+        break;
+      first = least;
+      end = last;
+    }
+    const auto stride = (end - first + 1) / 2 * 2;
+    tiles_.push_back({p, next - p, first, stride, offset});
+    offset += (next - p) * stride;
+    p = next;
+  }
+  if (std::ssize(start_) < offset) {
+    start_.resize(static_cast<std::size_t>(offset));
+    if (wanted_ == Wanted::lines) slope_.resize(start_.size());
+  }
 }
 
 void PairEvaluator::flush() {
-  const auto count = waiting_.size();
-  const auto columns = end_column_ - first_column_;
-  if (count == 0 || columns <= 0) {
-    waiting_.clear();
-    return;
-  }
+  if (waiting_.empty()) return;
+  take_scores();
+  lay_tiles();
   const std::span<const Pair> pairs(waiting_);
-  // In difference form nothing cancels, however close two keys are.
-  weighted_squares(keys_.vectors, pairs, {weights_.row(0) + first_column_, weights_.cols, columns},
-                   start_.data());
-  // Equal keys (variance 0) leave the query no preference: p = 1/2.
-  z_lines({scores_, moves_, pairs, first_column_, columns}, start_.data(), slope_.data());
-  const auto size = count * static_cast<std::size_t>(columns);
-  sink_({pairs, first_column_, columns, std::span(start_).first(size),
-         std::span(slope_).first(size)});
+  z_lines({keys_.vectors, scores_, moves_, weights_}, pairs, tiles_, start_.data(),
+          wanted_ == Wanted::lines ? slope_.data() : nullptr);
+  const auto& last = tiles_.back();
+  if (wanted_ == Wanted::plasticities)
+    plasticity_from_table(
+        std::span(start_).first(static_cast<std::size_t>(last.offset + last.count * last.stride)));
+  for (const auto& tile : tiles_) {
+    const auto at = static_cast<std::size_t>(tile.offset);
+    const auto size = static_cast<std::size_t>(tile.count * tile.stride);
+    sink_(
+        {pairs.subspan(static_cast<std::size_t>(tile.first), static_cast<std::size_t>(tile.count)),
+         tile.column, tile.stride, std::span(start_).subspan(at, size),
+         wanted_ == Wanted::lines ? std::span(slope_).subspan(at, size)
+                                  : std::span<const double>()});
+  }
   waiting_.clear();
+  waiting_columns_.clear();
 }
 
 }  // namespace qkscope

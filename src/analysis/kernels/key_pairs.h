@@ -20,6 +20,8 @@ struct SortedKeys {
   std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
   std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
+  // (keys): key . mean query at position 0; empty: not known. The score of queries of all buckets.
+  std::vector<double> score;
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
@@ -60,25 +62,40 @@ struct Pair {
   std::int64_t second = 0;
 };
 
-// A block of pairs: z = start + slope * shift for a range of columns.
+// A few pairs that stand together, at columns [column, column + stride).
+struct PairTile {
+  std::int64_t first;  // pair
+  std::int64_t count;
+  std::int64_t column;
+  std::int64_t stride;  // even
+  std::int64_t offset;  // of its numbers among those of all tiles
+};
+
+// What becomes of a few pairs at a range of columns.
 struct PairLines {
   std::span<const Pair> pairs;
   std::int64_t first_column = 0;
-  std::int64_t columns = 0;
-  std::span<const double> start;  // (pairs, columns)
-  std::span<const double> slope;  // (pairs, columns)
+  std::int64_t columns = 0;  // those wanted, and some beside them that mean nothing
+  // (pairs, columns) with z = start + slope * shift; plasticities where those are wanted.
+  std::span<const double> start;
+  std::span<const double> slope;
 };
 
 class PairEvaluator {
  public:
   using Sink = std::function<void(const PairLines&)>;
+  enum class Wanted { lines, plasticities };  // the latter at the columns' own positions
 
-  PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink);
+  PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink,
+                Wanted wanted = Wanted::lines);
 
-  // Pairs wait until a block is full; columns [first, end) apply to all pairs added until flush().
-  void set_columns(std::int64_t first, std::int64_t end);
+  // Columns [first, end) apply to pairs that are added from now on.
+  void set_columns(std::int64_t first, std::int64_t end) { columns_ = {first, end}; }
+  // Pairs wait until a block is full, or for flush().
   void add(Pair pair) {
+    if (columns_.first >= columns_.end) return;
     waiting_.push_back(pair);
+    waiting_columns_.push_back(columns_);
     if (waiting_.size() == kBlock) flush();
   }
   void flush();
@@ -86,16 +103,29 @@ class PairEvaluator {
  private:
   static constexpr std::size_t kBlock = 128;
 
+  struct Columns {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+  };
+
+  // Scores of the waiting pairs' keys, and of all before them.
+  void take_scores();
+  void lay_tiles();
+
   const SortedKeys& keys_;
   Sink sink_;
-  Matrix scores_;              // (keys, columns): key . mean
+  Wanted wanted_;
+  Matrix means_;               // (dim, columns and a few more)
+  Matrix scores_;              // (keys and a few rows more, columns): key . mean
+  std::int64_t scored_ = 0;    // keys that have them
   std::vector<double> moves_;  // (keys): how a score changes per token
-  std::int64_t first_column_ = 0;
-  std::int64_t end_column_ = 0;
+  Matrix weights_;             // (dim, columns and a few more): the columns' variances
+  Columns columns_;
   std::vector<Pair> waiting_;
-  Matrix weights_;             // (dim, columns + 7): the columns' variances
-  std::vector<double> start_;  // (pairs, columns)
-  std::vector<double> slope_;  // (pairs, columns)
+  std::vector<Columns> waiting_columns_;  // (waiting)
+  std::vector<PairTile> tiles_;
+  std::vector<double> start_;  // (tiles, pairs, columns)
+  std::vector<double> slope_;  // likewise
 };
 
 }  // namespace qkscope

@@ -5,11 +5,6 @@
 
 namespace qkscope {
 
-int PairHeatmap::bin(double distance) const {
-  const int whole = static_cast<int>(distance / width_);
-  return std::max(0, std::min(whole, bins_ - 1));
-}
-
 void PairHeatmap::add(const PairAtPoints& pair) {
   const double middle = 0.5 * (pair.first + pair.second);
   Cell* const row = cells_.data() + bin(pair.second - pair.first) * bins_;
@@ -27,22 +22,31 @@ void PairHeatmap::add(const PairAtPoints& pair) {
       odd = even;
       even = sum;
     }
-    const auto points = static_cast<double>(end - i);
-    row[cell].sum += pair.weight * (even + odd);
-    row[cell].weight += pair.weight * points;
-    row[cell].count += static_cast<std::int64_t>(end - i);
+    row[cell] += Cell{even + odd, static_cast<double>(end - i)};
     i = end;
   }
 }
 
-std::vector<HeatmapCell> PairHeatmap::cells() const {
+void PairHeatmap::set_weight(double weight) {
+  for (std::size_t i = 0; i < cells_.size(); ++i) {
+    weighted_[i].sum += weight_ * cells_[i][0];
+    weighted_[i].weight += weight_ * cells_[i][1];
+    weighted_[i].count += cells_[i][1];
+    cells_[i] = Cell{};
+  }
+  weight_ = weight;
+}
+
+std::vector<HeatmapCell> PairHeatmap::cells() {
+  set_weight(weight_);
   std::vector<HeatmapCell> cells;
   for (int i = 0; i < bins_; ++i)
     for (int j = 0; j < bins_; ++j) {
-      const Cell& cell = cells_[static_cast<std::size_t>(i * bins_ + j)];
+      const WeightedCell& cell = weighted_[static_cast<std::size_t>(i * bins_ + j)];
       if (cell.count == 0) continue;
       cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
-                       cell.sum / cell.weight, cell.count, std::llround(cell.weight)});
+                       cell.sum / cell.weight, static_cast<std::int64_t>(cell.count),
+                       std::llround(cell.weight)});
     }
   return cells;
 }

@@ -42,32 +42,6 @@ void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64
   evaluator.flush();
 }
 
-// Ascending; there are few.
-std::vector<std::int32_t> distinct(std::span<const std::int32_t> values) {
-  std::vector<std::int32_t> found;
-  for (const auto value : values) {
-    const auto at = std::lower_bound(found.begin(), found.end(), value);
-    if (at == found.end() || *at != value) found.insert(at, value);
-  }
-  return found;
-}
-
-// The keys of one example whose `label` (keys, ascending in each example) is `wanted`.
-KeyRange range_of(const SortedKeys& keys, std::int64_t example,
-                  const std::vector<std::int32_t>& label, std::int32_t wanted) {
-  const auto first = label.begin() + keys.begin[static_cast<std::size_t>(example)];
-  const auto last = label.begin() + keys.begin[static_cast<std::size_t>(example) + 1];
-  const auto [low, high] = std::equal_range(first, last, wanted);
-  return {low - label.begin(), high - label.begin()};
-}
-
-std::vector<KeyRange> ranges_of_bucket(const SortedKeys& keys, std::int32_t bucket) {
-  std::vector<KeyRange> ranges;
-  for (std::int64_t e = 0; e < keys.examples(); ++e)
-    ranges.push_back(range_of(keys, e, keys.bin, bucket));
-  return ranges;
-}
-
 // The lines of pair p at points [first, end).
 ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
                 const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
@@ -82,6 +56,13 @@ ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points
           end};
 }
 
+// Whether every point is that of its own column, and nowhere else.
+bool stand_at_columns(const QueryPoints& points) {
+  for (std::size_t c = 0; c < points.column.size(); ++c)
+    if (points.column[c] != static_cast<std::int32_t>(c) || points.shift[c] != 0) return false;
+  return true;
+}
+
 // Pairs of all keys before each point: sums over examples, and the heatmap.
 class ProfileSums {
  public:
@@ -92,9 +73,11 @@ class ProfileSums {
   void add_all();
   // A sample at each of the others.
   void add_samples();
-  ProfileTables tables(const TextGroups& groups) const;
+  ProfileTables tables(const TextGroups& groups);
 
  private:
+  static constexpr std::int64_t kPointsPerCell = 2;  // from which on neighbours share cells
+
   // Points at which a pair counts.
   struct PointRange {
     std::int64_t first = 0;
@@ -107,19 +90,18 @@ class ProfileSums {
   std::vector<KeyRange> ranges_at(std::int64_t point) const;
   void take(const PairLines& lines);
   void take_at(const PairLines& lines, std::size_t p, PointRange points);
-  void add_group(std::int64_t first_example, std::int64_t end_example, std::int32_t column);
+  void add_example(std::int64_t example);
 
   const SortedKeys& keys_;
   const QueryPoints& points_;
   const PlasticityOptions& options_;
+  bool own_columns_;  // every point has a column and stands where it does
   EligibleKeys keys_before_;
   std::vector<std::int64_t> eligible_;      // (points): pairs
   std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
   std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
-  std::vector<std::int32_t> key_column_;    // (keys): first column at which pairs up to it count
   std::vector<std::int32_t> column_end_;    // (points)
   std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
-  double weight_ = 1;                       // pairs that each of them stands for
   bool drawing_ = false;                    // they are drawn, for one point at a time
   ExampleSums sums_;
   PairHeatmap heatmap_;
@@ -132,13 +114,16 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
     : keys_(keys),
       points_(queries.points),
       options_(options),
+      own_columns_(stand_at_columns(queries.points)),
       keys_before_(keys, queries.points, options.sliding_window),
       first_column_(queries.points.column),
       last_column_(queries.points.column),
       column_end_(queries.points.column_ends()),
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
-      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }),
+      evaluator_(
+          keys, queries.columns, [this](const PairLines& lines) { take(lines); },
+          own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
       values_(queries.points.column.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
   last_column_.insert(last_column_.begin(), -1);
@@ -146,8 +131,6 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
     first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
   for (std::size_t c = 1; c < last_column_.size(); ++c)
     last_column_[c] = std::max(last_column_[c], last_column_[c - 1]);
-  for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
-    key_column_.push_back(first_column_[static_cast<std::size_t>(keys_before_.first(i))]);
   eligible_.resize(points_.column.size());
   for (std::int64_t e = 0; e < keys.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
@@ -172,37 +155,43 @@ void ProfileSums::take(const PairLines& lines) {
 void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
   const auto [first, end] = points;
   if (first >= end) return;
-  plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const double* values = values_.data();
+  if (own_columns_)
+    values = lines.start.data() + static_cast<std::int64_t>(p) * lines.columns + first -
+             lines.first_column;
+  else
+    plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
   const Pair& pair = lines.pairs[p];
   const auto count = static_cast<std::size_t>(end - first);
   const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
+  const double earlier = keys_.position[static_cast<std::size_t>(pair.first)];
+  const double later = keys_.position[static_cast<std::size_t>(pair.second)];
+  const double* const query = points_.position.data() + first;
   double* const sum = sums_.sums(example) + first;
-  for (std::size_t i = 0; i < count; ++i) sum[i] += values_[i];
   if (drawing_) sums_.count(example, first, 1);
-  heatmap_.add({static_cast<double>(keys_.position[static_cast<std::size_t>(pair.first)]),
-                static_cast<double>(keys_.position[static_cast<std::size_t>(pair.second)]),
-                {points_.position.data() + first, count},
-                {values_.data(), count},
-                weight_});
+  if (points_.size() > kPointsPerCell * options_.heatmap_bins) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+    heatmap_.add({earlier, later, {query, count}, {values, count}});
+    return;
+  }
+  auto row = heatmap_.row(earlier, later);
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] += values[i];
+    row.add(query[i], values[i]);
+  }
 }
 
-// Pairs of some examples whose later key first counts at a point of `column`.
-void ProfileSums::add_group(std::int64_t first_example, std::int64_t end_example,
-                            std::int32_t column) {
-  std::int64_t end = 0;  // of the points at which any of the pairs counts
-  for (auto e = first_example; e < end_example; ++e) {
-    const auto later = range_of(keys_, e, key_column_, column);
-    if (later.end > later.begin) end = std::max(end, keys_before_.end(later.end - 1));
-  }
-  end = std::min(end, at_work_.back().end);
-  evaluator_.set_columns(column, last_column_[static_cast<std::size_t>(end)] + 1);
-  for (auto e = first_example; e < end_example; ++e) {
-    const auto later = range_of(keys_, e, key_column_, column);
-    for (auto j = later.begin; j < later.end; ++j) {
-      const auto first = std::max(at_work_.front().first, keys_before_.first(j));
-      if (first >= end) continue;
-      for (auto i = keys_before_.at(e, first).begin; i < j; ++i) evaluator_.add({i, j});
-    }
+// Pairs of one example, in the order of their later keys: those of one key have the same columns.
+void ProfileSums::add_example(std::int64_t example) {
+  const auto begin = keys_.begin[static_cast<std::size_t>(example)];
+  const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
+  for (auto j = begin; j < last; ++j) {
+    const auto first = std::max(at_work_.front().first, keys_before_.first(j));
+    const auto end = std::min(at_work_.back().end, keys_before_.end(j));
+    if (first >= end) continue;
+    evaluator_.set_columns(first_column_[static_cast<std::size_t>(first)],
+                           last_column_[static_cast<std::size_t>(end)] + 1);
+    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) evaluator_.add({i, j});
   }
 }
 
@@ -216,13 +205,7 @@ void ProfileSums::add_all() {
     ++at_work_.back().end;
   }
   if (at_work_.empty()) return;
-  // Pairs are grouped by the first column they need; a few examples at a time, so that their keys
-  // stay in the second cache.
-  constexpr std::int64_t kExamples = 2;
-  const auto columns = distinct(key_column_);
-  for (std::int64_t chunk = 0; chunk < keys_.examples(); chunk += kExamples)
-    for (const auto column : columns)
-      add_group(chunk, std::min(chunk + kExamples, keys_.examples()), column);
+  for (std::int64_t e = 0; e < keys_.examples(); ++e) add_example(e);
   evaluator_.flush();
 }
 
@@ -232,14 +215,15 @@ void ProfileSums::add_samples() {
     if (!is_sampled(c)) continue;
     const auto at = static_cast<std::size_t>(c);
     at_work_ = {{c, c + 1}};
-    weight_ = static_cast<double>(eligible_[at]) / static_cast<double>(options_.max_pairs);
+    heatmap_.set_weight(static_cast<double>(eligible_[at]) /
+                        static_cast<double>(options_.max_pairs));
     evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
     add_sample(ranges_at(c), options_.max_pairs,
                options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
   }
 }
 
-ProfileTables ProfileSums::tables(const TextGroups& groups) const {
+ProfileTables ProfileSums::tables(const TextGroups& groups) {
   ProfileTables tables;
   for (std::int64_t c = 0; c < points_.size(); ++c)
     tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
@@ -248,11 +232,129 @@ ProfileTables ProfileSums::tables(const TextGroups& groups) const {
   return tables;
 }
 
-}  // namespace
-void ExampleSums::clear() {
-  std::fill(sum_.data.begin(), sum_.data.end(), 0.0);
-  std::fill(count_.data.begin(), count_.data.end(), 0.0);
+// Keys of one example that are of one bucket, at least two.
+struct BucketRun {
+  KeyRange keys;
+  std::size_t bucket = 0;  // place among those that hold keys
+};
+
+std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& buckets) {
+  std::vector<BucketRun> runs;
+  const auto count = std::ssize(keys.bin);
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    const auto at = static_cast<std::size_t>(begin);
+    end = begin + 1;
+    while (end < count && keys.bin[static_cast<std::size_t>(end)] == keys.bin[at] &&
+           keys.example[static_cast<std::size_t>(end)] == keys.example[at])
+      ++end;
+    if (end - begin > 1)
+      runs.push_back({{begin, end}, static_cast<std::size_t>(buckets.place[at])});
+  }
+  return runs;
 }
+
+// Pairs of keys of one bucket, at every point after it.
+class BucketPairs {
+ public:
+  BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
+
+  void add_all();
+  std::vector<BucketCell> cells(const BucketRanges& ranges) const;
+
+ private:
+  struct Bucket {
+    std::int32_t number = 0;
+    std::int64_t first = 0;     // point after it
+    std::int64_t eligible = 0;  // pairs
+    bool sampled = false;
+    std::vector<KeyRange> runs;
+    ExampleSums sums{0, 0};  // a row for every run
+  };
+
+  void take(const PairLines& lines);
+
+  const QueryPoints& points_;
+  const PlasticityOptions& options_;
+  DistinctNumbers numbers_;
+  std::vector<BucketRun> runs_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::int64_t> row_;         // (keys): of the bucket's sums
+  std::vector<std::int32_t> column_end_;  // (points)
+  std::vector<double> values_;            // (points)
+  PairEvaluator evaluator_;
+};
+
+BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
+                         const PlasticityOptions& options)
+    : points_(queries.points),
+      options_(options),
+      numbers_(keys.bin),
+      runs_(runs_of(keys, numbers_)),
+      row_(keys.bin.size()),
+      column_end_(points_.column_ends()),
+      values_(points_.column.size()),
+      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }) {
+  for (const auto number : numbers_.numbers) {
+    buckets_.emplace_back();
+    buckets_.back().number = number;
+    buckets_.back().first = points_.after(number);
+  }
+  for (const auto& run : runs_) {
+    Bucket& bucket = buckets_[run.bucket];
+    for (auto key = run.keys.begin; key < run.keys.end; ++key)
+      row_[static_cast<std::size_t>(key)] = std::ssize(bucket.runs);
+    bucket.runs.push_back(run.keys);
+    bucket.eligible += run.keys.pairs();
+  }
+  for (auto& bucket : buckets_) {
+    bucket.sampled = bucket.eligible > options.max_pairs;
+    bucket.sums = ExampleSums(std::ssize(bucket.runs), points_.size());
+  }
+}
+
+void BucketPairs::take(const PairLines& lines) {
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const auto key = static_cast<std::size_t>(lines.pairs[p].first);
+    Bucket& bucket = buckets_[static_cast<std::size_t>(numbers_.place[key])];
+    plasticity_along(lines_at(lines, p, points_, column_end_, bucket.first, points_.size()),
+                     values_.data());
+    double* const sum = bucket.sums.sums(row_[key]);
+    for (auto c = bucket.first; c < points_.size(); ++c) {
+      sum[c] += values_[static_cast<std::size_t>(c - bucket.first)];
+      bucket.sums.count(row_[key], c, 1);
+    }
+  }
+}
+
+void BucketPairs::add_all() {
+  for (const auto& run : runs_) {
+    const Bucket& bucket = buckets_[run.bucket];
+    if (bucket.first == points_.size() || bucket.sampled) continue;
+    for (auto j = run.keys.begin; j < run.keys.end; ++j)
+      for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
+  }
+  evaluator_.flush();
+  for (const auto& bucket : buckets_)
+    if (bucket.first < points_.size() && bucket.sampled)
+      add_sample(bucket.runs, options_.max_pairs,
+                 options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
+}
+
+std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
+  std::vector<BucketCell> cells;
+  for (std::int64_t c = 0; c < points_.size(); ++c)
+    for (const auto& bucket : buckets_) {
+      const auto q_bucket = points_.bin[static_cast<std::size_t>(c)];
+      if (c < bucket.first) continue;
+      if (options_.sliding_window &&
+          !ranges.reaches(q_bucket, bucket.number, *options_.sliding_window))
+        continue;
+      cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
+    }
+  return cells;
+}
+
+}  // namespace
 
 MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) const {
   double total = 0;
@@ -292,49 +394,9 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
 
 std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
                                      const BucketRanges& ranges, const PlasticityOptions& options) {
-  const QueryPoints& points = queries.points;
-  ExampleSums sums(keys.examples(), points.size());
-  std::int64_t first = 0;  // point after the keys at work
-  const auto column_end = points.column_ends();
-  std::vector<double> values(points.column.size());
-  PairEvaluator evaluator(keys, queries.columns, [&](const PairLines& lines) {
-    for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
-      plasticity_along(lines_at(lines, p, points, column_end, first, points.size()), values.data());
-      const auto example = keys.example[static_cast<std::size_t>(lines.pairs[p].first)];
-      double* const sum = sums.sums(example);
-      for (auto c = first; c < points.size(); ++c) {
-        sum[c] += values[static_cast<std::size_t>(c - first)];
-        sums.count(example, c, 1);
-      }
-    }
-  });
-  std::vector<BucketCell> table;
-  for (const auto k_bucket : distinct(keys.bin)) {
-    first = points.after(k_bucket);
-    const auto here = ranges_of_bucket(keys, k_bucket);
-    const auto eligible = count_pairs(here);
-    sums.clear();
-    if (first == points.size()) continue;
-    if (eligible > options.max_pairs) {
-      add_sample(here, options.max_pairs, options.seed ^ static_cast<std::uint64_t>(k_bucket),
-                 evaluator);
-    } else {
-      for (const auto& range : here)
-        for (auto j = range.begin; j < range.end; ++j)
-          for (auto i = range.begin; i < j; ++i) evaluator.add({i, j});
-      evaluator.flush();
-    }
-    for (auto c = first; c < points.size(); ++c) {
-      const auto q_bucket = points.bin[static_cast<std::size_t>(c)];
-      if (options.sliding_window && !ranges.reaches(q_bucket, k_bucket, *options.sliding_window))
-        continue;
-      table.push_back({q_bucket, k_bucket, sums.mean(c, eligible)});
-    }
-  }
-  std::sort(table.begin(), table.end(), [](const auto& x, const auto& y) {
-    return std::pair(x.q_bucket, x.k_bucket) < std::pair(y.q_bucket, y.k_bucket);
-  });
-  return table;
+  BucketPairs pairs(keys, queries, options);
+  pairs.add_all();
+  return pairs.cells(ranges);
 }
 
 ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,

@@ -43,7 +43,6 @@ class ExampleSums {
   ExampleSums(std::int64_t examples, std::int64_t points)
       : sum_(examples, points), count_(examples, points) {}
 
-  void clear();
   double* sums(std::int64_t example) { return sum_.row(example); }
   void count(std::int64_t example, std::int64_t point, std::int64_t pairs) {
     count_(example, point) += static_cast<double>(pairs);

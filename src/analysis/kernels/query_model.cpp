@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <numeric>
 
+#include "analysis/kernels/bucket_ranges.h"
 #include "analysis/kernels/vector_loops.h"
 #include "core/nan.h"
 #include "numerics/products.h"
@@ -12,24 +13,18 @@ namespace qkscope {
 namespace {
 
 std::vector<double> key_signs(const CentredRows& keys) {
+  const DistinctNumbers buckets(keys.source.bucket);
   const auto dim = static_cast<std::size_t>(keys.dim());
-  struct Sum {
-    std::vector<double> total;
-    double count = 0;
-  };
-  std::map<std::int32_t, Sum> sums;
+  Matrix means(std::ssize(buckets.numbers), keys.dim());
+  std::vector<double> count(buckets.numbers.size());
   const float* x = keys.source.vectors.data();
-  for (std::int64_t i = 0; i < keys.size(); ++i, x += dim) {
-    Sum& sum = sums[keys.source.bucket[static_cast<std::size_t>(i)]];
-    sum.total.resize(dim);
-    sum.count += 1;
-    add_rows(x, 1, sum.total);
+  for (const auto place : buckets.place) {
+    count[static_cast<std::size_t>(place)] += 1;
+    add_rows(x, 1, {means.row(place), dim});
+    x += dim;
   }
-  Matrix means(0, keys.dim());
-  for (const auto& [bucket, sum] : sums) {
-    ++means.rows;
-    for (const double total : sum.total) means.data.push_back(total / sum.count);
-  }
+  for (std::int64_t i = 0; i < means.rows; ++i)
+    for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[static_cast<std::size_t>(i)];
   return signs_of(means);
 }
 
@@ -46,13 +41,10 @@ void regress_dimensions(const Moments& queries, QueryModel& model,
   model.beta_norm = norm(oriented_beta);
 }
 
-// y = log2(position + 1) on the first rotated coordinate.
-void predict_position(const CentredRows& queries, std::span<const double> drift,
-                      std::span<const double> time, QueryModel& model) {
+// y = log2(position + 1) on the first rotated coordinate; both in the same order.
+void predict_position(std::vector<double> y, std::span<const double> drift, QueryModel& model) {
   model.scalar_r_squared = model.mae_baseline = model.mae_projection = kNan;
-  const auto n = static_cast<double>(queries.size());
-  std::vector<double> y;
-  for (const double t : time) y.push_back(std::log2(t + queries.position_mean + 1));
+  const auto n = static_cast<double>(y.size());
   const double mean = sum(y) / n;
   double baseline = 0;
   for (double& value : y) {
@@ -141,6 +133,11 @@ struct BucketSpan {
   double position = 0;  // mean over its rows
   std::size_t begin = 0;
   std::size_t end = 0;
+
+  template <typename Number>
+  std::span<Number> of(std::span<Number> line) const {
+    return line.subspan(begin, end - begin);
+  }
 };
 
 // Queries in a model's rotated coordinates, one line per coordinate, a few coordinates at a time:
@@ -153,47 +150,74 @@ class RotatedLines {
   RotatedLines(const CentredRows& queries, const QueryModel& model);
 
   const std::vector<BucketSpan>& buckets() const { return buckets_; }
-  // Position minus the queries' mean position, in the lines' order.
+  // Position minus the bucket's mean position, in the lines' order.
   std::span<const double> time() const { return time_; }
+  // log2(position + 1), in the lines' order.
+  std::vector<double> log_positions() const;
 
   // Coordinates first .. first + kLines - 1, fewer at the end.
   void take(std::int64_t first);
-  std::span<double> line(std::int64_t i) {
-    return {lines_.row(i), static_cast<std::size_t>(lines_.cols)};
-  }
+  std::span<double> line(std::int64_t i) { return {lines_.row(i), order_.size()}; }
 
  private:
+  void sort_rows();
+
   const CentredRows& queries_;
   const QueryModel& model_;
   std::vector<BucketSpan> buckets_;
   std::vector<std::int64_t> order_;  // (rows): bucket after bucket
   std::vector<double> time_;         // (rows)
   std::vector<double> reflected_;    // (rows): 2 w.x of the reflection, in order
-  Matrix lines_;                     // (kLines, rows)
+  Matrix lines_;                     // (kLines, rows and a few numbers more)
 };
 
+// Lines that begin an odd number of cache lines apart do not drive each other out.
+std::int64_t line_stride(std::int64_t rows) {
+  return ((rows + 8) / 8 | 1) * 8;
+}
+
 RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
-    : queries_(queries), model_(model), lines_(kLines, queries.size()) {
-  std::map<std::int32_t, std::vector<std::int64_t>> rows_of;
-  for (std::int64_t i = 0; i < queries.size(); ++i)
-    rows_of[queries.source.bucket[static_cast<std::size_t>(i)]].push_back(i);
-  for (const auto& [bucket, rows] : rows_of) {
-    double positions = 0;  // whole numbers: their sum is exact
-    for (const auto i : rows) positions += queries.source.position[static_cast<std::size_t>(i)];
-    buckets_.push_back({bucket, positions / static_cast<double>(rows.size()), order_.size(),
-                        order_.size() + rows.size()});
-    order_.insert(order_.end(), rows.begin(), rows.end());
-  }
+    : queries_(queries),
+      model_(model),
+      order_(static_cast<std::size_t>(queries.size())),
+      lines_(kLines, line_stride(queries.size())) {
+  sort_rows();
   // The reflection in the rows' own signs.
   std::vector<double> w(model.sign);
   for (std::size_t j = 0; j < w.size(); ++j)
     w[j] *= model.reflection.empty() ? 0 : model.reflection[j];
   const auto along = CentredProjection(queries, w).of_all();
-  for (const auto i : order_) {
-    const auto row = static_cast<std::size_t>(i);
-    time_.push_back(queries.source.position[row] - queries.position_mean);
-    reflected_.push_back(2 * along[row]);
+  time_.reserve(order_.size());
+  reflected_.reserve(order_.size());
+  for (const auto& bucket : buckets_)
+    for (auto i = bucket.begin; i < bucket.end; ++i) {
+      const auto row = static_cast<std::size_t>(order_[i]);
+      time_.push_back(queries.source.position[row] - bucket.position);
+      reflected_.push_back(2 * along[row]);
+    }
+}
+
+void RotatedLines::sort_rows() {
+  const DistinctNumbers buckets(queries_.source.bucket);
+  std::vector<std::size_t> next(buckets.numbers.size() + 1);  // row of each bucket
+  for (const auto place : buckets.place) ++next[static_cast<std::size_t>(place) + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  for (std::size_t b = 0; b < buckets.numbers.size(); ++b)
+    buckets_.push_back({buckets.numbers[b], 0, next[b], next[b + 1]});
+  for (std::size_t row = 0; row < order_.size(); ++row) {
+    const auto place = static_cast<std::size_t>(buckets.place[row]);
+    order_[next[place]++] = static_cast<std::int64_t>(row);
+    buckets_[place].position += queries_.source.position[row];  // whole: their sum is exact
   }
+  for (auto& bucket : buckets_) bucket.position /= static_cast<double>(bucket.end - bucket.begin);
+}
+
+std::vector<double> RotatedLines::log_positions() const {
+  std::vector<double> logs;
+  logs.reserve(order_.size());
+  for (const auto row : order_)
+    logs.push_back(std::log2(queries_.source.position[static_cast<std::size_t>(row)] + 1.0));
+  return logs;
 }
 
 void RotatedLines::take(std::int64_t first) {
@@ -207,7 +231,7 @@ void RotatedLines::take(std::int64_t first) {
     turned.mean[j] = queries_.mean[at];
     turned.w[j] = model_.reflection.empty() ? 0 : model_.reflection[at];
   }
-  turn_lines(turned, lines_.data.data());
+  turn_lines(turned, lines_.cols, lines_.data.data());
 }
 
 void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryModel& model) {
@@ -221,19 +245,28 @@ void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryM
   }
 }
 
-// Mean and variance of one coordinate in every bucket; `mean`: of all queries.
-void describe_buckets(std::span<const double> line, const RotatedLines& lines, std::size_t j,
-                      double mean, QueryModel& model) {
+// Mean and variance of one coordinate in every bucket, of which the line is left without its drift.
+// Returns the sums of what is left. `mean`: of the coordinate, over all queries.
+PowerSums describe_buckets(std::span<double> line, const RotatedLines& lines, std::size_t j,
+                           double mean, double mean_position, QueryModel& model) {
+  PowerSums all;
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {
     const auto& span = lines.buckets()[b];
-    const auto values = line.subspan(span.begin, span.end - span.begin);
-    const auto count = static_cast<double>(values.size());
     QueryBucket& bucket = model.buckets[b];
-    const double own = sum(values) / count;
-    bucket.mean[j] = mean + own;
+    // Around where the drift leads one expects the bucket: little cancels.
+    const double expected = model.beta[j] * (span.position - mean_position);
+    const auto sums = take_drift({span.of(line), span.of(lines.time()), expected, model.beta[j]});
+    const auto count = static_cast<double>(bucket.count);
+    bucket.mean[j] = mean + expected + sums.sum / count;
     if (!bucket.variance.empty())
-      bucket.variance[j] = std::max(kVarianceFloor, squares_around(values, own) / (count - 1));
+      bucket.variance[j] =
+          std::max(kVarianceFloor, (sums.squares - sums.sum * sums.sum / count) / (count - 1));
+    all.first += sums.residual.first;
+    all.second += sums.residual.second;
+    all.third += sums.residual.third;
+    all.fourth += sums.residual.fourth;
   }
+  return all;
 }
 
 // Everything that needs the rows themselves, coordinate by coordinate.
@@ -246,11 +279,10 @@ void describe_coordinates(const CentredRows& queries, QueryModel& model) {
     const auto i = static_cast<std::int64_t>(j) % RotatedLines::kLines;
     if (i == 0) lines.take(static_cast<std::int64_t>(j));
     const auto line = lines.line(i);
-    if (j == 0) predict_position(queries, line, lines.time(), model);
-    describe_buckets(line, lines, j, mean[j], model);
-    add_scaled(-model.beta[j], lines.time(), line);
-    model.residual_variance.push_back(std::max(kVarianceFloor, dot(line, line) / (n - 1)));
-    model.normality.push_back(normality_of(line));
+    if (j == 0) predict_position(lines.log_positions(), line, model);
+    const auto sums = describe_buckets(line, lines, j, mean[j], queries.position_mean, model);
+    model.residual_variance.push_back(std::max(kVarianceFloor, sums.second / (n - 1)));
+    model.normality.push_back(normality_of(line, sums));
   }
 }
 

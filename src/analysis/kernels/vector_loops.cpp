@@ -26,11 +26,42 @@ constexpr bool kSquaresInRegisters = HWY_TARGET == HWY_NEON;
 
 using Two = hn::CappedTag<double, 2>;
 
-// variance (kPairs, columns), rows `stride` apart, for kWidth vectors of columns of which the first
-// `columns` are wanted. Not inlined: in a larger function the compiler runs out of registers.
+// A row of variances becomes z and its slope; equal keys (variance 0) leave the query no
+// preference.
+struct PairScores {
+  const double* x;  // scores of both keys, at the first column
+  const double* y;
+  double moves;
+
+  HWY_INLINE PairScores(const PairModel& model, const Pair& pair, std::int64_t column)
+      : x(model.scores.row(pair.first) + column),
+        y(model.scores.row(pair.second) + column),
+        moves(model.moves[static_cast<std::size_t>(pair.first)] -
+              model.moves[static_cast<std::size_t>(pair.second)]) {}
+
+  HWY_INLINE void take(hn::Vec<Two> variance, std::int64_t at, double* start, double* slope) const {
+    const Two d;
+    const auto inverse = hn::IfThenElseZero(hn::Gt(variance, hn::Zero(d)),
+                                            hn::Div(hn::Set(d, 1), hn::Sqrt(variance)));
+    const auto apart = hn::Sub(hn::LoadU(d, x + at), hn::LoadU(d, y + at));
+    hn::StoreU(hn::Mul(apart, inverse), d, start + at);
+    if (slope != nullptr) hn::StoreU(hn::Mul(hn::Set(d, moves), inverse), d, slope + at);
+  }
+};
+
+// Of the differences of pairs, in two coordinates.
+template <int kPairs>
+struct PairSquares {
+  hn::Vec<Two> v[kPairs];
+
+  HWY_INLINE PairSquares() {}  // not the compiler's: GCC makes that for the lowest target
+};
+
+// kWidth vectors of columns from `column` on, which are the first of start (kPairs, stride). Not
+// inlined: in a larger function the compiler runs out of registers.
 template <int kPairs, int kWidth>
-HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const ColumnWeights& weights,
-                               double* variance, std::int64_t stride) {
+HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t column,
+                         std::int64_t stride, double* start, double* slope) {
   const Two d;
   using Vector = hn::Vec<Two>;
   const double* x[kPairs];
@@ -38,109 +69,111 @@ HWY_NOINLINE void squares_tile(const Matrix& keys, const Pair* pairs, const Colu
   Vector sum[kPairs][kWidth];
 #pragma GCC unroll 8
   for (int p = 0; p < kPairs; ++p) {
-    x[p] = keys.row(pairs[p].first);
-    y[p] = keys.row(pairs[p].second);
-#pragma GCC unroll 4
+    x[p] = model.keys.row(pairs[p].first);
+    y[p] = model.keys.row(pairs[p].second);
+#pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
-  const double* line = weights.first;
+  const double* line = model.weights.row(0) + column;
   const auto add = [&](const double* from, const auto& number) HWY_ATTR {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) {
       const Vector by = hn::LoadU(d, from + 2 * v);
 #pragma GCC unroll 8
       for (int p = 0; p < kPairs; ++p) sum[p][v] = hn::MulAdd(by, number(p), sum[p][v]);
     }
   };
-  std::int64_t k = 0;
-  for (; k + 2 <= keys.cols; k += 2, line += 2 * weights.stride) {
-    Vector square[kPairs];
+  using Squares = PairSquares<kPairs>;
+  const auto squares_at = [&](std::int64_t k) HWY_ATTR {
+    Squares result;
 #pragma GCC unroll 8
     for (int p = 0; p < kPairs; ++p) {
       const Vector delta = hn::Sub(hn::LoadU(d, x[p] + k), hn::LoadU(d, y[p] + k));
-      square[p] = hn::Mul(delta, delta);
+      result.v[p] = hn::Mul(delta, delta);
     }
-    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square[p]); });
-    add(line + weights.stride, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square[p]); });
+    return result;
+  };
+  const auto add_squares = [&](const Squares& square) HWY_ATTR {
+    add(line, [&](int p) HWY_ATTR { return hn::Broadcast<0>(square.v[p]); });
+    add(line + model.weights.cols, [&](int p) HWY_ATTR { return hn::Broadcast<1>(square.v[p]); });
+    line += 2 * model.weights.cols;
+  };
+  std::int64_t k = 0;
+  if (model.keys.cols >= 2) {
+    // Those of the next coordinates are under way while these are added.
+    Squares now = squares_at(0);
+    for (; k + 4 <= model.keys.cols; k += 2) {
+      const Squares next = squares_at(k + 2);
+      add_squares(now);
+      now = next;
+    }
+    add_squares(now);
+    k += 2;
   }
-  if (k < keys.cols)
+  if (k < model.keys.cols)
     add(line,
         [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
 #pragma GCC unroll 8
   for (int p = 0; p < kPairs; ++p) {
-    double all[2 * kWidth];
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[p][v], d, all + 2 * v);
-    std::copy_n(all, weights.columns, variance + p * stride);
+    const PairScores scores(model, pairs[p], column);
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v)
+      scores.take(sum[p][v], 2 * v, start + p * stride,
+                  slope == nullptr ? nullptr : slope + p * stride);
   }
 }
 
-void squares_in_registers(const Matrix& keys, std::span<const Pair> pairs,
-                          const ColumnWeights& weights, double* variance) {
-  constexpr std::int64_t kColumns = 8;  // of a tile, at most
-  for (std::int64_t column = 0; column < weights.columns; column += kColumns) {
-    const ColumnWeights strip{weights.first + column, weights.stride,
-                              std::min(kColumns, weights.columns - column)};
-    with_count<4>((strip.columns + 1) / 2, [&](auto width) HWY_ATTR {
-      // As many sums as the registers hold beside the squares and a line.
-      constexpr int kPairs = width > 2 ? 20 / width - 1 : 8;
-      for (std::int64_t p = 0; p < std::ssize(pairs); p += kPairs)
-        with_count<kPairs>(std::ssize(pairs) - p, [&](auto count) HWY_ATTR {
-          squares_tile<count, width>(keys, pairs.data() + p, strip,
-                                     variance + p * weights.columns + column, weights.columns);
-        });
+void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& tile, double* start,
+                    double* slope) {
+  for (std::int64_t at = 0; at < tile.stride; at += kTileColumns)
+    with_count<kTileColumns / 2>((tile.stride - at) / 2, [&](auto width) HWY_ATTR {
+      with_count<pairs_of_tile(2 * width)>(tile.count, [&](auto count) HWY_ATTR {
+        z_tile<count, width>(model, pairs, tile.column + at, tile.stride, start + at,
+                             slope == nullptr ? nullptr : slope + at);
+      });
     });
-  }
 }
 
-// Squares of a few pairs stay in the first cache until they are summed.
-[[maybe_unused]] void squares_in_memory(const Matrix& keys, std::span<const Pair> pairs,
-                                        const ColumnWeights& weights, double* variance) {
+// The squares stay in the first cache until they are summed.
+[[maybe_unused]] void z_in_memory(const PairModel& model, const Pair* pairs, const PairTile& tile,
+                                  double* squares, double* start, double* slope) {
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto dim = keys.cols;
-  constexpr std::size_t kTogether = 16;
-  std::vector<double> squares(kTogether * static_cast<std::size_t>(dim));
-  for (std::size_t first = 0; first < pairs.size(); first += kTogether) {
-    const auto part = pairs.subspan(first, std::min(kTogether, pairs.size() - first));
-    double* to = squares.data();
-    for (const Pair& pair : part) {
-      const double* const x = keys.row(pair.first);
-      const double* const y = keys.row(pair.second);
-      std::int64_t j = 0;
-      for (; j + lanes <= dim; j += lanes) {
-        const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
-        hn::StoreU(hn::Mul(delta, delta), d, to + j);
-      }
-      for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
-      to += dim;
+  const auto dim = model.keys.cols;
+  for (std::int64_t p = 0; p < tile.count; ++p) {
+    const double* const x = model.keys.row(pairs[p].first);
+    const double* const y = model.keys.row(pairs[p].second);
+    double* const to = squares + p * dim;
+    std::int64_t j = 0;
+    for (; j + lanes <= dim; j += lanes) {
+      const auto delta = hn::Sub(hn::LoadU(d, x + j), hn::LoadU(d, y + j));
+      hn::StoreU(hn::Mul(delta, delta), d, to + j);
     }
-    multiply_narrow(squares.data(), std::ssize(part), dim, weights.first, weights.stride,
-                    weights.columns, variance + static_cast<std::int64_t>(first) * weights.columns);
+    for (; j < dim; ++j) to[j] = (x[j] - y[j]) * (x[j] - y[j]);
+  }
+  multiply_narrow(squares, tile.count, dim, model.weights.row(0) + tile.column, model.weights.cols,
+                  tile.stride, start);
+  for (std::int64_t p = 0; p < tile.count; ++p) {
+    const PairScores scores(model, pairs[p], tile.column);
+    double* const to = start + p * tile.stride;
+    for (std::int64_t at = 0; at < tile.stride; at += 2)
+      scores.take(hn::LoadU(Two(), to + at), at, to,
+                  slope == nullptr ? nullptr : slope + p * tile.stride);
   }
 }
 
-void squares_kernel(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                    double* variance) {
-  if constexpr (kSquaresInRegisters)
-    squares_in_registers(keys, pairs, weights, variance);
-  else
-    squares_in_memory(keys, pairs, weights, variance);
-}
-
-void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
-  for (const Pair& pair : scored.pairs) {
-    const double* const x = scored.scores.row(pair.first) + scored.first_column;
-    const double* const y = scored.scores.row(pair.second) + scored.first_column;
-    const double moves = scored.moves[static_cast<std::size_t>(pair.first)] -
-                         scored.moves[static_cast<std::size_t>(pair.second)];
-    for (std::int64_t c = 0; c < scored.columns; ++c) {
-      const double spread = std::sqrt(start[c]);
-      start[c] = spread > 0 ? (x[c] - y[c]) / spread : 0.0;
-      slope[c] = spread > 0 ? moves / spread : 0.0;
-    }
-    start += scored.columns;
-    slope += scored.columns;
+void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+              double* start, double* slope) {
+  std::vector<double> squares;
+  if constexpr (!kSquaresInRegisters)
+    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.cols));
+  for (const PairTile& tile : tiles) {
+    double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
+    if constexpr (kSquaresInRegisters)
+      z_in_registers(model, pairs.data() + tile.first, tile, start + tile.offset, slopes);
+    else
+      z_in_memory(model, pairs.data() + tile.first, tile, squares.data(), start + tile.offset,
+                  slopes);
   }
 }
 
@@ -164,7 +197,7 @@ void unit_kernel(const double* xy, const double* shift, std::span<const std::uin
   }
 }
 
-// The sum of sixteen running sums, in the order of vectors.h.
+// The sum of running sums, in the order of vectors.h.
 template <typename Doubles, int kVectors>
 HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) {
   constexpr int kLanes = hn::MaxLanes(Doubles());
@@ -175,73 +208,153 @@ HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) 
   return part[0];
 }
 
-// mean, sign and w (and room for a row) are filled up to whole sixteens.
-void turn_rows_kernel(const TurnedRows& rows, double* room, double* out) {
+// What turns a row, filled up with zeros to whole sixteens.
+struct RowTurn {
+  std::vector<double> sign;
+  std::vector<double> start;  // - sign mean
+  std::vector<double> w;
+  std::vector<double> direction;
+
+  RowTurn(const TurnedRows& rows, std::size_t padded)
+      : sign(padded), start(padded), w(padded), direction(padded) {
+    for (std::size_t j = 0; j < rows.dim; ++j) {
+      sign[j] = rows.sign[j];
+      start[j] = -rows.sign[j] * rows.mean[j];
+      w[j] = rows.w.empty() ? 0 : rows.w[j];
+      direction[j] = rows.direction[j];
+    }
+  }
+};
+
+// Up to 15 numbers behind the last row are written, too.
+void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
   constexpr std::size_t kSums = 16;
+  using Doubles = hn::CappedTag<double, kSums>;
+  constexpr std::size_t kLanes = hn::MaxLanes(Doubles());
+  constexpr std::size_t kVectors = kSums / kLanes;
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  const auto padded = (rows.dim + kSums - 1) / kSums * kSums;
+  const RowTurn turn(rows, padded);
+  const auto centred = [&](const float* x, std::size_t j) HWY_ATTR {
+    return hn::MulAdd(hn::PromoteTo(d, hn::LoadU(floats, x + j)),
+                      hn::LoadU(d, turn.sign.data() + j), hn::LoadU(d, turn.start.data() + j));
+  };
+  std::vector<float> room(padded);
+  for (const auto row : rows.order) {
+    const float* x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
+    if (padded > rows.dim) {
+      std::copy_n(x, rows.dim, room.data());
+      x = room.data();
+    }
+    hn::Vec<Doubles> sums[kVectors];
+    for (auto& part : sums) part = hn::Zero(d);
+    for (std::size_t j = 0; j < padded; j += kSums)
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v)
+        sums[v] = hn::MulAdd(centred(x, j + v * kLanes),
+                             hn::LoadU(d, turn.w.data() + j + v * kLanes), sums[v]);
+    const auto by = hn::Set(d, 2 * total_of(d, sums));
+    for (auto& part : sums) part = hn::Zero(d);
+    for (std::size_t j = 0; j < padded; j += kSums)
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const auto at = j + v * kLanes;
+        const auto turned = hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), centred(x, at));
+        hn::StoreU(turned, d, out + at);
+        sums[v] = hn::MulAdd(turned, hn::LoadU(d, turn.direction.data() + at), sums[v]);
+      }
+    *along++ = total_of(d, sums);
+    out += rows.dim;
+  }
+}
+
+// Coordinates of one row, two in each vector.
+struct TurnedRow {
+  static constexpr int kVectors = TurnedLines::kLines / 2;
+  hn::Vec<Two> v[kVectors];
+
+  HWY_INLINE TurnedRow(const TurnedLines& lines, const float* x, double reflected) {
+    const Two d;
+    const hn::Rebind<float, Two> floats;
+    const auto by = hn::Set(d, reflected);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const auto off =
+          hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * i)), hn::LoadU(d, lines.mean + 2 * i));
+      v[i] = hn::NegMulAdd(by, hn::LoadU(d, lines.w + 2 * i),
+                           hn::Mul(hn::LoadU(d, lines.sign + 2 * i), off));
+    }
+  }
+};
+
+// Two rows at a time, which change places with two coordinates in registers.
+void turn_kernel(const TurnedLines& lines, std::int64_t stride, double* out) {
+  constexpr std::size_t kAhead = 12;  // rows; they come in an order that no hardware foresees
+  const Two d;
+  const auto size = lines.order.size();
+  float padded[2][TurnedLines::kLines] = {};
+  const auto row = [&](std::size_t i, float* room) HWY_ATTR {
+    const auto from = std::min(i, size - 1);
+    const float* const x = lines.vectors + lines.order[from] * lines.dim;
+    __builtin_prefetch(lines.vectors + lines.order[std::min(i + kAhead, size - 1)] * lines.dim);
+    if (lines.count == TurnedLines::kLines) return TurnedRow(lines, x, lines.reflected[from]);
+    std::copy_n(x, lines.count, room);
+    return TurnedRow(lines, room, lines.reflected[from]);
+  };
+  for (std::size_t i = 0; i < size; i += 2) {
+    const TurnedRow first = row(i, padded[0]);
+    const TurnedRow second = row(i + 1, padded[1]);
+    double* to = out + i;
+#pragma GCC unroll 8
+    for (int v = 0; v < TurnedRow::kVectors; ++v, to += 2 * stride) {
+      hn::StoreU(hn::InterleaveLower(d, first.v[v], second.v[v]), d, to);
+      hn::StoreU(hn::InterleaveUpper(d, first.v[v], second.v[v]), d, to + stride);
+    }
+  }
+}
+
+DriftSums drift_kernel(const DriftingLine& line) {
+  constexpr int kSums = 8;  // of each kind: with more they would not stay in registers
   using Doubles = hn::CappedTag<double, kSums>;
   constexpr int kLanes = hn::MaxLanes(Doubles());
   constexpr int kVectors = kSums / kLanes;
   const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  const auto padded = rows.mean.size();
-  for (const auto row : rows.order) {
-    const float* x = rows.vectors + static_cast<std::size_t>(row) * rows.dim;
-    hn::Vec<Doubles> sums[kVectors];
-    for (auto& part : sums) part = hn::Zero(d);
-    for (std::size_t j = 0; j < padded; j += kSums, x += kSums) {
-      float rest[kSums] = {};
-      if (j + kSums > rows.dim) x = std::copy_n(x, rows.dim - j, rest) - (rows.dim - j);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        const auto at = j + static_cast<std::size_t>(v * kLanes);
-        const auto off = hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + v * kLanes)),
-                                 hn::LoadU(d, rows.mean.data() + at));
-        const auto turned = hn::Mul(off, hn::LoadU(d, rows.sign.data() + at));
-        hn::StoreU(turned, d, room + at);
-        sums[v] = hn::MulAdd(turned, hn::LoadU(d, rows.w.data() + at), sums[v]);
-      }
+  hn::Vec<Doubles> sum[5][kVectors];
+  for (auto& kind : sum)
+    for (auto& part : kind) part = hn::Zero(d);
+  const auto start = hn::Set(d, line.start);
+  const auto drift = hn::Set(d, line.drift);
+  const auto add = [&](double* x, const double* time) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto off = hn::Sub(hn::LoadU(d, x + v * kLanes), start);
+      const auto rest = hn::NegMulAdd(drift, hn::LoadU(d, time + v * kLanes), off);
+      const auto square = hn::Mul(rest, rest);
+      hn::StoreU(rest, d, x + v * kLanes);
+      sum[0][v] = hn::Add(sum[0][v], off);
+      sum[1][v] = hn::MulAdd(off, off, sum[1][v]);
+      sum[2][v] = hn::Add(sum[2][v], square);
+      sum[3][v] = hn::MulAdd(square, rest, sum[3][v]);
+      sum[4][v] = hn::MulAdd(square, square, sum[4][v]);
     }
-    const auto by = hn::Set(d, -2 * total_of(d, sums));
-    for (std::size_t j = 0; j < padded; j += kLanes) {
-      const auto reflected =
-          hn::MulAdd(by, hn::LoadU(d, rows.w.data() + j), hn::LoadU(d, room + j));
-      hn::StoreU(reflected, d, room + j);
-    }
-    out = std::copy_n(room, rows.dim, out);
+  };
+  const auto count = line.values.size();
+  std::size_t i = 0;
+  for (; i + kSums <= count; i += kSums) add(line.values.data() + i, line.time.data() + i);
+  if (i < count) {
+    double values[kSums];
+    double time[kSums] = {};
+    std::fill_n(values, kSums, line.start);  // what is filled up adds 0 to every sum
+    std::copy_n(line.values.data() + i, count - i, values);
+    std::copy_n(line.time.data() + i, count - i, time);
+    add(values, time);
+    std::copy_n(values, count - i, line.values.data() + i);
   }
-}
-
-void turn_kernel(const TurnedLines& lines, double* out) {
-  using Doubles = hn::CappedTag<double, TurnedLines::kLines>;
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  const Doubles d;
-  const hn::Rebind<float, Doubles> floats;
-  constexpr std::size_t kRows = 8;    // a cache line of every output line
-  constexpr std::size_t kAhead = 32;  // rows; they come in an order that no hardware foresees
-  const auto size = lines.order.size();
-  for (std::size_t begin = 0; begin < size; begin += kRows) {
-    const auto rows = std::min(kRows, size - begin);
-    double block[kRows][TurnedLines::kLines];
-    for (std::size_t i = 0; i < rows; ++i) {
-      const float* x = lines.vectors + lines.order[begin + i] * lines.dim;
-      __builtin_prefetch(lines.vectors +
-                         lines.order[std::min(begin + i + kAhead, size - 1)] * lines.dim);
-      float padded[TurnedLines::kLines] = {};
-      if (lines.count < TurnedLines::kLines) x = std::copy_n(x, lines.count, padded) - lines.count;
-      const auto reflected = hn::Set(d, lines.reflected[begin + i]);
-#pragma GCC unroll 8
-      for (int j = 0; j < TurnedLines::kLines; j += kLanes) {
-        const auto off =
-            hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + j)), hn::LoadU(d, lines.mean + j));
-        hn::StoreU(hn::NegMulAdd(reflected, hn::LoadU(d, lines.w + j),
-                                 hn::Mul(hn::LoadU(d, lines.sign + j), off)),
-                   d, block[i] + j);
-      }
-    }
-    for (std::int64_t j = 0; j < lines.count; ++j)
-      for (std::size_t i = 0; i < rows; ++i)
-        out[static_cast<std::size_t>(j) * size + begin + i] = block[i][j];
-  }
+  const double around_start = total_of(d, sum[0]);
+  return {around_start,
+          total_of(d, sum[1]),
+          {around_start, total_of(d, sum[2]), total_of(d, sum[3]), total_of(d, sum[4])}};
 }
 
 }  // namespace
@@ -252,21 +365,17 @@ HWY_AFTER_NAMESPACE();
 namespace qkscope {
 namespace {
 
-HWY_EXPORT(squares_kernel);
 HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
 HWY_EXPORT(turn_rows_kernel);
 HWY_EXPORT(turn_kernel);
+HWY_EXPORT(drift_kernel);
 
 }  // namespace
 
-void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                      double* variance) {
-  QKSCOPE_DISPATCH(squares_kernel)(keys, pairs, weights, variance);
-}
-
-void z_lines(const ScoredPairs& scored, double* start, double* slope) {
-  QKSCOPE_DISPATCH(z_kernel)(scored, start, slope);
+void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+             double* start, double* slope) {
+  QKSCOPE_DISPATCH(z_kernel)(model, pairs, tiles, start, slope);
 }
 
 void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
@@ -274,26 +383,30 @@ void unit_vectors(const double* xy, const double* shift, std::span<const std::ui
   QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
 }
 
-void turn_rows(const TurnedRows& rows, double* out) {
-  TurnedRows padded = rows;
-  const auto size = (rows.dim + 15) / 16 * 16;
-  const auto fill_up = [&](std::span<const double> values) {
-    std::vector<double> full(values.begin(), values.end());
-    full.resize(size);
-    return full;
-  };
-  const auto mean = fill_up(rows.mean);
-  const auto sign = fill_up(rows.sign);
-  const auto w = fill_up(rows.w);
-  padded.mean = mean;
-  padded.sign = sign;
-  padded.w = w;
-  std::vector<double> room(size);
-  QKSCOPE_DISPATCH(turn_rows_kernel)(padded, room.data(), out);
+RowsAlong turn_rows(const TurnedRows& rows) {
+  // From the first cache to where they stay, which need not be filled with zeros before.
+  constexpr std::size_t kTogether = 32;
+  std::vector<double> turned(kTogether * rows.dim + 15);
+  RowsAlong result{{}, std::vector<double>(rows.order.size())};
+  Matrix& out = result.rows;
+  out.data.reserve(rows.order.size() * rows.dim);
+  TurnedRows part = rows;
+  for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
+    part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
+    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data(), result.along.data() + i);
+    out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
+  }
+  out.rows = std::ssize(rows.order);
+  out.cols = static_cast<std::int64_t>(rows.dim);
+  return result;
 }
 
-void turn_lines(const TurnedLines& lines, double* out) {
-  QKSCOPE_DISPATCH(turn_kernel)(lines, out);
+void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {
+  QKSCOPE_DISPATCH(turn_kernel)(lines, stride, out);
+}
+
+DriftSums take_drift(const DriftingLine& line) {
+  return QKSCOPE_DISPATCH(drift_kernel)(line);
 }
 
 }  // namespace qkscope

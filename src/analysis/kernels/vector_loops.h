@@ -3,34 +3,34 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "analysis/kernels/key_pairs.h"
 #include "numerics/spectrum.h"
 
 namespace qkscope {
 
-// variance (pairs, columns): the sums of weights (dim, columns) times (x - y)^2 of pairs of rows of
-// `keys`. Rows of the weights are `stride` numbers apart; up to 7 numbers behind the last column of
-// each are read.
-struct ColumnWeights {
-  const double* first;
-  std::int64_t stride;
-  std::int64_t columns;
-};
-void weighted_squares(const Matrix& keys, std::span<const Pair> pairs, const ColumnWeights& weights,
-                      double* variance);
-
-// What z is made of: the difference of two keys' scores, and how it changes per token.
-struct ScoredPairs {
-  const Matrix& scores;           // (keys, all columns)
+// What z of a pair of keys is made of: the difference of their scores, how it changes per token,
+// and the variance of a query's preference, the sum of weights times the squares of the keys'
+// difference.
+struct PairModel {
+  const Matrix& keys;             // (keys, dim)
+  const Matrix& scores;           // (keys, columns), and kTileColumns numbers behind the last row
   std::span<const double> moves;  // (keys): of a score, per token
-  std::span<const Pair> pairs;
-  std::int64_t first_column;
-  std::int64_t columns;
+  const Matrix& weights;          // (dim, columns and at least kTileColumns more)
 };
-// start (pairs, columns) comes as variances and becomes z at the column's own position; slope
-// (pairs, columns) becomes its change per token. 0 where the variance is.
-void z_lines(const ScoredPairs& scored, double* start, double* slope);
+
+inline constexpr std::int64_t kTileColumns = 16;
+// How many pairs a tile of so many columns has, at most: as leave their sums in registers.
+constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
+  constexpr std::int64_t kPairs[] = {8, 8, 6, 4, 3, 2, 2, 2};
+  return kPairs[columns < kTileColumns ? (columns - 1) / 2 : kTileColumns / 2 - 1];
+}
+
+// start (tiles, pairs, stride): z at the column's own position; slope: its change per token, not
+// taken where it is null. Both are 0 where the variance is.
+void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
+             double* start, double* slope);
 
 // to[place[i]] = row i of xy (rows, 8), moved by shift (8), as unit vectors in four planes: the x
 // of four planes come first, then their y. (0, 0) becomes (1, 0).
@@ -46,14 +46,18 @@ struct TurnedRows {
   std::span<const double> mean;         // (dim)
   std::span<const double> sign;         // (dim)
   std::span<const double> w;            // (dim); empty: not reflected
+  std::span<const double> direction;    // (dim), in turned coordinates
 };
-// out (order, dim)
-void turn_rows(const TurnedRows& rows, double* out);
+struct RowsAlong {
+  Matrix rows;                // (order, dim)
+  std::vector<double> along;  // (order): row . direction
+};
+RowsAlong turn_rows(const TurnedRows& rows);
 
-// Sixteen coordinates of rows (order, dim), taken in some order, in a query model's turned
+// Some coordinates of rows (order, dim), taken in some order, in a query model's turned
 // coordinates: sign (x - mean) - reflected w.
 struct TurnedLines {
-  static constexpr std::int64_t kLines = 16;
+  static constexpr std::int64_t kLines = 16;  // a cache line of every row
 
   const float* vectors;  // (rows, dim), at the first coordinate
   std::int64_t dim;
@@ -64,7 +68,23 @@ struct TurnedLines {
   double mean[kLines];
   double w[kLines];
 };
-// out (count, rows)
-void turn_lines(const TurnedLines& lines, double* out);
+// out (kLines, rows), lines `stride` numbers apart: at least one more than there are rows. Those of
+// coordinates that are not there mean nothing.
+void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out);
+
+// A stretch of a line that drifts: around `start` with `drift` per token.
+struct DriftingLine {
+  std::span<double> values;
+  std::span<const double> time;  // tokens, whose mean is 0
+  double start;
+  double drift;
+};
+struct DriftSums {
+  double sum = 0;  // of the values around the start
+  double squares = 0;
+  PowerSums residual;  // around 0
+};
+// The values become their residuals: value - start - drift time.
+DriftSums take_drift(const DriftingLine& line);
 
 }  // namespace qkscope
