@@ -72,7 +72,7 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   const double first = std::clamp(std::fabs(start), low, high);
   // Sums reach far enough to come closer, and are exact to the last digits nearer by.
   const double reach = 0.25 * step;
-  const double exact = 0.12 / static_cast<double>(order_.length());
+  const double exact = TurnedSums::exact_reach(order_);
   double at = sign * first;
   for (int round = 0;; ++round) {
     const auto sums = turned_sums(at, order_, units);

@@ -1,5 +1,6 @@
 #include "numerics/phase_sums.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/cpu_target.h"
@@ -122,6 +123,10 @@ PhaseSum TurnedSums::at(double move) const {
   result.slope = {result.slope.imag(), -result.slope.real()};
   result.bend = -result.bend;
   return result;
+}
+
+double TurnedSums::exact_reach(const PositionOrder& order) {
+  return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
 }
 
 TurnedSums turned_sums(double omega, const PositionOrder& order,

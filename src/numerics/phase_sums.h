@@ -24,8 +24,12 @@ class TurnedSums {
  public:
   static constexpr int kPowers = 8;
 
-  // omega + move; the error is about (|move| length / 2)^8 / 8! of the sum of |z|.
+  // At omega + move.
   PhaseSum at(double move) const;
+  // How far from omega the value is right to the last digits. The series leaves out about
+  // (move length / 2)^8 / 8! of the sum of |z|, and what further powers of t in a block would add,
+  // (128 move)^4 / 5!.
+  static double exact_reach(const PositionOrder& order);
 
   std::array<std::complex<double>, kPowers> sum;  // of z_t t^m exp(-i omega t)
 };
@@ -38,7 +42,7 @@ TurnedSums turned_sums(double omega, const PositionOrder& order,
 namespace phase_sums {
 
 inline constexpr std::uint32_t kBlock = PhaseTable::kBlock;
-// Of t in a block. What further ones would add to a series is below (128 |move|)^4 / 4!.
+// Of t in a block.
 inline constexpr int kBlockPowers = 4;
 
 struct alignas(64) Turn {  // what a real and an imaginary part become

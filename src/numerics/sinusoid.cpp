@@ -21,9 +21,10 @@ struct WaveProducts {
   WaveProducts(std::complex<double> once, std::complex<double> twice, double n) {
     const double c = once.real();
     const double s = -once.imag();
-    cc = 0.5 * (n + twice.real()) - c * c / n;
-    cs = -0.5 * twice.imag() - c * s / n;
-    ss = 0.5 * (n - twice.real()) - s * s / n;
+    const double share = 1 / n;
+    cc = 0.5 * (n + twice.real()) - c * c * share;
+    cs = -0.5 * twice.imag() - c * s * share;
+    ss = 0.5 * (n - twice.real()) - s * s * share;
   }
   double determinant() const {
     const double value = cc * ss - cs * cs;
@@ -95,7 +96,7 @@ SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
                   std::span<const std::complex<double>> ones) {
   // Series reach far enough to come closer, and are exact to the last digits nearer by.
   const double reach = 0.5 / static_cast<double>(order.length());
-  const double exact = 0.06 / static_cast<double>(order.length());
+  const double exact = 0.5 * TurnedSums::exact_reach(order);  // twice as far at 2 omega
   double at = start;
   for (int round = 0;; ++round) {
     const WaveSeries series(at, order, values, ones);
@@ -134,26 +135,28 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
     : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
             band.high},
       step_(spectrum.step()),
-      slow_(32 / static_cast<double>(order.length())),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
       ones_(static_cast<std::size_t>(order.rows()), 1.0) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
+  const double slow = 12 / static_cast<double>(order.length());
   const auto n = static_cast<double>(order.rows());
   const auto shift = std::llround(band_.high / step_);
   compute_ones(order, shift, spectrum);
-  inverse_.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, last - first_ + 1)) + 2);
-  for (std::size_t i = 0; i < inverse_.size(); ++i) {
+  inverse_.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
+  exact_ = 1;
+  while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
+  for (std::size_t i = 0; i < exact_; ++i)
+    inverse_[i] = inverse_of(turned_sums(omega(i), order, ones_).sum[0],
+                             turned_sums(2 * omega(i), order, ones_).sum[0], n);
+  for (std::size_t i = exact_; i < inverse_.size(); ++i) {
     const auto k = first_ + static_cast<std::int64_t>(i) - 1;
-    inverse_[i] = is_exact(i) ? inverse_of(turned_sums(omega(i), order, ones_).at(0).value,
-                                           turned_sums(2 * omega(i), order, ones_).at(0).value, n)
-                              : inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
+    inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
   }
 }
 
 double SinusoidSearch::omega(std::size_t i) const {
-  if (i == 0) return band_.low;
-  if (i + 1 == inverse_.size()) return band_.high;
-  return static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
+  return i == 0 ? band_.low
+                : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
 }
 
 SinusoidSearch::Inverse SinusoidSearch::inverse_of(std::complex<double> once,
@@ -161,7 +164,8 @@ SinusoidSearch::Inverse SinusoidSearch::inverse_of(std::complex<double> once,
   const WaveProducts products(once, twice, n);
   const double determinant = products.determinant();
   if (determinant == 0) return {};
-  return {products.ss / determinant, -products.cs / determinant, products.cc / determinant};
+  const double inverse = 1 / determinant;
+  return {inverse * products.ss, -inverse * products.cs, inverse * products.cc};
 }
 
 // By the best wave of a frequency, from the values' sum there.
@@ -175,10 +179,10 @@ std::vector<double> SinusoidSearch::heights(std::span<const std::complex<double>
                                             const PositionOrder& order, Spectrum& spectrum) const {
   spectrum.compute(scaled);
   std::vector<double> all(inverse_.size());
-  for (std::size_t i = 0; i < all.size(); ++i)
-    all[i] = explained(is_exact(i) ? turned_sums(omega(i), order, scaled).at(0).value
-                                   : spectrum.at(first_ + static_cast<std::int64_t>(i) - 1),
-                       inverse_[i]);
+  for (std::size_t i = 0; i < exact_; ++i)
+    all[i] = explained(turned_sums(omega(i), order, scaled).sum[0], inverse_[i]);
+  for (std::size_t i = exact_; i < all.size(); ++i)
+    all[i] = explained(spectrum.at(first_ + static_cast<std::int64_t>(i) - 1), inverse_[i]);
   return all;
 }
 
@@ -216,7 +220,8 @@ SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionO
   SinusoidFit found{kNan, -1};
   for (const auto i : tops) {
     if (height[i] < kSeen * found.r_squared) break;
-    const FrequencyBand beside{omega(i > 0 ? i - 1 : i), omega(std::min(i + 1, height.size() - 1))};
+    const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
+                               i + 1 < height.size() ? omega(i + 1) : band_.high};
     const auto peak = climb(start_near(i, height), beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;
   }

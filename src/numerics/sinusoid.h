@@ -37,12 +37,8 @@ class SinusoidSearch {
     double sines = 0;
   };
 
-  // Frequencies looked at: the band's low end, points of the spectrum's grid, the high end.
+  // Frequencies looked at: the band's low end, then points of the spectrum's grid.
   double omega(std::size_t i) const;
-  // Slow waves are nearly parabolas: single precision cannot tell them apart, so compute them.
-  bool is_exact(std::size_t i) const {
-    return i == 0 || i + 1 == inverse_.size() || omega(i) < slow_;
-  }
   static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
   static double explained(std::complex<double> values, const Inverse& inverse);
   std::vector<double> heights(std::span<const std::complex<double>> scaled,
@@ -52,8 +48,10 @@ class SinusoidSearch {
 
   FrequencyBand band_;  // from the slowest wave on
   double step_;
-  double slow_;
   std::int64_t first_;  // on the grid
+  // Frequencies to be computed: slow waves are nearly parabolas, and the spectrum is not good
+  // enough to tell them apart.
+  std::size_t exact_ = 0;
   std::vector<std::complex<double>> ones_;
   std::vector<Inverse> inverse_;
 };

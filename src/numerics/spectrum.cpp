@@ -155,7 +155,7 @@ void SpectrumTables::share_gains() {
   const GridStretch negative{size - inner.end + 1, size - inner.begin + 1};
   const auto shared = [&](std::int64_t begin) {
     const auto within = [&](const GridStretch& all) {
-      return begin >= all.begin && begin + together <= all.end;
+      return !is_small() && begin >= all.begin && begin + together <= all.end;
     };
     const auto middle = begin + together / 2;
     const auto one = gain[static_cast<std::size_t>(std::min(middle, size - middle))];
@@ -176,7 +176,7 @@ void SpectrumTables::add_edges(GridStretch all, GridStretch inside) {
   const std::int64_t together = std::int64_t{1} << shift;
   const GridStretch whole{(inside.begin + together - 1) / together * together,
                           inside.end / together * together};
-  if (whole.begin >= whole.end) {
+  if (is_small() || whole.begin >= whole.end) {
     edges.push_back(all);
     return;
   }

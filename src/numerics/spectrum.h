@@ -45,6 +45,8 @@ struct SpectrumTables {
                                                   FrequencyBand band);
 
   bool inside(std::int64_t k) const { return k >= inner.begin && k < inner.end; }
+  // Gains of neighbours are too different for what lies between them to have one.
+  bool is_small() const { return fft->size() <= 256; }
 
   std::shared_ptr<const Fft> fft;
   double step;

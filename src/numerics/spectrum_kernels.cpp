@@ -117,13 +117,16 @@ void high_kernel(const GridBlocks& grid, const float* largest, const HighPowers&
     const FourFloats* const gains_after = grid.gains.of(block + 1);
     for (std::size_t v = 0; v < 4; ++v) {
       const Vector gain = loaded(gains[v]);
+      const Vector gain_after = loaded(gains_after[v]);
       const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
-      const Vector next = hn::Mul(power_at(grid.signal[places[1] + v]), loaded(gains_after[v]));
+      const Vector next = hn::Mul(power_at(grid.signal[places[1] + v]), gain_after);
       if (!any_above(hn::Max(here, next), near)) continue;
+      const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
+      const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
+      if (!any_above(hn::Max(here, between), least)) continue;
       const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
-      if (any_above(here, least)) keep(half, 2 * grid.count, here, wanted.least, found);
-      const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), gain);
-      if (any_above(between, least)) keep(half + 1, 2 * grid.count, between, wanted.least, found);
+      keep(half, 2 * grid.count, here, wanted.least, found);
+      keep(half + 1, 2 * grid.count, between, wanted.least, found);
     }
   }
 }

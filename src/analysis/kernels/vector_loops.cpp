@@ -144,64 +144,29 @@ void z_kernel(const ScoredPairs& scored, double* start, double* slope) {
   }
 }
 
-// x = 1 / sqrt(x) for normal numbers: a first guess that is right to 4 % from half the exponent,
-// and three steps that make of an error e one of about e^3, e^3 and e^2. Division and square root
-// take longer on most CPUs. Several numbers side by side: none waits for the step before.
-template <typename Doubles, int kCount>
-HWY_INLINE void invert_roots(Doubles d, hn::Vec<Doubles> (&x)[kCount]) {
-  const hn::RebindToUnsigned<Doubles> bits;
-  hn::Vec<Doubles> y[kCount];
-  hn::Vec<Doubles> off[kCount];
-  const auto find_off = [&]() HWY_ATTR {  // 1 - x y^2
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) off[i] = hn::Mul(x[i], y[i]);
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) off[i] = hn::NegMulAdd(off[i], y[i], hn::Set(d, 1));
-  };
-#pragma GCC unroll 8
-  for (int i = 0; i < kCount; ++i) {
-    const auto halved = hn::ShiftRight<1>(hn::BitCast(bits, x[i]));
-    y[i] = hn::BitCast(d, hn::Sub(hn::Set(bits, 0x5FE6EB50C7B537A9), halved));
-  }
-#pragma GCC unroll 2
-  for (int round = 0; round < 2; ++round) {
-    find_off();
-    hn::Vec<Doubles> by[kCount];
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i)
-      by[i] = hn::MulAdd(hn::Set(d, 0.375), off[i], hn::Set(d, 0.5));
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) off[i] = hn::Mul(y[i], off[i]);
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) y[i] = hn::MulAdd(off[i], by[i], y[i]);
-  }
-  find_off();
-#pragma GCC unroll 8
-  for (int i = 0; i < kCount; ++i)
-    x[i] = hn::MulAdd(hn::Mul(y[i], off[i]), hn::Set(d, 0.5), y[i]);
-}
-
-// Of kRows rows of xy.
+// Of kRows rows, side by side: none waits for a division of another.
 template <int kRows>
 HWY_INLINE void write_units(const double* xy, const std::uint32_t* place, std::complex<double>* to,
                             std::int64_t stride) {
   const Two d;
   constexpr int kPairs = 2 * kRows;  // of planes
   const auto from = [&](int pair) { return xy + 8 * (pair / 2) + 2 * (pair % 2); };
-  hn::Vec<Two> inverse[kPairs];
   hn::Vec<Two> square[kPairs];
+  hn::Vec<Two> inverse[kPairs];
 #pragma GCC unroll 8
   for (int pair = 0; pair < kPairs; ++pair) {
     const auto x = hn::LoadU(d, from(pair));
     const auto y = hn::LoadU(d, from(pair) + 4);
-    inverse[pair] = square[pair] = hn::MulAdd(x, x, hn::Mul(y, y));
+    square[pair] = hn::MulAdd(x, x, hn::Mul(y, y));
   }
-  invert_roots(d, inverse);
+#pragma GCC unroll 8
+  for (int pair = 0; pair < kPairs; ++pair)
+    inverse[pair] = hn::Div(hn::Set(d, 1), hn::Sqrt(square[pair]));
 #pragma GCC unroll 8
   for (int pair = 0; pair < kPairs; ++pair) {
-    const auto somewhere = hn::Gt(square[pair], hn::Zero(d));
     const auto x = hn::Mul(hn::LoadU(d, from(pair)), inverse[pair]);
     const auto y = hn::Mul(hn::LoadU(d, from(pair) + 4), inverse[pair]);
+    const auto somewhere = hn::Gt(square[pair], hn::Zero(d));
     const auto re = hn::IfThenElse(somewhere, x, hn::Set(d, 1));
     const auto im = hn::IfThenElseZero(somewhere, y);
     double* const unit = reinterpret_cast<double*>(to + pair % 2 * 2 * stride + place[pair / 2]);
