@@ -87,7 +87,7 @@ RotationPeak FrequencySearch::refine_rotation(double start,
   }
 }
 
-std::vector<std::int64_t> FrequencySearch::high_points() const {
+std::vector<FrequencySearch::Peak> FrequencySearch::high_points() const {
   const auto size = spectrum_.size();
   float highest = spectrum_.highest();
   std::vector<HighPoint> found;
@@ -99,47 +99,49 @@ std::vector<std::int64_t> FrequencySearch::high_points() const {
   }
   const auto first = spectrum_.first_half();
   const auto last = spectrum_.last_half();
-  std::vector<std::int64_t> points;
+  std::vector<Peak> peaks;
   for (const auto& [half, power] : found) {
     const auto steps = std::abs(half);
     if (steps < first || steps > last || !(power > static_cast<float>(kSeen) * highest)) continue;
     const double here = spectrum_.power(half);
+    const double before = spectrum_.power(half - 1);
     const bool edge = steps == first || steps == last;
-    if (edge || (here >= spectrum_.power(half - 1) && here >= spectrum_.power(half + 1)))
-      points.push_back(half);
+    if (!edge && here < before) continue;
+    const double behind = spectrum_.power(half + 1);
+    if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
   }
-  std::sort(points.begin(), points.end());
-  points.erase(std::unique(points.begin(), points.end()), points.end());
-  return points;
+  std::sort(peaks.begin(), peaks.end(),
+            [](const Peak& a, const Peak& b) { return a.half < b.half; });
+  const auto same = [](const Peak& a, const Peak& b) { return a.half == b.half; };
+  peaks.erase(std::unique(peaks.begin(), peaks.end(), same), peaks.end());
+  return peaks;
 }
 
 RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
   spectrum_.compute(units);
-  const auto points = high_points();
+  const auto peaks = high_points();
   const double step = spectrum_.step();
-  const auto seen = [&](std::int64_t half) {
-    return parabola_top(spectrum_.power(half - 1), spectrum_.power(half),
-                        spectrum_.power(half + 1));
-  };
   const auto in_band = [&](double k) {
     return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
   };
   double highest = 0;
-  for (const auto half : points)
-    if (in_band(0.5 * static_cast<double>(half)))
-      highest = std::max(highest, spectrum_.power(half));
+  for (const auto& peak : peaks)
+    if (in_band(0.5 * static_cast<double>(peak.half))) highest = std::max(highest, peak.power);
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const auto half : points) {
-    if (seen(half) < kSeenByParabola * highest) continue;
-    candidates.push_back(top_of_peak(spectrum_, half));
+  for (const auto& peak : peaks) {
+    if (peak.top < kSeenByParabola * highest) continue;
+    candidates.push_back(top_of_peak(spectrum_, peak.half));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // What spreading and interpolation may have got wrong.
+  // What spreading and interpolation may have got wrong, of two candidates and of one.
   constexpr double kDoubt = 0.02;
   for (const auto& candidate : candidates) {
-    if (candidate.power < (1 - kDoubt) * best) continue;
+    const double exact = strongest.strength * static_cast<double>(order_.rows());
+    if (candidate.power < std::max((1 - kDoubt) * best, (1 - kDoubt / 2) * exact * exact)) break;
     const auto peak = refine_rotation(candidate.k * step, units);
     if (peak.strength > strongest.strength) strongest = peak;
   }

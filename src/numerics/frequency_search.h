@@ -35,8 +35,14 @@ class FrequencySearch {
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  // Half grid points, of either sign, that may be next to the strongest rotation.
-  std::vector<std::int64_t> high_points() const;
+  struct Peak {
+    std::int64_t half = 0;  // grid point, of either sign
+    double power = 0;
+    double top = 0;  // of a parabola through it and its neighbours
+  };
+
+  // Those that may be next to the strongest rotation.
+  std::vector<Peak> high_points() const;
   RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
 
   PositionOrder order_;
