@@ -131,6 +131,15 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spec
 
 }  // namespace
 
+// Calls each(i, k) for all frequencies that are taken from the grid, in the order that suits it.
+template <typename Each>
+void SinusoidSearch::for_grid(const Spectrum& spectrum, const Each& each) const {
+  const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
+  for (std::size_t start = exact_; start < end; ++start)
+    for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
+      each(i, first_ + static_cast<std::int64_t>(i) - 1);
+}
+
 SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum)
     : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
             band.high},
@@ -148,10 +157,9 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
   for (std::size_t i = 0; i < exact_; ++i)
     inverse_[i] = inverse_of(turned_sums(omega(i), order, ones_).sum[0],
                              turned_sums(2 * omega(i), order, ones_).sum[0], n);
-  for (std::size_t i = exact_; i < inverse_.size(); ++i) {
-    const auto k = first_ + static_cast<std::int64_t>(i) - 1;
+  for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
     inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
-  }
+  });
 }
 
 double SinusoidSearch::omega(std::size_t i) const {
@@ -181,8 +189,8 @@ std::vector<double> SinusoidSearch::heights(std::span<const std::complex<double>
   std::vector<double> all(inverse_.size());
   for (std::size_t i = 0; i < exact_; ++i)
     all[i] = explained(turned_sums(omega(i), order, scaled).sum[0], inverse_[i]);
-  for (std::size_t i = exact_; i < all.size(); ++i)
-    all[i] = explained(spectrum.at(first_ + static_cast<std::int64_t>(i) - 1), inverse_[i]);
+  for_grid(spectrum,
+           [&](std::size_t i, std::int64_t k) { all[i] = explained(spectrum.at(k), inverse_[i]); });
   return all;
 }
 

@@ -39,6 +39,8 @@ class SinusoidSearch {
 
   // Frequencies looked at: the band's low end, then points of the spectrum's grid.
   double omega(std::size_t i) const;
+  template <typename Each>
+  void for_grid(const Spectrum& spectrum, const Each& each) const;
   static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
   static double explained(std::complex<double> values, const Inverse& inverse);
   std::vector<double> heights(std::span<const std::complex<double>> scaled,

@@ -83,6 +83,8 @@ class Spectrum {
   double step() const { return tables_->step; }
   double origin() const { return static_cast<double>(middle_) * tokens_per_point(); }
   std::int64_t size() const { return static_cast<std::int64_t>(fft().size()); }
+  // Points as far apart as this lie side by side: who wants many takes them together.
+  std::size_t stride() const { return fft().blocks(); }
   // Half grid points from before the band's low end to behind its high end, of one sign.
   std::int64_t first_half() const { return tables_->first; }
   std::int64_t last_half() const { return tables_->last; }
