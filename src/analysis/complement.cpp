@@ -62,12 +62,8 @@ std::vector<RotationPeak> rotations(const CentredRows& queries, const CentredRow
   units.project(queries, pooled, places.first(static_cast<std::size_t>(queries.size())));
   units.project(keys, pooled, places.subspan(static_cast<std::size_t>(queries.size())));
   std::vector<RotationPeak> peaks;
-  for (std::int64_t group = 0; group < units.groups(); ++group) {
-    const auto planes = std::min<std::int64_t>(4, axes.rows / 2 - 4 * group);
-    const auto found =
-        search.frequencies.strongest_rotations(units.group(group), static_cast<int>(planes));
-    peaks.insert(peaks.end(), found.begin(), found.begin() + planes);
-  }
+  for (std::int64_t plane = 0; plane < axes.rows / 2; ++plane)
+    peaks.push_back(search.frequencies.strongest_rotation(units.plane(plane)));
   return peaks;
 }
 

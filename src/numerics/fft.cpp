@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <map>
 #include <mutex>
 #include <numbers>
@@ -22,10 +23,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Four = hn::CappedTag<float, 4>;
 using Vector = hn::Vec<Four>;
-using Levels = std::vector<std::vector<Twiddle>>;  // per level of length n: (n / 8, 7)
-
-// Blocks of this length stay in the first cache: all their passes run one after the other.
-constexpr std::size_t kCached = 1024;
 
 // A FourComplex in registers.
 struct Complex {
@@ -43,10 +40,9 @@ struct Complex {
     return {hn::Sub(re, other.re), hn::Sub(im, other.im)};
   }
   HWY_INLINE Complex times_minus_i() const { return {im, hn::Neg(re)}; }
-  HWY_INLINE Complex turned(Twiddle by) const {
-    const Vector x = hn::Set(Four(), by.re);
-    const Vector y = hn::Set(Four(), by.im);
-    return {hn::MulSub(re, x, hn::Mul(im, y)), hn::MulAdd(re, y, hn::Mul(im, x))};
+  HWY_INLINE Complex turned(const Complex& by) const {
+    return {hn::NegMulAdd(im, by.im, hn::Mul(re, by.re)),
+            hn::MulAdd(re, by.im, hn::Mul(im, by.re))};
   }
 };
 
@@ -55,90 +51,154 @@ HWY_INLINE Complex load(const FourComplex& from) {
   return {hn::Load(Four(), at), hn::Load(Four(), at + 4)};
 }
 
+HWY_INLINE Complex load(const Twiddle& from) {
+  return {hn::Set(Four(), from.re), hn::Set(Four(), from.im)};
+}
+
 HWY_INLINE void store(const Complex& value, FourComplex& to) {
   float* const at = reinterpret_cast<float*>(&to);
   hn::Store(value.re, Four(), at);
   hn::Store(value.im, Four(), at + 4);
 }
 
-// The transform of four values.
-HWY_INLINE void four_point(Complex& a, Complex& b, Complex& c, Complex& d) {
-  const auto ac = a + c;
-  const auto am = a - c;
-  const auto bd = b + d;
-  const auto bm = (b - d).times_minus_i();
-  a = ac + bd;
-  b = am + bm;
-  c = ac - bd;
-  d = am - bm;
+HWY_INLINE void two_point(Complex& a, Complex& b) {
+  const auto sum = a + b;
+  b = a - b;
+  a = sum;
 }
 
-// The transform of eight values `apart` from one another.
-HWY_INLINE void eight_point(const FourComplex* from, std::size_t apart, Complex (&y)[8]) {
-  Complex x[8];
-#pragma GCC unroll 8
-  for (std::size_t m = 0; m < 8; ++m) x[m] = load(from[m * apart]);
+// The transform of four values.
+HWY_INLINE void four_point(Complex& a, Complex& b, Complex& c, Complex& d) {
+  two_point(a, c);
+  two_point(b, d);
+  const auto turned = d.times_minus_i();
+  two_point(a, b);
+  d = c - turned;
+  const auto second = c + turned;
+  c = b;
+  b = second;
+}
+
+// The transform of eight values.
+HWY_INLINE void eight_point(Complex (&x)[8]) {
   four_point(x[0], x[2], x[4], x[6]);
   four_point(x[1], x[3], x[5], x[7]);
   // Odd results times exp(-i pi m / 4).
   const Vector root = hn::Set(Four(), std::numbers::sqrt2_v<float> / 2);
-  x[3] = {hn::Mul(root, hn::Add(x[3].re, x[3].im)), hn::Mul(root, hn::Sub(x[3].im, x[3].re))};
-  x[5] = x[5].times_minus_i();
-  x[7] = {hn::Mul(root, hn::Sub(x[7].im, x[7].re)),
-          hn::Mul(hn::Neg(root), hn::Add(x[7].re, x[7].im))};
+  const Complex odd[4] = {
+      x[1],
+      {hn::Mul(root, hn::Add(x[3].re, x[3].im)), hn::Mul(root, hn::Sub(x[3].im, x[3].re))},
+      x[5].times_minus_i(),
+      {hn::Mul(root, hn::Sub(x[7].im, x[7].re)),
+       hn::Mul(hn::Neg(root), hn::Add(x[7].re, x[7].im))}};
+  const Complex even[4] = {x[0], x[2], x[4], x[6]};
 #pragma GCC unroll 4
   for (std::size_t m = 0; m < 4; ++m) {
-    y[m] = x[2 * m] + x[2 * m + 1];
-    y[m + 4] = x[2 * m] - x[2 * m + 1];
+    x[m] = even[m] + odd[m];
+    x[m + 4] = even[m] - odd[m];
   }
 }
 
-// Butterflies of eight values an eighth of `length` apart.
-void pass(FourComplex* signal, std::size_t length, const Twiddle* w) {
-  const std::size_t eighth = length / 8;
-  w += 7;
-  Complex y[8];
-  eight_point(signal, eighth, y);  // the first is not turned
+HWY_INLINE void point(Complex (&x)[2]) {
+  two_point(x[0], x[1]);
+}
+HWY_INLINE void point(Complex (&x)[4]) {
+  four_point(x[0], x[1], x[2], x[3]);
+}
+HWY_INLINE void point(Complex (&x)[8]) {
+  eight_point(x);
+}
+
+// Butterflies of values a kRadix-th of `length` apart. Factors are for whole vectors (Twiddle) or
+// for each value of them.
+template <std::size_t kRadix, typename Factor>
+void pass(FourComplex* signal, std::size_t length, const Factor* w) {
+  const std::size_t apart = length / kRadix;
+  for (std::size_t j = 0; j < apart; ++j, w += kRadix - 1) {
+    Complex x[kRadix];
 #pragma GCC unroll 8
-  for (std::size_t r = 0; r < 8; ++r) store(y[r], signal[r * eighth]);
-  for (std::size_t j = 1; j < eighth; ++j, w += 7) {
-    eight_point(signal + j, eighth, y);
-    store(y[0], signal[j]);
-#pragma GCC unroll 7
-    for (std::size_t r = 1; r < 8; ++r) store(y[r].turned(w[r - 1]), signal[j + r * eighth]);
+    for (std::size_t m = 0; m < kRadix; ++m) x[m] = load(signal[j + m * apart]);
+    point(x);
+    store(x[0], signal[j]);
+#pragma GCC unroll 8
+    for (std::size_t r = 1; r < kRadix; ++r)
+      store(x[r].turned(load(w[r - 1])), signal[j + r * apart]);
   }
 }
 
-// What is left when the size is not a power of eight: blocks of four or two, without twiddles.
-void last_pass(FourComplex* signal, std::size_t size, std::size_t length) {
-  if (length == 4)
-    for (std::size_t i = 0; i < size; i += 4) {
-      Complex x[4] = {load(signal[i]), load(signal[i + 1]), load(signal[i + 2]),
-                      load(signal[i + 3])};
-      four_point(x[0], x[1], x[2], x[3]);
-      for (std::size_t m = 0; m < 4; ++m) store(x[m], signal[i + m]);
-    }
-  if (length == 2)
-    for (std::size_t i = 0; i < size; i += 2) {
-      const auto a = load(signal[i]);
-      const auto b = load(signal[i + 1]);
-      store(a + b, signal[i]);
-      store(a - b, signal[i + 1]);
-    }
+HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
+  const Four f;
+  const auto ac_low = hn::InterleaveLower(f, a, c);
+  const auto ac_high = hn::InterleaveUpper(f, a, c);
+  const auto bd_low = hn::InterleaveLower(f, b, d);
+  const auto bd_high = hn::InterleaveUpper(f, b, d);
+  a = hn::InterleaveLower(f, ac_low, bd_low);
+  b = hn::InterleaveUpper(f, ac_low, bd_low);
+  c = hn::InterleaveLower(f, ac_high, bd_high);
+  d = hn::InterleaveUpper(f, ac_high, bd_high);
 }
 
-void transform(FourComplex* signal, std::size_t length, const Levels& twiddles, std::size_t level) {
-  if (length > kCached) {
-    pass(signal, length, twiddles[level].data());
-    for (std::size_t r = 0; r < 8; ++r)
-      transform(signal + r * (length / 8), length / 8, twiddles, level + 1);
+// Blocks of four vectors: transforms of four vectors, then of the four neighbours in each.
+HWY_INLINE void last_blocks(FourComplex* signal, const Complex (&turn)[3]) {
+  constexpr std::size_t kTogether = 2;  // so that neither waits for the other
+  Complex x[kTogether][4];
+#pragma GCC unroll 2
+  for (std::size_t b = 0; b < kTogether; ++b) {
+#pragma GCC unroll 4
+    for (std::size_t m = 0; m < 4; ++m) x[b][m] = load(signal[4 * b + m]);
+    point(x[b]);
+  }
+#pragma GCC unroll 2
+  for (auto& block : x) {
+    transpose(block[0].re, block[1].re, block[2].re, block[3].re);
+    transpose(block[0].im, block[1].im, block[2].im, block[3].im);
+  }
+#pragma GCC unroll 2
+  for (auto& block : x)
+#pragma GCC unroll 3
+    for (std::size_t m = 1; m < 4; ++m) block[m] = block[m].turned(turn[m - 1]);
+#pragma GCC unroll 2
+  for (std::size_t b = 0; b < kTogether; ++b) {
+    point(x[b]);
+#pragma GCC unroll 4
+    for (std::size_t m = 0; m < 4; ++m) store(x[b][m], signal[4 * b + m]);
+  }
+}
+
+void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
+  const Complex turn[3] = {load(w[0]), load(w[1]), load(w[2])};
+  for (std::size_t at = 0; at < length; at += 8) last_blocks(signal + at, turn);
+}
+
+void transform_part(FourComplex* signal, std::size_t length, const FftTables& tables,
+                    const FourComplex* last) {
+  std::size_t sub = length;
+  for (const auto& w : tables.deep) {
+    for (std::size_t at = 0; at < length; at += sub) pass<8>(signal + at, sub, w.data());
+    sub /= 8;
+  }
+  last_pass(signal, length, last);
+}
+
+void wide_pass(FourComplex* signal, std::size_t length, int radix, const Twiddle* w) {
+  if (radix == 8) pass<8>(signal, length, w);
+  if (radix == 4) pass<4>(signal, length, w);
+  if (radix == 2) pass<2>(signal, length, w);
+}
+
+// `begin`: of these vectors in the whole signal.
+void transform(FourComplex* signal, std::size_t begin, std::size_t length, const FftTables& tables,
+               std::size_t level, const Fft::Done& done) {
+  if (level == tables.radices.size()) {
+    transform_part(signal + begin, length, tables, tables.last.data() + begin / length * 3);
+    if (done) done(begin / 4, (begin + length) / 4);
     return;
   }
-  std::size_t part = length;
-  for (; part >= 8; part /= 8, ++level)
-    for (std::size_t at = 0; at < length; at += part)
-      pass(signal + at, part, twiddles[level].data());
-  last_pass(signal, length, part);
+  const int radix = tables.radices[level];
+  wide_pass(signal + begin, length, radix, tables.wide[level].data());
+  const auto sub = length / static_cast<std::size_t>(radix);
+  for (std::size_t at = begin; at < begin + length; at += sub)
+    transform(signal, at, sub, tables, level + 1, done);
 }
 
 }  // namespace
@@ -151,34 +211,83 @@ namespace {
 
 HWY_EXPORT(transform);
 
+// exp(-2 pi i above / below)
+std::complex<float> root(std::size_t above, std::size_t below) {
+  const double angle =
+      2 * std::numbers::pi * static_cast<double>(above % below) / static_cast<double>(below);
+  return {static_cast<float>(std::cos(angle)), static_cast<float>(-std::sin(angle))};
+}
+
+template <typename Above>
+FourComplex four_roots(std::size_t below, const Above& above) {
+  FourComplex all;
+  for (std::size_t lane = 0; lane < 4; ++lane) {
+    const auto one = root(above(lane), below);
+    all.re[lane] = one.real();
+    all.im[lane] = one.imag();
+  }
+  return all;
+}
+
 }  // namespace
 
-Fft::Fft(std::size_t size) : size_(size) {
-  for (std::size_t length = size; length >= 8; length /= 8) {
-    auto& level = twiddles_.emplace_back();
-    for (std::size_t j = 0; j < length / 8; ++j)
-      for (std::size_t r = 1; r < 8; ++r) {
-        const double angle =
-            2 * std::numbers::pi * static_cast<double>(r * j) / static_cast<double>(length);
-        level.push_back(
-            {static_cast<float>(std::cos(angle)), static_cast<float>(-std::sin(angle))});
+Fft::Fft(std::size_t size) : size_(size), block_bits_(std::countr_zero(blocks())) {
+  constexpr std::size_t kPart = 256;
+  std::size_t length = size / 4;
+  // What is left over when blocks are not a power of eight comes first.
+  const int left_over = 1 << block_bits_ % 3;
+  if (left_over > 1) tables_.radices.push_back(left_over);
+  std::vector<int> radices = tables_.radices;
+  std::size_t wide = static_cast<std::size_t>(left_over);
+  for (; length / wide > kPart; wide *= 8) tables_.radices.push_back(8);
+  for (const int radix : tables_.radices) {
+    auto& level = tables_.wide.emplace_back();
+    const auto count = static_cast<std::size_t>(radix);
+    for (std::size_t j = 0; j < length / count; ++j)
+      for (std::size_t r = 1; r < count; ++r) {
+        const auto w = root(r * j, length);
+        level.push_back({w.real(), w.imag()});
       }
+    length /= count;
   }
-  // Each pass puts values whose number leaves the same rest modulo 8 side by side.
-  for (std::size_t k = 0; k < size; k += 8) {
+  tables_.part = length;
+  for (; length > 4; length /= 8) {
+    auto& level = tables_.deep.emplace_back();
+    for (std::size_t j = 0; j < length / 8; ++j)
+      for (std::size_t r = 1; r < 8; ++r)
+        level.push_back(
+            four_roots(4 * length, [&](std::size_t lane) { return (4 * j + lane) * r; }));
+  }
+  radices.insert(radices.end(), static_cast<std::size_t>(block_bits_ / 3), 8);
+  add_places(radices);
+  // Neighbours' share of the wide passes, and of the transform of four vectors.
+  for (std::size_t block = 0; block < blocks(); block += tables_.part / 4)
+    for (std::size_t m = 1; m < 4; ++m)
+      tables_.last.push_back(four_roots(
+          size, [&](std::size_t lane) { return m * (rests_[block] + lane * blocks()); }));
+}
+
+// Each pass puts values whose number leaves the same rest modulo its radix side by side.
+void Fft::add_places(std::span<const int> radices) {
+  places_.resize(blocks());
+  rests_.resize(blocks());
+  for (std::size_t k = 0; k < blocks(); ++k) {
     std::size_t rest = k;
-    std::size_t length = size;
+    std::size_t length = blocks();
     std::size_t place = 0;
-    for (; length >= 8; rest /= 8) {
-      length /= 8;
-      place += rest % 8 * length;
+    for (const int radix : radices) {
+      const auto count = static_cast<std::size_t>(radix);
+      length /= count;
+      place += rest % count * length;
+      rest /= count;
     }
-    places_.push_back(static_cast<std::uint32_t>(place + rest));
+    places_[k] = static_cast<std::uint32_t>(place);
+    rests_[place] = static_cast<std::uint32_t>(k);
   }
 }
 
 std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
-  QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 64);
+  QKSCOPE_ASSERT(std::has_single_bit(size) && size >= 128);
   static std::mutex mutex;
   static std::map<std::size_t, std::shared_ptr<const Fft>> made;
   const std::lock_guard lock(mutex);
@@ -187,9 +296,9 @@ std::shared_ptr<const Fft> Fft::of_size(std::size_t size) {
   return slot;
 }
 
-void Fft::forward(std::span<FourComplex> signal) const {
-  QKSCOPE_ASSERT(signal.size() == size_);
-  QKSCOPE_DISPATCH(transform)(signal.data(), size_, twiddles_, 0);
+void Fft::forward(std::span<FourComplex> signal, const Done& done) const {
+  QKSCOPE_ASSERT(signal.size() == size_ / 4);
+  QKSCOPE_DISPATCH(transform)(signal.data(), 0, signal.size(), tables_, 0, done);
 }
 
 }  // namespace qkscope

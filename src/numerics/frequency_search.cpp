@@ -1,10 +1,8 @@
 #include "numerics/frequency_search.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <complex>
-#include <utility>
 
 #include "numerics/phase_sums.h"
 
@@ -19,24 +17,6 @@ constexpr double kSeenByParabola = 0.8;
 // both below this share of the highest point need no look.
 constexpr double kSeenBeside = 0.4;
 
-bool any(const decltype(FourFloats{} > FourFloats{}) & mask) {
-  const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(mask);
-  return (halves[0] | halves[1]) != 0;
-}
-
-// Calls group(i / 8) for whole groups of eight grid points in [begin, end), point(i) for the rest.
-template <typename Group, typename Point>
-void walk(std::int64_t begin, std::int64_t end, const Group& group, const Point& point) {
-  for (std::int64_t i = begin; i < end;) {
-    if (i % 8 == 0 && i + 8 <= end) {
-      group(i / 8);
-      i += 8;
-    } else {
-      point(i++);
-    }
-  }
-}
-
 // The top of a parabola through a local maximum and its neighbours.
 double parabola_top(double left, double middle, double right) {
   const double bend = left - 2 * middle + right;
@@ -50,8 +30,8 @@ struct Candidate {
 };
 
 // The top of the peak next to a half grid point, from quarters of a step around it.
-Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half, int signal) {
-  const auto power = spectrum.quarters(half, signal);
+Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half) {
+  const auto power = spectrum.quarters(half);
   const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
   const double bend = highest[-1] - 2 * highest[0] + highest[1];
   const double slope = 0.5 * (highest[1] - highest[-1]);
@@ -61,132 +41,116 @@ Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half, int signal) {
   return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
 }
 
+// The way from where the sums were taken to the top of |S|^2, in [low, high]: Newton's method with
+// steps of at most `step` where S bends upwards.
+double way_up(const TurnedSums& sums, double low, double high, double step) {
+  double move = 0;
+  for (int round = 0; round < 30; ++round) {
+    const auto [value, slope, bend] = sums.at(move);
+    const double along = std::real(std::conj(value) * slope);
+    const double curve = std::norm(slope) + std::real(std::conj(value) * bend);
+    const double next =
+        std::clamp(move + (curve < 0 ? -along / curve : std::copysign(step, along)), low, high);
+    if (std::fabs(next - move) <= 1e-9 * step) break;
+    move = next;
+  }
+  return std::norm(sums.at(move).value) > std::norm(sums.at(0).value) ? move : 0;
+}
+
 }  // namespace
 
 FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band)
-    : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band.high) {}
+    : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
 
-// Newton's method on |S(omega)|^2, held inside one grid step around the start and inside the band.
-RotationPeak FrequencySearch::refine_rotation(double start, std::span<const FourValues> units,
-                                              int plane) const {
+// Held inside one grid step around the start and inside the band.
+RotationPeak FrequencySearch::refine_rotation(double start,
+                                              std::span<const std::complex<double>> units) const {
   const double step = spectrum_.step();
   const double sign = start < 0 ? -1 : 1;
   const double low = std::max(band_.low, std::fabs(start) - step);
   const double high = std::min(band_.high, std::fabs(start) + step);
-  const auto count = static_cast<double>(order_.rows());
-  RotationPeak best{std::clamp(std::fabs(start), low, high), -1, sign < 0};
-  double at = best.omega;
-  for (int round = 0; round < 20; ++round) {
-    const auto [s0, s1, s2] = turned_sums(sign * at, order_, units, plane);
-    if (std::abs(s0) / count > best.strength) {
-      best.strength = std::abs(s0) / count;
-      best.omega = at;
+  const double first = std::clamp(std::fabs(start), low, high);
+  // Sums reach far enough to come closer, and are exact to the last digits nearer by.
+  const double reach = 0.25 * step;
+  const double exact = TurnedSums::exact_reach(order_);
+  double at = sign * first;
+  for (int round = 0;; ++round) {
+    const auto sums = turned_sums(at, order_, units);
+    const double before = sign > 0 ? low - at : -high - at;
+    const double behind = sign > 0 ? high - at : -low - at;
+    const double move = way_up(sums, std::max(before, -reach), std::min(behind, reach), reach);
+    if (std::fabs(move) <= exact || round == 20) {
+      const double strength = std::abs(sums.at(move).value) / static_cast<double>(order_.rows());
+      return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
     }
-    // d/d(sign omega) S = -i s1, second derivative -s2 (a constant phase does not matter).
-    const double slope = 2 * sign * std::imag(std::conj(s0) * s1);
-    const double bend = 2 * std::norm(s1) - 2 * std::real(std::conj(s0) * s2);
-    const double move = bend < 0 ? -slope / bend : std::copysign(0.25 * step, slope);
-    const double next = std::clamp(at + move, low, high);
-    if (std::fabs(next - at) < 1e-3 * step && bend < 0 && next == at + move) {
-      // So near the top the parabola is exact: the error is of third order in a thousandth.
-      best.omega = next;
-      best.strength = std::sqrt(std::norm(s0) - 0.5 * slope * slope / bend) / count;
-      break;
-    }
-    if (next == at) break;
-    at = next;
+    at += move;
   }
-  return best;
 }
 
-std::array<std::vector<std::int64_t>, 4> FrequencySearch::high_points() const {
-  const double step = 0.5 * spectrum_.step();  // of the half grid
-  const auto first = static_cast<std::int64_t>(std::floor(band_.low / step));
-  const auto last = static_cast<std::int64_t>(std::ceil(band_.high / step));
+std::vector<FrequencySearch::Peak> FrequencySearch::high_points() const {
   const auto size = spectrum_.size();
-  // Grid points of both signs, a negative one -k as size - k.
-  const auto each_stretch = [&](std::int64_t begin, std::int64_t end, const auto& stretch) {
-    stretch(begin, end);
-    stretch(size - end + 1, size - begin + 1);
-  };
-  // Well inside the band.
-  const auto inner_begin = first / 2 + 2;
-  const auto inner_end = last / 2 - 1;
-  FourFloats highest{};
-  const auto raise = [&](const FourFloats& power) { highest = power > highest ? power : highest; };
-  each_stretch(inner_begin, inner_end, [&](std::int64_t begin, std::int64_t end) {
-    walk(
-        begin, end, [&](auto group) { raise(spectrum_.group_power(group)); },
-        [&](auto k) { raise(spectrum_.power(2 * k)); });
-  });
+  float highest = spectrum_.highest();
   std::vector<HighPoint> found;
-  each_stretch(first / 2, last / 2 + 2, [&](std::int64_t begin, std::int64_t end) {
-    spectrum_.find_above(begin, end, static_cast<float>(kSeen) * highest,
-                         static_cast<float>(kSeenBeside) * highest, found);
-  });
+  spectrum_.find_above(static_cast<float>(kSeen) * highest,
+                       static_cast<float>(kSeenBeside) * highest, found);
   for (auto& [half, power] : found) {
     if (half > size) half -= 2 * size;
-    const auto k = half >> 1;
-    const auto inner = k >= 0 ? k : -k;
-    if (inner >= inner_begin && inner < inner_end) raise(power);
+    if (spectrum_.inside(half >> 1)) highest = std::max(highest, power);
   }
-  const FourFloats enough = static_cast<float>(kSeen) * highest;
-  std::array<std::vector<std::int64_t>, 4> points;
+  const auto first = spectrum_.first_half();
+  const auto last = spectrum_.last_half();
+  std::vector<Peak> peaks;
   for (const auto& [half, power] : found) {
-    if (std::abs(half) < first || std::abs(half) > last || !any(power > enough)) continue;
-    const bool edge = std::abs(half) == first || std::abs(half) == last;
-    const FourFloats left = spectrum_.power(half - 1);
-    const FourFloats right = spectrum_.power(half + 1);
-    for (int signal = 0; signal < 4; ++signal) {
-      if (!(power[signal] > enough[signal])) continue;
-      if (!edge && (power[signal] < left[signal] || power[signal] < right[signal])) continue;
-      points[static_cast<std::size_t>(signal)].push_back(half);
-    }
+    const auto steps = std::abs(half);
+    if (steps < first || steps > last || !(power > static_cast<float>(kSeen) * highest)) continue;
+    const double here = spectrum_.power(half);
+    const double before = spectrum_.power(half - 1);
+    const bool edge = steps == first || steps == last;
+    if (!edge && here < before) continue;
+    const double behind = spectrum_.power(half + 1);
+    if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
   }
-  return points;
+  std::sort(peaks.begin(), peaks.end(),
+            [](const Peak& a, const Peak& b) { return a.half < b.half; });
+  const auto same = [](const Peak& a, const Peak& b) { return a.half == b.half; };
+  peaks.erase(std::unique(peaks.begin(), peaks.end(), same), peaks.end());
+  return peaks;
 }
 
-RotationPeak FrequencySearch::strongest_of(std::span<const std::int64_t> points,
-                                           std::span<const FourValues> units, int plane) const {
+RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
+  spectrum_.compute(units);
+  const auto peaks = high_points();
   const double step = spectrum_.step();
-  const auto seen = [&](std::int64_t half) {
-    return parabola_top(spectrum_.power(half - 1)[plane], spectrum_.power(half)[plane],
-                        spectrum_.power(half + 1)[plane]);
-  };
   const auto in_band = [&](double k) {
     return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
   };
   double highest = 0;
-  for (const auto half : points)
-    if (in_band(0.5 * static_cast<double>(half)))
-      highest = std::max<double>(highest, spectrum_.power(half)[plane]);
+  for (const auto& peak : peaks)
+    if (in_band(0.5 * static_cast<double>(peak.half))) highest = std::max(highest, peak.power);
   std::vector<Candidate> candidates;
   double best = 0;
-  for (const auto half : points) {
-    if (seen(half) < kSeenByParabola * highest) continue;
-    candidates.push_back(top_of_peak(spectrum_, half, plane));
+  for (const auto& peak : peaks) {
+    if (peak.top < kSeenByParabola * highest) continue;
+    candidates.push_back(top_of_peak(spectrum_, peak.half));
     if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
   }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
   RotationPeak strongest;
-  // What spreading and interpolation may have got wrong.
+  // What spreading and interpolation may have got wrong, of two candidates and of one.
   constexpr double kDoubt = 0.02;
   for (const auto& candidate : candidates) {
-    if (candidate.power < (1 - kDoubt) * best) continue;
-    const auto peak = refine_rotation(candidate.k * step, units, plane);
+    const double exact = strongest.strength * static_cast<double>(order_.rows());
+    if (candidate.power < std::max((1 - kDoubt) * best, (1 - kDoubt / 2) * exact * exact)) break;
+    const auto peak = refine_rotation(candidate.k * step, units);
     if (peak.strength > strongest.strength) strongest = peak;
   }
   return strongest;
 }
 
-std::array<RotationPeak, 4> FrequencySearch::strongest_rotations(std::span<const FourValues> units,
-                                                                 int planes) {
-  spectrum_.compute(units);
-  const auto points = high_points();
-  std::array<RotationPeak, 4> peaks;
-  for (int plane = 0; plane < planes; ++plane)
-    peaks[static_cast<std::size_t>(plane)] =
-        strongest_of(points[static_cast<std::size_t>(plane)], units, plane);
-  return peaks;
+SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
+  if (!sinusoids_) sinusoids_.emplace(order_, band_, spectrum_);
+  return sinusoids_->best(values, order_, spectrum_);
 }
 
 }  // namespace qkscope

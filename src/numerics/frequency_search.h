@@ -2,8 +2,9 @@
 // enough that no peak falls between its points, then exactly.
 #pragma once
 
-#include <array>
+#include <complex>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,26 +28,27 @@ class FrequencySearch {
 
   const PositionOrder& order() const { return order_; }
 
-  // The strongest rotation of unit vectors in each of the first `planes` of four planes, in either
-  // direction. Rows are in order().
-  std::array<RotationPeak, 4> strongest_rotations(std::span<const FourValues> units,
-                                                  int planes = 4);
+  // The strongest rotation of unit vectors, in either direction. Rows are in order().
+  RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
 
   // Values are in the order of the positions given.
-  SinusoidFit best_sinusoid(std::span<const double> values) {
-    return qkscope::best_sinusoid(values, order_, band_, spectrum_);
-  }
+  SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:
-  // Half grid points, of either sign, that may be next to the strongest rotation of each plane.
-  std::array<std::vector<std::int64_t>, 4> high_points() const;
-  RotationPeak strongest_of(std::span<const std::int64_t> points, std::span<const FourValues> units,
-                            int plane) const;
-  RotationPeak refine_rotation(double omega, std::span<const FourValues> units, int plane) const;
+  struct Peak {
+    std::int64_t half = 0;  // grid point, of either sign
+    double power = 0;
+    double top = 0;  // of a parabola through it and its neighbours
+  };
+
+  // Those that may be next to the strongest rotation.
+  std::vector<Peak> high_points() const;
+  RotationPeak refine_rotation(double omega, std::span<const std::complex<double>> units) const;
 
   PositionOrder order_;
   FrequencyBand band_;
   Spectrum spectrum_;
+  std::optional<SinusoidSearch> sinusoids_;
 };
 
 }  // namespace qkscope

@@ -1,5 +1,6 @@
 #include "numerics/phase_sums.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/cpu_target.h"
@@ -23,50 +24,71 @@ using Vector = hn::Vec<Two>;
 // Kernels sum over the rows of a block. Products of complex numbers stay out of them: where there
 // are fused multiply-adds GCC 12 fuses those, also under -ffp-contract=off.
 
-// sums (blocks, 3): of once, twice and values times once over the rows of each block.
-void wave_kernel(const WaveTurn* turns, const PositionOrder& order, const double* values,
-                 BlockSums* sums) {
-  const auto offsets = order.offsets();
+HWY_INLINE Vector turned(Vector re, Vector im, const Turn& turn) {
+  return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
+}
+
+// The sums of turned values, and of the same times powers of t, t from the block's middle.
+struct RunningSums {
+  Vector part[kBlockPowers];
+
+  HWY_INLINE RunningSums() {
+    for (auto& sum : part) sum = hn::Zero(Two());
+  }
+  HWY_INLINE void add(const std::complex<double>& value, const Turn& turn) {
+    const Vector here = turned(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
+    part[0] = hn::Add(part[0], here);
+#pragma GCC unroll 3
+    for (int m = 1; m < kBlockPowers; ++m)
+      part[m] = hn::MulAdd(hn::Set(Two(), turn.t[m - 1]), here, part[m]);
+  }
+};
+
+// `fine` turns a row by its place in its block.
+void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex<double>* values,
+                BlockSums* blocks) {
+  const std::int32_t* const offsets = order.offsets().data();
+  const auto turn = [&](std::size_t i) -> const Turn& {
+    return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
+  };
   for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    Vector ones = hn::Zero(Two());
-    Vector doubled = hn::Zero(Two());
-    Vector turned = hn::Zero(Two());
-    for (std::size_t i = order.begin(block); i < order.begin(block + 1); ++i) {
-      const WaveTurn& turn = turns[offsets[i] % kBlock];
-      const Vector once = hn::LoadU(Two(), turn.once);
-      ones = hn::Add(ones, once);
-      doubled = hn::Add(doubled, hn::LoadU(Two(), turn.twice));
-      turned = hn::MulAdd(hn::Set(Two(), values[i]), once, turned);
+    const auto end = order.begin(block + 1);
+    auto i = order.begin(block);
+    RunningSums even;  // two rows at a time: neither waits for the other
+    RunningSums odd;
+    for (; i + 2 <= end; i += 2) {
+      even.add(values[i], turn(i));
+      odd.add(values[i + 1], turn(i + 1));
     }
-    hn::StoreU(ones, Two(), sums[block].sum[0]);
-    hn::StoreU(doubled, Two(), sums[block].sum[1]);
-    hn::StoreU(turned, Two(), sums[block].sum[2]);
+    if (i < end) even.add(values[i], turn(i));
+#pragma GCC unroll 4
+    for (int m = 0; m < kBlockPowers; ++m)
+      hn::StoreU(hn::Add(even.part[m], odd.part[m]), Two(), blocks[block].sum[m]);
   }
 }
 
-// sums (blocks, 3): of the turned values, the same times t and times t^2, t from the block's
-// middle.
-void turned_kernel(const Turn* turns, const PositionOrder& order, const FourValues* values,
-                   int signal, BlockSums* sums) {
-  const auto offsets = order.offsets();
-  for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    Vector s0 = hn::Zero(Two());
-    Vector s1 = hn::Zero(Two());
-    Vector s2 = hn::Zero(Two());
-    for (std::size_t i = order.begin(block); i < order.begin(block + 1); ++i) {
-      const Turn& turn = turns[offsets[i] % kBlock];
-      const Vector across =
-          hn::Mul(hn::Set(Two(), values[i].im[signal]), hn::LoadU(Two(), turn.across));
-      const Vector turned =
-          hn::MulAdd(hn::Set(Two(), values[i].re[signal]), hn::LoadU(Two(), turn.along), across);
-      s0 = hn::Add(s0, turned);
-      s1 = hn::MulAdd(hn::Set(Two(), turn.t), turned, s1);
-      s2 = hn::MulAdd(hn::Set(Two(), turn.t * turn.t), turned, s2);
+// Adds up blocks, each turned as a whole: from sums of t^m those of (start + t)^m. `coarse` has the
+// start as its t.
+void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double* out) {
+  Vector sums[TurnedSums::kPowers];
+  for (auto& sum : sums) sum = hn::Zero(Two());
+  for (std::size_t block = 0; block < coarse.size(); ++block) {
+    const Turn& turn = coarse[block];
+    Vector part[kBlockPowers];  // sums of t^i (start + t)^m
+#pragma GCC unroll 4
+    for (int i = 0; i < kBlockPowers; ++i)
+      part[i] = turned(hn::Set(Two(), blocks[block].sum[i][0]),
+                       hn::Set(Two(), blocks[block].sum[i][1]), turn);
+    const Vector start = hn::Set(Two(), turn.t[0]);
+#pragma GCC unroll 8
+    for (auto& sum : sums) {
+      sum = hn::Add(sum, part[0]);
+#pragma GCC unroll 3
+      for (int i = 0; i + 1 < kBlockPowers; ++i) part[i] = hn::MulAdd(start, part[i], part[i + 1]);
+      part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
     }
-    hn::StoreU(s0, Two(), sums[block].sum[0]);
-    hn::StoreU(s1, Two(), sums[block].sum[1]);
-    hn::StoreU(s2, Two(), sums[block].sum[2]);
   }
+  for (int m = 0; m < TurnedSums::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
 }
 
 }  // namespace
@@ -78,59 +100,53 @@ namespace qkscope {
 using namespace phase_sums;
 namespace {
 
-HWY_EXPORT(wave_kernel);
-HWY_EXPORT(turned_kernel);
+HWY_EXPORT(row_kernel);
+HWY_EXPORT(block_kernel);
 
-// What one of a block's sums is as seen from the first row: turned by the block's phase.
-std::complex<double> turned_by(const std::complex<double>& phase, const double (&sum)[2]) {
-  return PhaseTable::product(phase, {sum[0], sum[1]});
+Turn turn_of(const std::complex<double>& e, double t) {
+  return {{e.real(), e.imag()}, {-e.imag(), e.real()}, {t, t * t, t * t * t}};
 }
 
 }  // namespace
 
-WaveSums wave_sums(double omega, const PositionOrder& order, std::span<const double> values) {
-  const PhaseTable phase(omega, order.length());
-  WaveTurn turns[kBlock];
-  for (std::int64_t t = 0; t < kBlock; ++t) {
-    const auto& e = phase.fine(t);
-    turns[t] = {{e.real(), e.imag()},
-                {e.real() * e.real() - e.imag() * e.imag(), 2 * e.real() * e.imag()}};
+PhaseSum TurnedSums::at(double move) const {
+  // S = sum over m of (-i move)^m / m! sum[m]; derivatives take later sums with the same factors.
+  PhaseSum result;
+  std::complex<double> factor = 1;
+  for (std::size_t m = 0; m < kPowers; ++m) {
+    result.value += PhaseTable::product(factor, sum[m]);
+    if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
+    if (m + 2 < kPowers) result.bend += PhaseTable::product(factor, sum[m + 2]);
+    const double next = move / static_cast<double>(m + 1);
+    factor = {next * factor.imag(), -next * factor.real()};
   }
-  std::vector<BlockSums> blocks(static_cast<std::size_t>(order.blocks()));
-  QKSCOPE_DISPATCH(wave_kernel)(turns, order, values.data(), blocks.data());
-  WaveSums sums;
-  for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    const auto& [sum] = blocks[static_cast<std::size_t>(block)];
-    const auto& e = phase.coarse(block);
-    sums.once += turned_by(e, sum[0]);
-    sums.twice += turned_by(PhaseTable::product(e, e), sum[1]);
-    sums.values += turned_by(e, sum[2]);
-  }
-  return sums;
+  result.slope = {result.slope.imag(), -result.slope.real()};
+  result.bend = -result.bend;
+  return result;
 }
 
-TurnedSums turned_sums(double omega, const PositionOrder& order, std::span<const FourValues> values,
-                       int signal) {
+double TurnedSums::exact_reach(const PositionOrder& order) {
+  return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
+}
+
+TurnedSums turned_sums(double omega, const PositionOrder& order,
+                       std::span<const std::complex<double>> values) {
   const PhaseTable phase(omega, order.length());
-  Turn turns[kBlock];
-  for (std::int64_t t = 0; t < kBlock; ++t) {
-    const auto& e = phase.fine(t);
-    turns[t] = {{e.real(), e.imag()}, {-e.imag(), e.real()}, static_cast<double>(t - kBlock / 2)};
-  }
-  std::vector<BlockSums> blocks(static_cast<std::size_t>(order.blocks()));
-  QKSCOPE_DISPATCH(turned_kernel)(turns, order, values.data(), signal, blocks.data());
+  Turn fine[kBlock];
+  for (std::uint32_t i = 0; i < kBlock; ++i)
+    fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kBlock / 2);
   const double middle = 0.5 * static_cast<double>(order.length() - 1);
+  std::vector<Turn> coarse;
+  for (std::int64_t block = 0; block < order.blocks(); ++block)
+    coarse.push_back(
+        turn_of(phase.coarse(block), static_cast<double>(block * kBlock + kBlock / 2) - middle));
   TurnedSums sums;
-  for (std::int64_t block = 0; block < order.blocks(); ++block) {
-    const double t = static_cast<double>(block * kBlock + kBlock / 2) - middle;
-    const auto& [sum] = blocks[static_cast<std::size_t>(block)];
-    const auto c0 = turned_by(phase.coarse(block), sum[0]);
-    const auto c1 = turned_by(phase.coarse(block), sum[1]);
-    const auto c2 = turned_by(phase.coarse(block), sum[2]);
-    sums.s0 += c0;
-    sums.s1 += c1 + t * c0;
-    sums.s2 += c2 + 2 * t * c1 + t * t * c0;
-  }
+  std::vector<BlockSums> blocks(coarse.size());
+  QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
+  QKSCOPE_DISPATCH(block_kernel)
+  (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));
+  const auto back = std::polar(1.0, omega * middle);
+  for (auto& sum : sums.sum) sum = PhaseTable::product(back, sum);
   return sums;
 }
 

@@ -1,53 +1,58 @@
-// Sums over rows of values times exp(-i omega t), in float64; t is the row's place in its order.
+// Sums over rows of values times exp(-i omega t), in float64; t is the row's place in its order,
+// from the middle.
 #pragma once
 
+#include <array>
 #include <complex>
 #include <cstdint>
 #include <span>
 
 #include "numerics/phase_table.h"
 #include "numerics/position_order.h"
-#include "numerics/spectrum.h"
 
 namespace qkscope {
 
-// E(omega) = sum exp(-i omega t), E(2 omega), and the values times exp(-i omega t); t from 0.
-struct WaveSums {
-  std::complex<double> once;
-  std::complex<double> twice;
-  std::complex<double> values;
+// S(omega) = sum z_t exp(-i omega t) with its derivatives by omega.
+struct PhaseSum {
+  std::complex<double> value;
+  std::complex<double> slope;
+  std::complex<double> bend;
 };
-// One value per row, in the order's order.
-WaveSums wave_sums(double omega, const PositionOrder& order, std::span<const double> values);
 
-// Sums of z_t exp(-i omega t), and of the same times t and t^2; t from the middle.
-struct TurnedSums {
-  std::complex<double> s0;
-  std::complex<double> s1;
-  std::complex<double> s2;
+// S around one frequency, as a series: one walk over the rows for all frequencies nearby.
+class TurnedSums {
+ public:
+  static constexpr int kPowers = 8;
+
+  // At omega + move.
+  PhaseSum at(double move) const;
+  // How far from omega the value is right to the last digits. The series leaves out about
+  // (move length / 2)^8 / 8! of the sum of |z|, and what further powers of t in a block would add,
+  // (128 move)^4 / 5!.
+  static double exact_reach(const PositionOrder& order);
+
+  std::array<std::complex<double>, kPowers> sum;  // of z_t t^m exp(-i omega t)
 };
-// Of one of the four signals.
-TurnedSums turned_sums(double omega, const PositionOrder& order, std::span<const FourValues> values,
-                       int signal);
+
+// Values are in the order's order.
+TurnedSums turned_sums(double omega, const PositionOrder& order,
+                       std::span<const std::complex<double>> values);
 
 // What the sums over the rows of a block are made of.
 namespace phase_sums {
 
-inline constexpr auto kBlock = PhaseTable::kBlock;
+inline constexpr std::uint32_t kBlock = PhaseTable::kBlock;
+// Of t in a block.
+inline constexpr int kBlockPowers = 4;
 
-struct WaveTurn {  // exp(-i omega t) and its square
-  double once[2];
-  double twice[2];
-};
-
-struct Turn {  // what a real and an imaginary part become
+struct alignas(64) Turn {  // what a real and an imaginary part become
   double along[2];
   double across[2];
-  double t;  // from the block's middle
+  double t[kBlockPowers - 1];  // from the block's middle, its square and so on
 };
 
 struct BlockSums {
-  double sum[3][2];
+  double sum[kBlockPowers][2];
 };
 
 }  // namespace phase_sums

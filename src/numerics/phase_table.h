@@ -1,5 +1,5 @@
 // exp(-i omega t) for whole numbers t from two short tables: one product instead of a sine and a
-// cosine; good to a few units in the last place.
+// cosine; good to a few units in the last place, however large omega t.
 #pragma once
 
 #include <cmath>
@@ -38,20 +38,31 @@ class PhaseTable {
  private:
   using Phases = std::vector<std::complex<double>>;
 
-  // exp(-i angle n) for n < count: every 16th from the library, the others by one product.
+  // exp(-i angle n) for n < count: every 64th from the library, the others by two products.
   static Phases multiples(double angle, std::int64_t count) {
-    std::complex<double> small[16];
-    for (int n = 0; n < 16; ++n) small[n] = at_angle(angle * n);
+    std::complex<double> small[64];
+    for (std::int64_t n = 0; n < 8; ++n) {
+      small[n] = at_angle(angle, n);
+      small[8 * n] = at_angle(angle, 8 * n);
+    }
+    for (int n = 0; n < 64; ++n) small[n] = product(small[n / 8 * 8], small[n % 8]);
     Phases all;
-    all.reserve(static_cast<std::size_t>(count) + 16);
-    for (std::int64_t n = 0; n < count; n += 16) {
-      const auto start = at_angle(angle * static_cast<double>(n));
+    all.reserve(static_cast<std::size_t>(count) + 64);
+    for (std::int64_t n = 0; n < count; n += 64) {
+      const auto start = at_angle(angle, n);
       for (const auto& step : small) all.push_back(product(start, step));
     }
     return all;
   }
 
-  static std::complex<double> at_angle(double angle) { return {std::cos(angle), -std::sin(angle)}; }
+  // exp(-i angle n), also for what angle n loses by rounding.
+  static std::complex<double> at_angle(double angle, std::int64_t n) {
+    const double turn = angle * static_cast<double>(n);
+    const double rest = std::fma(angle, static_cast<double>(n), -turn);
+    const double c = std::cos(turn);
+    const double s = std::sin(turn);
+    return {c - rest * s, -s - rest * c};
+  }
 
   Phases fine_;
   Phases coarse_;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <numbers>
-#include <vector>
 
 #include "core/nan.h"
 #include "numerics/phase_sums.h"
@@ -13,161 +11,227 @@
 namespace qkscope {
 namespace {
 
-// The share of the centred values' variance that c + a cos + b sin explains.
-double explained(const WaveSums& sums, double n, double total) {
-  const double c = sums.once.real();
-  const double s = -sums.once.imag();
-  const double cc = 0.5 * (n + sums.twice.real()) - c * c / n;
-  const double ss = 0.5 * (n - sums.twice.real()) - s * s / n;
-  const double cs = -0.5 * sums.twice.imag() - c * s / n;
-  const double u = sums.values.real();
-  const double v = -sums.values.imag();
-  const double determinant = cc * ss - cs * cs;
-  if (!(determinant > 1e-12 * (cc * cc + ss * ss))) return 0;
-  return (u * u * ss - 2 * u * v * cs + v * v * cc) / determinant / total;
+// Sums of cos cos, cos sin and sin sin around their means, from E(omega) = sum exp(-i omega t) and
+// E(2 omega).
+struct WaveProducts {
+  double cc;
+  double cs;
+  double ss;
+
+  WaveProducts(std::complex<double> once, std::complex<double> twice, double n) {
+    const double c = once.real();
+    const double s = -once.imag();
+    const double share = 1 / n;
+    cc = 0.5 * (n + twice.real()) - c * c * share;
+    cs = -0.5 * twice.imag() - c * s * share;
+    ss = 0.5 * (n - twice.real()) - s * s * share;
+  }
+  double determinant() const {
+    const double value = cc * ss - cs * cs;
+    return value > 1e-12 * (cc * cc + ss * ss) ? value : 0;
+  }
+};
+
+// R^2 around one frequency.
+class WaveSeries {
+ public:
+  WaveSeries(double omega, const PositionOrder& order, std::span<const std::complex<double>> values,
+             std::span<const std::complex<double>> ones)
+      : n_(static_cast<double>(ones.size())),
+        values_(turned_sums(omega, order, values)),
+        once_(turned_sums(omega, order, ones)),
+        twice_(turned_sums(2 * omega, order, ones)) {}
+
+  struct Height {
+    double r_squared = 0;  // of values whose squares sum up to their number
+    double slope = 0;
+  };
+  Height at(double move) const {
+    const auto y = values_.at(move);
+    const auto once = once_.at(move);
+    const auto twice = twice_.at(2 * move);
+    const WaveProducts products(once.value, twice.value, n_);
+    const double determinant = products.determinant();
+    if (determinant == 0) return {};
+    const double u = y.value.real();
+    const double v = -y.value.imag();
+    const double a = (u * products.ss - v * products.cs) / determinant;
+    const double b = (v * products.cc - u * products.cs) / determinant;
+    // How the products change; the derivative of E(2 omega) is twice that at 2 omega.
+    const double c = once.value.real();
+    const double s = -once.value.imag();
+    const double dc = once.slope.real();
+    const double ds = -once.slope.imag();
+    const double cc = twice.slope.real() - 2 * c * dc / n_;
+    const double cs = -twice.slope.imag() - (c * ds + dc * s) / n_;
+    const double ss = -twice.slope.real() - 2 * s * ds / n_;
+    const double gain = 2 * (a * y.slope.real() - b * y.slope.imag());
+    return {(u * a + v * b) / n_, (gain - a * a * cc - 2 * a * b * cs - b * b * ss) / n_};
+  }
+
+  // The way to the nearest top uphill, in [low, high].
+  double way_up(double low, double high) const {
+    const bool forward = at(0).slope > 0;
+    double below = 0;
+    double above = forward ? high : low;
+    const auto is_below = [&](double move) { return (at(move).slope > 0) == forward; };
+    if (is_below(above)) return above;
+    for (int round = 0; round < 50; ++round) {
+      const double middle = 0.5 * (below + above);
+      (is_below(middle) ? below : above) = middle;
+    }
+    return 0.5 * (below + above);
+  }
+
+ private:
+  double n_;
+  TurnedSums values_;
+  TurnedSums once_;
+  TurnedSums twice_;
+};
+
+// The top of R^2 uphill from `start`, in the band.
+SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
+                  std::span<const std::complex<double>> values,
+                  std::span<const std::complex<double>> ones) {
+  // Series reach far enough to come closer, and are exact to the last digits nearer by.
+  const double reach = 0.5 / static_cast<double>(order.length());
+  const double exact = 0.5 * TurnedSums::exact_reach(order);  // twice as far at 2 omega
+  double at = start;
+  for (int round = 0;; ++round) {
+    const WaveSeries series(at, order, values, ones);
+    const double move =
+        series.way_up(std::max(band.low - at, -reach), std::min(band.high - at, reach));
+    if (std::fabs(move) <= exact || round == 20) return {at + move, series.at(move).r_squared};
+    at += move;
+  }
 }
 
-class WaveFit {
- public:
-  // `centred` in the order's order.
-  WaveFit(const PositionOrder& order, std::span<const double> centred)
-      : order_(order), centred_(centred) {
-    for (const double y : centred) total_ += y * y;
-  }
-
-  double total() const { return total_; }
-  std::int64_t rows() const { return std::ssize(centred_); }
-
-  double r_squared(double omega) const {
-    WaveSums sums = wave_sums(omega, order_, centred_);
-    // Angles from the middle of the span: slow waves are then best conditioned.
-    const auto back = std::polar(1.0, omega * static_cast<double>((order_.length() - 1) / 2));
-    sums.once *= back;
-    sums.twice *= back * back;
-    sums.values *= back;
-    return explained(sums, static_cast<double>(centred_.size()), total_);
-  }
-
-  // Golden-section search for the highest R^2 between two frequencies around one peak.
-  SinusoidFit climb(double low, double high) const {
-    const double share = 1 / std::numbers::phi;
-    double left = high - share * (high - low);
-    double right = low + share * (high - low);
-    double at_left = r_squared(left);
-    double at_right = r_squared(right);
-    for (int step = 0; step < 30 && high - low > 1e-9 * high; ++step) {
-      if (at_left > at_right) {
-        high = right;
-        right = left;
-        at_right = at_left;
-        left = high - share * (high - low);
-        at_left = r_squared(left);
-      } else {
-        low = left;
-        left = right;
-        at_left = at_right;
-        right = low + share * (high - low);
-        at_right = r_squared(right);
-      }
-    }
-    return at_left > at_right ? SinusoidFit{left, at_left} : SinusoidFit{right, at_right};
-  }
-
- private:
-  const PositionOrder& order_;
-  std::span<const double> centred_;
-  double total_ = 0;
-};
-
-// The three sums on the grid of a spectrum, in single precision: the values are its first signal;
-// its second is a row of ones shifted to the middle of [0, 2 highest], where both E(omega) and
-// E(2 omega) lie.
-class WaveGrid {
- public:
-  WaveGrid(Spectrum& spectrum, const PositionOrder& order, std::span<const double> scaled,
-           double highest)
-      : spectrum_(spectrum), shift_(std::llround(highest / spectrum.step())) {
-    std::vector<FourValues> signals(scaled.size());
-    const double omega = static_cast<double>(shift_) * spectrum.step();
-    const PhaseTable phase(omega, order.length());
-    const auto back = std::polar(1.0, omega * spectrum.origin());
-    for (std::size_t i = 0; i < scaled.size(); ++i) {
-      const auto e = PhaseTable::product(phase[order.offsets()[i]], back);
-      signals[i].re[0] = scaled[i];
-      signals[i].re[1] = e.real();
-      signals[i].im[1] = e.imag();
-    }
-    spectrum.compute(signals);
-  }
-
-  WaveSums at(std::int64_t k) const {
-    return {spectrum_.at(k - shift_, 1), spectrum_.at(2 * k - shift_, 1), spectrum_.at(k, 0)};
-  }
-
- private:
-  const Spectrum& spectrum_;
-  std::int64_t shift_;
-};
-
 // Values around their mean, in the order's order.
-std::vector<double> centred_by_position(std::span<const double> values,
-                                        const PositionOrder& order) {
+std::vector<std::complex<double>> centred_by_position(std::span<const double> values,
+                                                      const PositionOrder& order) {
   double mean = 0;
   for (const double y : values) mean += y / static_cast<double>(values.size());
-  std::vector<double> centred(values.size());
+  std::vector<std::complex<double>> centred(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) centred[order.places()[i]] = values[i] - mean;
   return centred;
 }
 
-struct Height {
-  double r_squared;
-  double omega;
-};
-
-// R^2 from `low` to `high`, on the grid and at both ends.
-std::vector<Height> heights_over(const FrequencyBand& band, const WaveFit& fit,
-                                 const WaveGrid& grid, double step, double slow) {
-  const auto n = static_cast<double>(fit.rows());
-  const auto first = static_cast<std::int64_t>(std::ceil(band.low / step));
-  const auto last = static_cast<std::int64_t>(std::floor(band.high / step));
-  std::vector<Height> heights = {{fit.r_squared(band.low), band.low}};
-  for (std::int64_t k = first; k <= last; ++k) {
-    const double omega = static_cast<double>(k) * step;
-    heights.push_back({omega < slow ? fit.r_squared(omega) : explained(grid.at(k), n, n), omega});
-  }
-  heights.push_back({fit.r_squared(band.high), band.high});
-  return heights;
+// A row of ones shifted to the middle of [0, 2 highest], where both E(omega) and E(2 omega) lie: as
+// seen on the spectrum's grid, `shift` points lower.
+void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spectrum) {
+  const double omega = static_cast<double>(shift) * spectrum.step();
+  const PhaseTable phase(omega, order.length());
+  const auto back = std::polar(1.0, omega * spectrum.origin());
+  std::vector<std::complex<double>> signal;
+  for (const auto offset : order.offsets())
+    signal.push_back(PhaseTable::product(phase[offset], back));
+  spectrum.compute(signal);
 }
 
 }  // namespace
 
-SinusoidFit best_sinusoid(std::span<const double> values, const PositionOrder& order,
-                          FrequencyBand band, Spectrum& spectrum) {
-  const auto length = static_cast<double>(order.length());
-  auto centred = centred_by_position(values, order);
-  const WaveFit fit(order, centred);
-  const double slowest = std::numbers::pi / 4 / length;
-  if (values.size() < 4 || !(fit.total() > 0) || slowest >= band.high) return {kNan, kNan};
+// Calls each(i, k) for all frequencies that are taken from the grid, in the order that suits it.
+template <typename Each>
+void SinusoidSearch::for_grid(const Spectrum& spectrum, const Each& each) const {
+  const auto end = std::min(inverse_.size(), exact_ + spectrum.stride());
+  for (std::size_t start = exact_; start < end; ++start)
+    for (std::size_t i = start; i < inverse_.size(); i += spectrum.stride())
+      each(i, first_ + static_cast<std::int64_t>(i) - 1);
+}
 
-  const double scale = std::sqrt(static_cast<double>(values.size()) / fit.total());
-  std::vector<double> scaled;
-  for (const double y : centred) scaled.push_back(y * scale);
-  const WaveGrid grid(spectrum, order, scaled, band.high);
-  // Slow waves are nearly parabolas: single precision cannot tell them apart, so compute them.
-  const auto heights = heights_over({std::max(slowest, band.low), band.high}, fit, grid,
-                                    spectrum.step(), 32 / length);
-  double best = 0;
-  for (const auto& height : heights) best = std::max(best, height.r_squared);
+SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum)
+    : band_{std::max(std::numbers::pi / 4 / static_cast<double>(order.length()), band.low),
+            band.high},
+      step_(spectrum.step()),
+      first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
+      ones_(static_cast<std::size_t>(order.rows()), 1.0) {
+  const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
+  const double slow = 12 / static_cast<double>(order.length());
+  const auto n = static_cast<double>(order.rows());
+  const auto shift = std::llround(band_.high / step_);
+  compute_ones(order, shift, spectrum);
+  inverse_.resize(static_cast<std::size_t>(std::max<std::int64_t>(0, last - first_ + 1)) + 1);
+  exact_ = 1;
+  while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
+  for (std::size_t i = 0; i < exact_; ++i)
+    inverse_[i] = inverse_of(turned_sums(omega(i), order, ones_).sum[0],
+                             turned_sums(2 * omega(i), order, ones_).sum[0], n);
+  for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
+    inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
+  });
+}
+
+double SinusoidSearch::omega(std::size_t i) const {
+  return i == 0 ? band_.low
+                : static_cast<double>(first_ + static_cast<std::int64_t>(i) - 1) * step_;
+}
+
+SinusoidSearch::Inverse SinusoidSearch::inverse_of(std::complex<double> once,
+                                                   std::complex<double> twice, double n) {
+  const WaveProducts products(once, twice, n);
+  const double determinant = products.determinant();
+  if (determinant == 0) return {};
+  const double inverse = 1 / determinant;
+  return {inverse * products.ss, -inverse * products.cs, inverse * products.cc};
+}
+
+// By the best wave of a frequency, from the values' sum there.
+double SinusoidSearch::explained(std::complex<double> values, const Inverse& inverse) {
+  const double u = values.real();
+  const double v = -values.imag();
+  return u * u * inverse.cosines + 2 * u * v * inverse.both + v * v * inverse.sines;
+}
+
+std::vector<double> SinusoidSearch::heights(std::span<const std::complex<double>> scaled,
+                                            const PositionOrder& order, Spectrum& spectrum) const {
+  spectrum.compute(scaled);
+  std::vector<double> all(inverse_.size());
+  for (std::size_t i = 0; i < exact_; ++i)
+    all[i] = explained(turned_sums(omega(i), order, scaled).sum[0], inverse_[i]);
+  for_grid(spectrum,
+           [&](std::size_t i, std::int64_t k) { all[i] = explained(spectrum.at(k), inverse_[i]); });
+  return all;
+}
+
+// The top of a parabola through a height and those beside it.
+double SinusoidSearch::start_near(std::size_t i, std::span<const double> height) const {
+  if (i == 0 || i + 1 == height.size()) return omega(i);
+  const double before = omega(i) - omega(i - 1);
+  const double behind = omega(i + 1) - omega(i);
+  const double falls = (height[i] - height[i - 1]) / before;
+  const double rises = (height[i + 1] - height[i]) / behind;
+  const double bend = (rises - falls) / (before + behind);
+  const double slope = falls + bend * before;
+  return bend < 0 ? omega(i) + std::clamp(-0.5 * slope / bend, -before, behind) : omega(i);
+}
+
+SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionOrder& order,
+                                 Spectrum& spectrum) const {
+  auto scaled = centred_by_position(values, order);
+  double total = 0;
+  for (const auto& y : scaled) total += y.real() * y.real();
+  if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
+  const double scale = std::sqrt(static_cast<double>(values.size()) / total);
+  for (auto& y : scaled) y *= scale;
+  const auto height = heights(scaled, order, spectrum);
+  // A top halfway between two points keeps 0.64 of its height on them.
+  constexpr double kSeen = 0.6;
+  const double enough = kSeen * *std::max_element(height.begin(), height.end());
+  std::vector<std::size_t> tops;
+  for (std::size_t i = 0; i < height.size(); ++i)
+    if (height[i] >= enough && height[i] >= height[i > 0 ? i - 1 : i] &&
+        height[i] >= height[std::min(i + 1, height.size() - 1)])
+      tops.push_back(i);
+  std::sort(tops.begin(), tops.end(),
+            [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
   SinusoidFit found{kNan, -1};
-  for (std::size_t i = 0; i < heights.size(); ++i) {
-    const auto& left = heights[i > 0 ? i - 1 : i];
-    const auto& right = heights[std::min(i + 1, heights.size() - 1)];
-    const double here = heights[i].r_squared;
-    if (here < 0.6 * best || here < left.r_squared || here < right.r_squared) continue;
-    const auto peak = fit.climb(left.omega, right.omega);
+  for (const auto i : tops) {
+    if (height[i] < kSeen * found.r_squared) break;
+    const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
+                               i + 1 < height.size() ? omega(i + 1) : band_.high};
+    const auto peak = climb(start_near(i, height), beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;
-    const double exact = fit.r_squared(heights[i].omega);
-    if (exact > found.r_squared) found = {heights[i].omega, exact};
   }
   return found;
 }

@@ -1,7 +1,10 @@
 // Fits a wave over position by least squares.
 #pragma once
 
+#include <complex>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "numerics/position_order.h"
 #include "numerics/spectrum.h"
@@ -13,11 +16,46 @@ struct SinusoidFit {
   double r_squared = 0;  // share of the values' variance
 };
 
-// Least squares of c + a cos(omega t) + b sin(omega t): the frequency with the highest R^2. A wave
-// is looked for from an eighth of a turn over the whole span upwards: a slower one cannot be told
-// from a parabola. Values are in the order of the positions given to `order`; `spectrum` covers the
-// same positions and is overwritten.
-SinusoidFit best_sinusoid(std::span<const double> values, const PositionOrder& order,
-                          FrequencyBand band, Spectrum& spectrum);
+// Least squares of c + a cos(omega t) + b sin(omega t) over one set of positions. What depends on
+// the positions alone is made once.
+class SinusoidSearch {
+ public:
+  // `spectrum` covers the positions of `order` and the band, and is overwritten.
+  SinusoidSearch(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum);
+
+  // The frequency with the highest R^2. A wave is looked for from an eighth of a turn over the
+  // whole span upwards: a slower one cannot be told from a parabola. Values are in the order of the
+  // positions given to `order`; it and `spectrum`, which is overwritten, are those of before.
+  SinusoidFit best(std::span<const double> values, const PositionOrder& order,
+                   Spectrum& spectrum) const;
+
+ private:
+  // The inverse of the matrix of sums of cos cos, cos sin and sin sin around their means.
+  struct Inverse {
+    double cosines = 0;
+    double both = 0;
+    double sines = 0;
+  };
+
+  // Frequencies looked at: the band's low end, then points of the spectrum's grid.
+  double omega(std::size_t i) const;
+  template <typename Each>
+  void for_grid(const Spectrum& spectrum, const Each& each) const;
+  static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
+  static double explained(std::complex<double> values, const Inverse& inverse);
+  std::vector<double> heights(std::span<const std::complex<double>> scaled,
+                              const PositionOrder& order, Spectrum& spectrum) const;
+
+  double start_near(std::size_t i, std::span<const double> height) const;
+
+  FrequencyBand band_;  // from the slowest wave on
+  double step_;
+  std::int64_t first_;  // on the grid
+  // Frequencies to be computed: slow waves are nearly parabolas, and the spectrum is not good
+  // enough to tell them apart.
+  std::size_t exact_ = 0;
+  std::vector<std::complex<double>> ones_;
+  std::vector<Inverse> inverse_;
+};
 
 }  // namespace qkscope

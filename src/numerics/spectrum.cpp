@@ -4,6 +4,10 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "core/made_once.h"
@@ -13,6 +17,8 @@ namespace qkscope {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
+constexpr std::int64_t kPoints = 5;  // of the grid, for every `tokens` positions
+constexpr std::int64_t kMargin = 4;  // blocks
 
 // A bell exp(b (sqrt(1 - x^2) - 1)) over [-1, 1]: nearly the best a kernel of its width can do.
 double bell(double sharpness, double x) {
@@ -28,15 +34,15 @@ double kernel(double distance) {
   return bell(kSharpness, distance / kReach);
 }
 
-std::int64_t tokens_for(std::int64_t points, double highest, std::int64_t length) {
+std::int64_t tokens_for(double highest, std::int64_t length) {
   constexpr double kMost = 64;
-  if (length <= 64) return points;
-  const double tokens = std::min(kMost, static_cast<double>(points) * kHighest / highest);
-  return std::max(points, static_cast<std::int64_t>(tokens));
+  if (length <= 64) return kPoints;
+  const double tokens = std::min(kMost, static_cast<double>(kPoints) * kHighest / highest);
+  return std::max(kPoints, static_cast<std::int64_t>(tokens));
 }
 
 std::size_t size_for(double points) {
-  return std::bit_ceil(static_cast<std::size_t>(std::max(64.0, 1.4 * points)));
+  return std::bit_ceil(static_cast<std::size_t>(std::max(128.0, 1.4 * points)));
 }
 
 // The kernel's transform at `angle` radians per point, from its values at every half point.
@@ -93,71 +99,205 @@ const float* halfway_weights() {
 
 }  // namespace
 
-Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, double highest)
-    : tokens_(tokens_for(kPoints, highest, length)),
-      fft_(Fft::of_size(size_for(static_cast<double>(length) / tokens_per_point()))),
-      middle_(length / 2 * kPoints / tokens_),
-      gain_(fft_->size(), 1.0F),
-      signal_(fft_->size() + kSpreadTaps),
-      points_(fft_->size() + 2 * kMargin),
-      groups_(fft_->size() / 8) {
-  const bool thinned = tokens_ > kPoints;
-  for (std::int64_t phase = 0; phase < tokens_; ++phase)
-    for (std::int64_t m = 0; m < kSpreadTaps; ++m) {
-      const double distance =
-          static_cast<double>(m - 3) - static_cast<double>(phase) / static_cast<double>(tokens_);
-      taps_.push_back(thinned ? static_cast<float>(kernel(distance)) : (m == 3 ? 1.0F : 0.0F));
+SpectrumTables::SpectrumTables(std::size_t size, std::int64_t tokens, FrequencyBand band)
+    : fft(Fft::of_size(size)),
+      step(2 * kPi * kPoints / static_cast<double>(tokens * static_cast<std::int64_t>(size))),
+      first(static_cast<std::int64_t>(std::floor(2 * band.low / step))),
+      last(static_cast<std::int64_t>(std::ceil(2 * band.high / step))),
+      inner{first / 2 + 2, last / 2 - 1},
+      gain(size / 2 + 1, 1.0F) {
+  add_taps(tokens);
+  if (tokens > kPoints) set_gains(band.high);
+  share_gains();
+  add_places();
+}
+
+std::shared_ptr<const SpectrumTables> SpectrumTables::of(std::size_t size, std::int64_t tokens,
+                                                         FrequencyBand band) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::size_t, std::int64_t, double, double>,
+                  std::shared_ptr<const SpectrumTables>>
+      made;
+  const std::lock_guard lock(mutex);
+  auto& slot = made[{size, tokens, band.low, band.high}];
+  if (!slot) slot = std::make_shared<const SpectrumTables>(size, tokens, band);
+  return slot;
+}
+
+void SpectrumTables::add_taps(std::int64_t tokens) {
+  for (std::int64_t phase = 0; phase < tokens; ++phase)
+    for (std::int64_t start = 0; start < 4; ++start)
+      for (std::int64_t i = 0; i < 12; ++i) {
+        const auto m = i - start;
+        const double distance =
+            static_cast<double>(m - 3) - static_cast<double>(phase) / static_cast<double>(tokens);
+        const double tap = tokens > kPoints ? kernel(distance) : (m == 3 ? 1 : 0);
+        if (i % 4 == 0) taps.emplace_back();
+        taps.back()[i % 4] = m >= 0 && m < 8 ? static_cast<float>(tap) : 0.0F;
+      }
+}
+
+void SpectrumTables::set_gains(double highest) {
+  const auto end = static_cast<std::int64_t>(highest / step) + 2 * kSide;  // and a few beyond
+  for (std::int64_t k = 0; k <= std::min(end, std::ssize(gain) - 1); ++k) {
+    const double angle = 2 * kPi * static_cast<double>(k) / static_cast<double>(fft->size());
+    gain[static_cast<std::size_t>(k)] = static_cast<float>(1 / response(angle));
+  }
+}
+
+// Gains for many points at once, and 0 where some of them are not inside the band.
+void SpectrumTables::share_gains() {
+  constexpr std::size_t kLines = 128;
+  const auto size = static_cast<std::int64_t>(fft->size());
+  const auto blocks = static_cast<std::int64_t>(fft->blocks());
+  shift = std::max(0, std::countr_zero(fft->blocks()) - std::countr_zero(kLines));
+  const std::int64_t together = std::int64_t{1} << shift;
+  const GridStretch negative{size - inner.end + 1, size - inner.begin + 1};
+  const auto shared = [&](std::int64_t begin) {
+    const auto within = [&](const GridStretch& all) {
+      return !is_small() && begin >= all.begin && begin + together <= all.end;
+    };
+    const auto middle = begin + together / 2;
+    const auto one = gain[static_cast<std::size_t>(std::min(middle, size - middle))];
+    return within(inner) || within(negative) ? one * one : 0.0F;
+  };
+  for (std::int64_t block = 0; block <= blocks; block += together)
+    for (std::int64_t number = 0; number < 16; ++number) {
+      if (number % 4 == 0) shared_gain.emplace_back();
+      shared_gain.back()[number % 4] = shared((block + number * blocks) % size);
     }
+  const GridStretch all{first / 2, last / 2 + 2};
+  add_edges(all, inner);
+  add_edges({size - all.end + 1, size - all.begin + 1}, negative);
+}
+
+// What shared gains leave out of a stretch, and a point before it.
+void SpectrumTables::add_edges(GridStretch all, GridStretch inside) {
+  const std::int64_t together = std::int64_t{1} << shift;
+  const GridStretch whole{(inside.begin + together - 1) / together * together,
+                          inside.end / together * together};
+  if (is_small() || whole.begin >= whole.end) {
+    edges.push_back(all);
+    return;
+  }
+  edges.push_back({all.begin, whole.begin});
+  edges.push_back({whole.end - 1, all.end});
+}
+
+void SpectrumTables::add_places() {
+  const auto blocks = static_cast<std::int64_t>(fft->blocks());
+  for (std::int64_t block = -kMargin; block < blocks + kMargin; ++block) {
+    const bool within = block >= 0 && block < blocks;
+    const auto margin = blocks + (block < 0 ? block + kMargin : block - blocks + kMargin);
+    const auto place =
+        within ? fft->place(static_cast<std::size_t>(block)) : static_cast<std::size_t>(margin);
+    places.push_back(static_cast<std::uint32_t>(4 * place));
+  }
+}
+
+Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, FrequencyBand band)
+    : tokens_(tokens_for(band.high, length)),
+      tables_(SpectrumTables::of(size_for(static_cast<double>(length) / tokens_per_point()),
+                                 tokens_, band)),
+      middle_(length / 2 * kPoints / tokens_),
+      signal_(fft().size() / 4 + 4 * 2 * kMargin),
+      largest_(fft().blocks() + 1) {
+  rows_.reserve(offsets.size());
+  const auto tokens = static_cast<std::uint32_t>(tokens_);
   for (const auto offset : offsets) {
-    const std::int64_t fine = offset * kPoints;
-    start_.push_back(static_cast<std::uint32_t>(index(fine / tokens_ - 3 - middle_)));
-    phase_.push_back(static_cast<std::uint32_t>(fine % tokens_));
-  }
-  if (!thinned) return;
-  const auto last = static_cast<std::int64_t>(highest / step()) + 2 * kSide;  // and a few beyond
-  for (std::int64_t k = 0; k <= std::min(last, std::ssize(gain_) / 2); ++k) {
-    const double angle = 2 * kPi * static_cast<double>(k) / static_cast<double>(fft_->size());
-    gain_[index(k)] = gain_[index(-k)] = static_cast<float>(1 / response(angle));
+    const auto fine = static_cast<std::uint32_t>(offset * kPoints);
+    const auto start = index(fine / tokens - 3 - middle_);
+    rows_.push_back({static_cast<std::uint32_t>(start / 4),
+                     static_cast<std::uint32_t>((fine % tokens * 4 + start % 4) * 3)});
   }
 }
 
-void Spectrum::spread(std::span<const FourValues> values) {
-  std::fill(signal_.begin(), signal_.end(), FourComplex{});
-  spread_values(values, taps_.data(), phase_.data(), start_.data(), signal_.data());
+double Spectrum::tokens_per_point() const {
+  return static_cast<double>(tokens_) / kPoints;
+}
+
+void Spectrum::spread(std::span<const std::complex<double>> values) {
+  std::memset(signal_.data(), 0, std::span(signal_).size_bytes());
+  spread_values(values, rows_.data(), tables_->taps.data(), signal_.data());
   // What reaches past the end belongs to the beginning.
-  const auto size = fft_->size();
-  for (std::size_t m = 0; m < kSpreadTaps; ++m) {
-    signal_[m].re += signal_[size + m].re;
-    signal_[m].im += signal_[size + m].im;
+  for (std::size_t v = 0; v < 3; ++v) {
+    const FourComplex& past = signal_[fft().size() / 4 + v];
+    signal_[v].re += past.re;
+    signal_[v].im += past.im;
   }
 }
 
-void Spectrum::compute(std::span<const FourValues> values) {
+void Spectrum::compute(std::span<const std::complex<double>> values) {
   spread(values);
-  fft_->forward(std::span(signal_).first(fft_->size()));
-  const auto size = fft_->size();
-  FourComplex* const points = points_.data() + kMargin;
-  sort_points(*fft_, signal_.data(), gain_.data(), points, groups_.data());
-  std::copy_n(points + size - kMargin, kMargin, points - kMargin);
-  std::copy_n(points, kMargin, points + size);
+  const SharedGains gains{tables_->shared_gain.data(), tables_->shift};
+  fft().forward(std::span(signal_).first(fft().size() / 4),
+                [&](std::size_t begin, std::size_t end) {
+                  largest_powers(signal_.data() + 4 * begin,
+                                 fft().rests().subspan(begin, end - begin), gains, largest_.data());
+                });
+  copy_margins();
+  largest_.back() = largest_.front();
+  highest_ = *std::max_element(largest_.begin(), largest_.end());
+  for (const auto& edge : tables_->edges)
+    for (std::int64_t k = edge.begin; k < edge.end; ++k)
+      if (inside(signed_index(k))) highest_ = std::max(highest_, static_cast<float>(power(2 * k)));
 }
 
-void Spectrum::find_above(std::int64_t begin, std::int64_t end, const FourFloats& least,
-                          const FourFloats& near, std::vector<HighPoint>& found) const {
-  high_powers(points_.data() + kMargin, groups_, halfway_weights(), {begin, end, least, near},
-              found);
+// Blocks before the first and behind the last, for those who look at neighbours.
+void Spectrum::copy_margins() {
+  const auto blocks = static_cast<std::int64_t>(fft().blocks());
+  const auto copy = [&](std::int64_t block) {
+    FourComplex* const to =
+        signal_.data() + tables_->places[static_cast<std::size_t>(block + kMargin)];
+    for (std::int64_t number = 0; number < 16; ++number) {
+      const auto value = raw(block + number * blocks);
+      to[number / 4].re[number % 4] = value.real();
+      to[number / 4].im[number % 4] = value.imag();
+    }
+  };
+  for (std::int64_t block = 0; block < kMargin; ++block) {
+    copy(block - kMargin);
+    copy(blocks + block);
+  }
 }
 
-FourFloats Spectrum::power_after(std::size_t i) const {
-  return power_between(points_.data() + kMargin + i, halfway_weights());
+double Spectrum::power(std::int64_t half) const {
+  const auto k = half >> 1;
+  if ((half & 1) == 0) return std::norm(at(k));
+  std::complex<double> sum;
+  for (int j = 0; j < 8; ++j) sum += static_cast<double>(halfway_weights()[j]) * at(k + j - 3);
+  return std::norm(sum);
 }
 
-std::array<double, 5> Spectrum::quarters(std::int64_t half, int signal) const {
+// As high_powers(), for points that do not share their gains.
+void Spectrum::find_between(GridStretch stretch, float least, float near,
+                            std::vector<HighPoint>& found) const {
+  const auto add = [&](std::int64_t half) {
+    const auto here = static_cast<float>(power(half));
+    if (here > least) found.push_back({half, here});
+  };
+  for (std::int64_t k = stretch.begin; k < stretch.end; ++k) {
+    if (!(std::max(power(2 * k), power(2 * k + 2)) > near)) continue;
+    add(2 * k);
+    add(2 * k + 1);
+  }
+}
+
+void Spectrum::find_above(float least, float near, std::vector<HighPoint>& found) const {
+  const GridBlocks grid{signal_.data(),
+                        tables_->places.data() + kMargin,
+                        static_cast<std::int64_t>(fft().blocks()),
+                        {tables_->shared_gain.data(), tables_->shift}};
+  high_powers(grid, largest_.data(), {least, near, halfway_weights()}, found);
+  for (const auto& edge : tables_->edges) find_between(edge, least, near, found);
+}
+
+std::array<double, 5> Spectrum::quarters(std::int64_t half) const {
   // Points k - kSide .. k + kSide + 1, the first at or before the half point.
   const std::int64_t k = half >> 1;
   std::array<std::complex<double>, 2 * kSide + 2> points;
   for (int j = 0; j < std::ssize(points); ++j)
-    points[static_cast<std::size_t>(j)] = at(k + j - kSide, signal);
+    points[static_cast<std::size_t>(j)] = at(k + j - kSide);
   const auto between = [&](int quarter) {  // quarters of a step after k
     const auto first = static_cast<std::size_t>(quarter < 0 ? 0 : 1);
     const auto& weights = interpolation()[static_cast<std::size_t>((quarter + 4) % 4)];

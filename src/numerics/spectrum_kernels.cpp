@@ -25,119 +25,108 @@ HWY_INLINE float* floats(FourComplex* at) {
   return reinterpret_cast<float*>(at);
 }
 
-HWY_INLINE Vector narrowed(const double (&values)[4]) {
-  float narrow[4];
-  for (int i = 0; i < 4; ++i) narrow[i] = static_cast<float>(values[i]);
-  return hn::LoadU(Four(), narrow);
+HWY_INLINE Vector loaded(const FourFloats& values) {
+  return hn::Load(Four(), reinterpret_cast<const float*>(&values));
 }
 
-void spread_kernel(std::span<const FourValues> values, const float* taps,
-                   const std::uint32_t* phase, const std::uint32_t* start, FourComplex* signal) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const Vector re = narrowed(values[i].re);
-    const Vector im = narrowed(values[i].im);
-    const float* const weight = taps + phase[i] * kSpreadTaps;
-    float* const to = floats(signal + start[i]);
-#pragma GCC unroll 8
-    for (std::int64_t m = 0; m < kSpreadTaps; ++m) {
-      const Vector by = hn::Set(Four(), weight[m]);
-      hn::Store(hn::MulAdd(by, re, hn::Load(Four(), to + 8 * m)), Four(), to + 8 * m);
-      hn::Store(hn::MulAdd(by, im, hn::Load(Four(), to + 8 * m + 4)), Four(), to + 8 * m + 4);
-    }
+HWY_INLINE void spread_row(const std::complex<double>& value, const SpreadRow& row,
+                           const FourFloats* taps, FourComplex* signal) {
+  const Vector re = hn::Set(Four(), static_cast<float>(value.real()));
+  const Vector im = hn::Set(Four(), static_cast<float>(value.imag()));
+  const FourFloats* const weights = taps + row.taps;
+  float* const to = floats(signal + row.start);
+#pragma GCC unroll 3
+  for (std::int64_t v = 0; v < 3; ++v) {
+    const Vector by = loaded(weights[v]);
+    hn::Store(hn::MulAdd(by, re, hn::Load(Four(), to + 8 * v)), Four(), to + 8 * v);
+    hn::Store(hn::MulAdd(by, im, hn::Load(Four(), to + 8 * v + 4)), Four(), to + 8 * v + 4);
   }
+}
+
+// Rows come ordered by where they go: from four stretches in turn, so that none waits for what the
+// one before has stored.
+void spread_kernel(std::span<const std::complex<double>> values, const SpreadRow* rows,
+                   const FourFloats* taps, FourComplex* signal) {
+  const std::size_t quarter = values.size() / 4;
+  for (std::size_t i = 0; i < quarter; ++i)
+#pragma GCC unroll 4
+    for (std::size_t j = i; j < 4 * quarter; j += quarter)
+      spread_row(values[j], rows[j], taps, signal);
+  for (std::size_t i = 4 * quarter; i < values.size(); ++i)
+    spread_row(values[i], rows[i], taps, signal);
 }
 
 HWY_INLINE Vector power_of(Vector re, Vector im) {
   return hn::MulAdd(re, re, hn::Mul(im, im));
 }
 
-HWY_INLINE Vector power_at(const float* point) {
-  return power_of(hn::Load(Four(), point), hn::Load(Four(), point + 4));
+HWY_INLINE Vector power_at(const FourComplex& four) {
+  const float* const at = floats(&four);
+  return power_of(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
-void sort_kernel(const Fft& fft, const FourComplex* signal, const float* gain, FourComplex* points,
-                 FourFloats* groups) {
-  // Values an eighth of the grid apart lie in neighbouring places: taken one after the other, every
-  // cache line is read once.
-  const std::size_t size = fft.size();
-  const std::size_t eighth = size / 8;
-  for (std::size_t low = 0; low < eighth; low += 8)
-    for (std::size_t k = low; k < size; k += eighth) {
-      const float* const from = floats(signal + fft.place(k));
-      float* const to = floats(points + k);
-      Vector largest = hn::Zero(Four());
-#pragma GCC unroll 8
-      for (std::size_t r = 0; r < 8; ++r) {
-        const Vector by = hn::Set(Four(), gain[k + r]);
-        const float* const value = from + 8 * r * eighth;
-        const Vector re = hn::Mul(hn::Load(Four(), value), by);
-        const Vector im = hn::Mul(hn::Load(Four(), value + 4), by);
-        hn::Store(re, Four(), to + 8 * r);
-        hn::Store(im, Four(), to + 8 * r + 4);
-        largest = hn::Max(largest, power_of(re, im));
-      }
-      hn::Store(largest, Four(), reinterpret_cast<float*>(groups + k / 8));
-    }
-}
-
-HWY_INLINE Vector power_after(const float* point, const float* weights) {
-  Vector re = hn::Zero(Four());
-  Vector im = hn::Zero(Four());
-  const float* const from = point - 3 * 8;
-#pragma GCC unroll 8
-  for (std::size_t j = 0; j < 8; ++j) {
-    const Vector by = hn::Set(Four(), weights[j]);
-    re = hn::MulAdd(by, hn::Load(Four(), from + 8 * j), re);
-    im = hn::MulAdd(by, hn::Load(Four(), from + 8 * j + 4), im);
+void largest_kernel(const FourComplex* points, std::span<const std::uint32_t> rests,
+                    const SharedGains& gains, float* largest) {
+  for (std::size_t block = 0; block < rests.size(); ++block, points += 4) {
+    const FourFloats* const gain = gains.of(rests[block]);
+    Vector power[4];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
+    const Vector highest = hn::Max(hn::Max(power[0], power[1]), hn::Max(power[2], power[3]));
+    largest[rests[block]] = hn::GetLane(hn::MaxOfLanes(Four(), highest));
   }
-  return power_of(re, im);
-}
-
-void between_kernel(const FourComplex* points, const float* weights, FourFloats& power) {
-  hn::Store(power_after(floats(points), weights), Four(), reinterpret_cast<float*>(&power));
 }
 
 HWY_INLINE bool any_above(Vector power, Vector limit) {
   return !hn::AllFalse(Four(), hn::Gt(power, limit));
 }
 
-HWY_INLINE Vector loaded(const FourFloats& values) {
-  return hn::Load(Four(), reinterpret_cast<const float*>(&values));
+// The places halfway after four points.
+HWY_INLINE Vector power_after(const GridBlocks& grid, const std::uint32_t* places, std::size_t v,
+                              const float* weights) {
+  Vector re = hn::Zero(Four());
+  Vector im = hn::Zero(Four());
+#pragma GCC unroll 8
+  for (std::ptrdiff_t j = 0; j < 8; ++j) {
+    const float* const from = floats(grid.signal + places[j - 3] + v);
+    const Vector by = hn::Set(Four(), weights[j]);
+    re = hn::MulAdd(by, hn::Load(Four(), from), re);
+    im = hn::MulAdd(by, hn::Load(Four(), from + 4), im);
+  }
+  return power_of(re, im);
 }
 
-// Not inlined: points to be kept are few, and the loop that finds them is short.
-HWY_NOINLINE void keep(std::int64_t half, Vector power, std::vector<HighPoint>& found) {
-  HighPoint point;
-  point.half = half;
-  hn::Store(power, Four(), reinterpret_cast<float*>(&point.power));
-  found.push_back(point);
+// Not inlined: points to be kept are few, and the loop that finds them is short. `half`: of the
+// first of the four, which are `apart` from one another.
+HWY_NOINLINE void keep(std::int64_t half, std::int64_t apart, Vector power, float least,
+                       std::vector<HighPoint>& found) {
+  float powers[4];
+  hn::StoreU(power, Four(), powers);
+  for (int i = 0; i < 4; ++i)
+    if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
-void high_kernel(const FourComplex* points, std::span<const FourFloats> groups,
-                 const float* weights, const HighPowers& wanted, std::vector<HighPoint>& found) {
-  const Vector least = loaded(wanted.least);
-  const Vector near = loaded(wanted.near);
-  // Whether nothing in this group of eight or at the beginning of the next is high.
-  const auto is_low = [&](std::size_t group) HWY_ATTR {
-    const FourFloats& next = groups[group + 1 == groups.size() ? 0 : group + 1];
-    return !any_above(hn::Max(loaded(groups[group]), loaded(next)), near);
-  };
-  for (auto i = wanted.begin; i < wanted.end;) {
-    if (i % 8 == 0 && i + 8 <= wanted.end && is_low(static_cast<std::size_t>(i / 8))) {
-      i += 8;
-      continue;
-    }
-    const auto end = std::min(wanted.end, i / 8 * 8 + 8);
-    Vector here = power_at(floats(points + i));
-    for (; i < end; ++i) {
-      const float* const point = floats(points + i);
-      const Vector next = power_at(point + 8);
-      if (any_above(hn::Max(here, next), near)) {
-        if (any_above(here, least)) keep(2 * i, here, found);
-        const Vector between = power_after(point, weights);
-        if (any_above(between, least)) keep(2 * i + 1, between, found);
-      }
-      here = next;
+void high_kernel(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
+                 std::vector<HighPoint>& found) {
+  const Vector least = hn::Set(Four(), wanted.least);
+  const Vector near = hn::Set(Four(), wanted.near);
+  for (std::int64_t block = 0; block < grid.count; ++block) {
+    if (!(std::max(largest[block], largest[block + 1]) > wanted.near)) continue;
+    const std::uint32_t* const places = grid.places + block;
+    const FourFloats* const gains = grid.gains.of(block);
+    const FourFloats* const gains_after = grid.gains.of(block + 1);
+    for (std::size_t v = 0; v < 4; ++v) {
+      const Vector gain = loaded(gains[v]);
+      const Vector gain_after = loaded(gains_after[v]);
+      const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
+      const Vector next = hn::Mul(power_at(grid.signal[places[1] + v]), gain_after);
+      if (!any_above(hn::Max(here, next), near)) continue;
+      const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
+      const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
+      if (!any_above(hn::Max(here, between), least)) continue;
+      const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
+      keep(half, 2 * grid.count, here, wanted.least, found);
+      keep(half + 1, 2 * grid.count, between, wanted.least, found);
     }
   }
 }
@@ -151,31 +140,24 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(spread_kernel);
-HWY_EXPORT(sort_kernel);
-HWY_EXPORT(between_kernel);
+HWY_EXPORT(largest_kernel);
 HWY_EXPORT(high_kernel);
 
 }  // namespace
 
-void spread_values(std::span<const FourValues> values, const float* taps,
-                   const std::uint32_t* phase, const std::uint32_t* start, FourComplex* signal) {
-  QKSCOPE_DISPATCH(spread_kernel)(values, taps, phase, start, signal);
+void spread_values(std::span<const std::complex<double>> values, const SpreadRow* rows,
+                   const FourFloats* taps, FourComplex* signal) {
+  QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 
-void sort_points(const Fft& fft, const FourComplex* signal, const float* gain, FourComplex* points,
-                 FourFloats* groups) {
-  QKSCOPE_DISPATCH(sort_kernel)(fft, signal, gain, points, groups);
+void largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+                    const SharedGains& gains, float* largest) {
+  QKSCOPE_DISPATCH(largest_kernel)(points, rests, gains, largest);
 }
 
-FourFloats power_between(const FourComplex* points, const float* weights) {
-  FourFloats power;
-  QKSCOPE_DISPATCH(between_kernel)(points, weights, power);
-  return power;
-}
-
-void high_powers(const FourComplex* points, std::span<const FourFloats> groups,
-                 const float* weights, const HighPowers& wanted, std::vector<HighPoint>& found) {
-  QKSCOPE_DISPATCH(high_kernel)(points, groups, weights, wanted, found);
+void high_powers(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
+                 std::vector<HighPoint>& found) {
+  QKSCOPE_DISPATCH(high_kernel)(grid, largest, wanted, found);
 }
 
 }  // namespace qkscope

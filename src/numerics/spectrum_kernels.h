@@ -1,6 +1,7 @@
 // The loops of a spectrum that run over every row or every point of the grid.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,30 +11,41 @@
 
 namespace qkscope {
 
-inline constexpr std::int64_t kSpreadTaps = 8;
+// Adds value i times the twelve taps from taps[rows[i].taps] on to the three vectors from
+// signal[rows[i].start] on.
+void spread_values(std::span<const std::complex<double>> values, const SpreadRow* rows,
+                   const FourFloats* taps, FourComplex* signal);
 
-// Adds value i, times eight taps from taps[8 phase[i]] on, to eight points from signal[start[i]]
-// on.
-void spread_values(std::span<const FourValues> values, const float* taps,
-                   const std::uint32_t* phase, const std::uint32_t* start, FourComplex* signal);
+// What powers are multiplied with, the same for 2^shift neighbouring blocks.
+struct SharedGains {
+  const FourFloats* lines;  // (blocks >> shift, 4), and one more
+  int shift;
 
-// points[k] = gain[k] signal[fft.place(k)]; groups[g]: the largest |S|^2 of points 8 g .. 8 g + 7.
-void sort_points(const Fft& fft, const FourComplex* signal, const float* gain, FourComplex* points,
-                 FourFloats* groups);
-
-// |S|^2 halfway between points[0] and points[1], from the eight around it with their weights.
-FourFloats power_between(const FourComplex* points, const float* weights);
-
-// Points [begin, end) whose power is above `least` in some signal, and places halfway after them
-// where one of the two points beside is above `near` in some signal.
-struct HighPowers {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  FourFloats least;
-  FourFloats near;
+  const FourFloats* of(std::int64_t block) const { return lines + (block >> shift) * 4; }
 };
-// Appends them to `found`; `groups` as sort_points() leaves them.
-void high_powers(const FourComplex* points, std::span<const FourFloats> groups,
-                 const float* weights, const HighPowers& wanted, std::vector<HighPoint>& found);
+
+// largest[rests[i]] = the largest power of the i-th block of four vectors from `points` on.
+void largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+                    const SharedGains& gains, float* largest);
+
+// The blocks of a transform.
+struct GridBlocks {
+  const FourComplex* signal;
+  const std::uint32_t* places;  // (count): the first vector of each, with a few before and behind
+  std::int64_t count;
+  SharedGains gains;
+};
+
+// Points whose power is above `least`, and places halfway after them where one of the two points
+// beside is above `near`.
+struct HighPowers {
+  float least = 0;
+  float near = 0;
+  const float* weights = nullptr;  // of the eight points around such a place
+};
+// Appends them to `found`; `largest` is the largest power of every block, the first again behind
+// the last.
+void high_powers(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
+                 std::vector<HighPoint>& found);
 
 }  // namespace qkscope

@@ -46,9 +46,28 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
         y += value * axes(2 * plane + 1, j);
       }
       const double angle = std::atan2(y, x);
-      const auto& unit = units.group(0)[backwards[static_cast<std::size_t>(i)]];
-      EXPECT_NEAR(unit.re[plane], std::cos(angle), 1e-12);
-      EXPECT_NEAR(unit.im[plane], std::sin(angle), 1e-12);
+      const auto& unit = units.plane(plane)[backwards[static_cast<std::size_t>(i)]];
+      EXPECT_NEAR(unit.real(), std::cos(angle), 1e-12);
+      EXPECT_NEAR(unit.imag(), std::sin(angle), 1e-12);
+    }
+}
+
+// Rows at the centre, and more rows than are taken together.
+TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
+  constexpr std::size_t kRows = 7;
+  double xy[kRows * 8] = {};
+  for (std::size_t i = 0; i < kRows * 8; ++i)
+    xy[i] = i % 3 == 0 ? 0 : std::cos(static_cast<double>(i));
+  xy[8 * 5 + 1] = xy[8 * 5 + 5] = 0;
+  std::uint32_t place[kRows];
+  for (std::uint32_t i = 0; i < kRows; ++i) place[i] = (3 * i) % kRows;
+  std::vector<std::complex<double>> units(4 * kRows);
+  unit_vectors(xy, place, units.data(), kRows);
+  for (std::size_t i = 0; i < kRows; ++i)
+    for (std::size_t plane = 0; plane < 4; ++plane) {
+      const std::complex<double> row(xy[8 * i + plane], xy[8 * i + 4 + plane]);
+      const auto expected = row == 0.0 ? 1.0 : row / std::abs(row);
+      EXPECT_NEAR(std::abs(units[plane * kRows + place[i]] - expected), 0, 1e-15) << i;
     }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include "numerics/phase_sums.h"
 #include "numerics/products.h"
 #include "numerics/random.h"
+#include "numerics/spectrum.h"
 #include "numerics/vectors.h"
 
 namespace qkscope {
@@ -112,9 +114,9 @@ std::uint64_t digest_of_kernels() {
 // Of a digest that depends on the library's sine and cosine, too.
 std::uint64_t digest_of_waves() {
   Digest digest;
-  for (const std::size_t size : {64U, 128U, 4096U}) {
-    const auto x = narrow(numbers(8 * size, 6));
-    std::vector<FourComplex> signal(size);
+  for (const std::size_t size : {128U, 512U, 4096U}) {
+    const auto x = narrow(numbers(2 * size, 6));
+    std::vector<FourComplex> signal(size / 4);
     std::memcpy(signal.data(), x.data(), x.size() * sizeof(float));
     Fft::of_size(size)->forward(signal);
     digest.add<FourComplex>(signal);
@@ -123,20 +125,19 @@ std::uint64_t digest_of_waves() {
   for (std::size_t i = 0; i < positions.size(); ++i)
     positions[i] = 3 * static_cast<std::int32_t>(i);
   const PositionOrder order(positions);
-  const auto values = numbers(700, 7);
-  const auto parts = numbers(8 * 700, 8);
-  std::vector<FourValues> signals(700);
-  std::memcpy(signals.data(), parts.data(), parts.size() * sizeof(double));
-  Spectrum spectrum(order.offsets(), order.length(), 1.0);
-  spectrum.compute(signals);
-  for (std::int64_t half = 0; half < 50; ++half) {
-    const FourFloats power = spectrum.power(half);
-    digest.add(std::span<const FourFloats>(&power, 1));
-    digest.add(std::span<const FourFloats>(&spectrum.group_power(half), 1));
+  const auto parts = numbers(2 * 700, 8);
+  std::vector<std::complex<double>> signal;
+  for (std::size_t i = 0; i < 700; ++i) signal.emplace_back(parts[2 * i], parts[2 * i + 1]);
+  Spectrum spectrum(order.offsets(), order.length(), {0, 1});
+  spectrum.compute(signal);
+  for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
+  std::vector<HighPoint> found;
+  spectrum.find_above(0.5F * spectrum.highest(), 0.4F * spectrum.highest(), found);
+  for (const auto& [half, power] : found) {
+    digest.add(static_cast<double>(half));
+    digest.add(power);
   }
-  const auto wave = wave_sums(0.37, order, values);
-  const auto turned = turned_sums(0.37, order, signals, 2);
-  for (const auto& sum : {wave.once, wave.twice, wave.values, turned.s0, turned.s1, turned.s2}) {
+  for (const auto& sum : turned_sums(0.37, order, signal).sum) {
     digest.add(sum.real());
     digest.add(sum.imag());
   }

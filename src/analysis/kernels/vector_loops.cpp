@@ -177,24 +177,44 @@ void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<con
   }
 }
 
-void unit_kernel(const double* xy, const double* shift, std::span<const std::uint32_t> place,
-                 FourValues* to) {
-  using Four = hn::CappedTag<double, 4>;
-  constexpr int kLanes = hn::MaxLanes(Four());
-  const Four d;
-  for (std::size_t row = 0; row < place.size(); ++row, xy += 8) {
-    FourValues& unit = to[place[row]];
-#pragma GCC unroll 4
-    for (int plane = 0; plane < 4; plane += kLanes) {
-      const auto x = hn::Add(hn::LoadU(d, xy + plane), hn::LoadU(d, shift + plane));
-      const auto y = hn::Add(hn::LoadU(d, xy + 4 + plane), hn::LoadU(d, shift + 4 + plane));
-      const auto square = hn::MulAdd(x, x, hn::Mul(y, y));
-      const auto inverse = hn::Div(hn::Set(d, 1), hn::Sqrt(square));
-      const auto somewhere = hn::Gt(square, hn::Zero(d));
-      hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(x, inverse), hn::Set(d, 1)), d, unit.re + plane);
-      hn::StoreU(hn::IfThenElse(somewhere, hn::Mul(y, inverse), hn::Zero(d)), d, unit.im + plane);
-    }
+// Of kRows rows, side by side: none waits for a division of another.
+template <int kRows>
+HWY_INLINE void write_units(const double* xy, const std::uint32_t* place, std::complex<double>* to,
+                            std::int64_t stride) {
+  const Two d;
+  constexpr int kPairs = 2 * kRows;  // of planes
+  const auto from = [&](int pair) { return xy + 8 * (pair / 2) + 2 * (pair % 2); };
+  hn::Vec<Two> square[kPairs];
+  hn::Vec<Two> inverse[kPairs];
+#pragma GCC unroll 8
+  for (int pair = 0; pair < kPairs; ++pair) {
+    const auto x = hn::LoadU(d, from(pair));
+    const auto y = hn::LoadU(d, from(pair) + 4);
+    square[pair] = hn::MulAdd(x, x, hn::Mul(y, y));
   }
+#pragma GCC unroll 8
+  for (int pair = 0; pair < kPairs; ++pair)
+    inverse[pair] = hn::Div(hn::Set(d, 1), hn::Sqrt(square[pair]));
+#pragma GCC unroll 8
+  for (int pair = 0; pair < kPairs; ++pair) {
+    const auto x = hn::Mul(hn::LoadU(d, from(pair)), inverse[pair]);
+    const auto y = hn::Mul(hn::LoadU(d, from(pair) + 4), inverse[pair]);
+    const auto somewhere = hn::Gt(square[pair], hn::Zero(d));
+    const auto re = hn::IfThenElse(somewhere, x, hn::Set(d, 1));
+    const auto im = hn::IfThenElseZero(somewhere, y);
+    double* const unit = reinterpret_cast<double*>(to + pair % 2 * 2 * stride + place[pair / 2]);
+    hn::StoreU(hn::InterleaveLower(d, re, im), d, unit);
+    hn::StoreU(hn::InterleaveUpper(d, re, im), d, unit + 2 * stride);
+  }
+}
+
+void unit_kernel(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+                 std::int64_t stride) {
+  constexpr std::size_t kTogether = 3;
+  std::size_t row = 0;
+  for (; row + kTogether <= place.size(); row += kTogether)
+    write_units<kTogether>(xy + 8 * row, place.data() + row, to, stride);
+  for (; row < place.size(); ++row) write_units<1>(xy + 8 * row, place.data() + row, to, stride);
 }
 
 // The sum of running sums, in the order of vectors.h.
@@ -378,9 +398,9 @@ void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<cons
   QKSCOPE_DISPATCH(z_kernel)(model, pairs, tiles, start, slope);
 }
 
-void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
-                  FourValues* to) {
-  QKSCOPE_DISPATCH(unit_kernel)(xy, shift, place, to);
+void unit_vectors(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+                  std::int64_t stride) {
+  QKSCOPE_DISPATCH(unit_kernel)(xy, place, to, stride);
 }
 
 RowsAlong turn_rows(const TurnedRows& rows) {

@@ -1,12 +1,12 @@
 // The inner loops of the analyses that are not products, for every CPU.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "analysis/kernels/key_pairs.h"
-#include "numerics/spectrum.h"
 
 namespace qkscope {
 
@@ -32,10 +32,10 @@ constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
 void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
              double* start, double* slope);
 
-// to[place[i]] = row i of xy (rows, 8), moved by shift (8), as unit vectors in four planes: the x
-// of four planes come first, then their y. (0, 0) becomes (1, 0).
-void unit_vectors(const double* xy, const double* shift, std::span<const std::uint32_t> place,
-                  FourValues* to);
+// to[stride p + place[i]] = row i of xy (rows, 8) as a unit vector in plane p of four: the x of
+// four planes come first, then their y. (0, 0) becomes (1, 0).
+void unit_vectors(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+                  std::int64_t stride);
 
 // Rows (order, dim), taken in some order, in a query model's turned coordinates: x = sign (row -
 // mean), then x - 2 w (w.x).
