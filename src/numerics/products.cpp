@@ -184,26 +184,32 @@ void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, c
     }
 }
 
+// Adds rows i.. of the gram matrix of packed rows in columns j.. to `sum`, a tile of them.
+HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows left, const double* panel,
+                              std::int64_t i, std::int64_t j, Matrix& sum) {
+  const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
+  const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
+  if (rows == kTileRows && columns == kPanelColumns)
+    return add_tile(depth, left, panel, sum.row(i) + j, sum.cols);
+  double out[kTileRows * kPanelColumns];
+  store_tile<kTileRows>(depth, left, panel, out);
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t c = 0; c < columns; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
+}
+
 // Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
 void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
+  constexpr std::int64_t kTogether = 4 * kPanelColumns;  // columns that stay in the first cache
   const auto n = sum.cols;
   const auto panel_of = [&](std::int64_t j) { return packed + j * packed_depth; };
-  for (std::int64_t i = 0; i < n; i += kTileRows) {
-    const auto first = i / kPanelColumns * kPanelColumns;
-    const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
-    for (auto j = first; j < n; j += kPanelColumns) {
-      const auto rows = std::min<std::int64_t>(kTileRows, n - i);
-      const auto columns = std::min<std::int64_t>(kPanelColumns, n - j);
-      if (rows == kTileRows && columns == kPanelColumns) {
-        add_tile(depth, left, panel_of(j), sum.row(i) + j, n);
-        continue;
-      }
-      double out[kTileRows * kPanelColumns];
-      store_tile<kTileRows>(depth, left, panel_of(j), out);
-      for (std::int64_t row = 0; row < rows; ++row)
-        for (std::int64_t c = 0; c < columns; ++c)
-          sum(i + row, j + c) += out[row * kPanelColumns + c];
+  for (std::int64_t begin = 0; begin < n; begin += kTogether) {
+    const auto end = std::min(begin + kTogether, n);
+    for (std::int64_t i = 0; i < end; i += kTileRows) {
+      const auto first = i / kPanelColumns * kPanelColumns;
+      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
+      for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
+        add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
   }
 }
