@@ -296,8 +296,10 @@ void write_results(const std::string& path_or_address, const AnalysisRun& run,
     make_folders(folder);
     remove_summary(folder);
     const ResultTables results = result_tables(run, options);
-    parallel_for(2 * std::ssize(results.tables), [&](std::int64_t i) {
-      const auto& result = results.tables[static_cast<std::size_t>(i / 2)];
+    // The scatter, by far the largest, comes last in the list: it is begun first.
+    const auto files = 2 * std::ssize(results.tables);
+    parallel_for(files, [&](std::int64_t i) {
+      const auto& result = results.tables[static_cast<std::size_t>((files - 1 - i) / 2)];
       const std::string path = folder + "/" + result.name;
       if (i % 2 == 0) {
         if (result.csv) result.table.write_csv(path + ".csv");
