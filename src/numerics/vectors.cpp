@@ -68,16 +68,6 @@ double sum_kernel(const double* x, std::int64_t count) {
   return sums.total();
 }
 
-double squares_kernel(const double* x, std::int64_t count, double centre) {
-  Sums sums;
-  const Vector middle = hn::Set(Doubles(), centre);
-  for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
-    const Vector off = hn::Sub(values, middle);
-    sums.v[i] = hn::MulAdd(off, off, sums.v[i]);
-  });
-  return sums.total();
-}
-
 PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
   Sums first;
   Sums second;
@@ -277,7 +267,6 @@ namespace qkscope {
 namespace {
 
 HWY_EXPORT(sum_kernel);
-HWY_EXPORT(squares_kernel);
 HWY_EXPORT(powers_kernel);
 HWY_EXPORT(dot_kernel);
 HWY_EXPORT(dot_float_kernel);
@@ -293,10 +282,6 @@ HWY_EXPORT(centre_rows_kernel);
 
 double sum(std::span<const double> x) {
   return QKSCOPE_DISPATCH(sum_kernel)(x.data(), std::ssize(x));
-}
-
-double squares_around(std::span<const double> x, double centre) {
-  return QKSCOPE_DISPATCH(squares_kernel)(x.data(), std::ssize(x), centre);
 }
 
 double dot(std::span<const double> x, std::span<const double> y) {

@@ -8,8 +8,6 @@
 namespace qkscope {
 
 double sum(std::span<const double> x);
-// The sum of (x - centre)^2.
-double squares_around(std::span<const double> x, double centre);
 double dot(std::span<const double> x, std::span<const double> y);
 double dot(std::span<const float> x, std::span<const double> y);
 // out[i] = row i of rows (count, cols of y) . y

@@ -89,7 +89,6 @@ std::uint64_t digest_of_kernels() {
     digest.add(sum(x));
     digest.add(dot(x, y));
     digest.add(dot(narrow(x), y));
-    digest.add(squares_around(x, 0.1));
     const auto powers = powers_around(x, 0.1);
     digest.add(powers.second);
     digest.add(powers.third);
@@ -163,7 +162,7 @@ TEST(CpuTargets, ProductsAreOneChainOfFusedMultiplyAdds) {
 TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
   for_each_cpu_target([](const std::string& target) {
     if (!has_fused_multiply_add(target)) return;
-    EXPECT_EQ(digest_of_kernels(), 4298808571808959740U);
+    EXPECT_EQ(digest_of_kernels(), 14099764301748736265U);
   });
 }
 

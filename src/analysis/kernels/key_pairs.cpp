@@ -119,29 +119,19 @@ void PairEvaluator::take_scores() {
   }
 }
 
-// Neighbours share a tile where their columns are nearly the same.
+// Neighbours with the same columns share a tile.
 void PairEvaluator::lay_tiles() {
-  constexpr std::int64_t kMore = 2;  // columns that a pair may get beside its own
   tiles_.clear();
   std::int64_t offset = 0;
   const auto pairs = std::ssize(waiting_);
-  for (std::int64_t p = 0; p < pairs;) {
-    auto [first, end] = waiting_columns_[static_cast<std::size_t>(p)];
-    auto next = p + 1;
-    for (; next < pairs && next - p < pairs_of_tile(end - first); ++next) {
-      const auto& own = waiting_columns_[static_cast<std::size_t>(next)];
-      const auto least = std::min(first, own.first);
-      const auto last = std::max(end, own.end);
-      if (last - least > kMore + std::min(end - first, own.end - own.first) ||
-          next - p >= pairs_of_tile(last - least))
-        break;
-      first = least;
-      end = last;
-    }
-    const auto stride = (end - first + 1) / 2 * 2;
-    tiles_.push_back({p, next - p, first, stride, offset});
+  for (std::int64_t p = 0, next = 0; p < pairs; p = next) {
+    const auto columns = waiting_columns_[static_cast<std::size_t>(p)];
+    const auto stride = (columns.end - columns.first + 1) / 2 * 2;
+    const auto end = std::min(pairs, p + pairs_of_tile(stride));
+    next = p + 1;
+    while (next < end && waiting_columns_[static_cast<std::size_t>(next)] == columns) ++next;
+    tiles_.push_back({p, next - p, columns.first, stride, offset});
     offset += (next - p) * stride;
-    p = next;
   }
   if (std::ssize(start_) < offset) {
     start_.resize(static_cast<std::size_t>(offset));

@@ -106,6 +106,8 @@ class PairEvaluator {
   struct Columns {
     std::int64_t first = 0;
     std::int64_t end = 0;
+
+    bool operator==(const Columns&) const = default;
   };
 
   // Scores of the waiting pairs' keys, and of all before them.
