@@ -218,6 +218,7 @@ SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionO
   // A top halfway between two points keeps 0.64 of its height on them.
   constexpr double kSeen = 0.6;
   const double enough = kSeen * *std::max_element(height.begin(), height.end());
+  if (!(enough > 0)) return {kNan, kNan};  // too few positions for any wave
   std::vector<std::size_t> tops;
   for (std::size_t i = 0; i < height.size(); ++i)
     if (height[i] >= enough && height[i] >= height[i > 0 ? i - 1 : i] &&
