@@ -90,19 +90,60 @@ class WaveSeries {
   TurnedSums twice_;
 };
 
+// Waves slower than this many radians over all positions are nearly parabolas: what a series leaves
+// out, and what the spectrum gets wrong, would be seen in R^2.
+constexpr double kSlow = 12;
+
+// The top of R^2 uphill from `start`, in the band, for slow waves: every slope is computed where it
+// is asked for.
+SinusoidFit climb_slowly(double start, FrequencyBand band, const PositionOrder& order,
+                         std::span<const std::complex<double>> values,
+                         std::span<const std::complex<double>> ones) {
+  const auto height_at = [&](double omega) { return WaveSeries(omega, order, values, ones).at(0); };
+  const auto from = height_at(start);
+  double below = start;
+  double above = from.slope > 0 ? band.high : band.low;
+  double slope_below = from.slope;
+  double slope_above = height_at(above).slope;
+  const auto uphill = [&](double slope) { return (slope > 0) == (from.slope > 0); };
+  if (uphill(slope_above)) return {above, height_at(above).r_squared};
+  // Where the line between two slopes is zero; the end that stays counts half as much each time.
+  double at = start;
+  for (int round = 0; round < 60; ++round) {
+    at = below - slope_below * (above - below) / (slope_above - slope_below);
+    const auto here = height_at(at);
+    if (here.slope == 0 || std::fabs(above - below) <= 1e-12 * at) break;
+    const double moved = std::fabs(at - (uphill(here.slope) ? below : above));
+    if (uphill(here.slope)) {
+      below = at;
+      slope_below = here.slope;
+      slope_above *= 0.5;
+    } else {
+      above = at;
+      slope_above = here.slope;
+      slope_below *= 0.5;
+    }
+    if (moved <= 1e-13 * at) break;
+  }
+  return {at, height_at(at).r_squared};
+}
+
 // The top of R^2 uphill from `start`, in the band.
 SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
                   std::span<const std::complex<double>> values,
                   std::span<const std::complex<double>> ones) {
+  const auto length = static_cast<double>(order.length());
+  if (band.low * length < kSlow) return climb_slowly(start, band, order, values, ones);
   // Series reach far enough to come closer, and are exact to the last digits nearer by.
-  const double reach = 0.5 / static_cast<double>(order.length());
+  const double reach = 0.5 / length;
   const double exact = 0.5 * TurnedSums::exact_reach(order);  // twice as far at 2 omega
   double at = start;
   for (int round = 0;; ++round) {
     const WaveSeries series(at, order, values, ones);
     const double move =
         series.way_up(std::max(band.low - at, -reach), std::min(band.high - at, reach));
-    if (std::fabs(move) <= exact || round == 20) return {at + move, series.at(move).r_squared};
+    if (std::fabs(move) <= exact) return {at + move, series.at(move).r_squared};
+    if (round == 20) return {at, series.at(0).r_squared};
     at += move;
   }
 }
@@ -147,7 +188,7 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
       ones_(static_cast<std::size_t>(order.rows()), 1.0) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
-  const double slow = 12 / static_cast<double>(order.length());
+  const double slow = kSlow / static_cast<double>(order.length());
   const auto n = static_cast<double>(order.rows());
   const auto shift = std::llround(band_.high / step_);
   compute_ones(order, shift, spectrum);
