@@ -133,13 +133,14 @@ TurnedSums turned_sums(double omega, const PositionOrder& order,
                        std::span<const std::complex<double>> values) {
   const PhaseTable phase(omega, order.length());
   Turn fine[kBlock];
+  constexpr double kHalf = 0.5 * kBlock;
   for (std::uint32_t i = 0; i < kBlock; ++i)
-    fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kBlock / 2);
+    fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kHalf);
   const double middle = 0.5 * static_cast<double>(order.length() - 1);
   std::vector<Turn> coarse;
   for (std::int64_t block = 0; block < order.blocks(); ++block)
     coarse.push_back(
-        turn_of(phase.coarse(block), static_cast<double>(block * kBlock + kBlock / 2) - middle));
+        turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
   TurnedSums sums;
   std::vector<BlockSums> blocks(coarse.size());
   QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());

@@ -26,7 +26,7 @@ TEST(Fft, AgreesWithTheSum) {
       for (int lane = 0; lane < 4; ++lane) {
         point.re[lane] = static_cast<float>(random.normal());
         point.im[lane] = static_cast<float>(random.normal());
-        values.emplace_back(point.re[lane], point.im[lane]);
+        values.emplace_back(float{point.re[lane]}, float{point.im[lane]});
       }
     const auto fft = Fft::of_size(size);
     std::size_t done = 0;

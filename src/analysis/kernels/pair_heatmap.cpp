@@ -42,7 +42,9 @@ std::vector<HeatmapCell> PairHeatmap::cells() {
   std::vector<HeatmapCell> cells;
   for (int i = 0; i < bins_; ++i)
     for (int j = 0; j < bins_; ++j) {
-      const WeightedCell& cell = weighted_[static_cast<std::size_t>(i * bins_ + j)];
+      const auto at = static_cast<std::size_t>(i) * static_cast<std::size_t>(bins_) +
+                      static_cast<std::size_t>(j);
+      const WeightedCell& cell = weighted_[at];
       if (cell.count == 0) continue;
       cells.push_back({i * width_, (i + 1) * width_, j * width_, (j + 1) * width_,
                        cell.sum / cell.weight, static_cast<std::int64_t>(cell.count),
