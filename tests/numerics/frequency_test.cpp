@@ -17,6 +17,13 @@
 namespace qkscope {
 namespace {
 
+std::vector<std::int32_t> random_positions(std::size_t count, std::int32_t below, Random& random) {
+  std::vector<std::int32_t> positions(count);
+  for (auto& position : positions)
+    position = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(below)));
+  return positions;
+}
+
 TEST(Fft, AgreesWithTheSum) {
   for (const std::size_t size : {128U, 256U, 512U, 1024U, 2048U, 8192U}) {
     Random random(size);
@@ -72,10 +79,7 @@ std::vector<std::complex<double>> noise(std::size_t count, Random& random) {
 TEST(TurnedSums, AgreeWithTheSumsNearby) {
   for (const std::int32_t length : {300, 4096, 131072}) {
     Random random(5);
-    std::vector<std::int32_t> positions;
-    for (int i = 0; i < 1000; ++i)
-      positions.push_back(
-          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+    const auto positions = random_positions(1000, length, random);
     const PositionOrder order(positions);
     const auto values = noise(positions.size(), random);
     const double omega = 0.37;
@@ -106,8 +110,7 @@ TEST(TurnedSums, AgreeWithTheSumsNearby) {
 TEST(Spectrum, AgreesWithTheSums) {
   for (const double highest : {0.3, 1.0, 2.0, 3.1}) {
     Random random(7);
-    std::vector<std::int32_t> offsets;
-    for (int i = 0; i < 500; ++i) offsets.push_back(static_cast<std::int32_t>(random.below(3000)));
+    const auto offsets = random_positions(500, 3000, random);
     const auto values = noise(offsets.size(), random);
     Spectrum spectrum(offsets, 3000, {0, highest});
     spectrum.compute(values);
@@ -129,10 +132,7 @@ TEST(Spectrum, FindsAllThatIsHigh) {
   for (const std::int32_t length : {70, 3000, 40000})
     for (const FrequencyBand band : {FrequencyBand{0, 1}, FrequencyBand{0.01, 0.5}}) {
       Random random(11);
-      std::vector<std::int32_t> offsets;
-      for (int i = 0; i < 400; ++i)
-        offsets.push_back(
-            static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(length))));
+      const auto offsets = random_positions(400, length, random);
       Spectrum spectrum(offsets, length, band);
       spectrum.compute(noise(offsets.size(), random));
       std::vector<HighPoint> found;
