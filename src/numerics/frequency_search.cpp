@@ -78,8 +78,9 @@ RotationPeak FrequencySearch::refine_rotation(double start,
     const auto sums = turned_sums(at, order_, units);
     const double before = sign > 0 ? low - at : -high - at;
     const double behind = sign > 0 ? high - at : -low - at;
-    const double move = way_up(sums, std::max(before, -reach), std::min(behind, reach), reach);
-    if (std::fabs(move) <= exact || round == 20) {
+    double move = way_up(sums, std::max(before, -reach), std::min(behind, reach), reach);
+    if (round == 20) move = 0;  // where nothing was left out
+    if (std::fabs(move) <= exact) {
       const double strength = std::abs(sums.at(move).value) / static_cast<double>(order_.rows());
       return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
     }
