@@ -11,6 +11,8 @@ namespace qkscope {
 
 class PhaseTable {
  public:
+  using Phases = std::vector<std::complex<double>>;
+
   static constexpr std::int64_t kBlock = 256;  // positions that share an entry of coarse()
 
   // For 0 <= t < length.
@@ -35,10 +37,8 @@ class PhaseTable {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 
- private:
-  using Phases = std::vector<std::complex<double>>;
-
-  // exp(-i angle n) for n < count: every 64th from the library, the others by two products.
+  // exp(-i angle n) for n < count, and a few more: every 64th from the library, the others by two
+  // products.
   static Phases multiples(double angle, std::int64_t count) {
     std::complex<double> small[64];
     for (std::int64_t n = 0; n < 8; ++n) {
@@ -55,6 +55,7 @@ class PhaseTable {
     return all;
   }
 
+ private:
   // exp(-i angle n), also for what angle n loses by rounding.
   static std::complex<double> at_angle(double angle, std::int64_t n) {
     const double turn = angle * static_cast<double>(n);

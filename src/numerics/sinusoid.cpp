@@ -7,6 +7,7 @@
 #include "core/nan.h"
 #include "numerics/phase_sums.h"
 #include "numerics/phase_table.h"
+#include "numerics/vectors.h"
 
 namespace qkscope {
 namespace {
@@ -32,6 +33,32 @@ struct WaveProducts {
   }
 };
 
+struct Height {
+  double r_squared = 0;  // of values whose squares sum up to their number
+  double slope = 0;
+};
+
+// From the sums of values and of ones at omega, and of ones at 2 omega.
+Height height_of(const PhaseSum& y, const PhaseSum& once, const PhaseSum& twice, double n) {
+  const WaveProducts products(once.value, twice.value, n);
+  const double determinant = products.determinant();
+  if (determinant == 0) return {};
+  const double u = y.value.real();
+  const double v = -y.value.imag();
+  const double a = (u * products.ss - v * products.cs) / determinant;
+  const double b = (v * products.cc - u * products.cs) / determinant;
+  // How the products change; the derivative of E(2 omega) is twice that at 2 omega.
+  const double c = once.value.real();
+  const double s = -once.value.imag();
+  const double dc = once.slope.real();
+  const double ds = -once.slope.imag();
+  const double cc = twice.slope.real() - 2 * c * dc / n;
+  const double cs = -twice.slope.imag() - (c * ds + dc * s) / n;
+  const double ss = -twice.slope.real() - 2 * s * ds / n;
+  const double gain = 2 * (a * y.slope.real() - b * y.slope.imag());
+  return {(u * a + v * b) / n, (gain - a * a * cc - 2 * a * b * cs - b * b * ss) / n};
+}
+
 // R^2 around one frequency.
 class WaveSeries {
  public:
@@ -42,31 +69,8 @@ class WaveSeries {
         once_(turned_sums(omega, order, ones)),
         twice_(turned_sums(2 * omega, order, ones)) {}
 
-  struct Height {
-    double r_squared = 0;  // of values whose squares sum up to their number
-    double slope = 0;
-  };
   Height at(double move) const {
-    const auto y = values_.at(move);
-    const auto once = once_.at(move);
-    const auto twice = twice_.at(2 * move);
-    const WaveProducts products(once.value, twice.value, n_);
-    const double determinant = products.determinant();
-    if (determinant == 0) return {};
-    const double u = y.value.real();
-    const double v = -y.value.imag();
-    const double a = (u * products.ss - v * products.cs) / determinant;
-    const double b = (v * products.cc - u * products.cs) / determinant;
-    // How the products change; the derivative of E(2 omega) is twice that at 2 omega.
-    const double c = once.value.real();
-    const double s = -once.value.imag();
-    const double dc = once.slope.real();
-    const double ds = -once.slope.imag();
-    const double cc = twice.slope.real() - 2 * c * dc / n_;
-    const double cs = -twice.slope.imag() - (c * ds + dc * s) / n_;
-    const double ss = -twice.slope.real() - 2 * s * ds / n_;
-    const double gain = 2 * (a * y.slope.real() - b * y.slope.imag());
-    return {(u * a + v * b) / n_, (gain - a * a * cc - 2 * a * b * cs - b * b * ss) / n_};
+    return height_of(values_.at(move), once_.at(move), twice_.at(2 * move), n_);
   }
 
   // The way to the nearest top uphill, in [low, high].
@@ -96,10 +100,8 @@ constexpr double kSlow = 12;
 
 // The top of R^2 uphill from `start`, in the band, for slow waves: every slope is computed where it
 // is asked for.
-SinusoidFit climb_slowly(double start, FrequencyBand band, const PositionOrder& order,
-                         std::span<const std::complex<double>> values,
-                         std::span<const std::complex<double>> ones) {
-  const auto height_at = [&](double omega) { return WaveSeries(omega, order, values, ones).at(0); };
+template <typename HeightAt>
+SinusoidFit climb_slowly(double start, FrequencyBand band, const HeightAt& height_at) {
   const auto from = height_at(start);
   double below = start;
   double above = from.slope > 0 ? band.high : band.low;
@@ -133,7 +135,6 @@ SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
                   std::span<const std::complex<double>> values,
                   std::span<const std::complex<double>> ones) {
   const auto length = static_cast<double>(order.length());
-  if (band.low * length < kSlow) return climb_slowly(start, band, order, values, ones);
   // Series reach far enough to come closer, and are exact to the last digits nearer by.
   const double reach = 0.5 / length;
   const double exact = 0.5 * TurnedSums::exact_reach(order);  // twice as far at 2 omega
@@ -149,11 +150,11 @@ SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
 }
 
 // Values around their mean, in the order's order.
-std::vector<std::complex<double>> centred_by_position(std::span<const double> values,
-                                                      const PositionOrder& order) {
+std::vector<double> centred_by_position(std::span<const double> values,
+                                        const PositionOrder& order) {
   double mean = 0;
   for (const double y : values) mean += y / static_cast<double>(values.size());
-  std::vector<std::complex<double>> centred(values.size());
+  std::vector<double> centred(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) centred[order.places()[i]] = values[i] - mean;
   return centred;
 }
@@ -186,7 +187,8 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
             band.high},
       step_(spectrum.step()),
       first_(static_cast<std::int64_t>(std::ceil(band_.low / step_))),
-      ones_(static_cast<std::size_t>(order.rows()), 1.0) {
+      ones_(static_cast<std::size_t>(order.rows()), 1.0),
+      slow_ones_(order, std::vector<double>(ones_.size(), 1.0)) {
   const auto last = static_cast<std::int64_t>(std::floor(band_.high / step_));
   const double slow = kSlow / static_cast<double>(order.length());
   const auto n = static_cast<double>(order.rows());
@@ -196,8 +198,7 @@ SinusoidSearch::SinusoidSearch(const PositionOrder& order, FrequencyBand band, S
   exact_ = 1;
   while (exact_ < inverse_.size() && omega(exact_) < slow) ++exact_;
   for (std::size_t i = 0; i < exact_; ++i)
-    inverse_[i] = inverse_of(turned_sums(omega(i), order, ones_).sum[0],
-                             turned_sums(2 * omega(i), order, ones_).sum[0], n);
+    inverse_[i] = inverse_of(slow_ones_.at(omega(i)).value, slow_ones_.at(2 * omega(i)).value, n);
   for_grid(spectrum, [&](std::size_t i, std::int64_t k) {
     inverse_[i] = inverse_of(spectrum.at(k - shift), spectrum.at(2 * k - shift), n);
   });
@@ -224,12 +225,9 @@ double SinusoidSearch::explained(std::complex<double> values, const Inverse& inv
   return u * u * inverse.cosines + 2 * u * v * inverse.both + v * v * inverse.sines;
 }
 
-std::vector<double> SinusoidSearch::heights(std::span<const std::complex<double>> scaled,
-                                            const PositionOrder& order, Spectrum& spectrum) const {
-  spectrum.compute(scaled);
+std::vector<double> SinusoidSearch::heights(const SlowSums& slow, const Spectrum& spectrum) const {
   std::vector<double> all(inverse_.size());
-  for (std::size_t i = 0; i < exact_; ++i)
-    all[i] = explained(turned_sums(omega(i), order, scaled).sum[0], inverse_[i]);
+  for (std::size_t i = 0; i < exact_; ++i) all[i] = explained(slow.at(omega(i)).value, inverse_[i]);
   for_grid(spectrum,
            [&](std::size_t i, std::int64_t k) { all[i] = explained(spectrum.at(k), inverse_[i]); });
   return all;
@@ -249,13 +247,15 @@ double SinusoidSearch::start_near(std::size_t i, std::span<const double> height)
 
 SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionOrder& order,
                                  Spectrum& spectrum) const {
-  auto scaled = centred_by_position(values, order);
-  double total = 0;
-  for (const auto& y : scaled) total += y.real() * y.real();
+  auto centred = centred_by_position(values, order);
+  const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
   const double scale = std::sqrt(static_cast<double>(values.size()) / total);
-  for (auto& y : scaled) y *= scale;
-  const auto height = heights(scaled, order, spectrum);
+  for (double& y : centred) y *= scale;
+  const std::vector<std::complex<double>> scaled(centred.begin(), centred.end());
+  const SlowSums slow(order, centred);
+  spectrum.compute(scaled);
+  const auto height = heights(slow, spectrum);
   // A top halfway between two points keeps 0.64 of its height on them.
   constexpr double kSeen = 0.6;
   const double enough = kSeen * *std::max_element(height.begin(), height.end());
@@ -267,12 +267,19 @@ SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionO
       tops.push_back(i);
   std::sort(tops.begin(), tops.end(),
             [&](std::size_t i, std::size_t j) { return height[i] > height[j]; });
+  const auto slow_height = [&](double at) {
+    return height_of(slow.at(at), slow_ones_.at(at), slow_ones_.at(2 * at),
+                     static_cast<double>(values.size()));
+  };
   SinusoidFit found{kNan, -1};
   for (const auto i : tops) {
     if (height[i] < kSeen * found.r_squared) break;
     const FrequencyBand beside{omega(i > 0 ? i - 1 : i),
                                i + 1 < height.size() ? omega(i + 1) : band_.high};
-    const auto peak = climb(start_near(i, height), beside, order, scaled, ones_);
+    const double start = start_near(i, height);
+    const auto peak = beside.low * static_cast<double>(order.length()) < kSlow
+                          ? climb_slowly(start, beside, slow_height)
+                          : climb(start, beside, order, scaled, ones_);
     if (peak.r_squared > found.r_squared) found = peak;
   }
   return found;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "numerics/position_order.h"
+#include "numerics/slow_sums.h"
 #include "numerics/spectrum.h"
 
 namespace qkscope {
@@ -43,9 +44,8 @@ class SinusoidSearch {
   void for_grid(const Spectrum& spectrum, const Each& each) const;
   static Inverse inverse_of(std::complex<double> once, std::complex<double> twice, double n);
   static double explained(std::complex<double> values, const Inverse& inverse);
-  std::vector<double> heights(std::span<const std::complex<double>> scaled,
-                              const PositionOrder& order, Spectrum& spectrum) const;
-
+  // The R^2 of every frequency looked at, from the values' sums.
+  std::vector<double> heights(const SlowSums& slow, const Spectrum& spectrum) const;
   double start_near(std::size_t i, std::span<const double> height) const;
 
   FrequencyBand band_;  // from the slowest wave on
@@ -55,6 +55,7 @@ class SinusoidSearch {
   // enough to tell them apart.
   std::size_t exact_ = 0;
   std::vector<std::complex<double>> ones_;
+  SlowSums slow_ones_;
   std::vector<Inverse> inverse_;
 };
 

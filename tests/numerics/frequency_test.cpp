@@ -10,6 +10,7 @@
 #include "numerics/phase_sums.h"
 #include "numerics/phase_table.h"
 #include "numerics/random.h"
+#include "numerics/slow_sums.h"
 #include "numerics/spectrum.h"
 #include "numerics/step_maximum.h"
 #include "sanitized.h"
@@ -102,6 +103,36 @@ TEST(TurnedSums, AgreeWithTheSumsNearby) {
       EXPECT_NEAR(found.value.imag(), static_cast<double>(sum.imag()), 1e-13 * size);
       EXPECT_NEAR(found.slope.real(), static_cast<double>(slope.real()), 1e-11 * size * length);
       EXPECT_NEAR(found.slope.imag(), static_cast<double>(slope.imag()), 1e-11 * size * length);
+    }
+  }
+}
+
+// Sums of stretches agree with those over the rows at every frequency they promise.
+TEST(SlowSums, AgreeWithTheSumsOverRows) {
+  for (const std::int32_t length : {2, 60, 4096, 131072}) {
+    Random random(6);
+    const PositionOrder order(random_positions(1000, length, random));
+    std::vector<double> values(static_cast<std::size_t>(order.rows()));
+    for (double& value : values) value = random.normal();
+    const SlowSums slow(order, values);
+    const auto span = static_cast<double>(order.length());
+    for (const double turned : {0.1, 3.0, 21.0, 48.0}) {
+      std::complex<long double> sums[3];
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const long double t = order.offsets()[i] - 0.5L * static_cast<long double>(span - 1);
+        auto term = static_cast<long double>(values[i]) *
+                    std::polar(1.0L, -static_cast<long double>(turned / span) * t);
+        for (auto& sum : sums) {
+          sum += term;
+          term *= std::complex<long double>(0, -t);
+        }
+      }
+      const auto found = slow.at(turned / span);
+      // Sums of a thousand numbers of about 1, to their last digits.
+      const double near = 1e-13 * static_cast<double>(values.size());
+      EXPECT_LT(std::abs(found.value - std::complex<double>(sums[0])), near);
+      EXPECT_LT(std::abs(found.slope - std::complex<double>(sums[1])), near * span);
+      EXPECT_LT(std::abs(found.bend - std::complex<double>(sums[2])), near * span * span);
     }
   }
 }
