@@ -52,21 +52,6 @@ void separate(const CentredRows& queries, const CentredRows& keys, const PooledM
   }
 }
 
-// The strongest rotation in each of the planes spanned by pairs of axes.
-std::vector<RotationPeak> rotations(const CentredRows& queries, const CentredRows& keys,
-                                    const PooledMoments& pooled, const Matrix& axes,
-                                    PlaneSearch search) {
-  const auto places = search.frequencies.order().places();
-  PlaneUnits& units = search.units;
-  units.start(axes, pooled.count);
-  units.project(queries, pooled, places.first(static_cast<std::size_t>(queries.size())));
-  units.project(keys, pooled, places.subspan(static_cast<std::size_t>(queries.size())));
-  std::vector<RotationPeak> peaks;
-  for (std::int64_t plane = 0; plane < axes.rows / 2; ++plane)
-    peaks.push_back(search.frequencies.strongest_rotation(units.plane(plane)));
-  return peaks;
-}
-
 // Whether the plane of x and y, from x to y, is turned as RoPE turns the pairs (i, i + dim / 2).
 // Principal axes have no sign of their own; with this the direction of turning has one.
 bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
@@ -144,23 +129,22 @@ std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
 }
 
 void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-                   const Complement& complement, PlaneSearch search, const RotationOptions& options,
+                   const Matrix& axes, PlaneSearch search, const RotationOptions& options,
                    std::vector<ComplementPair>& planes) {
-  Matrix axes(2 * std::ssize(planes), queries.dim());
-  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
-  const auto peaks = rotations(queries, keys, pooled, axes, search);
   separate(queries, keys, pooled, axes, planes);
   for (std::size_t i = 0; i < planes.size(); ++i) {
+    const auto peak =
+        search.frequencies.strongest_rotation(search.units.plane(static_cast<std::int64_t>(i)));
     ComplementPair& pair = planes[i];
-    pair.angle_r = peaks[i].strength;
+    pair.angle_r = peak.strength;
     const auto axis = [&](std::size_t at) {
       return std::span<const double>(axes.row(static_cast<std::int64_t>(at)),
                                      static_cast<std::size_t>(axes.cols));
     };
-    const bool against = peaks[i].reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
-    pair.omega = against ? -peaks[i].omega : peaks[i].omega;
-    pair.nearest_inv_freq = nearest_to(peaks[i].omega, options.inv_freq);
-    pair.active = peaks[i].strength > options.active_angle_r;
+    const bool against = peak.reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
+    pair.omega = against ? -peak.omega : peak.omega;
+    pair.nearest_inv_freq = nearest_to(peak.omega, options.inv_freq);
+    pair.active = peak.strength > options.active_angle_r;
   }
 }
 

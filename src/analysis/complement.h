@@ -20,10 +20,10 @@ struct Complement {
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
                          std::span<const double> b);
 
-// What rotating planes are searched with; both are overwritten.
+// What rotating planes are searched with.
 struct PlaneSearch {
   FrequencySearch& frequencies;  // over the positions of the queries, then the keys
-  PlaneUnits& units;
+  const PlaneUnits& units;       // of the same rows, in the order of the frequencies
 };
 
 // Axes 2i and 2i+1 as planes, as far as the moments tell: their variance, and that nothing tells
@@ -32,9 +32,9 @@ std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
                                               const Complement& complement,
                                               const RotationOptions& options);
 
-// What the rows tell of these planes.
+// What the rows tell of these planes; `axes` are theirs, two for each.
 void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-                   const Complement& complement, PlaneSearch search, const RotationOptions& options,
+                   const Matrix& axes, PlaneSearch search, const RotationOptions& options,
                    std::vector<ComplementPair>& planes);
 
 }  // namespace qkscope

@@ -158,15 +158,6 @@ RotationResult without_direction(std::string reason) {
   return result;
 }
 
-// The rows' coordinates on one direction around the pooled mean.
-std::vector<double> project_on(const CentredRows& rows, const PooledMoments& pooled,
-                               std::span<const double> direction) {
-  const double shift = dot(rows.mean, direction) - dot(pooled.mean, direction);
-  auto projected = CentredProjection(rows, direction).of_all();
-  for (double& x : projected) x += shift;
-  return projected;
-}
-
 FrequencyBand band_of(const RotationOptions& options) {
   if (options.inv_freq.empty()) return {0, options.max_omega};
   const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
@@ -209,14 +200,22 @@ void sum_active(const Complement& complement, RotationResult& result) {
   }
 }
 
-void search_drift(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
-                  FrequencySearch& search, RotationResult& result) {
-  auto along_a = project_on(queries, pooled, result.a);
-  const auto keys_along_a = project_on(keys, pooled, result.a);
-  along_a.insert(along_a.end(), keys_along_a.begin(), keys_along_a.end());
-  const auto wave = search.best_sinusoid(along_a);
-  result.omega = wave.omega;
-  result.omega_r_squared = wave.r_squared;
+// All rows, the queries before the keys in the order given to it.
+std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
+                                        const PositionOrder& order) {
+  std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));
+  std::size_t next = 0;
+  for (const CentredRows* side : {&queries, &keys})
+    for (std::int64_t i = 0; i < side->size(); ++i)
+      rows[order.places()[next++]] = side->source.vectors.data() + i * side->dim();
+  return rows;
+}
+
+// The axes of the first planes, two for each.
+Matrix axes_of(const Complement& complement, std::size_t planes) {
+  Matrix axes(2 * static_cast<std::int64_t>(planes), complement.axes.cols);
+  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
+  return axes;
 }
 
 }  // namespace
@@ -272,12 +271,18 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   RotationMemory own;
   RotationMemory& used = memory ? *memory : own;
   FrequencySearch& search = used.search(std::move(positions), band_of(options));
-  search_drift(queries, keys, pooled, search, result);
-  if (result.b.empty()) return result;
-  const Complement complement = complement_of(pooled, result.a, result.b);
-  describe_complement(pooled, complement, options, result);
-  search_planes(queries, keys, pooled, complement, {search, used.units()}, options,
-                result.complement);
+  Complement complement;
+  if (!result.b.empty()) {
+    complement = complement_of(pooled, result.a, result.b);
+    describe_complement(pooled, complement, options, result);
+  }
+  const Matrix axes = axes_of(complement, result.complement.size());
+  PlaneUnits& units = used.units();
+  units.project(axes, result.a, rows_in_order(queries, keys, search.order()), pooled.mean);
+  const auto wave = search.best_sinusoid(units.on_line());
+  result.omega = wave.omega;
+  result.omega_r_squared = wave.r_squared;
+  search_planes(queries, keys, pooled, axes, {search, units}, options, result.complement);
   sum_active(complement, result);
   return result;
 }

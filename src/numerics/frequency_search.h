@@ -28,10 +28,9 @@ class FrequencySearch {
 
   const PositionOrder& order() const { return order_; }
 
-  // The strongest rotation of unit vectors, in either direction. Rows are in order().
+  // Both take rows in order().
+  // The strongest rotation of unit vectors, in either direction.
   RotationPeak strongest_rotation(std::span<const std::complex<double>> units);
-
-  // Values are in the order of the positions given.
   SinusoidFit best_sinusoid(std::span<const double> values);
 
  private:

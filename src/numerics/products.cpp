@@ -253,27 +253,27 @@ HWY_INLINE void store_side_by_side(Vector a, Vector b, Vector c, Vector e, doubl
 }
 
 // Rows minus mean, four side by side, filled up with rows of zeros to whole eights.
-void centred_rows_kernel(const float* rows, std::int64_t count, const double* mean,
+void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
                          std::int64_t cols, double* out) {
   const Doubles d;
   const hn::Rebind<float, Doubles> floats;
   std::int64_t i = 0;
-  for (; i + kSideBySide <= count; i += kSideBySide, rows += kSideBySide * cols) {
+  for (; i + kSideBySide <= count; i += kSideBySide, rows += kSideBySide) {
     std::int64_t j = 0;
     for (; j + kLanes <= cols; j += kLanes, out += kSideBySide * kLanes) {
       const Vector centre = hn::LoadU(d, mean + j);
       const auto off = [&](int row) HWY_ATTR {
-        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows + row * cols + j)), centre);
+        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
       };
       store_side_by_side(off(0), off(1), off(2), off(3), out);
     }
     for (; j < cols; ++j)
-      for (int row = 0; row < kSideBySide; ++row) *out++ = rows[row * cols + j] - mean[j];
+      for (int row = 0; row < kSideBySide; ++row) *out++ = rows[row][j] - mean[j];
   }
-  for (; i < filled_up(count); i += kSideBySide, rows += kSideBySide * cols)
+  for (; i < filled_up(count); i += kSideBySide, rows += kSideBySide)
     for (std::int64_t j = 0; j < cols; ++j)
       for (int row = 0; row < kSideBySide; ++row)
-        *out++ = i + row < count ? rows[row * cols + j] - mean[j] : 0.0;
+        *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
 }
 
 }  // namespace
@@ -359,9 +359,10 @@ void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, c
   QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
 }
 
-void centre_side_by_side(const float* rows, std::int64_t count, std::span<const double> mean,
+void centre_side_by_side(std::span<const float* const> rows, std::span<const double> mean,
                          double* out) {
-  QKSCOPE_DISPATCH(centred_rows_kernel)(rows, count, mean.data(), std::ssize(mean), out);
+  QKSCOPE_DISPATCH(centred_rows_kernel)
+  (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
 }
 
 void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,

@@ -18,9 +18,8 @@ inline constexpr int kSideBySide = 4;
 inline constexpr std::int64_t filled_up(std::int64_t rows) {
   return (rows + 7) / 8 * 8;
 }
-// out (filled_up(count), cols), four rows side by side, = rows (count, cols) in float64 minus mean
-// (cols).
-void centre_side_by_side(const float* rows, std::int64_t count, std::span<const double> mean,
+// out (filled_up(rows), cols), four rows side by side, = rows, each (cols), in float64 minus mean.
+void centre_side_by_side(std::span<const float* const> rows, std::span<const double> mean,
                          double* out);
 
 // out (filled_up(rows), 8) = left (rows, depth), four rows side by side, times panel (depth, 8):

@@ -149,13 +149,11 @@ SinusoidFit climb(double start, FrequencyBand band, const PositionOrder& order,
   }
 }
 
-// Values around their mean, in the order's order.
-std::vector<double> centred_by_position(std::span<const double> values,
-                                        const PositionOrder& order) {
+std::vector<double> around_their_mean(std::span<const double> values) {
   double mean = 0;
   for (const double y : values) mean += y / static_cast<double>(values.size());
-  std::vector<double> centred(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) centred[order.places()[i]] = values[i] - mean;
+  std::vector<double> centred(values.begin(), values.end());
+  for (double& y : centred) y -= mean;
   return centred;
 }
 
@@ -247,7 +245,7 @@ double SinusoidSearch::start_near(std::size_t i, std::span<const double> height)
 
 SinusoidFit SinusoidSearch::best(std::span<const double> values, const PositionOrder& order,
                                  Spectrum& spectrum) const {
-  auto centred = centred_by_position(values, order);
+  auto centred = around_their_mean(values);
   const double total = dot(centred, centred);
   if (values.size() < 4 || !(total > 0) || band_.low >= band_.high) return {kNan, kNan};
   const double scale = std::sqrt(static_cast<double>(values.size()) / total);

@@ -25,8 +25,8 @@ class SinusoidSearch {
   SinusoidSearch(const PositionOrder& order, FrequencyBand band, Spectrum& spectrum);
 
   // The frequency with the highest R^2. A wave is looked for from an eighth of a turn over the
-  // whole span upwards: a slower one cannot be told from a parabola. Values are in the order of the
-  // positions given to `order`; it and `spectrum`, which is overwritten, are those of before.
+  // whole span upwards: a slower one cannot be told from a parabola. Values are in the order's
+  // order; it and `spectrum`, which is overwritten, are those of before.
   SinusoidFit best(std::span<const double> values, const PositionOrder& order,
                    Spectrum& spectrum) const;
 

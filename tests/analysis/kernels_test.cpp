@@ -14,6 +14,12 @@
 namespace qkscope {
 namespace {
 
+std::vector<double> waves(std::size_t count, double frequency) {
+  std::vector<double> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = std::sin(frequency * static_cast<double>(i + 1));
+  return x;
+}
+
 Matrix other_axes(std::int64_t rows) {
   Matrix axes(rows, 8);
   for (std::size_t i = 0; i < axes.data.size(); ++i)
@@ -27,14 +33,17 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
   Matrix axes(6, 8);
   std::copy_n(basis.data.begin(), axes.data.size(), axes.data.begin());
   const auto count = head.queries.size();
+  std::vector<const float*> backwards;
+  for (std::int64_t i = count - 1; i >= 0; --i)
+    backwards.push_back(head.query_rows.vectors.data() + 8 * i);
+  const std::vector<double> line = waves(8, 0.3);
   PlaneUnits units;
-  units.start(other_axes(40), 3 * count);  // what was there before must not matter
-  units.start(axes, count);
-  std::vector<std::uint32_t> backwards;
-  for (std::int64_t i = 0; i < count; ++i)
-    backwards.push_back(static_cast<std::uint32_t>(count - 1 - i));
-  units.project(head.queries, head.pooled, backwards);
-  for (std::int64_t i = 0; i < count; ++i)
+  // What was there before must not matter.
+  units.project(other_axes(40), line, backwards, head.queries.mean);
+  units.project(axes, line, backwards, head.pooled.mean);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto place = static_cast<std::size_t>(count - 1 - i);
+    double along = 0;
     for (std::int64_t plane = 0; plane < 3; ++plane) {
       double x = 0;
       double y = 0;
@@ -46,10 +55,16 @@ TEST(PlaneUnits, PointWhereTheRowsDo) {
         y += value * axes(2 * plane + 1, j);
       }
       const double angle = std::atan2(y, x);
-      const auto& unit = units.plane(plane)[backwards[static_cast<std::size_t>(i)]];
+      const auto& unit = units.plane(plane)[place];
       EXPECT_NEAR(unit.real(), std::cos(angle), 1e-12);
       EXPECT_NEAR(unit.imag(), std::sin(angle), 1e-12);
     }
+    for (std::size_t j = 0; j < 8; ++j)
+      along +=
+          (head.query_rows.vectors[static_cast<std::size_t>(8 * i) + j] - head.pooled.mean[j]) *
+          line[j];
+    EXPECT_NEAR(units.on_line()[place], along, 1e-12 * std::fabs(along) + 1e-12);
+  }
 }
 
 // Rows at the centre, and more rows than are taken together.
@@ -59,22 +74,14 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
   for (std::size_t i = 0; i < kRows * 8; ++i)
     xy[i] = i % 3 == 0 ? 0 : std::cos(static_cast<double>(i));
   xy[8 * 5 + 1] = xy[8 * 5 + 5] = 0;
-  std::uint32_t place[kRows];
-  for (std::uint32_t i = 0; i < kRows; ++i) place[i] = (3 * i) % kRows;
   std::vector<std::complex<double>> units(4 * kRows);
-  unit_vectors(xy, place, units.data(), kRows);
+  unit_vectors(xy, kRows, units.data(), kRows);
   for (std::size_t i = 0; i < kRows; ++i)
     for (std::size_t plane = 0; plane < 4; ++plane) {
       const std::complex<double> row(xy[8 * i + plane], xy[8 * i + 4 + plane]);
       const auto expected = row == 0.0 ? 1.0 : row / std::abs(row);
-      EXPECT_NEAR(std::abs(units[plane * kRows + place[i]] - expected), 0, 1e-15) << i;
+      EXPECT_NEAR(std::abs(units[plane * kRows + i] - expected), 0, 1e-15) << i;
     }
-}
-
-std::vector<double> waves(std::size_t count, double frequency) {
-  std::vector<double> x(count);
-  for (std::size_t i = 0; i < count; ++i) x[i] = std::sin(frequency * static_cast<double>(i + 1));
-  return x;
 }
 
 Matrix wave_matrix(std::int64_t rows, std::int64_t cols, double frequency) {

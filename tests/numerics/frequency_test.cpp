@@ -191,6 +191,12 @@ RotationPeak strongest_rotation(FrequencySearch& search, const std::vector<doubl
   return search.strongest_rotation(units);
 }
 
+SinusoidFit best_sinusoid(FrequencySearch& search, const std::vector<double>& values) {
+  std::vector<double> ordered(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) ordered[search.order().places()[i]] = values[i];
+  return search.best_sinusoid(ordered);
+}
+
 double strength_at(double omega, const std::vector<std::int32_t>& t,
                    const std::vector<double>& angle) {
   std::complex<double> sum;
@@ -250,7 +256,7 @@ TEST(FrequencySearch, FindsASlowAndAFastTurnExactly) {
     EXPECT_NEAR(peak.strength, 1, 1e-12);
     EXPECT_NEAR(peak.omega, omega, 1e-11);
     EXPECT_TRUE(peak.reversed);
-    const auto wave = search.best_sinusoid(cosine);
+    const auto wave = best_sinusoid(search, cosine);
     EXPECT_NEAR(wave.r_squared, 1, 1e-9);
     EXPECT_NEAR(wave.omega, omega, 1e-9);
   }
@@ -299,7 +305,7 @@ TEST(SinusoidSearch, FindsTheHighestTop) {
     }
     const FrequencyBand band{round % 5 == 0 ? 0.05 : 0.0, 1};
     FrequencySearch search(t, band);
-    const auto found = search.best_sinusoid(y);
+    const auto found = best_sinusoid(search, y);
     const auto span = static_cast<double>(search.order().length());
     const double low = std::max(band.low, std::numbers::pi / 4 / span);
     for (double at = low; at <= band.high; at += 0.2 / span)

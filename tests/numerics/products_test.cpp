@@ -79,7 +79,9 @@ void check_rows_side_by_side() {
       const std::vector<float> narrow(x.data.begin(), x.data.end());
       const Matrix mean = random_matrix(1, cols, 6);
       std::vector<double> out(static_cast<std::size_t>(filled_up(rows) * cols), -1.0);
-      centre_side_by_side(narrow.data(), rows, mean.data, out.data());
+      std::vector<const float*> starts;
+      for (std::int64_t i = 0; i < rows; ++i) starts.push_back(narrow.data() + i * cols);
+      centre_side_by_side(starts, mean.data, out.data());
       for (std::int64_t i = 0; i < filled_up(rows); ++i)
         for (std::int64_t j = 0; j < cols; ++j) {
           const double expected =

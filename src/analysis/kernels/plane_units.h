@@ -5,35 +5,33 @@
 #include <span>
 #include <vector>
 
-#include "analysis/moments.h"
-#include "numerics/products.h"
+#include "numerics/matrix.h"
 
 namespace qkscope {
 
-// Unit vectors of all rows in every plane, rows in a given order.
+// Unit vectors of rows in every plane, and the rows' coordinates on a line, all in one pass over
+// them.
 class PlaneUnits {
  public:
-  // Begins with new planes and rows, in the memory of those before. Axes 2i and 2i+1 (rows of
-  // `axes`) span plane i.
-  void start(const Matrix& axes, std::int64_t rows);
+  // Rows (each as long as an axis) minus `centre`, in the memory of those before. Axes 2i and 2i+1
+  // (rows of `axes`) span plane i. A row at the centre points along the first axis.
+  void project(const Matrix& axes, std::span<const double> line, std::span<const float* const> rows,
+               std::span<const double> centre);
 
-  // Projects the rows, centred on the pooled mean, and puts row i at places[i]. A row at the centre
-  // points along the first axis.
-  void project(const CentredRows& rows, const PooledMoments& pooled,
-               std::span<const std::uint32_t> places);
   // As complex numbers.
   std::span<const std::complex<double>> plane(std::int64_t plane) const {
-    return std::span(units_).subspan(static_cast<std::size_t>(plane * rows_),
-                                     static_cast<std::size_t>(rows_));
+    return std::span(units_).subspan(static_cast<std::size_t>(plane) * on_line_.size(),
+                                     on_line_.size());
   }
+  std::span<const double> on_line() const { return on_line_; }
 
  private:
-  std::int64_t groups() const { return std::ssize(axes_) / (kPanelColumns * dim_); }
+  // (groups, dim, 8): the first axes of four planes, then the second. Behind the last plane the
+  // line takes the place of one more.
+  static std::vector<double> group_axes(const Matrix& axes, std::span<const double> line);
 
-  std::int64_t dim_ = 0;
-  std::int64_t rows_ = 0;
-  std::vector<double> axes_;  // (groups, dim, 8): the first axes of four planes, then the second
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
+  std::vector<double> on_line_;              // (rows)
 };
 
 }  // namespace qkscope

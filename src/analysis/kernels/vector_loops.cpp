@@ -179,8 +179,7 @@ void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<con
 
 // Of kRows rows, side by side: none waits for a division of another.
 template <int kRows>
-HWY_INLINE void write_units(const double* xy, const std::uint32_t* place, std::complex<double>* to,
-                            std::int64_t stride) {
+HWY_INLINE void write_units(const double* xy, std::complex<double>* to, std::int64_t stride) {
   const Two d;
   constexpr int kPairs = 2 * kRows;  // of planes
   const auto from = [&](int pair) { return xy + 8 * (pair / 2) + 2 * (pair % 2); };
@@ -202,19 +201,19 @@ HWY_INLINE void write_units(const double* xy, const std::uint32_t* place, std::c
     const auto somewhere = hn::Gt(square[pair], hn::Zero(d));
     const auto re = hn::IfThenElse(somewhere, x, hn::Set(d, 1));
     const auto im = hn::IfThenElseZero(somewhere, y);
-    double* const unit = reinterpret_cast<double*>(to + pair % 2 * 2 * stride + place[pair / 2]);
+    double* const unit = reinterpret_cast<double*>(to + pair % 2 * 2 * stride + pair / 2);
     hn::StoreU(hn::InterleaveLower(d, re, im), d, unit);
     hn::StoreU(hn::InterleaveUpper(d, re, im), d, unit + 2 * stride);
   }
 }
 
-void unit_kernel(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+void unit_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
                  std::int64_t stride) {
-  constexpr std::size_t kTogether = 3;
-  std::size_t row = 0;
-  for (; row + kTogether <= place.size(); row += kTogether)
-    write_units<kTogether>(xy + 8 * row, place.data() + row, to, stride);
-  for (; row < place.size(); ++row) write_units<1>(xy + 8 * row, place.data() + row, to, stride);
+  constexpr std::int64_t kTogether = 3;
+  std::int64_t row = 0;
+  for (; row + kTogether <= rows; row += kTogether)
+    write_units<kTogether>(xy + 8 * row, to + row, stride);
+  for (; row < rows; ++row) write_units<1>(xy + 8 * row, to + row, stride);
 }
 
 // The sum of running sums, in the order of vectors.h.
@@ -398,9 +397,9 @@ void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<cons
   QKSCOPE_DISPATCH(z_kernel)(model, pairs, tiles, start, slope);
 }
 
-void unit_vectors(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                   std::int64_t stride) {
-  QKSCOPE_DISPATCH(unit_kernel)(xy, place, to, stride);
+  QKSCOPE_DISPATCH(unit_kernel)(xy, rows, to, stride);
 }
 
 RowsAlong turn_rows(const TurnedRows& rows) {

@@ -32,9 +32,9 @@ constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
 void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
              double* start, double* slope);
 
-// to[stride p + place[i]] = row i of xy (rows, 8) as a unit vector in plane p of four: the x of
-// four planes come first, then their y. (0, 0) becomes (1, 0).
-void unit_vectors(const double* xy, std::span<const std::uint32_t> place, std::complex<double>* to,
+// to[stride p + i] = row i of xy (rows, 8) as a unit vector in plane p of four: the x of four
+// planes come first, then their y. (0, 0) becomes (1, 0).
+void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
                   std::int64_t stride);
 
 // Rows (order, dim), taken in some order, in a query model's turned coordinates: x = sign (row -
