@@ -20,6 +20,21 @@ void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
   reflect_rows(matrix, w);
 }
 
+// The largest |correlation| with position over coordinates, from their covariances with it and
+// their scatter. Coordinates that hold nothing but rounding error have none.
+double largest_correlation(std::span<const double> drift, const Matrix& scatter,
+                           const PooledMoments& pooled) {
+  const double negligible = 1e-20 * trace(pooled.scatter);
+  double largest = 0;
+  for (std::size_t i = 0; i < drift.size(); ++i) {
+    const double variance = scatter.data[i * drift.size() + i];
+    if (variance <= negligible) continue;
+    const double r = drift[i] / std::sqrt(variance * pooled.position_scatter);
+    largest = std::max(largest, std::fabs(r));
+  }
+  return largest;
+}
+
 std::vector<double> unit(std::int64_t size, std::size_t at) {
   std::vector<double> e(static_cast<std::size_t>(size));
   e[at] = 1;
@@ -75,7 +90,7 @@ double nearest_to(double omega, const std::vector<double>& frequencies) {
 }  // namespace
 
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                         std::span<const double> b) {
+                         std::span<const double> b, std::int64_t wanted) {
   const auto dim = pooled.scatter.rows;
   if (dim < 3) return {};
   // Two reflections take a and b to the first two axes; the rest of the matrix is the complement,
@@ -93,13 +108,17 @@ Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
   for (std::int64_t i = 0; i < dim - 2; ++i)
     for (std::int64_t j = 0; j < dim - 2; ++j)
       rest(i, j) = 0.5 * (turned(i + 2, j + 2) + turned(j + 2, i + 2));
-  Eigenpairs eigen = symmetric_eigen(rest);
-  Complement complement{std::move(eigen.values), Matrix(dim - 2, dim)};
+  Eigenpairs eigen = leading_eigenpairs(rest, std::min(wanted, dim - 2));
+  Complement complement{std::move(eigen.values), Matrix(std::min(wanted, dim - 2), dim), 0};
   for (double& variance : complement.variance) variance = std::max(0.0, variance);
-  for (std::int64_t i = 0; i < dim - 2; ++i)
+  for (std::int64_t i = 0; i < complement.axes.rows; ++i)
     std::copy(eigen.vectors.row(i), eigen.vectors.row(i) + dim - 2, complement.axes.row(i) + 2);
   reflect_rows(complement.axes, second);
   reflect_rows(complement.axes, first);
+  std::vector<double> drift = pooled.cross_scatter;
+  reflect(drift, first);
+  reflect(drift, second);
+  complement.position_r = largest_correlation(std::span(drift).subspan(2), rest, pooled);
   return complement;
 }
 

@@ -13,12 +13,16 @@ namespace qkscope {
 
 struct Complement {
   std::vector<double> variance;  // (dim - 2) sums of squares, descending
-  Matrix axes;                   // (dim - 2, dim), orthonormal, orthogonal to a and b
+  Matrix axes;                   // (.., dim), orthonormal, orthogonal to a and b
+  // The largest |correlation| with position over axes that span all of it: rounding errors, as a is
+  // the only direction that drifts.
+  double position_r = 0;
 };
 
-// The principal axes of the pooled rows with `a` and `b` removed.
+// The first principal axes, `wanted` where there are as many, of the pooled rows with `a` and `b`
+// removed.
 Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
-                         std::span<const double> b);
+                         std::span<const double> b, std::int64_t wanted);
 
 // What rotating planes are searched with.
 struct PlaneSearch {

@@ -112,23 +112,14 @@ void describe_b(const Moments& queries, const Moments& keys, const PooledMoments
                          static_cast<double>(pooled.count);
 }
 
-// The largest |correlation| with position over b and the complement's axes. Axes that hold nothing
-// but rounding error have no correlation.
+// The largest |correlation| with position over b and the complement. A direction that holds nothing
+// but rounding error has none.
 double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
                             const Complement& complement) {
-  const double negligible = 1e-20 * trace(pooled.scatter);
-  double largest = 0;
-  const auto consider = [&](std::span<const double> axis, double variance) {
-    if (variance <= negligible) return;
-    const double r =
-        dot(pooled.cross_scatter, axis) / std::sqrt(variance * pooled.position_scatter);
-    largest = std::max(largest, std::fabs(r));
-  };
-  consider(b, quadratic_form(pooled.scatter, b));
-  for (std::int64_t i = 0; i < complement.axes.rows; ++i)
-    consider({complement.axes.row(i), static_cast<std::size_t>(complement.axes.cols)},
-             complement.variance[static_cast<std::size_t>(i)]);
-  return largest;
+  const double variance = quadratic_form(pooled.scatter, b);
+  if (variance <= 1e-20 * trace(pooled.scatter)) return complement.position_r;
+  const double r = dot(pooled.cross_scatter, b) / std::sqrt(variance * pooled.position_scatter);
+  return std::max(complement.position_r, std::fabs(r));
 }
 
 RotationResult without_direction(std::string reason) {
@@ -172,6 +163,12 @@ void without_separation(RotationResult& result) {
         &RotationResult::residual_pos_r, &RotationResult::content_var_b})
     result.*field = nothing.*field;
   result.undefined = nothing.undefined;
+}
+
+// With the axes of all planes asked for, and of the first in any case.
+Complement complement_for(const PooledMoments& pooled, const RotationResult& result,
+                          const RotationOptions& options) {
+  return complement_of(pooled, result.a, result.b, 2 * std::max<std::int64_t>(1, options.pairs));
 }
 
 // What the moments say of the complement.
@@ -255,7 +252,7 @@ RotationResult rotation_from_moments(const Moments& queries, const Moments& keys
                                      const PooledMoments& pooled, const RotationOptions& options) {
   auto result = drift_and_separation(queries, keys, pooled, options);
   if (result.a.empty() || result.b.empty()) return result;
-  describe_complement(pooled, complement_of(pooled, result.a, result.b), options, result);
+  describe_complement(pooled, complement_for(pooled, result, options), options, result);
   return result;
 }
 
@@ -273,7 +270,7 @@ RotationResult planar_rotation(const CentredRows& queries, const CentredRows& ke
   FrequencySearch& search = used.search(std::move(positions), band_of(options));
   Complement complement;
   if (!result.b.empty()) {
-    complement = complement_of(pooled, result.a, result.b);
+    complement = complement_for(pooled, result, options);
     describe_complement(pooled, complement, options, result);
   }
   const Matrix axes = axes_of(complement, result.complement.size());

@@ -35,8 +35,8 @@ class Tridiagonal {
 
   // (size, stride): Q^T, row by row.
   std::vector<double> make_axes();
-  // Turns an eigenvector of T into one of the matrix.
-  void turn_back(std::span<double> x) const;
+  // Turns eigenvectors of T, the rows, into those of the matrix.
+  void turn_back(Matrix& vectors);
   PaddedRows view(std::vector<double>& axes) const { return {axes.data(), columns_, stride_}; }
   double scale() const { return scale_; }
 
@@ -45,11 +45,11 @@ class Tridiagonal {
 
  private:
   PaddedRows rows() { return view(work_); }
-  std::span<const double> reflection(std::int64_t k) const {
-    return {work_.data() + k * stride_ + k + 1, static_cast<std::size_t>(size_ - k - 1)};
-  }
   // Makes T's row k: reflects what is left of the matrix so that row k ends beside its diagonal.
   void reduce(std::int64_t k);
+  // Q times columns. Of columns that begin as those of the identity those before k are left alone
+  // by reflection k.
+  void reflect_all(PaddedRows columns, bool identity);
 
   std::int64_t size_;
   std::int64_t columns_;  // with padding
@@ -110,24 +110,31 @@ std::vector<double> Tridiagonal::make_axes() {
   std::vector<double> q(work_.size());
   const PaddedRows columns = view(q);
   for (std::int64_t i = 0; i < size_; ++i) columns.row(i)[i] = 1;
-  for (std::int64_t k = size_ - 2; k >= 0; --k) {
-    const double factor = factors_[static_cast<std::size_t>(k)];
-    if (factor == 0) continue;
-    std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
-    reflect_columns(columns, k + 1, size_, k + 1, v_.data(), factor, w_.data());
-  }
+  reflect_all(columns, true);
   for (std::int64_t i = 0; i < size_; ++i)
     for (std::int64_t j = 0; j < i; ++j) std::swap(columns.row(i)[j], columns.row(j)[i]);
   return q;
 }
 
-void Tridiagonal::turn_back(std::span<double> x) const {
+void Tridiagonal::reflect_all(PaddedRows columns, bool identity) {
   for (std::int64_t k = size_ - 2; k >= 0; --k) {
     const double factor = factors_[static_cast<std::size_t>(k)];
-    const auto v = reflection(k);
-    const auto rest = x.last(v.size());
-    if (factor != 0) add_scaled(-factor * dot(rest, v), v, rest);
+    if (factor == 0) continue;
+    std::copy(rows().row(k) + k + 1, rows().row(k) + size_, v_.begin() + k + 1);
+    reflect_columns(columns, k + 1, size_, identity ? k + 1 : 0, v_.data(), factor, w_.data());
   }
+}
+
+void Tridiagonal::turn_back(Matrix& vectors) {
+  const auto padded = (vectors.rows + kEigenBlock - 1) / kEigenBlock * kEigenBlock;
+  std::vector<double> columns(static_cast<std::size_t>(size_ * padded));
+  for (std::int64_t j = 0; j < vectors.rows; ++j)
+    for (std::int64_t i = 0; i < size_; ++i)
+      columns[static_cast<std::size_t>(i * padded + j)] = vectors(j, i);
+  reflect_all({columns.data(), padded, padded}, false);
+  for (std::int64_t j = 0; j < vectors.rows; ++j)
+    for (std::int64_t i = 0; i < size_; ++i)
+      vectors(j, i) = columns[static_cast<std::size_t>(i * padded + j)];
 }
 
 // Turns a tridiagonal matrix into a diagonal one, and the rows of `axes`, where there are any, with
@@ -221,21 +228,24 @@ class InverseIteration {
       largest_ = std::max(largest_, std::abs(d_[i]) + std::abs(e_[i]));
   }
 
-  // Orthogonal to the vectors `found` before it; empty where that does not succeed.
-  std::vector<double> vector_of(double value, const std::vector<std::vector<double>>& found) {
+  // Makes row i of `vectors`, orthogonal to those before it; false where that does not succeed.
+  bool find(double value, std::int64_t i, Matrix& vectors) {
     factorise(value);
-    std::vector<double> x(d_.size());
-    Random random(found.size());  // no eigenvector is orthogonal to all starts
+    const std::span<double> x(vectors.row(i), d_.size());
+    Random random(static_cast<std::uint64_t>(i));  // no eigenvector is orthogonal to all starts
     for (double& number : x) number = random.uniform() - 0.5;
     for (int round = 0; round < kMostRounds; ++round) {
       solve(x);
-      for (const auto& other : found) add_scaled(-dot(x, other), other, x);
+      along_.resize(static_cast<std::size_t>(i));
+      dots(vectors.row(0), i, x, along_.data());
+      for (std::int64_t j = 0; j < i; ++j)
+        add_scaled(-along_[static_cast<std::size_t>(j)], {vectors.row(j), x.size()}, x);
       const double length = norm(x);
-      if (!(length > 0) || !std::isfinite(length)) return {};
+      if (!(length > 0) || !std::isfinite(length)) return false;
       for (double& number : x) number /= length;
-      if (round > 0 && residual(value, x) <= kSolved * largest_) return x;
+      if (round > 0 && residual(value, x) <= kSolved * largest_) return true;
     }
-    return {};
+    return false;
   }
 
  private:
@@ -305,6 +315,7 @@ class InverseIteration {
   const std::vector<double>& d_;
   const std::vector<double>& e_;
   std::vector<Row> rows_;
+  std::vector<double> along_;
   double largest_ = 0;
 };
 
@@ -335,21 +346,17 @@ Eigenpairs symmetric_eigen(const Matrix& matrix) {
 
 Eigenpairs leading_eigenpairs(const Matrix& matrix, std::int64_t count) {
   QKSCOPE_ASSERT(matrix.rows == matrix.cols && count <= matrix.rows);
-  if (4 * count > matrix.rows) return symmetric_eigen(matrix);
-  const Tridiagonal tridiagonal(matrix);
+  if (2 * count > matrix.rows) return symmetric_eigen(matrix);
+  Tridiagonal tridiagonal(matrix);
   Eigenpairs result{tridiagonal.diagonal, Matrix(count, matrix.cols)};
   std::vector<double> beside = tridiagonal.beside;
   Iteration(result.values, beside, {}).run();
   std::sort(result.values.begin(), result.values.end(), std::greater<>());
   InverseIteration inverse(tridiagonal);
-  std::vector<std::vector<double>> found;
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto x = inverse.vector_of(result.values[static_cast<std::size_t>(i)], found);
-    if (x.empty()) return symmetric_eigen(matrix);
-    found.push_back(x);
-    tridiagonal.turn_back(x);
-    std::copy(x.begin(), x.end(), result.vectors.row(i));
-  }
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!inverse.find(result.values[static_cast<std::size_t>(i)], i, result.vectors))
+      return symmetric_eigen(matrix);
+  tridiagonal.turn_back(result.vectors);
   for (double& value : result.values) value *= tridiagonal.scale();
   return result;
 }

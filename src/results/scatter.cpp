@@ -105,9 +105,8 @@ Directions directions_of(const ScatterSource& source, int pairs) {
   directions.c0 = &rotation.c0;
   directions.c1 = &rotation.c1;
   if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
-  const Complement complement = complement_of(source.pooled, rotation.a, rotation.b);
-  const auto axes = std::min<std::int64_t>(2 * pairs, complement.axes.rows / 2 * 2);
-  for (std::int64_t i = 0; i < axes; ++i)
+  const Complement complement = complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
+  for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
     directions.planes.emplace_back(complement.axes.row(i),
                                    complement.axes.row(i) + complement.axes.cols);
   return directions;
