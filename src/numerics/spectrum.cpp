@@ -238,9 +238,13 @@ void Spectrum::compute(std::span<const std::complex<double>> values) {
   copy_margins();
   largest_.back() = largest_.front();
   highest_ = *std::max_element(largest_.begin(), largest_.end());
+  edge_powers_.clear();
   for (const auto& edge : tables_->edges)
-    for (std::int64_t k = edge.begin; k < edge.end; ++k)
-      if (inside(signed_index(k))) highest_ = std::max(highest_, static_cast<float>(power(2 * k)));
+    for (std::int64_t k = edge.begin; k <= edge.end; ++k) {
+      edge_powers_.push_back(static_cast<float>(power(2 * k)));
+      if (k < edge.end && inside(signed_index(k)))
+        highest_ = std::max(highest_, edge_powers_.back());
+    }
 }
 
 // Blocks before the first and behind the last, for those who look at neighbours.
@@ -270,16 +274,16 @@ double Spectrum::power(std::int64_t half) const {
 }
 
 // As high_powers(), for points that do not share their gains.
-void Spectrum::find_between(GridStretch stretch, float least, float near,
-                            std::vector<HighPoint>& found) const {
-  const auto add = [&](std::int64_t half) {
-    const auto here = static_cast<float>(power(half));
+void Spectrum::find_between(GridStretch stretch, std::span<const float> powers, float least,
+                            float near, std::vector<HighPoint>& found) const {
+  const auto add = [&](std::int64_t half, float here) {
     if (here > least) found.push_back({half, here});
   };
   for (std::int64_t k = stretch.begin; k < stretch.end; ++k) {
-    if (!(std::max(power(2 * k), power(2 * k + 2)) > near)) continue;
-    add(2 * k);
-    add(2 * k + 1);
+    const auto at = static_cast<std::size_t>(k - stretch.begin);
+    if (!(std::max(powers[at], powers[at + 1]) > near)) continue;
+    add(2 * k, powers[at]);
+    add(2 * k + 1, static_cast<float>(power(2 * k + 1)));
   }
 }
 
@@ -289,7 +293,11 @@ void Spectrum::find_above(float least, float near, std::vector<HighPoint>& found
                         static_cast<std::int64_t>(fft().blocks()),
                         {tables_->shared_gain.data(), tables_->shift}};
   high_powers(grid, largest_.data(), {least, near, halfway_weights()}, found);
-  for (const auto& edge : tables_->edges) find_between(edge, least, near, found);
+  std::span<const float> powers = edge_powers_;
+  for (const auto& edge : tables_->edges) {
+    find_between(edge, powers, least, near, found);
+    powers = powers.subspan(static_cast<std::size_t>(edge.end - edge.begin + 1));
+  }
 }
 
 std::array<double, 5> Spectrum::quarters(std::int64_t half) const {

@@ -126,7 +126,7 @@ class Spectrum {
   }
   void spread(std::span<const std::complex<double>> values);
   void copy_margins();
-  void find_between(GridStretch stretch, float least, float near,
+  void find_between(GridStretch stretch, std::span<const float> powers, float least, float near,
                     std::vector<HighPoint>& found) const;
 
   std::int64_t tokens_;
@@ -135,6 +135,7 @@ class Spectrum {
   std::vector<SpreadRow> rows_;
   std::vector<FourComplex> signal_;  // (size / 4), and margins that go round at the ends
   std::vector<float> largest_;       // (blocks + 1): power
+  std::vector<float> edge_powers_;   // (edges: points, and one more)
   float highest_ = 0;
 };
 
