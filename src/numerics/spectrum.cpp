@@ -201,7 +201,7 @@ Spectrum::Spectrum(std::span<const std::int32_t> offsets, std::int64_t length, F
                                  tokens_, band)),
       middle_(length / 2 * kPoints / tokens_),
       signal_(fft().size() / 4 + 4 * 2 * kMargin),
-      largest_(fft().blocks() + 1) {
+      largest_(4 * (fft().blocks() + 1)) {
   rows_.reserve(offsets.size());
   const auto tokens = static_cast<std::uint32_t>(tokens_);
   for (const auto offset : offsets) {
@@ -230,14 +230,17 @@ void Spectrum::spread(std::span<const std::complex<double>> values) {
 void Spectrum::compute(std::span<const std::complex<double>> values) {
   spread(values);
   const SharedGains gains{tables_->shared_gain.data(), tables_->shift};
-  fft().forward(std::span(signal_).first(fft().size() / 4),
-                [&](std::size_t begin, std::size_t end) {
-                  largest_powers(signal_.data() + 4 * begin,
-                                 fft().rests().subspan(begin, end - begin), gains, largest_.data());
-                });
+  highest_ = 0;
+  fft().forward(
+      std::span(signal_).first(fft().size() / 4), [&](std::size_t begin, std::size_t end) {
+        const auto rests = fft().rests().subspan(begin, end - begin);
+        highest_ = std::max(
+            highest_, largest_powers(signal_.data() + 4 * begin, rests, gains, largest_.data()));
+      });
   copy_margins();
-  largest_.back() = largest_.front();
-  highest_ = *std::max_element(largest_.begin(), largest_.end());
+  // Behind the last block comes the first, a point further on: of this vector or the next.
+  for (std::size_t v = 0; v < 4; ++v)
+    largest_[4 * fft().blocks() + v] = std::max(largest_[v], largest_[(v + 1) % 4]);
   edge_powers_.clear();
   for (const auto& edge : tables_->edges)
     for (std::int64_t k = edge.begin; k <= edge.end; ++k) {

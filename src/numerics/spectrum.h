@@ -134,7 +134,7 @@ class Spectrum {
   std::int64_t middle_;  // the point that stands for the origin
   std::vector<SpreadRow> rows_;
   std::vector<FourComplex> signal_;  // (size / 4), and margins that go round at the ends
-  std::vector<float> largest_;       // (blocks + 1): power
+  std::vector<float> largest_;       // (blocks + 1, 4): power in each vector
   std::vector<float> edge_powers_;   // (edges: points, and one more)
   float highest_ = 0;
 };

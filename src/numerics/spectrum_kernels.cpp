@@ -1,6 +1,7 @@
 #include "numerics/spectrum_kernels.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "core/cpu_target.h"
 
@@ -65,16 +66,27 @@ HWY_INLINE Vector power_at(const FourComplex& four) {
   return power_of(hn::Load(Four(), at), hn::Load(Four(), at + 4));
 }
 
-void largest_kernel(const FourComplex* points, std::span<const std::uint32_t> rests,
-                    const SharedGains& gains, float* largest) {
+// Lane i is the largest of vector i.
+HWY_INLINE Vector largest_of_each(Vector a, Vector b, Vector c, Vector d) {
+  const Four f;
+  const Vector ac = hn::Max(hn::InterleaveLower(f, a, c), hn::InterleaveUpper(f, a, c));
+  const Vector bd = hn::Max(hn::InterleaveLower(f, b, d), hn::InterleaveUpper(f, b, d));
+  return hn::Max(hn::InterleaveLower(f, ac, bd), hn::InterleaveUpper(f, ac, bd));
+}
+
+float largest_kernel(const FourComplex* points, std::span<const std::uint32_t> rests,
+                     const SharedGains& gains, float* largest) {
+  Vector highest = hn::Zero(Four());
   for (std::size_t block = 0; block < rests.size(); ++block, points += 4) {
     const FourFloats* const gain = gains.of(rests[block]);
     Vector power[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) power[v] = hn::Mul(power_at(points[v]), loaded(gain[v]));
-    const Vector highest = hn::Max(hn::Max(power[0], power[1]), hn::Max(power[2], power[3]));
-    largest[rests[block]] = hn::GetLane(hn::MaxOfLanes(Four(), highest));
+    const Vector here = largest_of_each(power[0], power[1], power[2], power[3]);
+    hn::Store(here, Four(), largest + 4 * rests[block]);
+    highest = hn::Max(highest, here);
   }
+  return hn::GetLane(hn::MaxOfLanes(Four(), highest));
 }
 
 HWY_INLINE bool any_above(Vector power, Vector limit) {
@@ -106,28 +118,42 @@ HWY_NOINLINE void keep(std::int64_t half, std::int64_t apart, Vector power, floa
     if (powers[i] > least) found.push_back({half + i * apart, powers[i]});
 }
 
+// Puts the numbers of vectors with a high point in them or in the one after into `list`; returns
+// how many. Whether one has cannot be foreseen: each is written, and those to be kept are counted.
+std::size_t list_high(const float* largest, std::int64_t vectors, float near, std::uint32_t* list) {
+  std::size_t count = 0;
+  for (std::int64_t i = 0; i < vectors; i += 4) {
+    float highest[4];
+    hn::StoreU(hn::Max(hn::Load(Four(), largest + i), hn::Load(Four(), largest + i + 4)), Four(),
+               highest);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      list[count] = static_cast<std::uint32_t>(i + v);
+      count += highest[v] > near ? 1 : 0;
+    }
+  }
+  return count;
+}
+
 void high_kernel(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
                  std::vector<HighPoint>& found) {
   const Vector least = hn::Set(Four(), wanted.least);
-  const Vector near = hn::Set(Four(), wanted.near);
-  for (std::int64_t block = 0; block < grid.count; ++block) {
-    if (!(std::max(largest[block], largest[block + 1]) > wanted.near)) continue;
+  const auto list =
+      std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(4 * grid.count + 1));
+  const auto count = list_high(largest, 4 * grid.count, wanted.near, list.get());
+  for (const auto vector : std::span(list.get(), count)) {
+    const std::int64_t block = vector / 4;
+    const std::size_t v = vector % 4;
     const std::uint32_t* const places = grid.places + block;
-    const FourFloats* const gains = grid.gains.of(block);
-    const FourFloats* const gains_after = grid.gains.of(block + 1);
-    for (std::size_t v = 0; v < 4; ++v) {
-      const Vector gain = loaded(gains[v]);
-      const Vector gain_after = loaded(gains_after[v]);
-      const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
-      const Vector next = hn::Mul(power_at(grid.signal[places[1] + v]), gain_after);
-      if (!any_above(hn::Max(here, next), near)) continue;
-      const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
-      const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
-      if (!any_above(hn::Max(here, between), least)) continue;
-      const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
-      keep(half, 2 * grid.count, here, wanted.least, found);
-      keep(half + 1, 2 * grid.count, between, wanted.least, found);
-    }
+    const Vector gain = loaded(grid.gains.of(block)[v]);
+    const Vector gain_after = loaded(grid.gains.of(block + 1)[v]);
+    const Vector here = hn::Mul(power_at(grid.signal[places[0] + v]), gain);
+    const Vector mean = hn::Mul(hn::Set(Four(), 0.5F), hn::Add(gain, gain_after));
+    const Vector between = hn::Mul(power_after(grid, places, v, wanted.weights), mean);
+    if (!any_above(hn::Max(here, between), least)) continue;
+    const auto half = 2 * (block + 4 * static_cast<std::int64_t>(v) * grid.count);
+    keep(half, 2 * grid.count, here, wanted.least, found);
+    keep(half + 1, 2 * grid.count, between, wanted.least, found);
   }
 }
 
@@ -150,9 +176,9 @@ void spread_values(std::span<const std::complex<double>> values, const SpreadRow
   QKSCOPE_DISPATCH(spread_kernel)(values, rows, taps, signal);
 }
 
-void largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
-                    const SharedGains& gains, float* largest) {
-  QKSCOPE_DISPATCH(largest_kernel)(points, rests, gains, largest);
+float largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+                     const SharedGains& gains, float* largest) {
+  return QKSCOPE_DISPATCH(largest_kernel)(points, rests, gains, largest);
 }
 
 void high_powers(const GridBlocks& grid, const float* largest, const HighPowers& wanted,

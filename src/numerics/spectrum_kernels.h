@@ -24,9 +24,10 @@ struct SharedGains {
   const FourFloats* of(std::int64_t block) const { return lines + (block >> shift) * 4; }
 };
 
-// largest[rests[i]] = the largest power of the i-th block of four vectors from `points` on.
-void largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
-                    const SharedGains& gains, float* largest);
+// largest[rests[i]] (.., 4) = the largest powers in each vector of the i-th block of four from
+// `points` on. Returns the largest of all.
+float largest_powers(const FourComplex* points, std::span<const std::uint32_t> rests,
+                     const SharedGains& gains, float* largest);
 
 // The blocks of a transform.
 struct GridBlocks {
@@ -43,8 +44,8 @@ struct HighPowers {
   float near = 0;
   const float* weights = nullptr;  // of the eight points around such a place
 };
-// Appends them to `found`; `largest` is the largest power of every block, the first again behind
-// the last.
+// Appends them to `found`; `largest` is the largest power in every vector of every block, and of
+// one more behind the last.
 void high_powers(const GridBlocks& grid, const float* largest, const HighPowers& wanted,
                  std::vector<HighPoint>& found);
 
