@@ -38,9 +38,15 @@ struct Sums {
     for (Vector& part : v) part = hn::Zero(Doubles());
   }
   HWY_INLINE double total() const {
-    double part[kSums];
-    for (int i = 0; i < kVectors; ++i) hn::StoreU(v[i], Doubles(), part + i * kLanes);
-    for (int half = kSums / 2; half > 0; half /= 2)
+    Vector sum[kVectors];
+    for (int i = 0; i < kVectors; ++i) sum[i] = v[i];
+#pragma GCC unroll 4
+    for (int half = kVectors / 2; half > 0; half /= 2)
+#pragma GCC unroll 4
+      for (int i = 0; i < half; ++i) sum[i] = hn::Add(sum[i], sum[i + half]);
+    double part[kLanes];
+    hn::StoreU(sum[0], Doubles(), part);
+    for (int half = kLanes / 2; half > 0; half /= 2)
       for (int i = 0; i < half; ++i) part[i] += part[i + half];
     return part[0];
   }
