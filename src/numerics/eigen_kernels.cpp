@@ -49,10 +49,15 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
       for (int r = 0; r < rows; ++r)
         sum[r][i] = hn::MulAdd(load(matrix.row(first + r) + at + i * kLanes), factor, sum[r][i]);
     }
+#pragma GCC unroll 4
   for (int r = 0; r < rows; ++r) {
-    double part[kSums];
-    for (int i = 0; i < kVectors; ++i) store(sum[r][i], part + i * kLanes);
-    for (int half = kSums / 2; half > 0; half /= 2)
+#pragma GCC unroll 4
+    for (int half = kVectors / 2; half > 0; half /= 2)
+#pragma GCC unroll 4
+      for (int i = 0; i < half; ++i) sum[r][i] = hn::Add(sum[r][i], sum[r][i + half]);
+    double part[kLanes];
+    store(sum[r][0], part);
+    for (int half = kLanes / 2; half > 0; half /= 2)
       for (int i = 0; i < half; ++i) part[i] += part[i + half];
     out[first + r] = part[0];
   }
