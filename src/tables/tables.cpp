@@ -94,12 +94,10 @@ void append_field(std::string& out, const Table::Column& column, std::size_t row
 // The table as the bytes of a Parquet file.
 std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
   const auto table = to_arrow(from);
-  const auto properties =
-      parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
   const auto stream =
       take_arrow(arrow::io::BufferOutputStream::Create(), doing, ErrorKind::failure);
   check_arrow(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
-                                         kTableRowGroup, properties),
+                                         kTableRowGroup, table_properties(*table->schema())),
               doing, ErrorKind::failure);
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }
