@@ -21,14 +21,14 @@ template <typename Builder, typename Value, typename Missing>
 std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const Missing& missing) {
   std::vector<std::uint8_t> there(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
-  Builder builder;
+  Builder builder(table_memory());
   check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
               ErrorKind::failure);
   return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
 std::shared_ptr<arrow::Array> texts_to_array(const std::vector<std::string>& texts) {
-  arrow::StringBuilder builder;
+  arrow::StringBuilder builder(table_memory());
   check_arrow(builder.AppendValues(texts), kDoing, ErrorKind::failure);
   return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
 }
@@ -86,8 +86,13 @@ void append_texts(const Texts& from, Table::Column& to) {
 
 }  // namespace
 
+arrow::MemoryPool* table_memory() {
+  return arrow::system_memory_pool();
+}
+
 std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema) {
   parquet::WriterProperties::Builder builder;
+  builder.memory_pool(table_memory());
   builder.compression(parquet::Compression::ZSTD);
   for (const auto& field : schema.fields()) {
     if (field->type()->id() != arrow::Type::DOUBLE) continue;

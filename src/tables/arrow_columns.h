@@ -14,6 +14,9 @@ namespace qkscope {
 
 inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows, in Parquet files
 
+// Where all else is from: what an analysis left is taken again for its tables.
+arrow::MemoryPool* table_memory();
+
 // How tables are stored: reals, of which hardly any is there twice, have no dictionary.
 std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema);
 

@@ -39,9 +39,8 @@ ParquetTableWriter::~ParquetTableWriter() = default;
 void ParquetTableWriter::append(const Table& rows) {
   const auto table = to_arrow(rows);
   if (!state_->writer)
-    state_->writer = state_->take(
-        parquet::arrow::FileWriter::Open(*table->schema(), arrow::default_memory_pool(),
-                                         state_->stream, table_properties(*table->schema())));
+    state_->writer = state_->take(parquet::arrow::FileWriter::Open(
+        *table->schema(), table_memory(), state_->stream, table_properties(*table->schema())));
   if (rows.rows() > 0) state_->check(state_->writer->WriteTable(*table, rows.rows()));
 }
 

@@ -93,11 +93,12 @@ void append_field(std::string& out, const Table::Column& column, std::size_t row
 
 // The table as the bytes of a Parquet file.
 std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
+  constexpr std::int64_t kFirstBytes = 4096;  // it grows
   const auto table = to_arrow(from);
-  const auto stream =
-      take_arrow(arrow::io::BufferOutputStream::Create(), doing, ErrorKind::failure);
-  check_arrow(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
-                                         kTableRowGroup, table_properties(*table->schema())),
+  const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
+                                 doing, ErrorKind::failure);
+  check_arrow(parquet::arrow::WriteTable(*table, table_memory(), stream, kTableRowGroup,
+                                         table_properties(*table->schema())),
               doing, ErrorKind::failure);
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }

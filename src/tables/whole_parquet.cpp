@@ -35,7 +35,7 @@ WholeParquetFile::WholeParquetFile(const std::string& path, const arrow::Schema&
   state_->temporary = temporary_name(path);
   state_->stream = state_->take(arrow::io::FileOutputStream::Open(state_->temporary));
   state_->writer = state_->take(parquet::arrow::FileWriter::Open(
-      schema, arrow::default_memory_pool(), state_->stream, table_properties(schema)));
+      schema, table_memory(), state_->stream, table_properties(schema)));
 }
 
 WholeParquetFile::~WholeParquetFile() {
