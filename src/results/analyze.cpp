@@ -19,6 +19,7 @@
 #include "captures/stored_run.h"
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/huge_pages.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
@@ -124,6 +125,7 @@ class Runner {
       : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   void run_group(const Group& group) {
+    [[maybe_unused]] thread_local const bool asked = (ask_for_huge_pages(), true);
     Stopwatch watch;
     AnalysisTimes times;
     KeyHead key;
