@@ -382,11 +382,15 @@ void Reading::read_tokens(HeadRows& rows) {
 // Captures are written example by example, positions ascending: then nothing can be there twice,
 // and no sorting is needed to see it.
 bool in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int64_t> seen;
-  for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    const bool same = i > 0 && rows.example(i) == rows.example(i - 1);
-    if (same && rows.position[i] <= rows.position[i - 1]) return false;
-    if (!same && !seen.insert(rows.example(i)).second) return false;
+  std::unordered_set<std::int64_t> seen;  // examples; empty while they ascend too
+  for (std::size_t i = 1; i < rows.position.size(); ++i) {
+    const auto before = rows.example(i - 1);
+    const auto here = rows.example(i);
+    if (here == before && rows.position[i] <= rows.position[i - 1]) return false;
+    if (here == before || (seen.empty() && here > before)) continue;
+    if (seen.empty())
+      for (std::size_t j = 0; j < i; ++j) seen.insert(rows.example(j));
+    if (!seen.insert(here).second) return false;
   }
   return true;
 }
