@@ -194,6 +194,7 @@ class Reading {
               schema_.Column(leaf)->path()->ToDotVector().front());
   }
 
+  std::size_t count_values(int leaf) const;
   void read_vectors(int leaf, HeadRows& rows);
   void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows);
   [[noreturn]] void null_in_vector(std::int64_t first_row,
@@ -234,10 +235,20 @@ void Reading::read_lists(int leaf, int group, std::int64_t first_row, HeadRows& 
   check_lengths(repetition, first_row, rows);
 }
 
+// In all row groups.
+std::size_t Reading::count_values(int leaf) const {
+  std::size_t count = 0;
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
+    count += static_cast<std::size_t>(
+        file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
+  return count;
+}
+
 void Reading::read_vectors(int leaf, HeadRows& rows) {
   if (schema_.Column(leaf)->max_repetition_level() != 1)
     bad_input("{}: column 'vector' is not a list of float32", path_);
   std::int64_t first_row = 0;
+  rows.vectors.reserve(count_values(leaf));
   for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
     const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
     const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
@@ -371,11 +382,15 @@ void Reading::read_tokens(HeadRows& rows) {
 // Captures are written example by example, positions ascending: then nothing can be there twice,
 // and no sorting is needed to see it.
 bool in_capture_order(const HeadRows& rows) {
-  std::unordered_set<std::int64_t> seen;
-  for (std::size_t i = 0; i < rows.position.size(); ++i) {
-    const bool same = i > 0 && rows.example(i) == rows.example(i - 1);
-    if (same && rows.position[i] <= rows.position[i - 1]) return false;
-    if (!same && !seen.insert(rows.example(i)).second) return false;
+  std::unordered_set<std::int64_t> seen;  // examples; empty while they ascend too
+  for (std::size_t i = 1; i < rows.position.size(); ++i) {
+    const auto before = rows.example(i - 1);
+    const auto here = rows.example(i);
+    if (here == before && rows.position[i] <= rows.position[i - 1]) return false;
+    if (here == before || (seen.empty() && here > before)) continue;
+    if (seen.empty())
+      for (std::size_t j = 0; j < i; ++j) seen.insert(rows.example(j));
+    if (!seen.insert(here).second) return false;
   }
   return true;
 }

@@ -19,6 +19,7 @@
 #include "captures/stored_run.h"
 #include "core/edge.h"
 #include "core/error.h"
+#include "core/huge_pages.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "io/folder.h"
@@ -124,6 +125,7 @@ class Runner {
       : options_(options), index_(index), model_(model), texts_(texts), run_(run) {}
 
   void run_group(const Group& group) {
+    [[maybe_unused]] thread_local const bool asked = (ask_for_huge_pages(), true);
     Stopwatch watch;
     AnalysisTimes times;
     KeyHead key;
@@ -291,37 +293,59 @@ TextGroups texts_of(const AnalyzeOptions& options, const std::vector<Group>& gro
     files.try_emplace({group.key.layer, HeadKind::key}, group.key);
     files.try_emplace({group.key.layer, HeadKind::query}, run.heads[group.heads.front()].query);
   }
-  std::set<std::int64_t> texts;
-  for (const auto& [place, id] : files) try {
-      const auto examples = read_head_examples(head_file_path(options.data_root, id));
-      texts.insert(examples.begin(), examples.end());
+  std::vector<HeadId> list;
+  list.reserve(files.size());
+  for (const auto& [place, id] : files) list.push_back(id);
+  std::vector<std::vector<std::int64_t>> found(list.size());
+  parallel_for(std::ssize(list), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    try {
+      auto examples = read_head_examples(head_file_path(options.data_root, list[at]));
+      examples.erase(std::unique(examples.begin(), examples.end()), examples.end());
+      found[at] = std::move(examples);
     } catch (const Error&) {
       // The head's own report will say what is wrong with its file.
     }
+  });
+  std::set<std::int64_t> texts;
+  for (const auto& examples : found) texts.insert(examples.begin(), examples.end());
   run.texts = std::ssize(texts);
   return TextGroups::of_texts({texts.begin(), texts.end()});
 }
 
+// The key head that a query head reads, or why there is none.
+HeadReport report_of(const HeadId& query, const AnalyzeOptions& options,
+                     const CaptureIndex& index) {
+  HeadReport report;
+  report.query = query;
+  try {
+    report.k_head = key_head_of(index, query, options.head_counts);
+    const HeadId key{query.layer, report.k_head, HeadKind::key};
+    if (!std::binary_search(index.keys.begin(), index.keys.end(), key))
+      bad_input("{}: there is no such file; query head {} of layer {} reads it",
+                head_file_path(options.data_root, key), query.head, query.layer);
+  } catch (const Error& error) {
+    report.error = error.what();
+    report.error_kind = error.kind();
+  }
+  return report;
+}
+
 std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureIndex& index,
                                 const std::vector<HeadId>& queries, AnalysisRun& run) {
+  run.heads.resize(queries.size());
+  parallel_for(std::ssize(queries), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    run.heads[at] = report_of(queries[at], options, index);
+  });
   std::map<HeadId, Group> groups;
-  for (const auto& query : queries) {
-    HeadReport report;
-    report.query = query;
-    try {
-      report.k_head = key_head_of(index, query, options.head_counts);
-      const HeadId key{query.layer, report.k_head, HeadKind::key};
-      if (!std::binary_search(index.keys.begin(), index.keys.end(), key))
-        bad_input("{}: there is no such file; query head {} of layer {} reads it",
-                  head_file_path(options.data_root, key), query.head, query.layer);
-      auto& group = groups[key];
-      group.key = key;
-      group.heads.push_back(run.heads.size());
-    } catch (const Error& error) {
-      report.error = error.what();
-      report.error_kind = error.kind();
-    }
-    run.heads.push_back(std::move(report));
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    const HeadReport& report = run.heads[i];
+    if (!report.error.empty()) continue;
+    const HeadId key{report.query.layer, report.k_head, HeadKind::key};
+    auto& group = groups[key];
+    group.key = key;
+    group.heads.push_back(i);
   }
   if (groups.empty())  // nothing to read, and one reason for every head
     throw Error(run.heads.front().error_kind, run.heads.front().error);

@@ -1,10 +1,15 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/edge.h"
 #include "core/nan.h"
+#include "core/thread_pool.h"
 #include "numerics/correlation.h"
 #include "qkscope/analysis.h"
 #include "results/few_rows.h"
@@ -486,32 +491,46 @@ void add_planes_table(const AnalysisRun& run, ResultTables& results) {
   results.tables.push_back({"head_planes", std::move(table), false});
 }
 
+// Adds one or two tables of the run.
+using AddTables = std::function<void(const AnalysisRun&, ResultTables&)>;
+
+std::vector<AddTables> tables_of(const AnalysisRun& run, const AnalyzeOptions& options) {
+  const auto with_options = [&](auto add) {
+    return [&options, add](const AnalysisRun& of, ResultTables& to) { add(of, options, to); };
+  };
+  std::vector<AddTables> list;
+  const auto append = [&](std::initializer_list<AddTables> more) {
+    list.insert(list.end(), more.begin(), more.end());
+  };
+  if (options.pca) append({add_qk, with_options(add_taxonomy)});
+  if (options.pca && options.pca_options.separate_components > 0) append({add_correlations});
+  if (options.rotation) append({with_options(add_rotated), add_complement});
+  if (options.plasticity)
+    append(
+        {add_metrics, add_bucket_table, add_profile, add_profile_bins, add_heatmap, add_weights});
+  if (options.errors && !run.from_sums) append({add_errors});
+  if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
+    append({with_options(add_scatter_table)});
+  if (!options.planes_of.empty()) append({add_planes_table});
+  return list;
+}
+
 }  // namespace
 
 ResultTables result_tables(const AnalysisRun& run, const AnalyzeOptions& options) {
   return at_edge([&] {
+    const auto list = tables_of(run, options);
+    std::vector<ResultTables> parts(list.size());
+    // The scatter, by far the largest, comes last in the list: it is begun first.
+    parallel_for(std::ssize(list), [&](std::int64_t i) {
+      const auto place = list.size() - 1 - static_cast<std::size_t>(i);
+      list[place](run, parts[place]);
+    });
     ResultTables results;
-    if (options.pca) {
-      add_qk(run, results);
-      add_taxonomy(run, options, results);
-      if (options.pca_options.separate_components > 0) add_correlations(run, results);
+    for (auto& part : parts) {
+      std::move(part.tables.begin(), part.tables.end(), std::back_inserter(results.tables));
+      results.undefined.merge(part.undefined);
     }
-    if (options.rotation) {
-      add_rotated(run, options, results);
-      add_complement(run, results);
-    }
-    if (options.plasticity) {
-      add_metrics(run, results);
-      add_bucket_table(run, results);
-      add_profile(run, results);
-      add_profile_bins(run, results);
-      add_heatmap(run, results);
-      add_weights(run, results);
-    }
-    if (options.errors && !run.from_sums) add_errors(run, results);
-    if (options.scatter > 0 && !run.from_sums && (options.pca || options.rotation))
-      add_scatter_table(run, options, results);
-    if (!options.planes_of.empty()) add_planes_table(run, results);
     results.tables.insert(results.tables.end(), run.more.begin(), run.more.end());
     return results;
   });

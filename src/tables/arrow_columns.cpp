@@ -1,9 +1,12 @@
 #include "tables/arrow_columns.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <arrow/api.h>
+#include <parquet/properties.h>
 
 #include "core/error.h"
 #include "io/arrow_error.h"
@@ -11,44 +14,53 @@
 namespace qkscope {
 namespace {
 
+constexpr char kDoing[] = "building a result table";
+
+// What `missing` says true of becomes null.
+template <typename Builder, typename Value, typename Missing>
+std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const Missing& missing) {
+  std::vector<std::uint8_t> there(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
+  Builder builder(table_memory());
+  check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
+              ErrorKind::failure);
+  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
+}
+
+std::shared_ptr<arrow::Array> texts_to_array(const std::vector<std::string>& texts) {
+  arrow::StringBuilder builder(table_memory());
+  check_arrow(builder.AppendValues(texts), kDoing, ErrorKind::failure);
+  return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
+}
+
+std::shared_ptr<arrow::Array> booleans_to_array(const std::vector<std::int64_t>& values) {
+  constexpr std::uint8_t kMissing = 2;
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(values.size());
+  for (const auto value : values)
+    bytes.push_back(value == Table::kNoInteger ? kMissing : value != 0 ? 1 : 0);
+  return to_array<arrow::BooleanBuilder>(bytes, [](auto byte) { return byte == kMissing; });
+}
+
 std::shared_ptr<arrow::Array> column_to_arrow(const Table::Column& column,
                                               std::shared_ptr<arrow::Field>& field) {
-  const std::string doing = "building a result table";
-  const auto ok = [&](const arrow::Status& status) {
-    check_arrow(status, doing, ErrorKind::failure);
-  };
-  const auto finish = [&](auto& builder) {
-    return take_arrow(builder.Finish(), doing, ErrorKind::failure);
-  };
   switch (column.type) {
-    case Table::Type::integer: {
-      arrow::Int64Builder builder;
-      for (const auto value : column.integers)
-        ok(value == Table::kNoInteger ? builder.AppendNull() : builder.Append(value));
+    case Table::Type::integer:
       field = arrow::field(column.name, arrow::int64());
-      return finish(builder);
-    }
-    case Table::Type::boolean: {
-      arrow::BooleanBuilder builder;
-      for (const auto value : column.integers)
-        ok(value == Table::kNoInteger ? builder.AppendNull() : builder.Append(value != 0));
+      return to_array<arrow::Int64Builder>(column.integers,
+                                           [](auto value) { return value == Table::kNoInteger; });
+    case Table::Type::boolean:
       field = arrow::field(column.name, arrow::boolean());
-      return finish(builder);
-    }
-    case Table::Type::real: {
-      arrow::DoubleBuilder builder;
-      for (const double value : column.reals)
-        ok(std::isnan(value) ? builder.AppendNull() : builder.Append(value));
+      return booleans_to_array(column.integers);
+    case Table::Type::real:
       field = arrow::field(column.name, arrow::float64());
-      return finish(builder);
-    }
+      return to_array<arrow::DoubleBuilder>(column.reals,
+                                            [](double value) { return std::isnan(value); });
     case Table::Type::text:
       break;
   }
-  arrow::StringBuilder builder;
-  ok(builder.AppendValues(column.texts));
   field = arrow::field(column.name, arrow::utf8());
-  return finish(builder);
+  return texts_to_array(column.texts);
 }
 
 template <typename Array>  // arrow::Int64Array, arrow::Int32Array or arrow::BooleanArray
@@ -73,6 +85,22 @@ void append_texts(const Texts& from, Table::Column& to) {
 }
 
 }  // namespace
+
+arrow::MemoryPool* table_memory() {
+  return arrow::system_memory_pool();
+}
+
+std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema) {
+  parquet::WriterProperties::Builder builder;
+  builder.memory_pool(table_memory());
+  builder.compression(parquet::Compression::ZSTD);
+  for (const auto& field : schema.fields()) {
+    if (field->type()->id() != arrow::Type::DOUBLE) continue;
+    builder.disable_dictionary(field->name());
+    builder.encoding(field->name(), parquet::Encoding::BYTE_STREAM_SPLIT);
+  }
+  return builder.build();
+}
 
 std::shared_ptr<arrow::Table> to_arrow(const Table& table) {
   const auto& columns = table.columns();

@@ -6,12 +6,19 @@
 #include <string>
 
 #include <arrow/type_fwd.h>
+#include <parquet/type_fwd.h>
 
 #include "qkscope/tables.h"
 
 namespace qkscope {
 
 inline constexpr std::int64_t kTableRowGroup = std::int64_t{1} << 20;  // rows, in Parquet files
+
+// Where all else is from: what an analysis left is taken again for its tables.
+arrow::MemoryPool* table_memory();
+
+// How tables are stored: reals, of which hardly any is there twice, have no dictionary.
+std::shared_ptr<parquet::WriterProperties> table_properties(const arrow::Schema& schema);
 
 // What has no value becomes null.
 std::shared_ptr<arrow::Table> to_arrow(const Table& table);

@@ -38,12 +38,9 @@ ParquetTableWriter::~ParquetTableWriter() = default;
 
 void ParquetTableWriter::append(const Table& rows) {
   const auto table = to_arrow(rows);
-  if (!state_->writer) {
-    const auto properties =
-        parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
+  if (!state_->writer)
     state_->writer = state_->take(parquet::arrow::FileWriter::Open(
-        *table->schema(), arrow::default_memory_pool(), state_->stream, properties));
-  }
+        *table->schema(), table_memory(), state_->stream, table_properties(*table->schema())));
   if (rows.rows() > 0) state_->check(state_->writer->WriteTable(*table, rows.rows()));
 }
 

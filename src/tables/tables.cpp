@@ -1,12 +1,14 @@
 #include "qkscope/tables.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <iterator>
 #include <memory>
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <arrow/io/memory.h>
+#include <fmt/compile.h>
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/writer.h>
@@ -58,8 +60,12 @@ void check_cells(const std::vector<Table::Column>& columns, const std::vector<Ta
 
 // ---- Writing.
 
+bool needs_quotes(char c) {
+  return c == ',' || c == '"' || c == '\r' || c == '\n';
+}
+
 void append_quoted(std::string& out, const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+  if (std::none_of(text.begin(), text.end(), needs_quotes)) {
     out += text;
     return;
   }
@@ -71,19 +77,23 @@ void append_quoted(std::string& out, const std::string& text) {
   out += '"';
 }
 
+template <typename Number>
+void append_number(std::string& out, Number number) {
+  std::array<char, 32> text;  // integers take up to 20, shortest reals 24
+  out.append(text.data(), fmt::format_to(text.data(), FMT_COMPILE("{}"), number));
+}
+
 void append_field(std::string& out, const Table::Column& column, std::size_t row) {
   switch (column.type) {
     case Table::Type::integer:
-      if (column.integers[row] != Table::kNoInteger)
-        fmt::format_to(std::back_inserter(out), "{}", column.integers[row]);
+      if (column.integers[row] != Table::kNoInteger) append_number(out, column.integers[row]);
       break;
     case Table::Type::boolean:
       if (column.integers[row] != Table::kNoInteger)
         out += column.integers[row] != 0 ? "true" : "false";
       break;
     case Table::Type::real:
-      if (!std::isnan(column.reals[row]))
-        fmt::format_to(std::back_inserter(out), "{}", column.reals[row]);
+      if (!std::isnan(column.reals[row])) append_number(out, column.reals[row]);
       break;
     case Table::Type::text:
       append_quoted(out, column.texts[row]);
@@ -93,13 +103,12 @@ void append_field(std::string& out, const Table::Column& column, std::size_t row
 
 // The table as the bytes of a Parquet file.
 std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
+  constexpr std::int64_t kFirstBytes = 4096;  // it grows
   const auto table = to_arrow(from);
-  const auto properties =
-      parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
-  const auto stream =
-      take_arrow(arrow::io::BufferOutputStream::Create(), doing, ErrorKind::failure);
-  check_arrow(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), stream,
-                                         kTableRowGroup, properties),
+  const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
+                                 doing, ErrorKind::failure);
+  check_arrow(parquet::arrow::WriteTable(*table, table_memory(), stream, kTableRowGroup,
+                                         table_properties(*table->schema())),
               doing, ErrorKind::failure);
   return take_arrow(stream->Finish(), doing, ErrorKind::failure);
 }

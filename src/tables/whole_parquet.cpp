@@ -10,6 +10,7 @@
 #include "io/arrow_error.h"
 #include "io/durable_file.h"
 #include "io/output_file.h"
+#include "tables/arrow_columns.h"
 
 namespace qkscope {
 
@@ -33,10 +34,8 @@ WholeParquetFile::WholeParquetFile(const std::string& path, const arrow::Schema&
   state_->path = path;
   state_->temporary = temporary_name(path);
   state_->stream = state_->take(arrow::io::FileOutputStream::Open(state_->temporary));
-  const auto properties =
-      parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
   state_->writer = state_->take(parquet::arrow::FileWriter::Open(
-      schema, arrow::default_memory_pool(), state_->stream, properties));
+      schema, table_memory(), state_->stream, table_properties(schema)));
 }
 
 WholeParquetFile::~WholeParquetFile() {

@@ -152,6 +152,15 @@ TEST(HeadFile, NamesRowsThatAreThereTwice) {
               AllOf(HasSubstr("rows 2 and 8"), HasSubstr("position 6")));
 }
 
+TEST(HeadFile, TextsThatDescendAreLookedThroughToo) {
+  const TemporaryFolder folder;
+  auto rows = some_rows(6, 4);
+  rows.example_id = {4, 7, 3, 3, 9, 7};
+  EXPECT_EQ(read_head_file(written(folder, rows)).rows.example_id, rows.example_id);
+  rows.position[5] = rows.position[1];
+  EXPECT_THAT(complaint(written(folder, rows)), HasSubstr("rows 1 and 5 are both example 7"));
+}
+
 TEST(HeadFile, TextsOfTheSameIdAreToldApartByTheirKeys) {
   const TemporaryFolder folder;
   auto rows = some_rows(9, 4);

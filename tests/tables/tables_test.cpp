@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
 
 #include "core/error.h"
 #include "io/output_file.h"
@@ -135,6 +137,33 @@ TEST(Table, WritesFullPrecisionQuotesAndEmptyForNan) {
   EXPECT_EQ(
       table.to_csv(),
       "n,x,s,b\n1,0.1,\"a \"\"b\"\", c\",true\n-2,,plain,false\n3,0.3333333333333333,,false\n");
+}
+
+TEST(Table, StoresRealsWithoutADictionary) {
+  const TemporaryFolder folder;
+  sample().write_parquet(folder.file("t.parquet"));
+  const auto metadata = parquet::ParquetFileReader::OpenFile(folder.file("t.parquet"))->metadata();
+  const auto group = metadata->RowGroup(0);
+  const auto dictionary = [&](int column) {
+    return group->ColumnChunk(column)->has_dictionary_page();
+  };
+  EXPECT_TRUE(dictionary(0));
+  EXPECT_FALSE(dictionary(1));
+  EXPECT_TRUE(dictionary(2));
+  EXPECT_EQ(group->ColumnChunk(1)->compression(), parquet::Compression::ZSTD);
+}
+
+// Each has its own shortest form; the longest of all is 24 characters.
+TEST(Table, WritesEveryNumberAsItIs) {
+  Table table;
+  table.column("n", Table::Type::integer).column("x", Table::Type::real);
+  table.add({std::numeric_limits<std::int64_t>::max(), -2.2250738585072014e-308});
+  table.add({std::numeric_limits<std::int64_t>::min() + 1, 1e300});
+  table.add({std::int64_t{0}, -0.0});
+  table.add({std::int64_t{-1}, 123456789012345680.0});
+  EXPECT_EQ(table.to_csv(),
+            "n,x\n9223372036854775807,-2.2250738585072014e-308\n-9223372036854775807,1e+300\n"
+            "0,-0\n-1,1.2345678901234568e+17\n");
 }
 
 }  // namespace
