@@ -34,10 +34,10 @@ struct PairScores {
   double moves;
 
   HWY_INLINE PairScores(const PairModel& model, const Pair& pair, std::int64_t column)
-      : x(model.scores.row(pair.first) + column),
-        y(model.scores.row(pair.second) + column),
-        moves(model.moves[static_cast<std::size_t>(pair.first)] -
-              model.moves[static_cast<std::size_t>(pair.second)]) {}
+      : x(model.scores.row(pair.first - model.keys.first) + column),
+        y(model.scores.row(pair.second - model.keys.first) + column),
+        moves(model.moves[static_cast<std::size_t>(pair.first - model.keys.first)] -
+              model.moves[static_cast<std::size_t>(pair.second - model.keys.first)]) {}
 
   HWY_INLINE void take(hn::Vec<Two> variance, std::int64_t at, double* start, double* slope) const {
     const Two d;
@@ -74,6 +74,7 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
+  const auto dim = model.keys.vectors.cols;
   const double* line = model.weights.row(0) + column;
   const auto add = [&](const double* from, const auto& number) HWY_ATTR {
 #pragma GCC unroll 8
@@ -99,10 +100,10 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
     line += 2 * model.weights.cols;
   };
   std::int64_t k = 0;
-  if (model.keys.cols >= 2) {
+  if (dim >= 2) {
     // Those of the next coordinates are under way while these are added.
     Squares now = squares_at(0);
-    for (; k + 4 <= model.keys.cols; k += 2) {
+    for (; k + 4 <= dim; k += 2) {
       const Squares next = squares_at(k + 2);
       add_squares(now);
       now = next;
@@ -110,7 +111,7 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
     add_squares(now);
     k += 2;
   }
-  if (k < model.keys.cols)
+  if (k < dim)
     add(line,
         [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
 #pragma GCC unroll 8
@@ -139,7 +140,7 @@ void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& t
                                   double* squares, double* start, double* slope) {
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto dim = model.keys.cols;
+  const auto dim = model.keys.vectors.cols;
   for (std::int64_t p = 0; p < tile.count; ++p) {
     const double* const x = model.keys.row(pairs[p].first);
     const double* const y = model.keys.row(pairs[p].second);
@@ -166,7 +167,7 @@ void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<con
               double* start, double* slope) {
   std::vector<double> squares;
   if constexpr (!kSquaresInRegisters)
-    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.cols));
+    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.vectors.cols));
   for (const PairTile& tile : tiles) {
     double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
     if constexpr (kSquaresInRegisters)
@@ -246,7 +247,6 @@ struct RowTurn {
   }
 };
 
-// Up to 15 numbers behind the last row are written, too.
 void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
   constexpr std::size_t kSums = 16;
   using Doubles = hn::CappedTag<double, kSums>;
@@ -403,22 +403,8 @@ void unit_vectors(const double* xy, std::span<const std::uint32_t> place, std::c
   QKSCOPE_DISPATCH(unit_kernel)(xy, place, to, stride);
 }
 
-RowsAlong turn_rows(const TurnedRows& rows) {
-  // From the first cache to where they stay, which need not be filled with zeros before.
-  constexpr std::size_t kTogether = 32;
-  std::vector<double> turned(kTogether * rows.dim + 15);
-  RowsAlong result{{}, std::vector<double>(rows.order.size())};
-  Matrix& out = result.rows;
-  out.data.reserve(rows.order.size() * rows.dim);
-  TurnedRows part = rows;
-  for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
-    part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
-    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data(), result.along.data() + i);
-    out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
-  }
-  out.rows = std::ssize(rows.order);
-  out.cols = static_cast<std::int64_t>(rows.dim);
-  return result;
+void turn_rows(const TurnedRows& rows, double* out, double* along) {
+  QKSCOPE_DISPATCH(turn_rows_kernel)(rows, out, along);
 }
 
 void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {

@@ -14,7 +14,7 @@ namespace qkscope {
 // and the variance of a query's preference, the sum of weights times the squares of the keys'
 // difference.
 struct PairModel {
-  const Matrix& keys;             // (keys, dim)
+  const KeyBlock& keys;
   const Matrix& scores;           // (keys, columns), and kTileColumns numbers behind the last row
   std::span<const double> moves;  // (keys): of a score, per token
   const Matrix& weights;          // (dim, columns and at least kTileColumns more)
@@ -23,7 +23,7 @@ struct PairModel {
 inline constexpr std::int64_t kTileColumns = 16;
 // How many pairs a tile of so many columns has, at most: as leave their sums in registers.
 constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
-  constexpr std::int64_t kPairs[] = {8, 8, 6, 4, 3, 2, 2, 2};
+  constexpr std::int64_t kPairs[] = {8, 8, 6, 3, 3, 2, 2, 2};
   return kPairs[columns < kTileColumns ? (columns - 1) / 2 : kTileColumns / 2 - 1];
 }
 
@@ -47,12 +47,11 @@ struct TurnedRows {
   std::span<const double> sign;         // (dim)
   std::span<const double> w;            // (dim); empty: not reflected
   std::span<const double> direction;    // (dim), in turned coordinates
+
+  static constexpr std::size_t kBehind = 15;  // numbers behind the last row, which are written, too
 };
-struct RowsAlong {
-  Matrix rows;                // (order, dim)
-  std::vector<double> along;  // (order): row . direction
-};
-RowsAlong turn_rows(const TurnedRows& rows);
+// out (order, dim); along (order): row . direction.
+void turn_rows(const TurnedRows& rows, double* out, double* along);
 
 // Some coordinates of rows (order, dim), taken in some order, in a query model's turned
 // coordinates: sign (x - mean) - reflected w.
