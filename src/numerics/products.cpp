@@ -140,6 +140,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   };
   std::int64_t k = 0;
   if constexpr (kFromVectors)
+#pragma GCC unroll 2
     for (; k + 2 <= depth; k += 2) {
       Vector two[kRows];
 #pragma GCC unroll 16
