@@ -129,8 +129,7 @@ void take_profile(std::span<const QueryBin> bins, const QueryPoints& points,
 }
 
 // Keys by their bins in the profile: mostly the order of their buckets.
-SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const ProfileGrid& grid,
-                       SortedKeys by_bucket) {
+SortedKeys sort_by_bin(const Rows& keys, const ProfileGrid& grid, SortedKeys by_bucket) {
   if (grid.bins == 0) return by_bucket;
   bool ascending = true;
   for (std::size_t i = 0; i < by_bucket.bin.size(); ++i) {
@@ -139,7 +138,7 @@ SortedKeys sort_by_bin(const CentredRows& keys, const QueryModel& model, const P
                               by_bucket.bin[i] >= by_bucket.bin[i - 1]);
   }
   if (ascending) return by_bucket;
-  return sort_keys(keys, model, profile_bins_of(grid, keys.source));
+  return sort_keys(keys, profile_bins_of(grid, keys));
 }
 
 }  // namespace
@@ -166,9 +165,6 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   PlasticityResult result = plasticity_of_model(model, options);
   const BucketRanges buckets = options.sampler ? BucketRanges(*options.sampler)
                                                : BucketRanges(queries.positions, keys.source);
-  SortedKeys sorted = sort_keys(keys, model, keys.source.bucket);
-  result.table = bucket_table(sorted, linear_at_buckets(model), buckets, options);
-  result.ap_overall = mean_of_table(result.table);
   const ProfileGrid grid =
       profile_grid(queries.positions, keys.source, buckets, queries.count, options);
   result.profile_bins = grid.bins;
@@ -177,14 +173,20 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
   const QuerySide side = profile_side(model, bins, options.profile_model);
   const TextGroups groups = options.text_groups.empty() ? TextGroups(queries.positions, keys.source)
                                                         : TextGroups(options.text_groups);
-  sorted = sort_by_bin(keys, model, grid, std::move(sorted));
-  auto tables = profile_tables(sorted, side, groups, result.profile_context, options);
-  take_profile(bins, side.points, tables, result);
+  const SortedKeys by_bucket = sort_keys(keys.source, keys.source.bucket);
+  const SortedKeys by_bin = sort_by_bin(keys.source, grid, by_bucket);
+  auto tables = pair_tables({keys, model, by_bucket, by_bin, linear_at_buckets(model), side,
+                             buckets, groups, result.profile_context},
+                            options);
+  result.table = std::move(tables.buckets);
+  result.ap_overall = mean_of_table(result.table);
+  take_profile(bins, side.points, tables.profile, result);
   if (options.replicates && queries.rows != nullptr)
     result.profile_without = profile_without_groups(
-        {*queries.rows, keys, model, sorted, side, grid, bins, groups, tables.groups}, options);
+        {*queries.rows, keys, model, by_bin, side, grid, bins, groups, tables.profile.groups},
+        options);
   summarise_profile(options, result);
-  result.heatmap = std::move(tables.heatmap);
+  result.heatmap = std::move(tables.profile.heatmap);
   return result;
 }
 

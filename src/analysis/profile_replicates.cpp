@@ -39,7 +39,7 @@ class PairSampler {
         eligible_(eligible),
         strata_(static_cast<std::size_t>(source.side.points.size())) {
     const SortedKeys& keys = source.sorted;
-    for (std::int64_t j = 0; j < keys.vectors.rows; ++j) {
+    for (std::int64_t j = 0; j < std::ssize(keys.row); ++j) {
       const auto first = eligible.first(j);
       if (first == source.side.points.size()) continue;
       const auto before = j - earliest(j, first);
@@ -160,18 +160,19 @@ class SampleSums {
         column_end_(source.side.points.column_ends()),
         first_column_(source.side.points.column),
         values_(points_),
-        differences_(std::ssize(sample_) + 1, source.sorted.vectors.cols) {
+        differences_(std::ssize(sample_) + 1, source.keys.dim()) {
     for (auto p = points_; p > 1; --p)
       first_column_[p - 2] = std::min(first_column_[p - 2], first_column_[p - 1]);
-    const auto dim = static_cast<std::size_t>(differences_.cols);
+    const auto dim = differences_.cols;
+    const auto row = [&](std::int64_t key) {
+      return source.keys.source.vectors.data() +
+             dim * source.sorted.row[static_cast<std::size_t>(key)];
+    };
     for (std::size_t i = 0; i < sample_.size(); ++i) {
-      const std::span<double> x(differences_.row(static_cast<std::int64_t>(i)), dim);
-      const double* const first = source.sorted.vectors.row(sample_[i].pair.first);
-      const double* const second = source.sorted.vectors.row(sample_[i].pair.second);
-      for (std::size_t j = 0; j < dim; ++j) x[j] = first[j] - second[j];
-      // Back to the rows' own coordinates.
-      reflect(x, source.model.reflection);
-      for (std::size_t j = 0; j < dim; ++j) x[j] *= source.model.sign[j];
+      const float* const first = row(sample_[i].pair.first);
+      const float* const second = row(sample_[i].pair.second);
+      double* const x = differences_.row(static_cast<std::int64_t>(i));
+      for (std::int64_t j = 0; j < dim; ++j) x[j] = static_cast<double>(first[j]) - second[j];
     }
   }
 
@@ -201,7 +202,7 @@ class SampleSums {
 void SampleSums::add(const QueryReplicate& model, std::span<const double> shift, int left_out,
                      PointSums& sums) {
   // A pair of keys is as good as its difference beside a key at 0.
-  SortedKeys turned;
+  KeyBlock turned;
   turned.vectors = differences_;
   const auto dim = model.sign.size();
   for (std::int64_t i = 0; i + 1 < turned.vectors.rows; ++i) {
@@ -210,7 +211,7 @@ void SampleSums::add(const QueryReplicate& model, std::span<const double> shift,
     reflect({x, dim}, model.reflection);
   }
   const auto& points = source_.side.points;
-  PairEvaluator evaluator(turned, model.columns, [&](const PairLines& lines) {
+  PairEvaluator evaluator(model.columns, [&](const PairLines& lines) {
     for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
       const auto& pair = sample_[static_cast<std::size_t>(lines.pairs[p].first)];
       const auto at = p * static_cast<std::size_t>(lines.columns);
@@ -223,6 +224,7 @@ void SampleSums::add(const QueryReplicate& model, std::span<const double> shift,
         sum[i] += pair.weight * values_[static_cast<std::size_t>(i)];
     }
   });
+  evaluator.set_keys(turned);
   std::int32_t column = -1;
   for (std::size_t i = 0; i < sample_.size(); ++i) {
     if (sample_[i].group == left_out) continue;

@@ -127,18 +127,29 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
-#pragma GCC unroll 2
-  for (std::int64_t k = 0; k < depth; ++k, right += stride) {
+  // A line of the right side times number k of every row, which number(row) spreads.
+  const auto add = [&](const auto& number) HWY_ATTR {
     Vector line[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kLanes);
 #pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row) {
-      const Vector number = hn::Set(d, left[row * depth + k]);
+    for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
-      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number(row), sum[row][v]);
+    right += stride;
+  };
+  std::int64_t k = 0;
+  if constexpr (kFromVectors)
+#pragma GCC unroll 2
+    for (; k + 2 <= depth; k += 2) {
+      Vector two[kRows];
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) two[row] = hn::LoadU(d, left + row * depth + k);
+      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(two[row]); });
+      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(two[row]); });
     }
-  }
+#pragma GCC unroll 2
+  for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
     double all[kWidth * kLanes];

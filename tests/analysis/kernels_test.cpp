@@ -90,7 +90,7 @@ Matrix wave_matrix(std::int64_t rows, std::int64_t cols, double frequency) {
   return matrix;
 }
 
-// A few rows in turned coordinates, of which rows() and line() are what kernels should find.
+// A few rows in turned coordinates, of which at() is what the kernel should find.
 struct TurnedByHand {
   explicit TurnedByHand(std::size_t dim_)
       : dim(dim_),
@@ -124,86 +124,93 @@ struct TurnedByHand {
   std::vector<std::int64_t> order = {6, 0, 3, 3, 1};
 };
 
-TEST(VectorLoops, TurnRowsAndLines) {
+TEST(VectorLoops, TurnRows) {
   for_each_cpu_target([](const std::string&) {
     for (const std::size_t dim : {5U, 16U, 37U}) {
       const TurnedByHand hand(dim);
-      const auto turned = turn_rows(
-          {hand.vectors.data(), dim, hand.order, hand.mean, hand.sign, hand.w, hand.direction});
+      std::vector<double> rows(hand.order.size() * dim + TurnedRows::kBehind);
+      std::vector<double> along_direction(hand.order.size());
+      turn_rows(
+          {hand.vectors.data(), dim, hand.order, hand.mean, hand.sign, hand.w, hand.direction},
+          rows.data(), along_direction.data());
       for (std::size_t i = 0; i < hand.order.size(); ++i) {
         double along = 0;
         for (std::size_t j = 0; j < dim; ++j) {
           const double expected = hand.at(hand.order[i], j);
-          EXPECT_NEAR(turned.rows.data[i * dim + j], expected, 1e-13);
+          EXPECT_NEAR(rows[i * dim + j], expected, 1e-13);
           along += expected * hand.direction[j];
         }
-        EXPECT_NEAR(turned.along[i], along, 1e-12);
+        EXPECT_NEAR(along_direction[i], along, 1e-12);
       }
-      std::vector<double> reflected;
-      for (const auto row : hand.order) reflected.push_back(2 * hand.along_w(row));
-      const auto count = std::min<std::size_t>(dim, TurnedLines::kLines);
-      TurnedLines lines{hand.vectors.data(),
-                        static_cast<std::int64_t>(dim),
-                        hand.order,
-                        reflected,
-                        static_cast<std::int64_t>(count),
-                        {},
-                        {},
-                        {}};
-      std::copy_n(hand.sign.begin(), count, lines.sign);
-      std::copy_n(hand.mean.begin(), count, lines.mean);
-      std::copy_n(hand.w.begin(), count, lines.w);
-      std::vector<double> out(6 * TurnedLines::kLines);
-      turn_lines(lines, 6, out.data());
-      for (std::size_t j = 0; j < count; ++j)
-        for (std::size_t i = 0; i < hand.order.size(); ++i)
-          EXPECT_NEAR(out[6 * j + i], hand.at(hand.order[i], j), 1e-13);
     }
   });
 }
 
-TEST(VectorLoops, TakeTheDriftOutOfALine) {
+// Rows 0.. of two buckets, a bucket after its own start, and what is left of them.
+TEST(VectorLoops, TakeTheDriftOutOfLines) {
   for_each_cpu_target([](const std::string&) {
-    for (const std::size_t count : {1U, 8U, 21U}) {
-      auto values = waves(count, 0.41);
-      auto time = waves(count, 0.13);
-      double mean = 0;
-      for (const double t : time) mean += t / static_cast<double>(count);
-      for (double& t : time) t -= mean;
-      DriftSums expected;
-      std::vector<double> left;
-      for (std::size_t i = 0; i < count; ++i) {
-        const double off = values[i] - 0.2;
-        const double rest = off - 0.6 * time[i];
-        left.push_back(rest);
-        expected.sum += off;
-        expected.squares += off * off;
-        expected.residual.first += rest;
-        expected.residual.second += std::pow(rest, 2);
-        expected.residual.third += std::pow(rest, 3);
-        expected.residual.fourth += std::pow(rest, 4);
+    constexpr auto kLines = DriftingRows::kLines;
+    for (const std::int64_t dim : {5, 16, 37})
+      for (const std::size_t rows : {1U, 2U, 7U, 519U}) {
+        const auto count = std::min(dim, kLines);
+        const auto x = waves(rows * static_cast<std::size_t>(dim), 0.77);
+        const std::vector<float> vectors(x.begin(), x.end());
+        const auto reflected = waves(rows, 0.41);
+        const auto time = waves(rows, 0.13);
+        const Matrix start = wave_matrix(2, kLines, 0.59);
+        std::vector<std::int32_t> bucket(rows);
+        for (std::size_t i = 0; i < rows; ++i) bucket[i] = i % 3 == 0 ? 1 : 0;
+        DriftingRows drifting{vectors.data(), dim,   count, bucket, reflected,
+                              time,           start, {},    {},     {}};
+        for (std::int64_t j = 0; j < count; ++j) {
+          drifting.sign[j] = j % 2 == 0 ? 1 : -1;
+          drifting.w[j] = std::sin(0.9 * static_cast<double>(j));
+          drifting.drift[j] = std::sin(1.7 * static_cast<double>(j));
+        }
+        const auto stride = static_cast<std::int64_t>(rows + 1);
+        std::vector<double> out(static_cast<std::size_t>(stride * kLines));
+        const auto found = take_drift(drifting, stride, out.data());
+        for (std::int64_t j = 0; j < count; ++j) {
+          double sums[2][2] = {};
+          PowerSums residual;
+          for (std::size_t i = 0; i < rows; ++i) {
+            const double off =
+                drifting.sign[j] *
+                    vectors[i * static_cast<std::size_t>(dim) + static_cast<std::size_t>(j)] -
+                reflected[i] * drifting.w[j] + start(bucket[i], j);
+            const double rest = off - drifting.drift[j] * time[i];
+            EXPECT_NEAR(out[static_cast<std::size_t>(j * stride) + i], rest, 1e-15 * 8);
+            sums[bucket[i]][0] += off;
+            sums[bucket[i]][1] += off * off;
+            residual.first += off;
+            residual.second += std::pow(rest, 2);
+            residual.third += std::pow(rest, 3);
+            residual.fourth += std::pow(rest, 4);
+          }
+          for (std::int64_t b = 0; b < 2; ++b) {
+            EXPECT_NEAR(found.sum(b, j), sums[b][0], 1e-11);
+            EXPECT_NEAR(found.squares(b, j), sums[b][1], 1e-11);
+          }
+          EXPECT_NEAR(found.residual[j].first, residual.first, 1e-11);
+          EXPECT_NEAR(found.residual[j].second, residual.second, 1e-11);
+          EXPECT_NEAR(found.residual[j].third, residual.third, 1e-11);
+          EXPECT_NEAR(found.residual[j].fourth, residual.fourth, 1e-11);
+        }
       }
-      const auto found = take_drift({values, time, 0.2, 0.6});
-      for (std::size_t i = 0; i < count; ++i) EXPECT_NEAR(values[i], left[i], 1e-15);
-      EXPECT_NEAR(found.sum, expected.sum, 1e-14);
-      EXPECT_NEAR(found.squares, expected.squares, 1e-14);
-      EXPECT_NEAR(found.residual.first, expected.residual.first, 1e-14);
-      EXPECT_NEAR(found.residual.second, expected.residual.second, 1e-14);
-      EXPECT_NEAR(found.residual.third, expected.residual.third, 1e-14);
-      EXPECT_NEAR(found.residual.fourth, expected.residual.fourth, 1e-14);
-    }
   });
 }
 
 // Tiles of every shape, with a pair of equal keys.
 TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
   constexpr std::int64_t kColumns = 19;
-  const Matrix keys = wave_matrix(9, 7, 0.37);
+  constexpr std::int64_t kFirst = 4;  // key of the block
+  const KeyBlock keys{kFirst, wave_matrix(9, 7, 0.37), {}};
   const Matrix scores = wave_matrix(9 + kTileColumns, kColumns, 0.61);
   Matrix weights = wave_matrix(7, kColumns + kTileColumns, 0.83);
   for (double& x : weights.data) x *= x;
   const auto moves = waves(9, 0.29);
-  const std::vector<Pair> pairs = {{0, 5}, {1, 5}, {2, 2}, {3, 8}, {4, 8}, {0, 1}, {7, 8}, {6, 7}};
+  const std::vector<Pair> pairs = {{4, 9},  {5, 9}, {6, 6},   {7, 12},
+                                   {8, 12}, {4, 5}, {11, 12}, {10, 11}};
   for_each_cpu_target([&](const std::string&) {
     for (std::int64_t stride = 2; stride <= 18; stride += 2)
       for (std::int64_t count = 1; count <= pairs_of_tile(stride); ++count) {
@@ -214,10 +221,11 @@ TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
         EXPECT_EQ(start[2], -1);
         for (std::int64_t p = 0; p < count; ++p)
           for (std::int64_t c = 0; c < stride; ++c) {
-            const auto [i, j] = pairs[static_cast<std::size_t>(p)];
+            const auto i = pairs[static_cast<std::size_t>(p)].first - kFirst;
+            const auto j = pairs[static_cast<std::size_t>(p)].second - kFirst;
             double variance = 0;
             for (std::int64_t k = 0; k < 7; ++k)
-              variance += weights(k, 1 + c) * std::pow(keys(i, k) - keys(j, k), 2);
+              variance += weights(k, 1 + c) * std::pow(keys.vectors(i, k) - keys.vectors(j, k), 2);
             const double inverse = variance > 0 ? 1 / std::sqrt(variance) : 0;
             const auto at = static_cast<std::size_t>(3 + p * stride + c);
             EXPECT_NEAR(start[at], (scores(i, 1 + c) - scores(j, 1 + c)) * inverse, 1e-13);

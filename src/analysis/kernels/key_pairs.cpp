@@ -39,33 +39,42 @@ Matrix side_by_side(const Matrix& rows) {
 
 }  // namespace
 
-SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
-                     std::span<const std::int32_t> bin) {
-  const auto& source = keys.source;
-  const auto order = sorted_order(source, bin);
+SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin) {
   SortedKeys sorted;
-  const auto count = order.size();
+  sorted.row = sorted_order(keys, bin);
+  const auto count = sorted.row.size();
   sorted.example.reserve(count);
   sorted.bin.reserve(count);
   sorted.position.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto from = static_cast<std::size_t>(order[i]);
-    const bool new_example =
-        i == 0 || source.example(from) != source.example(static_cast<std::size_t>(order[i - 1]));
-    if (new_example) {
+    const auto from = static_cast<std::size_t>(sorted.row[i]);
+    if (i == 0 || keys.example(from) != sorted.text.back()) {
       sorted.begin.push_back(static_cast<std::int64_t>(i));
-      sorted.text.push_back(source.example(from));
+      sorted.text.push_back(keys.example(from));
     }
     sorted.example.push_back(static_cast<std::int32_t>(sorted.begin.size() - 1));
     sorted.bin.push_back(bin[from]);
-    sorted.position.push_back(source.position[from]);
+    sorted.position.push_back(keys.position[from]);
   }
-  auto turned = turn_rows({source.vectors.data(), static_cast<std::size_t>(keys.dim()), order,
-                           keys.mean, model.sign, model.reflection, model.alpha});
-  sorted.vectors = std::move(turned.rows);
-  sorted.score = std::move(turned.along);
   sorted.begin.push_back(keys.size());
   return sorted;
+}
+
+void take_block(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted,
+                std::int64_t begin, std::int64_t end, KeyBlock& block) {
+  const auto dim = static_cast<std::size_t>(keys.dim());
+  const auto rows =
+      std::span(sorted.row)
+          .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  block.first = begin;
+  block.vectors.rows = end - begin;
+  block.vectors.cols = keys.dim();
+  const auto size = rows.size() * dim + TurnedRows::kBehind;
+  if (block.vectors.data.size() < size) block.vectors.data.resize(size);
+  block.score.resize(rows.size());
+  turn_rows(
+      {keys.source.vectors.data(), dim, rows, keys.mean, model.sign, model.reflection, model.alpha},
+      block.vectors.data.data(), block.score.data());
 }
 
 void QueryPoints::add(std::int32_t bin_number, double mean_position, std::int32_t column_number,
@@ -87,36 +96,31 @@ std::int64_t QueryPoints::after(std::int32_t key_bin) const {
   return std::upper_bound(bin.begin(), bin.end(), key_bin) - bin.begin();
 }
 
-PairEvaluator::PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink,
-                             Wanted wanted)
-    : keys_(keys),
-      sink_(std::move(sink)),
+PairEvaluator::PairEvaluator(const QueryColumns& columns, Sink sink, Wanted wanted)
+    : sink_(std::move(sink)),
       wanted_(wanted),
       means_(side_by_side(columns.mean)),
-      scores_(keys.vectors.rows + kTileColumns, columns.size()),
+      drift_(columns.drift),
+      all_queries_(columns.size() == 1 && columns.bucket.empty()),
+      scores_(0, columns.size()),
       weights_(side_by_side(columns.variance)),
       columns_{0, columns.size()} {
-  moves_.reserve(static_cast<std::size_t>(keys.vectors.rows));
-  for (std::int64_t i = 0; i < keys.vectors.rows; ++i)
-    moves_.push_back(keys.vectors(i, 0) * columns.drift);
-  if (columns.size() == 1 && columns.bucket.empty() && !keys.score.empty()) {
-    std::copy(keys.score.begin(), keys.score.end(), scores_.data.begin());
-    scored_ = keys.vectors.rows;
-  }
   waiting_.reserve(kBlock);
   waiting_columns_.reserve(kBlock);
 }
 
-void PairEvaluator::take_scores() {
-  constexpr std::int64_t kTogether = 160;  // keys that stay in the second cache for their pairs
-  std::int64_t last = 0;
-  for (const auto& pair : waiting_) last = std::max(last, pair.second);
-  while (scored_ <= last) {
-    const auto count = std::min(kTogether, keys_.vectors.rows - scored_);
-    multiply_narrow(keys_.vectors.row(scored_), count, means_.rows, means_.data.data(), means_.cols,
-                    scores_.cols, scores_.row(scored_));
-    scored_ += count;
-  }
+void PairEvaluator::set_keys(const KeyBlock& keys) {
+  flush();
+  keys_ = &keys;
+  const auto count = keys.vectors.rows;
+  if (scores_.rows < count + kTileColumns) scores_ = Matrix(count + kTileColumns, scores_.cols);
+  if (all_queries_ && !keys.score.empty())
+    std::copy(keys.score.begin(), keys.score.end(), scores_.data.begin());
+  else
+    multiply_narrow(keys.vectors.data.data(), count, means_.rows, means_.data.data(), means_.cols,
+                    scores_.cols, scores_.data.data());
+  moves_.clear();
+  for (std::int64_t i = 0; i < count; ++i) moves_.push_back(keys.vectors(i, 0) * drift_);
 }
 
 // Neighbours with the same columns share a tile.
@@ -141,10 +145,9 @@ void PairEvaluator::lay_tiles() {
 
 void PairEvaluator::flush() {
   if (waiting_.empty()) return;
-  take_scores();
   lay_tiles();
   const std::span<const Pair> pairs(waiting_);
-  z_lines({keys_.vectors, scores_, moves_, weights_}, pairs, tiles_, start_.data(),
+  z_lines({*keys_, scores_, moves_, weights_}, pairs, tiles_, start_.data(),
           wanted_ == Wanted::lines ? slope_.data() : nullptr);
   const auto& last = tiles_.back();
   if (wanted_ == Wanted::plasticities)

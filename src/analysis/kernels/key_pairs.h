@@ -12,23 +12,34 @@
 
 namespace qkscope {
 
-// Keys in rotated coordinates, sorted by example, bin and position.
+// Keys sorted by example, bin and position.
 struct SortedKeys {
-  Matrix vectors;                      // (keys, dim), centred
+  std::vector<std::int64_t> row;       // (keys): of the rows they come from
   std::vector<std::int32_t> bin;       // (keys)
   std::vector<std::int32_t> position;  // (keys)
   std::vector<std::int32_t> example;   // (keys): 0, 1, ... in order
   std::vector<std::int64_t> begin;     // (examples + 1): first key of each example
   std::vector<std::int64_t> text;      // (examples): what Rows::example calls it
-  // (keys): key . mean query at position 0; empty: not known. The score of queries of all buckets.
-  std::vector<double> score;
 
   std::int64_t examples() const { return std::ssize(begin) - 1; }
 };
 
 // `bin` (rows): the position bin of each key.
-SortedKeys sort_keys(const CentredRows& keys, const QueryModel& model,
-                     std::span<const std::int32_t> bin);
+SortedKeys sort_keys(const Rows& keys, std::span<const std::int32_t> bin);
+
+// Neighbours among sorted keys, in rotated coordinates.
+struct KeyBlock {
+  std::int64_t first = 0;  // key
+  Matrix vectors;          // (keys, dim), centred
+  // (keys): key . mean query at position 0; empty: not known. The score of queries of all buckets.
+  std::vector<double> score;
+
+  const double* row(std::int64_t key) const { return vectors.row(key - first); }
+};
+
+// Keys [begin, end) become the block.
+void take_block(const CentredRows& keys, const QueryModel& model, const SortedKeys& sorted,
+                std::int64_t begin, std::int64_t end, KeyBlock& block);
 
 // Models of a query: mean and variance in rotated coordinates.
 struct QueryColumns {
@@ -86,9 +97,10 @@ class PairEvaluator {
   using Sink = std::function<void(const PairLines&)>;
   enum class Wanted { lines, plasticities };  // the latter at the columns' own positions
 
-  PairEvaluator(const SortedKeys& keys, const QueryColumns& columns, Sink sink,
-                Wanted wanted = Wanted::lines);
+  PairEvaluator(const QueryColumns& columns, Sink sink, Wanted wanted = Wanted::lines);
 
+  // Pairs are of these keys from now on; the block must stay until the next, or the last flush().
+  void set_keys(const KeyBlock& keys);
   // Columns [first, end) apply to pairs that are added from now on.
   void set_columns(std::int64_t first, std::int64_t end) { columns_ = {first, end}; }
   // Pairs wait until a block is full, or for flush().
@@ -110,16 +122,15 @@ class PairEvaluator {
     bool operator==(const Columns&) const = default;
   };
 
-  // Scores of the waiting pairs' keys, and of all before them.
-  void take_scores();
   void lay_tiles();
 
-  const SortedKeys& keys_;
+  const KeyBlock* keys_ = nullptr;
   Sink sink_;
   Wanted wanted_;
   Matrix means_;               // (dim, columns and a few more)
+  double drift_;               // of the first coordinate, per token
+  bool all_queries_;           // a column that is not of one bucket
   Matrix scores_;              // (keys and a few rows more, columns): key . mean
-  std::int64_t scored_ = 0;    // keys that have them
   std::vector<double> moves_;  // (keys): how a score changes per token
   Matrix weights_;             // (dim, columns and a few more): the columns' variances
   Columns columns_;

@@ -69,10 +69,11 @@ class ProfileSums {
   ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
               const PlasticityOptions& options);
 
-  // All pairs of the points that hold at most max_pairs.
-  void add_all();
-  // A sample at each of the others.
-  void add_samples();
+  // All pairs of the block's texts [first, end), at the points that hold at most max_pairs.
+  void add_texts(const KeyBlock& block, std::int64_t first, std::int64_t end);
+  // A sample at each of the others, of all keys.
+  bool samples() const;
+  void add_samples(const KeyBlock& all);
   ProfileTables tables(const TextGroups& groups);
 
  private:
@@ -122,7 +123,7 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
       sums_(keys.examples(), queries.points.size()),
       heatmap_(extent, options.heatmap_bins),
       evaluator_(
-          keys, queries.columns, [this](const PairLines& lines) { take(lines); },
+          queries.columns, [this](const PairLines& lines) { take(lines); },
           own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
       values_(queries.points.column.size()) {
   first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
@@ -135,6 +136,11 @@ ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, doubl
   for (std::int64_t e = 0; e < keys.examples(); ++e)
     for (std::int64_t c = 0; c < points_.size(); ++c)
       eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (is_sampled(c)) continue;
+    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
+    ++at_work_.back().end;
+  }
 }
 
 std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
@@ -195,22 +201,25 @@ void ProfileSums::add_example(std::int64_t example) {
   }
 }
 
-void ProfileSums::add_all() {
-  for (std::int64_t e = 0; e < keys_.examples(); ++e)
+void ProfileSums::add_texts(const KeyBlock& block, std::int64_t first, std::int64_t end) {
+  if (at_work_.empty()) return;
+  evaluator_.set_keys(block);
+  for (auto e = first; e < end; ++e) {
     for (std::int64_t c = 0; c < points_.size(); ++c)
       if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
-  for (std::int64_t c = 0; c < points_.size(); ++c) {
-    if (is_sampled(c)) continue;
-    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
-    ++at_work_.back().end;
+    add_example(e);
   }
-  if (at_work_.empty()) return;
-  for (std::int64_t e = 0; e < keys_.examples(); ++e) add_example(e);
   evaluator_.flush();
 }
 
-void ProfileSums::add_samples() {
+bool ProfileSums::samples() const {
+  return std::any_of(eligible_.begin(), eligible_.end(),
+                     [this](std::int64_t pairs) { return pairs > options_.max_pairs; });
+}
+
+void ProfileSums::add_samples(const KeyBlock& all) {
   drawing_ = true;
+  evaluator_.set_keys(all);
   for (std::int64_t c = 0; c < points_.size(); ++c) {
     if (!is_sampled(c)) continue;
     const auto at = static_cast<std::size_t>(c);
@@ -258,7 +267,11 @@ class BucketPairs {
  public:
   BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
 
-  void add_all();
+  // All pairs of the block, in buckets that hold at most max_pairs. Blocks come in order.
+  void add_texts(const KeyBlock& block);
+  // A sample in each of the others, of all keys.
+  bool samples() const;
+  void add_samples(const KeyBlock& all);
   std::vector<BucketCell> cells(const BucketRanges& ranges) const;
 
  private:
@@ -277,6 +290,7 @@ class BucketPairs {
   const PlasticityOptions& options_;
   DistinctNumbers numbers_;
   std::vector<BucketRun> runs_;
+  std::size_t next_run_ = 0;  // behind the blocks that were added
   std::vector<Bucket> buckets_;
   std::vector<std::int64_t> row_;         // (keys): of the bucket's sums
   std::vector<std::int32_t> column_end_;  // (points)
@@ -293,7 +307,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
       row_(keys.bin.size()),
       column_end_(points_.column_ends()),
       values_(points_.column.size()),
-      evaluator_(keys, queries.columns, [this](const PairLines& lines) { take(lines); }) {
+      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
   for (const auto number : numbers_.numbers) {
     buckets_.emplace_back();
     buckets_.back().number = number;
@@ -307,7 +321,7 @@ BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
     bucket.eligible += run.keys.pairs();
   }
   for (auto& bucket : buckets_) {
-    bucket.sampled = bucket.eligible > options.max_pairs;
+    bucket.sampled = bucket.eligible > options.max_pairs && bucket.first < points_.size();
     bucket.sums = ExampleSums(std::ssize(bucket.runs), points_.size());
   }
 }
@@ -326,16 +340,28 @@ void BucketPairs::take(const PairLines& lines) {
   }
 }
 
-void BucketPairs::add_all() {
-  for (const auto& run : runs_) {
+void BucketPairs::add_texts(const KeyBlock& block) {
+  evaluator_.set_keys(block);
+  const auto end = block.first + block.vectors.rows;
+  for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
+    const BucketRun& run = runs_[next_run_];
     const Bucket& bucket = buckets_[run.bucket];
     if (bucket.first == points_.size() || bucket.sampled) continue;
     for (auto j = run.keys.begin; j < run.keys.end; ++j)
       for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
   }
   evaluator_.flush();
+}
+
+bool BucketPairs::samples() const {
+  return std::any_of(buckets_.begin(), buckets_.end(),
+                     [](const Bucket& bucket) { return bucket.sampled; });
+}
+
+void BucketPairs::add_samples(const KeyBlock& all) {
+  evaluator_.set_keys(all);
   for (const auto& bucket : buckets_)
-    if (bucket.first < points_.size() && bucket.sampled)
+    if (bucket.sampled)
       add_sample(bucket.runs, options_.max_pairs,
                  options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
 }
@@ -352,6 +378,29 @@ std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
       cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
     }
   return cells;
+}
+
+// Calls body(block, first, end) with keys of texts [first, end), a few texts at a time: as many
+// keys as the second cache holds while their pairs are compared, or one text.
+template <typename Body>
+void for_each_block(const PairSource& source, const SortedKeys& sorted, const Body& body) {
+  constexpr std::int64_t kTogether = 128;
+  const auto begin = [&](std::int64_t text) {
+    return sorted.begin[static_cast<std::size_t>(text)];
+  };
+  KeyBlock block;
+  for (std::int64_t first = 0, end = 0; first < sorted.examples(); first = end) {
+    end = first + 1;
+    while (end < sorted.examples() && begin(end + 1) - begin(first) <= kTogether) ++end;
+    take_block(source.keys, source.model, sorted, begin(first), begin(end), block);
+    body(block, first, end);
+  }
+}
+
+KeyBlock all_keys(const PairSource& source, const SortedKeys& sorted) {
+  KeyBlock block;
+  take_block(source.keys, source.model, sorted, 0, std::ssize(sorted.row), block);
+  return block;
 }
 
 }  // namespace
@@ -392,20 +441,20 @@ PairGroups ExampleSums::grouped(const TextGroups& groups,
   return result;
 }
 
-std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
-                                     const BucketRanges& ranges, const PlasticityOptions& options) {
-  BucketPairs pairs(keys, queries, options);
-  pairs.add_all();
-  return pairs.cells(ranges);
-}
-
-ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,
-                             const TextGroups& groups, double extent,
-                             const PlasticityOptions& options) {
-  ProfileSums sums(keys, queries, extent, options);
-  sums.add_all();
-  sums.add_samples();
-  return sums.tables(groups);
+PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
+  BucketPairs buckets(source.by_bucket, source.at_buckets, options);
+  ProfileSums profile(source.by_bin, source.at_bins, source.extent, options);
+  const bool same_order = source.by_bucket.row == source.by_bin.row;
+  for_each_block(source, source.by_bin, [&](const KeyBlock& block, auto first, auto end) {
+    if (same_order) buckets.add_texts(block);
+    profile.add_texts(block, first, end);
+  });
+  if (!same_order)
+    for_each_block(source, source.by_bucket,
+                   [&](const KeyBlock& block, auto, auto) { buckets.add_texts(block); });
+  if (buckets.samples()) buckets.add_samples(all_keys(source, source.by_bucket));
+  if (profile.samples()) profile.add_samples(all_keys(source, source.by_bin));
+  return {buckets.cells(source.ranges), profile.tables(source.groups)};
 }
 
 }  // namespace qkscope

@@ -14,11 +14,6 @@ struct QuerySide {
   QueryPoints points;
 };
 
-// Pairs with both keys in one bucket, for every later query bucket within the window. Bins are
-// buckets here.
-std::vector<BucketCell> bucket_table(const SortedKeys& keys, const QuerySide& queries,
-                                     const BucketRanges& ranges, const PlasticityOptions& options);
-
 // Sums over groups of texts.
 struct PairGroups {
   int groups = 0;
@@ -32,10 +27,26 @@ struct ProfileTables {
   std::vector<HeatmapCell> heatmap;  // cells that hold a pair
 };
 
-// All pairs of keys before each point, within the window; the heatmap's axes end at `extent`.
-ProfileTables profile_tables(const SortedKeys& keys, const QuerySide& queries,
-                             const TextGroups& groups, double extent,
-                             const PlasticityOptions& options);
+// What is compared.
+struct PairSource {
+  const CentredRows& keys;
+  const QueryModel& model;
+  const SortedKeys& by_bucket;  // keys, whose bins are buckets
+  const SortedKeys& by_bin;     // the same in the profile's bins: mostly in the same order
+  const QuerySide& at_buckets;  // queries
+  const QuerySide& at_bins;
+  const BucketRanges& ranges;
+  const TextGroups& groups;
+  double extent;  // where the heatmap's axes end
+};
+
+struct PairTables {
+  // Pairs with both keys in one bucket, for every later query bucket within the window.
+  std::vector<BucketCell> buckets;
+  // All pairs of keys before each point, within the window.
+  ProfileTables profile;
+};
+PairTables pair_tables(const PairSource& source, const PlasticityOptions& options);
 
 // Sums per example and point; the standard error of their ratio treats examples as independent.
 class ExampleSums {

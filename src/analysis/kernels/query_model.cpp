@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "analysis/kernels/bucket_ranges.h"
 #include "analysis/kernels/vector_loops.h"
@@ -127,47 +126,33 @@ QueryBucket rotated_bucket(const QueryBucketMoments& from, const QueryModel& mod
   return bucket;
 }
 
-// Rows [begin, end) of the lines belong to one bucket.
-struct BucketSpan {
-  std::int32_t bucket = 0;
-  double position = 0;  // mean over its rows
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  template <typename Number>
-  std::span<Number> of(std::span<Number> line) const {
-    return line.subspan(begin, end - begin);
-  }
-};
-
-// Queries in a model's rotated coordinates, one line per coordinate, a few coordinates at a time:
-// what is computed from a line then happens in the second cache.
-class RotatedLines {
+// Queries without their drift in a model's rotated coordinates, one line per coordinate, a few
+// coordinates at a time: what is computed from a line then happens in the second cache.
+class DriftlessLines {
  public:
-  static constexpr std::int64_t kLines = TurnedLines::kLines;
+  static constexpr std::int64_t kLines = DriftingRows::kLines;
 
-  // Takes the model's signs and reflection.
-  RotatedLines(const CentredRows& queries, const QueryModel& model);
+  // Takes the model's signs, reflection and drift; starts its buckets.
+  DriftlessLines(const CentredRows& queries, QueryModel& model);
 
-  const std::vector<BucketSpan>& buckets() const { return buckets_; }
-  // Position minus the bucket's mean position, in the lines' order.
-  std::span<const double> time() const { return time_; }
-  // log2(position + 1), in the lines' order.
-  std::vector<double> log_positions() const;
-
-  // Coordinates first .. first + kLines - 1, fewer at the end.
-  void take(std::int64_t first);
-  std::span<double> line(std::int64_t i) { return {lines_.row(i), order_.size()}; }
+  // Coordinates first .. first + kLines - 1, fewer at the end, with their buckets' moments.
+  DriftSums take(std::int64_t first);
+  std::span<const double> line(std::int64_t i) const { return {lines_.row(i), time_.size()}; }
+  // Line 0 as it was with the drift of coordinate j.
+  std::vector<double> with_drift(std::size_t j) const;
+  // Where coordinate j drifts to, in bucket b, from its mean.
+  double expected(std::size_t b, std::size_t j) const {
+    return model_.beta[j] * (model_.buckets[b].position - queries_.position_mean);
+  }
 
  private:
-  void sort_rows();
+  void start_buckets(const DistinctNumbers& buckets);
 
   const CentredRows& queries_;
-  const QueryModel& model_;
-  std::vector<BucketSpan> buckets_;
-  std::vector<std::int64_t> order_;  // (rows): bucket after bucket
-  std::vector<double> time_;         // (rows)
-  std::vector<double> reflected_;    // (rows): 2 w.x of the reflection, in order
+  QueryModel& model_;
+  std::vector<std::int32_t> place_;  // (rows): of the bucket
+  std::vector<double> time_;         // (rows): position minus the bucket's mean position
+  std::vector<double> reflected_;    // (rows): 2 w.(x - mean) of the reflection
   Matrix lines_;                     // (kLines, rows and a few numbers more)
 };
 
@@ -176,113 +161,110 @@ std::int64_t line_stride(std::int64_t rows) {
   return ((rows + 8) / 8 | 1) * 8;
 }
 
-RotatedLines::RotatedLines(const CentredRows& queries, const QueryModel& model)
-    : queries_(queries),
-      model_(model),
-      order_(static_cast<std::size_t>(queries.size())),
-      lines_(kLines, line_stride(queries.size())) {
-  sort_rows();
+DriftlessLines::DriftlessLines(const CentredRows& queries, QueryModel& model)
+    : queries_(queries), model_(model), lines_(kLines, line_stride(queries.size())) {
+  DistinctNumbers buckets(queries.source.bucket);
+  start_buckets(buckets);
+  place_ = std::move(buckets.place);
   // The reflection in the rows' own signs.
   std::vector<double> w(model.sign);
   for (std::size_t j = 0; j < w.size(); ++j)
     w[j] *= model.reflection.empty() ? 0 : model.reflection[j];
-  const auto along = CentredProjection(queries, w).of_all();
-  time_.reserve(order_.size());
-  reflected_.reserve(order_.size());
-  for (const auto& bucket : buckets_)
-    for (auto i = bucket.begin; i < bucket.end; ++i) {
-      const auto row = static_cast<std::size_t>(order_[i]);
-      time_.push_back(queries.source.position[row] - bucket.position);
-      reflected_.push_back(2 * along[row]);
-    }
+  reflected_ = CentredProjection(queries, w).of_all();
+  for (double& x : reflected_) x *= 2;
+  time_.reserve(place_.size());
+  for (std::size_t i = 0; i < place_.size(); ++i)
+    time_.push_back(queries.source.position[i] -
+                    model.buckets[static_cast<std::size_t>(place_[i])].position);
 }
 
-void RotatedLines::sort_rows() {
-  const DistinctNumbers buckets(queries_.source.bucket);
-  std::vector<std::size_t> next(buckets.numbers.size() + 1);  // row of each bucket
-  for (const auto place : buckets.place) ++next[static_cast<std::size_t>(place) + 1];
-  std::partial_sum(next.begin(), next.end(), next.begin());
-  for (std::size_t b = 0; b < buckets.numbers.size(); ++b)
-    buckets_.push_back({buckets.numbers[b], 0, next[b], next[b + 1]});
-  for (std::size_t row = 0; row < order_.size(); ++row) {
-    const auto place = static_cast<std::size_t>(buckets.place[row]);
-    order_[next[place]++] = static_cast<std::int64_t>(row);
-    buckets_[place].position += queries_.source.position[row];  // whole: their sum is exact
+void DriftlessLines::start_buckets(const DistinctNumbers& buckets) {
+  for (const auto number : buckets.numbers) model_.buckets.push_back({number, 0, 0, {}, {}});
+  for (std::size_t i = 0; i < buckets.place.size(); ++i) {
+    QueryBucket& bucket = model_.buckets[static_cast<std::size_t>(buckets.place[i])];
+    bucket.count += 1;
+    bucket.position += queries_.source.position[i];  // whole: their sum is exact
   }
-  for (auto& bucket : buckets_) bucket.position /= static_cast<double>(bucket.end - bucket.begin);
+  const auto dim = static_cast<std::size_t>(queries_.dim());
+  for (auto& bucket : model_.buckets) {
+    bucket.position /= static_cast<double>(bucket.count);
+    bucket.mean.resize(dim);
+    if (bucket.count >= 2) bucket.variance.resize(dim);
+  }
 }
 
-std::vector<double> RotatedLines::log_positions() const {
+DriftSums DriftlessLines::take(std::int64_t first) {
+  const auto dim = queries_.dim();
+  const auto count = std::min<std::int64_t>(kLines, dim - first);
+  Matrix start(std::ssize(model_.buckets), kLines);
+  DriftingRows rows{queries_.source.vectors.data() + first,
+                    dim,
+                    count,
+                    place_,
+                    reflected_,
+                    time_,
+                    start,
+                    {},
+                    {},
+                    {}};
+  for (std::int64_t line = 0; line < count; ++line) {
+    const auto j = static_cast<std::size_t>(first + line);
+    rows.sign[line] = model_.sign[j];
+    rows.w[line] = model_.reflection.empty() ? 0 : model_.reflection[j];
+    rows.drift[line] = model_.beta[j];
+    // Around where the drift leads one expects the bucket: little cancels.
+    for (std::int64_t b = 0; b < start.rows; ++b)
+      start(b, line) =
+          -model_.sign[j] * queries_.mean[j] - expected(static_cast<std::size_t>(b), j);
+  }
+  return take_drift(rows, lines_.cols, lines_.data.data());
+}
+
+std::vector<double> DriftlessLines::with_drift(std::size_t j) const {
+  std::vector<double> values(line(0).begin(), line(0).end());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] += model_.beta[j] * time_[i] + expected(static_cast<std::size_t>(place_[i]), j);
+  return values;
+}
+
+// log2(position + 1) of every row.
+std::vector<double> log_positions(const Rows& rows) {
   std::vector<double> logs;
-  logs.reserve(order_.size());
-  for (const auto row : order_)
-    logs.push_back(std::log2(queries_.source.position[static_cast<std::size_t>(row)] + 1.0));
+  logs.reserve(rows.position.size());
+  for (const auto position : rows.position) logs.push_back(std::log2(position + 1.0));
   return logs;
 }
 
-void RotatedLines::take(std::int64_t first) {
-  const auto dim = queries_.dim();
-  const auto count = std::min<std::int64_t>(kLines, dim - first);
-  TurnedLines turned{
-      queries_.source.vectors.data() + first, dim, order_, reflected_, count, {}, {}, {}};
-  for (std::int64_t j = 0; j < count; ++j) {
-    const auto at = static_cast<std::size_t>(first + j);
-    turned.sign[j] = model_.sign[at];
-    turned.mean[j] = queries_.mean[at];
-    turned.w[j] = model_.reflection.empty() ? 0 : model_.reflection[at];
-  }
-  turn_lines(turned, lines_.cols, lines_.data.data());
-}
-
-void start_buckets(const CentredRows& queries, const RotatedLines& lines, QueryModel& model) {
-  const auto dim = static_cast<std::size_t>(queries.dim());
-  for (const auto& span : lines.buckets()) {
-    const auto count = span.end - span.begin;
-    QueryBucket bucket{span.bucket, static_cast<std::int64_t>(count), span.position, {}, {}};
-    bucket.mean.resize(dim);
-    if (count >= 2) bucket.variance.resize(dim);
-    model.buckets.push_back(std::move(bucket));
-  }
-}
-
-// Mean and variance of one coordinate in every bucket, of which the line is left without its drift.
-// Returns the sums of what is left. `mean`: of the coordinate, over all queries.
-PowerSums describe_buckets(std::span<double> line, const RotatedLines& lines, std::size_t j,
-                           double mean, double mean_position, QueryModel& model) {
-  PowerSums all;
+// Mean and variance of coordinate j in every bucket. `mean`: of the coordinate, over all queries.
+void describe_buckets(const DriftSums& sums, std::int64_t line, std::size_t j, double mean,
+                      const DriftlessLines& lines, QueryModel& model) {
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {
-    const auto& span = lines.buckets()[b];
     QueryBucket& bucket = model.buckets[b];
-    // Around where the drift leads one expects the bucket: little cancels.
-    const double expected = model.beta[j] * (span.position - mean_position);
-    const auto sums = take_drift({span.of(line), span.of(lines.time()), expected, model.beta[j]});
     const auto count = static_cast<double>(bucket.count);
-    bucket.mean[j] = mean + expected + sums.sum / count;
+    const double sum = sums.sum(static_cast<std::int64_t>(b), line);
+    const double squares = sums.squares(static_cast<std::int64_t>(b), line);
+    bucket.mean[j] = mean + lines.expected(b, j) + sum / count;
     if (!bucket.variance.empty())
-      bucket.variance[j] =
-          std::max(kVarianceFloor, (sums.squares - sums.sum * sums.sum / count) / (count - 1));
-    all.first += sums.residual.first;
-    all.second += sums.residual.second;
-    all.third += sums.residual.third;
-    all.fourth += sums.residual.fourth;
+      bucket.variance[j] = std::max(kVarianceFloor, (squares - sum * sum / count) / (count - 1));
   }
-  return all;
 }
 
 // Everything that needs the rows themselves, coordinate by coordinate.
 void describe_coordinates(const CentredRows& queries, QueryModel& model) {
-  RotatedLines lines(queries, model);
-  start_buckets(queries, lines, model);
+  DriftlessLines lines(queries, model);
   const auto mean = rotate(queries.mean, model);
   const auto n = static_cast<double>(queries.size());
-  for (std::size_t j = 0; j < mean.size(); ++j) {
-    const auto i = static_cast<std::int64_t>(j) % RotatedLines::kLines;
-    if (i == 0) lines.take(static_cast<std::int64_t>(j));
-    const auto line = lines.line(i);
-    if (j == 0) predict_position(lines.log_positions(), line, model);
-    const auto sums = describe_buckets(line, lines, j, mean[j], queries.position_mean, model);
-    model.residual_variance.push_back(std::max(kVarianceFloor, sums.second / (n - 1)));
-    model.normality.push_back(normality_of(line, sums));
+  for (std::int64_t first = 0; first < queries.dim(); first += DriftlessLines::kLines) {
+    const DriftSums sums = lines.take(first);
+    if (first == 0) predict_position(log_positions(queries.source), lines.with_drift(0), model);
+    const auto count = std::min<std::int64_t>(DriftlessLines::kLines, queries.dim() - first);
+    for (std::int64_t line = 0; line < count; ++line) {
+      const auto j = static_cast<std::size_t>(first + line);
+      describe_buckets(sums, line, j, mean[j], lines, model);
+      const PowerSums& residual = sums.residual[line];
+      model.residual_variance.push_back(std::max(kVarianceFloor, residual.second / (n - 1)));
+      model.normality.push_back(normality_of(lines.line(line), residual));
+    }
   }
 }
 

@@ -34,10 +34,10 @@ struct PairScores {
   double moves;
 
   HWY_INLINE PairScores(const PairModel& model, const Pair& pair, std::int64_t column)
-      : x(model.scores.row(pair.first) + column),
-        y(model.scores.row(pair.second) + column),
-        moves(model.moves[static_cast<std::size_t>(pair.first)] -
-              model.moves[static_cast<std::size_t>(pair.second)]) {}
+      : x(model.scores.row(pair.first - model.keys.first) + column),
+        y(model.scores.row(pair.second - model.keys.first) + column),
+        moves(model.moves[static_cast<std::size_t>(pair.first - model.keys.first)] -
+              model.moves[static_cast<std::size_t>(pair.second - model.keys.first)]) {}
 
   HWY_INLINE void take(hn::Vec<Two> variance, std::int64_t at, double* start, double* slope) const {
     const Two d;
@@ -74,6 +74,7 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) sum[p][v] = hn::Zero(d);
   }
+  const auto dim = model.keys.vectors.cols;
   const double* line = model.weights.row(0) + column;
   const auto add = [&](const double* from, const auto& number) HWY_ATTR {
 #pragma GCC unroll 8
@@ -99,10 +100,10 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
     line += 2 * model.weights.cols;
   };
   std::int64_t k = 0;
-  if (model.keys.cols >= 2) {
+  if (dim >= 2) {
     // Those of the next coordinates are under way while these are added.
     Squares now = squares_at(0);
-    for (; k + 4 <= model.keys.cols; k += 2) {
+    for (; k + 4 <= dim; k += 2) {
       const Squares next = squares_at(k + 2);
       add_squares(now);
       now = next;
@@ -110,7 +111,7 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
     add_squares(now);
     k += 2;
   }
-  if (k < model.keys.cols)
+  if (k < dim)
     add(line,
         [&](int p) HWY_ATTR { return hn::Set(d, (x[p][k] - y[p][k]) * (x[p][k] - y[p][k])); });
 #pragma GCC unroll 8
@@ -139,7 +140,7 @@ void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& t
                                   double* squares, double* start, double* slope) {
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto dim = model.keys.cols;
+  const auto dim = model.keys.vectors.cols;
   for (std::int64_t p = 0; p < tile.count; ++p) {
     const double* const x = model.keys.row(pairs[p].first);
     const double* const y = model.keys.row(pairs[p].second);
@@ -166,7 +167,7 @@ void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<con
               double* start, double* slope) {
   std::vector<double> squares;
   if constexpr (!kSquaresInRegisters)
-    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.cols));
+    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.vectors.cols));
   for (const PairTile& tile : tiles) {
     double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
     if constexpr (kSquaresInRegisters)
@@ -245,7 +246,6 @@ struct RowTurn {
   }
 };
 
-// Up to 15 numbers behind the last row are written, too.
 void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
   constexpr std::size_t kSums = 16;
   using Doubles = hn::CappedTag<double, kSums>;
@@ -288,92 +288,131 @@ void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
   }
 }
 
-// Coordinates of one row, two in each vector.
-struct TurnedRow {
-  static constexpr int kVectors = TurnedLines::kLines / 2;
-  hn::Vec<Two> v[kVectors];
+// Drifting rows [begin, end), of which x are the first coordinates, `apart` numbers from row to
+// row.
+struct DriftingPart {
+  std::int64_t begin;
+  std::int64_t end;
+  const float* x;
+  std::int64_t apart;
+};
 
-  HWY_INLINE TurnedRow(const TurnedLines& lines, const float* x, double reflected) {
+// Some lines of drifting rows, as many as leave their sums in registers.
+struct DriftingLines {
+  static constexpr std::int64_t kLines = 8;
+  static constexpr int kVectors = kLines / 2;
+  using Vector = hn::Vec<Two>;
+
+  const double* reflected;
+  const double* time;
+  const std::int32_t* bucket;
+  const double* start;
+  double* sum;
+  double* squares;
+  Vector sign[kVectors];
+  Vector w[kVectors];          // its negative
+  Vector drift[kVectors];      // its negative
+  Vector powers[3][kVectors];  // sums of the second to fourth of what is left
+
+  HWY_INLINE DriftingLines(const DriftingRows& rows, std::int64_t line, DriftSums& sums)
+      : reflected(rows.reflected.data()),
+        time(rows.time.data()),
+        bucket(rows.bucket.data()),
+        start(rows.start.data.data() + line),
+        sum(sums.sum.data.data() + line),
+        squares(sums.squares.data.data() + line) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      sign[v] = hn::LoadU(Two(), rows.sign + line + 2 * v);
+      w[v] = hn::Neg(hn::LoadU(Two(), rows.w + line + 2 * v));
+      drift[v] = hn::Neg(hn::LoadU(Two(), rows.drift + line + 2 * v));
+      powers[0][v] = powers[1][v] = powers[2][v] = hn::Zero(Two());
+    }
+  }
+
+  // What is left of a row.
+  HWY_INLINE void take(std::int64_t row, const float* x, Vector (&rest)[kVectors]) {
     const Two d;
     const hn::Rebind<float, Two> floats;
-    const auto by = hn::Set(d, reflected);
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const auto off =
-          hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * i)), hn::LoadU(d, lines.mean + 2 * i));
-      v[i] = hn::NegMulAdd(by, hn::LoadU(d, lines.w + 2 * i),
-                           hn::Mul(hn::LoadU(d, lines.sign + 2 * i), off));
+    const auto at = bucket[row] * DriftingRows::kLines;
+    const Vector by = hn::Set(d, reflected[row]);
+    const Vector tokens = hn::Set(d, time[row]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto to = at + 2 * v;
+      const auto off = hn::MulAdd(by, w[v],
+                                  hn::MulAdd(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * v)),
+                                             sign[v], hn::LoadU(d, start + to)));
+      hn::StoreU(hn::Add(hn::LoadU(d, sum + to), off), d, sum + to);
+      hn::StoreU(hn::MulAdd(off, off, hn::LoadU(d, squares + to)), d, squares + to);
+      rest[v] = hn::MulAdd(drift[v], tokens, off);
+      const auto square = hn::Mul(rest[v], rest[v]);
+      powers[0][v] = hn::Add(powers[0][v], square);
+      powers[1][v] = hn::MulAdd(square, rest[v], powers[1][v]);
+      powers[2][v] = hn::MulAdd(square, square, powers[2][v]);
+    }
+  }
+
+  HWY_INLINE void add_powers(PowerSums* residual) const {
+    double all[3][kLines];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+#pragma GCC unroll 3
+      for (int power = 0; power < 3; ++power)
+        hn::StoreU(powers[power][v], Two(), all[power] + 2 * v);
+    for (std::int64_t i = 0; i < kLines; ++i) {
+      residual[i].second += all[0][i];
+      residual[i].third += all[1][i];
+      residual[i].fourth += all[2][i];
     }
   }
 };
 
 // Two rows at a time, which change places with two coordinates in registers.
-void turn_kernel(const TurnedLines& lines, std::int64_t stride, double* out) {
-  constexpr std::size_t kAhead = 12;  // rows; they come in an order that no hardware foresees
+HWY_NOINLINE void drift_lines(const DriftingRows& rows, const DriftingPart& part, std::int64_t line,
+                              std::int64_t stride, double* out, DriftSums& sums) {
+  constexpr std::int64_t kAhead = 16;  // rows
+  constexpr int kVectors = DriftingLines::kVectors;
   const Two d;
-  const auto size = lines.order.size();
-  float padded[2][TurnedLines::kLines] = {};
-  const auto row = [&](std::size_t i, float* room) HWY_ATTR {
-    const auto from = std::min(i, size - 1);
-    const float* const x = lines.vectors + lines.order[from] * lines.dim;
-    __builtin_prefetch(lines.vectors + lines.order[std::min(i + kAhead, size - 1)] * lines.dim);
-    if (lines.count == TurnedLines::kLines) return TurnedRow(lines, x, lines.reflected[from]);
-    std::copy_n(x, lines.count, room);
-    return TurnedRow(lines, room, lines.reflected[from]);
-  };
-  for (std::size_t i = 0; i < size; i += 2) {
-    const TurnedRow first = row(i, padded[0]);
-    const TurnedRow second = row(i + 1, padded[1]);
-    double* to = out + i;
-#pragma GCC unroll 8
-    for (int v = 0; v < TurnedRow::kVectors; ++v, to += 2 * stride) {
-      hn::StoreU(hn::InterleaveLower(d, first.v[v], second.v[v]), d, to);
-      hn::StoreU(hn::InterleaveUpper(d, first.v[v], second.v[v]), d, to + stride);
-    }
-  }
-}
-
-DriftSums drift_kernel(const DriftingLine& line) {
-  constexpr int kSums = 8;  // of each kind: with more they would not stay in registers
-  using Doubles = hn::CappedTag<double, kSums>;
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  constexpr int kVectors = kSums / kLanes;
-  const Doubles d;
-  hn::Vec<Doubles> sum[5][kVectors];
-  for (auto& kind : sum)
-    for (auto& part : kind) part = hn::Zero(d);
-  const auto start = hn::Set(d, line.start);
-  const auto drift = hn::Set(d, line.drift);
-  const auto add = [&](double* x, const double* time) HWY_ATTR {
+  DriftingLines lines(rows, line, sums);
+  const auto end = part.end;
+  const auto apart = part.apart;
+  const float* x = part.x + line;
+  double* to = out + line * stride + part.begin;
+  for (auto i = part.begin; i < end; i += 2, x += 2 * apart, to += 2) {
+    hn::Vec<Two> first[kVectors];
+    hn::Vec<Two> second[kVectors];
+    for (auto& rest : second) rest = hn::Zero(d);
+    __builtin_prefetch(x + kAhead * apart);
+    __builtin_prefetch(x + (kAhead + 1) * apart);
+    lines.take(i, x, first);
+    if (i + 1 < end) lines.take(i + 1, x + apart, second);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const auto off = hn::Sub(hn::LoadU(d, x + v * kLanes), start);
-      const auto rest = hn::NegMulAdd(drift, hn::LoadU(d, time + v * kLanes), off);
-      const auto square = hn::Mul(rest, rest);
-      hn::StoreU(rest, d, x + v * kLanes);
-      sum[0][v] = hn::Add(sum[0][v], off);
-      sum[1][v] = hn::MulAdd(off, off, sum[1][v]);
-      sum[2][v] = hn::Add(sum[2][v], square);
-      sum[3][v] = hn::MulAdd(square, rest, sum[3][v]);
-      sum[4][v] = hn::MulAdd(square, square, sum[4][v]);
+      hn::StoreU(hn::InterleaveLower(d, first[v], second[v]), d, to + 2 * v * stride);
+      hn::StoreU(hn::InterleaveUpper(d, first[v], second[v]), d, to + (2 * v + 1) * stride);
     }
-  };
-  const auto count = line.values.size();
-  std::size_t i = 0;
-  for (; i + kSums <= count; i += kSums) add(line.values.data() + i, line.time.data() + i);
-  if (i < count) {
-    double values[kSums];
-    double time[kSums] = {};
-    std::fill_n(values, kSums, line.start);  // what is filled up adds 0 to every sum
-    std::copy_n(line.values.data() + i, count - i, values);
-    std::copy_n(line.time.data() + i, count - i, time);
-    add(values, time);
-    std::copy_n(values, count - i, line.values.data() + i);
   }
-  const double around_start = total_of(d, sum[0]);
-  return {around_start,
-          total_of(d, sum[1]),
-          {around_start, total_of(d, sum[2]), total_of(d, sum[3]), total_of(d, sum[4])}};
+  lines.add_powers(sums.residual + line);
+}
+
+void drift_kernel(const DriftingRows& rows, std::int64_t stride, double* out, DriftSums& sums) {
+  constexpr std::int64_t kTogether = 256;  // rows that stay in the first cache for all lines; even
+  constexpr auto kLines = DriftingRows::kLines;
+  const auto size = std::ssize(rows.bucket);
+  std::vector<float> padded(rows.count < kLines ? kTogether * kLines : 0);
+  for (std::int64_t begin = 0; begin < size; begin += kTogether) {
+    DriftingPart part{begin, std::min(begin + kTogether, size), rows.vectors + begin * rows.dim,
+                      rows.dim};
+    if (rows.count < kLines) {
+      for (std::int64_t i = 0; i < part.end - begin; ++i)
+        std::copy_n(part.x + i * rows.dim, rows.count, padded.data() + i * kLines);
+      part.x = padded.data();
+      part.apart = kLines;
+    }
+    for (std::int64_t line = 0; line < kLines; line += DriftingLines::kLines)
+      drift_lines(rows, part, line, stride, out, sums);
+  }
 }
 
 }  // namespace
@@ -387,7 +426,6 @@ namespace {
 HWY_EXPORT(z_kernel);
 HWY_EXPORT(unit_kernel);
 HWY_EXPORT(turn_rows_kernel);
-HWY_EXPORT(turn_kernel);
 HWY_EXPORT(drift_kernel);
 
 }  // namespace
@@ -402,30 +440,18 @@ void unit_vectors(const double* xy, std::int64_t rows, std::complex<double>* to,
   QKSCOPE_DISPATCH(unit_kernel)(xy, rows, to, stride);
 }
 
-RowsAlong turn_rows(const TurnedRows& rows) {
-  // From the first cache to where they stay, which need not be filled with zeros before.
-  constexpr std::size_t kTogether = 32;
-  std::vector<double> turned(kTogether * rows.dim + 15);
-  RowsAlong result{{}, std::vector<double>(rows.order.size())};
-  Matrix& out = result.rows;
-  out.data.reserve(rows.order.size() * rows.dim);
-  TurnedRows part = rows;
-  for (std::size_t i = 0; i < rows.order.size(); i += kTogether) {
-    part.order = rows.order.subspan(i, std::min(kTogether, rows.order.size() - i));
-    QKSCOPE_DISPATCH(turn_rows_kernel)(part, turned.data(), result.along.data() + i);
-    out.data.insert(out.data.end(), turned.data(), turned.data() + part.order.size() * rows.dim);
-  }
-  out.rows = std::ssize(rows.order);
-  out.cols = static_cast<std::int64_t>(rows.dim);
-  return result;
+void turn_rows(const TurnedRows& rows, double* out, double* along) {
+  QKSCOPE_DISPATCH(turn_rows_kernel)(rows, out, along);
 }
 
-void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out) {
-  QKSCOPE_DISPATCH(turn_kernel)(lines, stride, out);
-}
-
-DriftSums take_drift(const DriftingLine& line) {
-  return QKSCOPE_DISPATCH(drift_kernel)(line);
+DriftSums take_drift(const DriftingRows& rows, std::int64_t stride, double* out) {
+  DriftSums sums{
+      Matrix(rows.start.rows, rows.start.cols), Matrix(rows.start.rows, rows.start.cols), {}};
+  QKSCOPE_DISPATCH(drift_kernel)(rows, stride, out, sums);
+  for (std::int64_t b = 0; b < sums.sum.rows; ++b)
+    for (std::int64_t line = 0; line < DriftingRows::kLines; ++line)
+      sums.residual[line].first += sums.sum(b, line);
+  return sums;
 }
 
 }  // namespace qkscope

@@ -14,7 +14,7 @@ namespace qkscope {
 // and the variance of a query's preference, the sum of weights times the squares of the keys'
 // difference.
 struct PairModel {
-  const Matrix& keys;             // (keys, dim)
+  const KeyBlock& keys;
   const Matrix& scores;           // (keys, columns), and kTileColumns numbers behind the last row
   std::span<const double> moves;  // (keys): of a score, per token
   const Matrix& weights;          // (dim, columns and at least kTileColumns more)
@@ -23,7 +23,7 @@ struct PairModel {
 inline constexpr std::int64_t kTileColumns = 16;
 // How many pairs a tile of so many columns has, at most: as leave their sums in registers.
 constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
-  constexpr std::int64_t kPairs[] = {8, 8, 6, 4, 3, 2, 2, 2};
+  constexpr std::int64_t kPairs[] = {8, 8, 6, 3, 3, 2, 2, 2};
   return kPairs[columns < kTileColumns ? (columns - 1) / 2 : kTileColumns / 2 - 1];
 }
 
@@ -47,44 +47,35 @@ struct TurnedRows {
   std::span<const double> sign;         // (dim)
   std::span<const double> w;            // (dim); empty: not reflected
   std::span<const double> direction;    // (dim), in turned coordinates
-};
-struct RowsAlong {
-  Matrix rows;                // (order, dim)
-  std::vector<double> along;  // (order): row . direction
-};
-RowsAlong turn_rows(const TurnedRows& rows);
 
-// Some coordinates of rows (order, dim), taken in some order, in a query model's turned
-// coordinates: sign (x - mean) - reflected w.
-struct TurnedLines {
+  static constexpr std::size_t kBehind = 15;  // numbers behind the last row, which are written, too
+};
+// out (order, dim); along (order): row . direction.
+void turn_rows(const TurnedRows& rows, double* out, double* along);
+
+// Some coordinates of rows that drift, in a query model's turned coordinates: start + sign x -
+// reflected w with the start of each bucket, so that values are around 0, and `drift` per token.
+struct DriftingRows {
   static constexpr std::int64_t kLines = 16;  // a cache line of every row
 
   const float* vectors;  // (rows, dim), at the first coordinate
   std::int64_t dim;
-  std::span<const std::int64_t> order;  // (rows)
-  std::span<const double> reflected;    // (rows), in order
-  std::int64_t count;                   // coordinates that are there
+  std::int64_t count;                    // coordinates that are there
+  std::span<const std::int32_t> bucket;  // (rows)
+  std::span<const double> reflected;     // (rows)
+  std::span<const double> time;          // (rows): tokens, whose mean is 0 in each bucket
+  const Matrix& start;                   // (buckets, kLines)
   double sign[kLines];
-  double mean[kLines];
   double w[kLines];
-};
-// out (kLines, rows), lines `stride` numbers apart: at least one more than there are rows. Those of
-// coordinates that are not there mean nothing.
-void turn_lines(const TurnedLines& lines, std::int64_t stride, double* out);
-
-// A stretch of a line that drifts: around `start` with `drift` per token.
-struct DriftingLine {
-  std::span<double> values;
-  std::span<const double> time;  // tokens, whose mean is 0
-  double start;
-  double drift;
+  double drift[kLines];
 };
 struct DriftSums {
-  double sum = 0;  // of the values around the start
-  double squares = 0;
-  PowerSums residual;  // around 0
+  Matrix sum;                                // (buckets, kLines): of the values
+  Matrix squares;                            // likewise
+  PowerSums residual[DriftingRows::kLines];  // around 0
 };
-// The values become their residuals: value - start - drift time.
-DriftSums take_drift(const DriftingLine& line);
+// out (kLines, rows), lines `stride` numbers apart, at least one more than there are rows: what is
+// left of the values without their drift. Lines of coordinates that are not there mean nothing.
+DriftSums take_drift(const DriftingRows& rows, std::int64_t stride, double* out);
 
 }  // namespace qkscope
