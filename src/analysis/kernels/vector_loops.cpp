@@ -270,16 +270,20 @@ void turn_rows_kernel(const TurnedRows& rows, double* out, double* along) {
     for (auto& part : sums) part = hn::Zero(d);
     for (std::size_t j = 0; j < padded; j += kSums)
 #pragma GCC unroll 8
-      for (std::size_t v = 0; v < kVectors; ++v)
-        sums[v] = hn::MulAdd(centred(x, j + v * kLanes),
-                             hn::LoadU(d, turn.w.data() + j + v * kLanes), sums[v]);
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        const auto at = j + v * kLanes;
+        const auto number = centred(x, at);
+        hn::StoreU(number, d, out + at);
+        sums[v] = hn::MulAdd(number, hn::LoadU(d, turn.w.data() + at), sums[v]);
+      }
     const auto by = hn::Set(d, 2 * total_of(d, sums));
     for (auto& part : sums) part = hn::Zero(d);
     for (std::size_t j = 0; j < padded; j += kSums)
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < kVectors; ++v) {
         const auto at = j + v * kLanes;
-        const auto turned = hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), centred(x, at));
+        const auto turned =
+            hn::NegMulAdd(by, hn::LoadU(d, turn.w.data() + at), hn::LoadU(d, out + at));
         hn::StoreU(turned, d, out + at);
         sums[v] = hn::MulAdd(turned, hn::LoadU(d, turn.direction.data() + at), sums[v]);
       }
