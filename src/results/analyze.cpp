@@ -350,6 +350,7 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   if (groups.empty())  // nothing to read, and one reason for every head
     throw Error(run.heads.front().error_kind, run.heads.front().error);
   std::vector<Group> list;
+  list.reserve(groups.size());
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }

@@ -145,7 +145,7 @@ Table read_columns(const std::string& path, const std::vector<std::string>& colu
     std::shared_ptr<arrow::ChunkedArray> column;
     check_arrow(reader->ReadColumn(index, &column), doing, ErrorKind::bad_input);
     const auto& name = schema->field(index)->name();
-    result.push_back(from_arrow(name, *column, gaps, path + ": column '" + name + "'"));
+    result.push_back(from_arrow(name, *column, gaps, fmt::format("{}: column '{}'", path, name)));
   }
   return Table(std::move(result));
 }

@@ -35,7 +35,7 @@ HeadRows some_rows(int count, int dim) {
 }
 
 std::string written(const TemporaryFolder& folder, const HeadRows& rows) {
-  const std::string path = folder.file("data.parquet");
+  std::string path = folder.file("data.parquet");
   write_head_file(path, rows, {});
   return path;
 }
