@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -35,13 +34,6 @@ int bins_for(const Rows& queries, std::int64_t used, std::int64_t context,
   const std::set<std::int32_t> held(queries.bucket.begin(), queries.bucket.end());
   const auto least = std::min(most, static_cast<int>(held.size()));
   return static_cast<int>(std::clamp<std::int64_t>(std::llround(wanted), least, most));
-}
-
-// The key that has the largest value.
-std::int32_t most_frequent(const std::map<std::int32_t, std::int64_t>& counts) {
-  return std::max_element(counts.begin(), counts.end(),
-                          [](const auto& x, const auto& y) { return x.second < y.second; })
-      ->first;
 }
 
 }  // namespace
@@ -81,30 +73,36 @@ std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& r
 
 std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
                                  const BucketRanges& buckets, std::span<const std::int64_t> times) {
+  const DistinctNumbers bins(profile_bins_of(grid, queries));
+  const DistinctNumbers in_buckets(queries.bucket);
+  const auto bucket_count = in_buckets.numbers.size();
   struct Sum {
     double position = 0;  // whole numbers: their sum is exact
     std::int64_t count = 0;
-    std::map<std::int32_t, std::int64_t> buckets;  // queries in each
   };
-  std::map<std::int32_t, Sum> sums;
-  const auto bins = profile_bins_of(grid, queries);
-  for (std::size_t i = 0; i < bins.size(); ++i) {
+  std::vector<Sum> sums(bins.numbers.size());
+  std::vector<std::int64_t> held(sums.size() * bucket_count);  // (bins, buckets): queries
+  for (std::size_t i = 0; i < bins.place.size(); ++i) {
     const std::int64_t count = times.empty() ? 1 : times[i];
-    Sum& sum = sums[bins[i]];
-    sum.position += static_cast<double>(count * queries.position[i]);
-    sum.count += count;
-    sum.buckets[queries.bucket[i]] += count;
+    const auto bin = static_cast<std::size_t>(bins.place[i]);
+    sums[bin].position += static_cast<double>(count * queries.position[i]);
+    sums[bin].count += count;
+    held[bin * bucket_count + static_cast<std::size_t>(in_buckets.place[i])] += count;
   }
   std::vector<QueryBin> result;
+  result.reserve(sums.size());
   const double width =
       static_cast<double>(grid.context) / static_cast<double>(std::max(1, grid.bins));
-  for (const auto& [bin, sum] : sums) {
+  for (std::size_t b = 0; b < sums.size(); ++b) {
+    const auto bin = bins.numbers[b];
+    const auto most = std::span(held).subspan(b * bucket_count, bucket_count);
+    const auto bucket = std::max_element(most.begin(), most.end()) - most.begin();
     QueryBin query{bin,
                    bin * width,
                    (bin + 1) * width,
-                   sum.position / static_cast<double>(sum.count),
-                   sum.count,
-                   most_frequent(sum.buckets)};
+                   sums[b].position / static_cast<double>(sums[b].count),
+                   sums[b].count,
+                   in_buckets.numbers[static_cast<std::size_t>(bucket)]};
     if (grid.bins == 0) {
       const auto range = buckets.range(bin);
       query.low = static_cast<double>(range.begin);

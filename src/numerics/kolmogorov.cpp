@@ -249,13 +249,27 @@ struct Hits {
   std::uint64_t bytes;
 };
 
-std::uint64_t hits(std::span<const BinRange> ranges, const EightBins& bins) {
-  EightBins inside{};
-  for (const auto& range : ranges)
-    inside |= bins - range.first <= static_cast<std::uint16_t>(range.last - range.first);
-  const auto bytes = __builtin_convertvector(inside, EightBytes);
-  return load<std::uint64_t>(&bytes);
-}
+// Four ranges, mostly all there are, in registers; no bin is in those that are left over.
+struct FourRanges {
+  static constexpr std::size_t kRanges = 4;
+  EightBins first[kRanges];
+  EightBins length[kRanges];
+
+  explicit FourRanges(std::span<const BinRange> ranges) {
+    for (std::size_t i = 0; i < kRanges; ++i) {
+      const BinRange range = i < ranges.size() ? ranges[i] : BinRange{kBins, kBins};
+      first[i] = EightBins{} + range.first;
+      length[i] = EightBins{} + static_cast<std::uint16_t>(range.last - range.first);
+    }
+  }
+
+  std::uint64_t hits(const EightBins& bins) const {
+    EightBins inside{};
+    for (std::size_t i = 0; i < kRanges; ++i) inside |= bins - first[i] <= length[i];
+    const auto bytes = __builtin_convertvector(inside, EightBytes);
+    return load<std::uint64_t>(&bytes);
+  }
+};
 
 std::vector<double> NormalBins::members(std::span<const BinRange> ranges) const {
   std::array<std::int32_t, kBins> place;  // of the next value of each bin
@@ -272,17 +286,20 @@ std::vector<double> NormalBins::members(std::span<const BinRange> ranges) const 
   // First the groups of eight that hold members, whether they do being hard to foresee.
   const auto groups = values_.size() / 8;
   const auto hits_of = std::make_unique_for_overwrite<Hits[]>(groups + 1);
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < groups; ++i) {
-    hits_of[count] = {8 * i, hits(ranges, load<EightBins>(bin_.get() + 8 * i))};
-    count += hits_of[count].bytes != 0 ? 1 : 0;
-  }
-  for (const Hits& group : std::span(hits_of.get(), count))
-    for (auto bytes = group.bytes; bytes != 0;) {
-      const auto byte = static_cast<std::size_t>(std::countr_zero(bytes)) / 8;
-      take(group.first + byte);
-      bytes &= ~(std::uint64_t{0xff} << 8 * byte);
+  for (std::size_t next = 0; next < ranges.size(); next += FourRanges::kRanges) {
+    const FourRanges four(ranges.subspan(next));
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < groups; ++i) {
+      hits_of[count] = {8 * i, four.hits(load<EightBins>(bin_.get() + 8 * i))};
+      count += hits_of[count].bytes != 0 ? 1 : 0;
     }
+    for (const Hits& group : std::span(hits_of.get(), count))
+      for (auto bytes = group.bytes; bytes != 0;) {
+        const auto byte = static_cast<std::size_t>(std::countr_zero(bytes)) / 8;
+        take(group.first + byte);
+        bytes &= ~(std::uint64_t{0xff} << 8 * byte);
+      }
+  }
   for (auto i = 8 * groups; i < values_.size(); ++i)
     for (const auto& range : ranges)
       if (bin_[i] >= range.first && bin_[i] <= range.last) take(i);
@@ -338,7 +355,7 @@ double kolmogorov_distance_to_normal(std::span<const double> values, double cent
   for (const auto& range : ranges) {
     auto below = static_cast<double>(bins.before(range.first));
     for (auto left = bins.count(range); left > 0; --left, ++next, ++below)
-      distance = std::max({distance, (below + 1) / n - *next, *next - below / n});
+      distance = std::max(distance, std::max((below + 1) / n - *next, *next - below / n));
   }
   return distance;
 }

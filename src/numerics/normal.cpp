@@ -219,23 +219,31 @@ HWY_INLINE hn::Vec<hn::CappedTag<double, 2>> two_between_nodes(
                     hn::InterleaveLower(two, first, second));
 }
 
+// Not inlined: constants stay in registers where it is not called.
+HWY_NOINLINE void plasticity_one_by_one(const double* nodes, std::int64_t count, double* values) {
+  for (std::int64_t i = 0; i < count; ++i) values[i] = plasticity_at(nodes, values[i]);
+}
+
 // The plasticity of z, in place.
 void table_kernel(const double* nodes, std::int64_t count, double* values) {
-  constexpr std::int64_t kTogether = 4;
+  constexpr std::int64_t kTogether = 8;
   const hn::CappedTag<double, 2> two;
+  const auto last = hn::Set(two, kLastNode);
   std::int64_t i = 0;
   for (; i + kTogether <= count; i += kTogether) {
-    const auto low = hn::Abs(hn::LoadU(two, values + i));
-    const auto high = hn::Abs(hn::LoadU(two, values + i + 2));
-    const auto last = hn::Set(two, kLastNode);
-    if (hn::AllTrue(two, hn::And(hn::Lt(low, last), hn::Lt(high, last)))) {
-      hn::StoreU(two_between_nodes(nodes, low), two, values + i);
-      hn::StoreU(two_between_nodes(nodes, high), two, values + i + 2);
-    } else {
-      for (auto j = i; j < i + kTogether; ++j) values[j] = plasticity_at(nodes, values[j]);
+    auto inside = hn::Lt(hn::Abs(hn::LoadU(two, values + i)), last);
+#pragma GCC unroll 4
+    for (auto j = i + 2; j < i + kTogether; j += 2)
+      inside = hn::And(inside, hn::Lt(hn::Abs(hn::LoadU(two, values + j)), last));
+    if (!hn::AllTrue(two, inside)) {
+      plasticity_one_by_one(nodes, kTogether, values + i);
+      continue;
     }
+#pragma GCC unroll 4
+    for (auto j = i; j < i + kTogether; j += 2)
+      hn::StoreU(two_between_nodes(nodes, hn::Abs(hn::LoadU(two, values + j))), two, values + j);
   }
-  for (; i < count; ++i) values[i] = plasticity_at(nodes, values[i]);
+  plasticity_one_by_one(nodes, count - i, values + i);
 }
 
 void along_kernel(const ZLines& lines, const double* nodes, double* out) {

@@ -139,7 +139,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
     right += stride;
   };
   std::int64_t k = 0;
-  if constexpr (kFromVectors)
+  if constexpr (kFromVectors) {
 #pragma GCC unroll 2
     for (; k + 2 <= depth; k += 2) {
       Vector two[kRows];
@@ -148,6 +148,7 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
       add([&](int row) HWY_ATTR { return hn::Broadcast<0>(two[row]); });
       add([&](int row) HWY_ATTR { return hn::Broadcast<1>(two[row]); });
     }
+  }
 #pragma GCC unroll 2
   for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
 #pragma GCC unroll 16

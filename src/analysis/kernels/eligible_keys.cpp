@@ -7,7 +7,8 @@ namespace qkscope {
 EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
                            std::optional<std::int32_t> window)
     : points_(points.size()), ranges_(static_cast<std::size_t>(keys.examples() * points.size())) {
-  for (const auto bin : keys.bin) first_.push_back(points.after(bin));
+  first_.reserve(keys.bin.size());
+  end_.reserve(keys.bin.size());
   for (std::int64_t e = 0; e < keys.examples(); ++e) take_example(keys, e, points, window);
 }
 
@@ -27,6 +28,16 @@ void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
         std::partition_point(position + begin, position + end,
                              [&](std::int32_t t) { return t <= points.position[at] - *window; }) -
         position;
+  }
+  auto first = std::int64_t{0};
+  for (auto key = begin; key < last; ++key) {
+    const auto bin = keys.bin[static_cast<std::size_t>(key)];
+    while (first < points_ && points.bin[static_cast<std::size_t>(first)] <= bin) ++first;
+    first_.push_back(first);
+  }
+  if (!window) {
+    end_.insert(end_.end(), static_cast<std::size_t>(last - begin), points_);
+    return;
   }
   // Where buckets contradict positions the window could move back.
   for (auto c = points_ - 2; c >= 0; --c)

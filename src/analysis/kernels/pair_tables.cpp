@@ -452,8 +452,15 @@ PairTables pair_tables(const PairSource& source, const PlasticityOptions& option
   if (!same_order)
     for_each_block(source, source.by_bucket,
                    [&](const KeyBlock& block, auto, auto) { buckets.add_texts(block); });
-  if (buckets.samples()) buckets.add_samples(all_keys(source, source.by_bucket));
-  if (profile.samples()) profile.add_samples(all_keys(source, source.by_bin));
+  KeyBlock all;
+  if (profile.samples()) {
+    all = all_keys(source, source.by_bin);
+    profile.add_samples(all);
+  }
+  if (buckets.samples()) {
+    if (!same_order || !profile.samples()) all = all_keys(source, source.by_bucket);
+    buckets.add_samples(all);
+  }
   return {buckets.cells(source.ranges), profile.tables(source.groups)};
 }
 
