@@ -191,9 +191,10 @@ PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const Cent
 }
 
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
-                                      const PlasticityOptions& options) {
+                                      std::vector<double> signs, const PlasticityOptions& options) {
   return plasticity_with_keys(
-      {fit_queries(queries, keys), queries.source, {}, queries.size(), &queries}, keys, options);
+      {fit_queries(queries, std::move(signs)), queries.source, {}, queries.size(), &queries}, keys,
+      options);
 }
 
 }  // namespace qkscope

@@ -28,7 +28,12 @@ struct ModelledQueries {
 PlasticityResult plasticity_with_keys(const ModelledQueries& queries, const CentredRows& keys,
                                       const PlasticityOptions& options);
 
+// `signs`: key_signs() of the keys.
 PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
-                                      const PlasticityOptions& options);
+                                      std::vector<double> signs, const PlasticityOptions& options);
+inline PlasticityResult attention_plasticity(const CentredRows& queries, const CentredRows& keys,
+                                             const PlasticityOptions& options) {
+  return attention_plasticity(queries, keys, key_signs(keys), options);
+}
 
 }  // namespace qkscope

@@ -154,9 +154,10 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
     double all[kWidth * kLanes];
+    double* const to = columns == kWidth * kLanes ? out + row * out_stride : all;
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, all + v * kLanes);
-    std::copy_n(all, columns, out + row * out_stride);
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, to + v * kLanes);
+    if (to == all) std::copy_n(all, columns, out + row * out_stride);
   }
 }
 

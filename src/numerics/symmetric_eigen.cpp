@@ -184,14 +184,15 @@ class Iteration {
       --i;
       const double f = s * e_[i];
       const double b = c * e_[i];
-      const double r = length_of(f, g);
+      const double square = f * f + g * g;
+      const double r = std::sqrt(square);
       e_[i + 1] = r;
       if (r < kNothing) {  // the block falls apart
         d_[i + 1] -= p;
         e_[i + 1] = 0;
         break;
       }
-      const double inverse = 1 / r;
+      const double inverse = r * (1 / square);  // neither the root nor the quotient waits
       s = f * inverse;
       c = g * inverse;
       g = d_[i + 1] - p;
@@ -252,10 +253,10 @@ class InverseIteration {
   static constexpr int kMostRounds = 6;  // two are usual
   static constexpr double kSolved = 1e-14;
 
-  // What elimination leaves of a row: its diagonal and two elements beside it, and what was
+  // What elimination leaves of a row: 1 / its diagonal and two elements beside it, and what was
   // subtracted from the next row, after the two changed places where that one led by more.
   struct Row {
-    double diagonal;
+    double inverse;
     double beside;
     double beyond;
     double factor;
@@ -274,12 +275,12 @@ class InverseIteration {
       Row& row = rows_[i];
       row.swapped = std::abs(lower) > std::abs(diagonal);
       if (row.swapped) {
-        row = {lower, next, after, diagonal / lower, true};
+        row = {1 / lower, next, after, diagonal / lower, true};
         diagonal = beside - row.factor * next;
         beside = -row.factor * after;
       } else {
         if (std::abs(diagonal) < least) diagonal = least;
-        row = {diagonal, beside, 0, lower / diagonal, false};
+        row = {1 / diagonal, beside, 0, lower / diagonal, false};
         diagonal = next - row.factor * beside;
         beside = after;
       }
@@ -296,7 +297,7 @@ class InverseIteration {
     for (std::size_t i = n; i-- > 0;) {
       if (i + 1 < n) x[i] -= rows_[i].beside * x[i + 1];
       if (i + 2 < n) x[i] -= rows_[i].beyond * x[i + 2];
-      x[i] /= rows_[i].diagonal;
+      x[i] *= rows_[i].inverse;
     }
   }
 

@@ -109,6 +109,7 @@ struct KeyHead {
   GroupedRows rows;
   std::vector<Moments> without_group;
   std::vector<SideComponent> components;
+  std::vector<double> signs;
 };
 
 // A number of its own for every head, from the seed of the run.
@@ -139,6 +140,8 @@ class Runner {
       if (options_.pca)
         key.components = separate_pca(key.rows.rows, options_.pca_options.separate_components);
       times.pca += watch.lap();
+      if (options_.plasticity) key.signs = key_signs(key.rows.rows);
+      times.plasticity += watch.lap();
     } catch (const Error& error) {
       for (const auto i : group.heads) fail(run_.heads[i], error.kind(), error.what());
       return;
@@ -266,7 +269,7 @@ void Runner::run_head(HeadReport& report, const KeyHead& key, AnalysisTimes& tim
     if (!plasticity.sampler) plasticity.sampler = index_.sampler;
     plasticity.text_groups = texts_.first();
     plasticity.replicates = options_.errors;
-    report.plasticity = attention_plasticity(queries, keys, plasticity);
+    report.plasticity = attention_plasticity(queries, keys, key.signs, plasticity);
   }
   times.plasticity += watch.lap();
   if (options_.errors)
@@ -352,6 +355,9 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   std::vector<Group> list;
   list.reserve(groups.size());
   for (auto& [key, group] : groups) list.push_back(std::move(group));
+  // The most work first: towards the end little is left for one thread alone.
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Group& a, const Group& b) { return a.heads.size() > b.heads.size(); });
   return list;
 }
 

@@ -105,7 +105,7 @@ QuerySums sums_of(const CentredRows& queries) {
 
 TEST(FromMoments, TheQueryModelIsThatOfTheRows) {
   const auto head = plant(small_head(5), 5);
-  const auto rows = fit_queries(head.queries, head.keys);
+  const auto rows = fit_queries(head.queries, key_signs(head.keys));
   const auto sums = sums_of(head.queries);
   const auto model = fit_moments(head.queries, sums.log_positions, rows.sign, sums.buckets);
   EXPECT_EQ(model.beta_norm, rows.beta_norm);
@@ -145,8 +145,9 @@ TEST(FromMoments, PlasticityWithKeysOfACapture) {
   const Rows& keys = head.keys.source;
   options.text_groups =
       TextGroups::of_texts({keys.example_id.begin(), keys.example_id.end()}).first();
-  const auto model = fit_moments(head.queries, sums.log_positions,
-                                 fit_queries(head.queries, head.keys).sign, sums.buckets);
+  const auto model =
+      fit_moments(head.queries, sums.log_positions,
+                  fit_queries(head.queries, key_signs(head.keys)).sign, sums.buckets);
   const auto found = plasticity_with_keys(
       {model, Rows{8, {}, position, {}, bucket, {}}, times, head.queries.size()}, head.keys,
       options);

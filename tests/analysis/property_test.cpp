@@ -35,7 +35,7 @@ TEST(Properties, ExplainedVarianceSumsToOne) {
 
 TEST(Properties, RotationsKeepEveryDotProduct) {
   const auto head = plant(small_head(2), 2);
-  const auto model = fit_queries(head.queries, head.keys);
+  const auto model = fit_queries(head.queries, key_signs(head.keys));
   const auto rotation = planar_rotation(head.queries, head.keys, head.pooled, {});
   const auto complement = complement_of(head.pooled, rotation.a, rotation.b, 6);
   Random random(5);

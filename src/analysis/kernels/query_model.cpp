@@ -11,22 +11,6 @@
 namespace qkscope {
 namespace {
 
-std::vector<double> key_signs(const CentredRows& keys) {
-  const DistinctNumbers buckets(keys.source.bucket);
-  const auto dim = static_cast<std::size_t>(keys.dim());
-  Matrix means(std::ssize(buckets.numbers), keys.dim());
-  std::vector<double> count(buckets.numbers.size());
-  const float* x = keys.source.vectors.data();
-  for (const auto place : buckets.place) {
-    count[static_cast<std::size_t>(place)] += 1;
-    add_rows(x, 1, {means.row(place), dim});
-    x += dim;
-  }
-  for (std::int64_t i = 0; i < means.rows; ++i)
-    for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[static_cast<std::size_t>(i)];
-  return signs_of(means);
-}
-
 void regress_dimensions(const Moments& queries, QueryModel& model,
                         std::vector<double>& oriented_beta) {
   const double tt = queries.position_scatter;
@@ -286,8 +270,24 @@ std::vector<double> signs_of(const Matrix& means) {
   return signs;
 }
 
-QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys) {
-  QueryModel model = fit_drift(queries, key_signs(keys));
+std::vector<double> key_signs(const CentredRows& keys) {
+  const DistinctNumbers buckets(keys.source.bucket);
+  const auto dim = static_cast<std::size_t>(keys.dim());
+  Matrix means(std::ssize(buckets.numbers), keys.dim());
+  std::vector<double> count(buckets.numbers.size());
+  const float* x = keys.source.vectors.data();
+  for (const auto place : buckets.place) {
+    count[static_cast<std::size_t>(place)] += 1;
+    add_rows(x, 1, {means.row(place), dim});
+    x += dim;
+  }
+  for (std::int64_t i = 0; i < means.rows; ++i)
+    for (std::size_t j = 0; j < dim; ++j) means.row(i)[j] /= count[static_cast<std::size_t>(i)];
+  return signs_of(means);
+}
+
+QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs) {
+  QueryModel model = fit_drift(queries, std::move(signs));
   describe_coordinates(queries, model);
   return model;
 }

@@ -43,7 +43,10 @@ struct QueryModel {
 
 inline constexpr double kVarianceFloor = 1e-12;
 
-QueryModel fit_queries(const CentredRows& queries, const CentredRows& keys);
+// 1 or -1 for every dimension: the sign of the keys' mean over buckets. The same for all query
+// heads that read these keys.
+std::vector<double> key_signs(const CentredRows& keys);
+QueryModel fit_queries(const CentredRows& queries, std::vector<double> signs);
 
 // What else the model takes where there are no rows: u = log2(position + 1) of every query.
 struct LogPositions {
