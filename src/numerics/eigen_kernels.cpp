@@ -52,9 +52,10 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
 #pragma GCC unroll 4
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
-    for (int half = kVectors / 2; half > 0; half /= 2)
+    for (int half = kVectors / 2; half > 0; half /= 2) {
 #pragma GCC unroll 4
       for (int i = 0; i < half; ++i) sum[r][i] = hn::Add(sum[r][i], sum[r][i + half]);
+    }
     double part[kLanes];
     store(sum[r][0], part);
     for (int half = kLanes / 2; half > 0; half /= 2)
