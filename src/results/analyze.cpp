@@ -355,9 +355,6 @@ std::vector<Group> group_by_key(const AnalyzeOptions& options, const CaptureInde
   std::vector<Group> list;
   list.reserve(groups.size());
   for (auto& [key, group] : groups) list.push_back(std::move(group));
-  // The most work first: towards the end little is left for one thread alone.
-  std::stable_sort(list.begin(), list.end(),
-                   [](const Group& a, const Group& b) { return a.heads.size() > b.heads.size(); });
   return list;
 }
 
@@ -456,13 +453,17 @@ AnalysisRun analyze_capture(const AnalyzeOptions& given, Version headers) {
     run.state = state_of(options.data_root);
     run.label = options.label.empty() ? default_label(source, run.capture) : options.label;
     check_planes_of(options, queries);
-    const auto groups = group_by_key(options, index, queries, run);
+    auto groups = group_by_key(options, index, queries, run);
     source.fetch(keys_of(groups));
     Stopwatch watch;  // what the network took is not the analyses' time
     const TextGroups texts = texts_of(options, groups, run);
     AnalyzeOptions shared = options;
     if (options.plasticity) shared.plasticity_options = shared_profile(options, run.heads);
     Runner runner(shared, index, facts, texts, run);
+    // The most work first: towards the end little is left for one thread alone.
+    std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+      return a.heads.size() > b.heads.size();
+    });
     Progress progress({.what = "analyze",
                        .unit = "heads",
                        .total = std::ssize(run.heads),
