@@ -164,6 +164,7 @@ void compute_ones(const PositionOrder& order, std::int64_t shift, Spectrum& spec
   const PhaseTable phase(omega, order.length());
   const auto back = std::polar(1.0, omega * spectrum.origin());
   std::vector<std::complex<double>> signal;
+  signal.reserve(static_cast<std::size_t>(order.rows()));
   for (const auto offset : order.offsets())
     signal.push_back(PhaseTable::product(phase[offset], back));
   spectrum.compute(signal);

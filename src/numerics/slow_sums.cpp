@@ -11,16 +11,28 @@ SlowSums::SlowSums(const PositionOrder& order, std::span<const double> values)
       first_(0.5 * static_cast<double>(length_ - order.length())),
       per_stretch_(static_cast<std::size_t>((order.length() - 1) / length_ + 1)) {
   const double middle = 0.5 * static_cast<double>(length_ - 1);
+  // Most rows lie in the stretch of the row before: their sums stay in registers.
+  Moments sums{};
+  std::int64_t stretch = 0;
+  const auto add_sums = [&] {
+    Moments& total = per_stretch_[static_cast<std::size_t>(stretch)];
+    for (std::size_t m = 0; m < sums.size(); ++m) total[m] += sums[m];
+    sums = {};
+  };
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto offset = order.offsets()[i];
-    const auto stretch = offset / length_;
-    const double t = static_cast<double>(offset - stretch * length_) - middle;
+    const auto offset = order.offsets()[i] - stretch * length_;
+    if (offset < 0 || offset >= length_) {
+      add_sums();
+      stretch = order.offsets()[i] / length_;
+    }
+    const double t = static_cast<double>(order.offsets()[i] - stretch * length_) - middle;
     double term = values[i];
-    for (double& sum : per_stretch_[static_cast<std::size_t>(stretch)]) {
+    for (double& sum : sums) {
       sum += term;
       term *= t;
     }
   }
+  add_sums();
 }
 
 PhaseSum SlowSums::at(double omega) const {
