@@ -22,8 +22,9 @@ std::shared_ptr<arrow::Array> to_array(const std::vector<Value>& values, const M
   std::vector<std::uint8_t> there(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) there[i] = missing(values[i]) ? 0 : 1;
   Builder builder(table_memory());
-  check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
-              ErrorKind::failure);
+  if (!values.empty())  // Arrow copies from the address of no values, too
+    check_arrow(builder.AppendValues(values.data(), std::ssize(values), there.data()), kDoing,
+                ErrorKind::failure);
   return take_arrow(builder.Finish(), kDoing, ErrorKind::failure);
 }
 
