@@ -9,6 +9,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "numerics/running_sums-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
 namespace {
@@ -41,7 +43,7 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
   Vector sum[rows][kVectors];
   for (auto& row : sum)
     for (Vector& part : row) part = hn::Zero(Doubles());
-  for (std::int64_t at = begin; at < matrix.columns; at += kSums)
+  for (std::int64_t at = begin; at < matrix.columns; at += kSums) {
 #pragma GCC unroll 4
     for (int i = 0; i < kVectors; ++i) {
       const Vector factor = load(v + at + i * kLanes);
@@ -49,19 +51,9 @@ HWY_INLINE void times(const PaddedRows& matrix, std::int64_t first, std::int64_t
       for (int r = 0; r < rows; ++r)
         sum[r][i] = hn::MulAdd(load(matrix.row(first + r) + at + i * kLanes), factor, sum[r][i]);
     }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 4
-    for (int half = kVectors / 2; half > 0; half /= 2) {
-#pragma GCC unroll 4
-      for (int i = 0; i < half; ++i) sum[r][i] = hn::Add(sum[r][i], sum[r][i + half]);
-    }
-    double part[kLanes];
-    store(sum[r][0], part);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) part[i] += part[i + half];
-    out[first + r] = part[0];
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r) out[first + r] = total_of(Doubles(), sum[r]);
 }
 
 void times_kernel(PaddedRows matrix, std::int64_t first, std::int64_t last, std::int64_t column,

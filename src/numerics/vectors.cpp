@@ -10,6 +10,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "numerics/running_sums-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
 namespace {
@@ -37,19 +39,7 @@ struct Sums {
   HWY_INLINE Sums() {
     for (Vector& part : v) part = hn::Zero(Doubles());
   }
-  HWY_INLINE double total() const {
-    Vector sum[kVectors];
-    for (int i = 0; i < kVectors; ++i) sum[i] = v[i];
-#pragma GCC unroll 4
-    for (int half = kVectors / 2; half > 0; half /= 2)
-#pragma GCC unroll 4
-      for (int i = 0; i < half; ++i) sum[i] = hn::Add(sum[i], sum[i + half]);
-    double part[kLanes];
-    hn::StoreU(sum[0], Doubles(), part);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) part[i] += part[i + half];
-    return part[0];
-  }
+  HWY_INLINE double total() const { return total_of(Doubles(), v); }
 };
 
 // Calls add(i, values) for vector i of every sixteen values, the last filled up.

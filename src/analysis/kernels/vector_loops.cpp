@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "numerics/counts-inl.h"
+#include "numerics/running_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkscope::HWY_NAMESPACE {
@@ -215,17 +216,6 @@ void unit_kernel(const double* xy, std::int64_t rows, std::complex<double>* to,
   for (; row + kTogether <= rows; row += kTogether)
     write_units<kTogether>(xy + 8 * row, to + row, stride);
   for (; row < rows; ++row) write_units<1>(xy + 8 * row, to + row, stride);
-}
-
-// The sum of running sums, in the order of vectors.h.
-template <typename Doubles, int kVectors>
-HWY_INLINE double total_of(Doubles d, const hn::Vec<Doubles> (&sums)[kVectors]) {
-  constexpr int kLanes = hn::MaxLanes(Doubles());
-  double part[kVectors * kLanes];
-  for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[v], d, part + v * kLanes);
-  for (int half = kVectors * kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) part[i] += part[i + half];
-  return part[0];
 }
 
 // What turns a row, filled up with zeros to whole sixteens.
