@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <numbers>
+#include <type_traits>
 
 #include "core/cpu_target.h"
 #include "core/error.h"
@@ -21,44 +22,95 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Four = hn::CappedTag<float, 4>;
-using Vector = hn::Vec<Four>;
+// A FourComplex in registers: where a vector has room for eight floats, its real parts are the lower
+// half of one vector and its imaginary parts the upper; elsewhere each has a vector of its own. Both
+// round alike.
+constexpr bool kJoint = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
+using Floats = hn::CappedTag<float, kJoint ? 8 : 4>;
+using Vector = hn::Vec<Floats>;
 
-// A FourComplex in registers.
-struct Complex {
+HWY_INLINE const float* floats(const FourComplex& from) {
+  return reinterpret_cast<const float*>(&from);
+}
+
+struct Apart {
   Vector re;
   Vector im;
 
   // Not the compiler's: GCC makes those for the lowest target.
-  HWY_INLINE Complex() {}
-  HWY_INLINE Complex(Vector real, Vector imaginary) : re(real), im(imaginary) {}
+  HWY_INLINE Apart() {}
+  HWY_INLINE Apart(Vector real, Vector imaginary) : re(real), im(imaginary) {}
+  HWY_INLINE explicit Apart(const FourComplex& from)
+      : re(hn::Load(Floats(), floats(from))), im(hn::Load(Floats(), floats(from) + 4)) {}
+  HWY_INLINE void store(FourComplex& to) const {
+    hn::Store(re, Floats(), reinterpret_cast<float*>(&to));
+    hn::Store(im, Floats(), reinterpret_cast<float*>(&to) + 4);
+  }
 
-  HWY_INLINE Complex operator+(const Complex& other) const {
+  HWY_INLINE Apart operator+(const Apart& other) const {
     return {hn::Add(re, other.re), hn::Add(im, other.im)};
   }
-  HWY_INLINE Complex operator-(const Complex& other) const {
+  HWY_INLINE Apart operator-(const Apart& other) const {
     return {hn::Sub(re, other.re), hn::Sub(im, other.im)};
   }
-  HWY_INLINE Complex times_minus_i() const { return {im, hn::Neg(re)}; }
-  HWY_INLINE Complex turned(const Complex& by) const {
+  HWY_INLINE Apart times_minus_i() const { return {im, hn::Neg(re)}; }
+  HWY_INLINE Apart times_one_minus_i() const { return {hn::Add(re, im), hn::Sub(im, re)}; }
+  HWY_INLINE Apart times_one_plus_i() const { return {hn::Sub(re, im), hn::Add(re, im)}; }
+  HWY_INLINE Apart scaled(Vector by) const { return {hn::Mul(re, by), hn::Mul(im, by)}; }
+  HWY_INLINE Apart turned(const Apart& by) const {
     return {hn::NegMulAdd(im, by.im, hn::Mul(re, by.re)),
             hn::MulAdd(re, by.im, hn::Mul(im, by.re))};
   }
 };
 
-HWY_INLINE Complex load(const FourComplex& from) {
-  const float* const at = reinterpret_cast<const float*>(&from);
-  return {hn::Load(Four(), at), hn::Load(Four(), at + 4)};
+struct Joint {
+  Vector both;
+
+  HWY_INLINE Joint() {}
+  HWY_INLINE explicit Joint(Vector parts) : both(parts) {}
+  HWY_INLINE explicit Joint(const FourComplex& from) : both(hn::Load(Floats(), floats(from))) {}
+  HWY_INLINE void store(FourComplex& to) const {
+    hn::Store(both, Floats(), reinterpret_cast<float*>(&to));
+  }
+
+  HWY_INLINE Joint operator+(const Joint& other) const {
+    return Joint(hn::Add(both, other.both));
+  }
+  HWY_INLINE Joint operator-(const Joint& other) const {
+    return Joint(hn::Sub(both, other.both));
+  }
+  // Times i and -i: the halves change places, and one of them its sign.
+  HWY_INLINE Joint times_i() const { return Joint(hn::Xor(swapped(), sign_of_lower())); }
+  HWY_INLINE Joint times_minus_i() const { return Joint(hn::Xor(swapped(), sign_of_upper())); }
+  HWY_INLINE Joint times_one_minus_i() const { return *this + times_minus_i(); }
+  HWY_INLINE Joint times_one_plus_i() const { return *this + times_i(); }
+  HWY_INLINE Joint scaled(Vector by) const { return Joint(hn::Mul(both, by)); }
+  HWY_INLINE Joint turned(const Apart& by) const {
+    return Joint(hn::MulAdd(times_i().both, by.im, hn::Mul(both, by.re)));
+  }
+
+ private:
+  HWY_INLINE Vector swapped() const { return hn::SwapAdjacentBlocks(both); }
+  static HWY_INLINE Vector sign_of_upper() {
+    return hn::ConcatLowerLower(Floats(), hn::Set(Floats(), -0.0F), hn::Zero(Floats()));
+  }
+  static HWY_INLINE Vector sign_of_lower() {
+    return hn::ConcatLowerLower(Floats(), hn::Zero(Floats()), hn::Set(Floats(), -0.0F));
+  }
+};
+
+using Complex = std::conditional_t<kJoint, Joint, Apart>;
+
+// Factors have both parts in vectors of their own, twice where values are joint.
+HWY_INLINE Apart factor(const FourComplex& from) {
+  if constexpr (kJoint)
+    return {hn::LoadDup128(Floats(), floats(from)), hn::LoadDup128(Floats(), floats(from) + 4)};
+  else
+    return Apart(from);
 }
 
-HWY_INLINE Complex load(const Twiddle& from) {
-  return {hn::Set(Four(), from.re), hn::Set(Four(), from.im)};
-}
-
-HWY_INLINE void store(const Complex& value, FourComplex& to) {
-  float* const at = reinterpret_cast<float*>(&to);
-  hn::Store(value.re, Four(), at);
-  hn::Store(value.im, Four(), at + 4);
+HWY_INLINE Apart factor(const Twiddle& from) {
+  return {hn::Set(Floats(), from.re), hn::Set(Floats(), from.im)};
 }
 
 HWY_INLINE void two_point(Complex& a, Complex& b) {
@@ -83,20 +135,18 @@ HWY_INLINE void four_point(Complex& a, Complex& b, Complex& c, Complex& d) {
 HWY_INLINE void eight_point(Complex (&x)[8]) {
   four_point(x[0], x[2], x[4], x[6]);
   four_point(x[1], x[3], x[5], x[7]);
-  // Odd results times exp(-i pi m / 4).
-  const Vector root = hn::Set(Four(), std::numbers::sqrt2_v<float> / 2);
-  const Complex odd[4] = {
-      x[1],
-      {hn::Mul(root, hn::Add(x[3].re, x[3].im)), hn::Mul(root, hn::Sub(x[3].im, x[3].re))},
-      x[5].times_minus_i(),
-      {hn::Mul(root, hn::Sub(x[7].im, x[7].re)),
-       hn::Mul(hn::Neg(root), hn::Add(x[7].re, x[7].im))}};
+  // Odd results times exp(-i pi m / 4), the last of them times -1.
+  const Vector root = hn::Set(Floats(), std::numbers::sqrt2_v<float> / 2);
+  const Complex odd[4] = {x[1], x[3].times_one_minus_i().scaled(root), x[5].times_minus_i(),
+                          x[7].times_one_plus_i().scaled(root)};
   const Complex even[4] = {x[0], x[2], x[4], x[6]};
-#pragma GCC unroll 4
-  for (std::size_t m = 0; m < 4; ++m) {
+#pragma GCC unroll 3
+  for (std::size_t m = 0; m < 3; ++m) {
     x[m] = even[m] + odd[m];
     x[m + 4] = even[m] - odd[m];
   }
+  x[3] = even[3] - odd[3];
+  x[7] = even[3] + odd[3];
 }
 
 HWY_INLINE void point(Complex (&x)[2]) {
@@ -117,17 +167,18 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   for (std::size_t j = 0; j < apart; ++j, w += kRadix - 1) {
     Complex x[kRadix];
 #pragma GCC unroll 8
-    for (std::size_t m = 0; m < kRadix; ++m) x[m] = load(signal[j + m * apart]);
+    for (std::size_t m = 0; m < kRadix; ++m) x[m] = Complex(signal[j + m * apart]);
     point(x);
-    store(x[0], signal[j]);
+    x[0].store(signal[j]);
 #pragma GCC unroll 8
     for (std::size_t r = 1; r < kRadix; ++r)
-      store(x[r].turned(load(w[r - 1])), signal[j + r * apart]);
+      x[r].turned(factor(w[r - 1])).store(signal[j + r * apart]);
   }
 }
 
+// Within blocks of four floats.
 HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
-  const Four f;
+  const Floats f;
   const auto ac_low = hn::InterleaveLower(f, a, c);
   const auto ac_high = hn::InterleaveUpper(f, a, c);
   const auto bd_low = hn::InterleaveLower(f, b, d);
@@ -138,21 +189,26 @@ HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
   d = hn::InterleaveUpper(f, ac_high, bd_high);
 }
 
+HWY_INLINE void transpose(Joint (&x)[4]) {
+  transpose(x[0].both, x[1].both, x[2].both, x[3].both);
+}
+HWY_INLINE void transpose(Apart (&x)[4]) {
+  transpose(x[0].re, x[1].re, x[2].re, x[3].re);
+  transpose(x[0].im, x[1].im, x[2].im, x[3].im);
+}
+
 // Blocks of four vectors: transforms of four vectors, then of the four neighbours in each.
-HWY_INLINE void last_blocks(FourComplex* signal, const Complex (&turn)[3]) {
+HWY_INLINE void last_blocks(FourComplex* signal, const Apart (&turn)[3]) {
   constexpr std::size_t kTogether = 2;  // so that neither waits for the other
   Complex x[kTogether][4];
 #pragma GCC unroll 2
   for (std::size_t b = 0; b < kTogether; ++b) {
 #pragma GCC unroll 4
-    for (std::size_t m = 0; m < 4; ++m) x[b][m] = load(signal[4 * b + m]);
+    for (std::size_t m = 0; m < 4; ++m) x[b][m] = Complex(signal[4 * b + m]);
     point(x[b]);
   }
 #pragma GCC unroll 2
-  for (auto& block : x) {
-    transpose(block[0].re, block[1].re, block[2].re, block[3].re);
-    transpose(block[0].im, block[1].im, block[2].im, block[3].im);
-  }
+  for (auto& block : x) transpose(block);
 #pragma GCC unroll 2
   for (auto& block : x)
 #pragma GCC unroll 3
@@ -161,12 +217,12 @@ HWY_INLINE void last_blocks(FourComplex* signal, const Complex (&turn)[3]) {
   for (std::size_t b = 0; b < kTogether; ++b) {
     point(x[b]);
 #pragma GCC unroll 4
-    for (std::size_t m = 0; m < 4; ++m) store(x[b][m], signal[4 * b + m]);
+    for (std::size_t m = 0; m < 4; ++m) x[b][m].store(signal[4 * b + m]);
   }
 }
 
 void last_pass(FourComplex* signal, std::size_t length, const FourComplex* w) {
-  const Complex turn[3] = {load(w[0]), load(w[1]), load(w[2])};
+  const Apart turn[3] = {factor(w[0]), factor(w[1]), factor(w[2])};
   for (std::size_t at = 0; at < length; at += 8) last_blocks(signal + at, turn);
 }
 

@@ -14,8 +14,8 @@ namespace qkscope {
 // A vector register of every CPU we know.
 using FourFloats = float __attribute__((vector_size(16)));
 
-// Four values of a signal.
-struct FourComplex {
+// Four values of a signal. Aligned for CPUs that take both parts as one vector.
+struct alignas(32) FourComplex {
   FourFloats re;
   FourFloats im;
 };

@@ -28,9 +28,12 @@ using Vector = hn::Vec<Doubles>;
 constexpr bool kFromVectors = HWY_TARGET == HWY_NEON;
 // As many sums as keep the multipliers busy and the registers hold; whole tiles make up eight rows.
 constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
+// With a vector of eight a tile has twice as many: of rows, or of panels of a gram matrix.
+constexpr int kTwice = kVectors == 1 ? 2 : 1;
 
 // Four rows of the left side of a product, side by side: number k of a row is k `step` on. The next
-// four rows are `apart`.
+// four rows are `apart`. Passed by reference: as a value its halves are stored one by one and loaded
+// as one vector, for which x86 waits until earlier stores are done.
 struct LeftRows {
   const double* first;
   std::int64_t step;
@@ -44,24 +47,27 @@ struct LeftRows {
   }
 };
 
-// sum (kRows, 8) = left (kRows, depth) panel (depth, 8), all sums in registers.
-template <int kRows>
-HWY_INLINE void tile_product(std::int64_t depth, const LeftRows left, const double* panel,
-                             Vector (&sum)[kRows][kVectors]) {
+// sum (kRows, 8 kPanels) = left (kRows, depth) times panels (depth, 8), `apart` from one another, all
+// sums in registers.
+template <int kRows, int kPanels>
+HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
+                             std::int64_t apart, Vector (&sum)[kRows][kPanels * kVectors]) {
   const Doubles d;
+  constexpr int kWidth = kPanels * kVectors;
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::Zero(d);
+    for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
 #pragma GCC unroll 2
   for (std::int64_t k = 0; k < depth; ++k) {
-    Vector line[kVectors];
+    Vector line[kWidth];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
-      line[v] = hn::LoadU(d, panel + k * kPanelColumns + v * kLanes);
+    for (int v = 0; v < kWidth; ++v)
+      line[v] = hn::LoadU(
+          d, panel + v / kVectors * apart + k * kPanelColumns + v % kVectors * kLanes);
     const auto add = [&](int row, Vector number) HWY_ATTR {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
     };
     if constexpr (kFromVectors && kRows % 2 == 0) {
 #pragma GCC unroll 16
@@ -80,10 +86,10 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows left, const doub
 // out (kRows, 8) becomes the product. Not inlined, as all that hold a tile: in a larger function
 // the compiler runs out of registers for the sums.
 template <int kRows>
-HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows left, const double* panel,
+HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                              double* out) {
   Vector sum[kRows][kVectors];
-  tile_product(depth, left, panel, sum);
+  tile_product<kRows, 1>(depth, left, panel, 0, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
@@ -91,15 +97,17 @@ HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows left, const doub
       hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
 }
 
-// The product is added to `to` (kTileRows, 8), rows `stride` apart.
-HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows left, const double* panel, double* to,
-                           std::int64_t stride) {
-  Vector sum[kTileRows][kVectors];
-  tile_product(depth, left, panel, sum);
+// The product is added to `to` (kTileRows, 8 kPanels), rows `stride` apart.
+template <int kPanels>
+HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+                           std::int64_t apart, double* to, std::int64_t stride) {
+  constexpr int kWidth = kPanels * kVectors;
+  Vector sum[kTileRows][kWidth];
+  tile_product<kTileRows, kPanels>(depth, left, panel, apart, sum);
 #pragma GCC unroll 16
   for (int row = 0; row < kTileRows; ++row, to += stride)
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v)
+    for (int v = 0; v < kWidth; ++v)
       hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
                  to + v * kLanes);
 }
@@ -107,13 +115,19 @@ HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows left, const double
 void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
                    double* out) {
   const LeftRows all{left, kSideBySide, kSideBySide * depth};
-  for (std::int64_t row = 0; row < rows; row += kTileRows)
+  std::int64_t row = 0;
+  for (; row + kTwice * kTileRows <= filled_up(rows); row += kTwice * kTileRows)
+    store_tile<kTwice * kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
+  for (; row < rows; row += kTileRows)
     store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
 }
 
 void row_product(const double* row, std::int64_t depth, const double* panel, double* out) {
   store_tile<1>(depth, {row, 1, 0}, panel, out);
 }
+
+// Vectors of columns that a narrow product takes at a time.
+constexpr int kNarrowVectors = kTwice * kVectors;
 
 // out (kRows, columns), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors of
 // columns of right (depth, stride), of which the first `columns` are wanted.
@@ -151,13 +165,13 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   }
 #pragma GCC unroll 2
   for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
+  constexpr int kLast = kWidth - 1;
+  const auto wanted = hn::FirstN(d, static_cast<std::size_t>(columns - kLast * kLanes));
 #pragma GCC unroll 16
-  for (int row = 0; row < kRows; ++row) {
-    double all[kWidth * kLanes];
-    double* const to = columns == kWidth * kLanes ? out + row * out_stride : all;
+  for (int row = 0; row < kRows; ++row, out += out_stride) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, to + v * kLanes);
-    if (to == all) std::copy_n(all, columns, out + row * out_stride);
+    for (int v = 0; v < kLast; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
+    hn::BlendedStore(sum[row][kLast], wanted, d, out + kLast * kLanes);
   }
 }
 
@@ -165,7 +179,8 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
 // registers hold.
 template <int kWidth>
 constexpr int narrow_rows() {
-  if (HWY_TARGET == HWY_SSE4 || (HWY_ARCH_X86 && kVectors > 1)) return kWidth > 2 ? 2 : 6 / kWidth;
+  if (kVectors == 1) return kWidth > 1 ? 12 : 16;
+  if (HWY_ARCH_X86) return kWidth > 2 ? 2 : 6 / kWidth;
   return kWidth > 2 ? 20 / kWidth : 8;
 }
 
@@ -187,10 +202,11 @@ void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, con
 void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                     std::int64_t stride, std::int64_t columns, double* out) {
   constexpr std::int64_t kTogether = 16;  // rows that stay in the first cache for all columns
+  constexpr std::int64_t kColumns = kNarrowVectors * kLanes;
   for (std::int64_t first = 0; first < rows; first += kTogether)
-    for (std::int64_t column = 0; column < columns; column += kPanelColumns) {
-      const auto used = std::min<std::int64_t>(kPanelColumns, columns - column);
-      with_count<kVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
+    for (std::int64_t column = 0; column < columns; column += kColumns) {
+      const auto used = std::min(kColumns, columns - column);
+      with_count<kNarrowVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
         narrow_strip<width>(left + first * depth, std::min(kTogether, rows - first), depth,
                             right + column, stride, used, out + first * columns + column, columns);
       });
@@ -198,12 +214,12 @@ void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, c
 }
 
 // Adds rows i.. of the gram matrix of packed rows in columns j.. to `sum`, a tile of them.
-HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows left, const double* panel,
+HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const double* panel,
                               std::int64_t i, std::int64_t j, Matrix& sum) {
   const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
   const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
   if (rows == kTileRows && columns == kPanelColumns)
-    return add_tile(depth, left, panel, sum.row(i) + j, sum.cols);
+    return add_tile<1>(depth, left, panel, 0, sum.row(i) + j, sum.cols);
   double out[kTileRows * kPanelColumns];
   store_tile<kTileRows>(depth, left, panel, out);
   for (std::int64_t row = 0; row < rows; ++row)
@@ -214,6 +230,7 @@ HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows left, const dou
 void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
                     Matrix& sum) {
   constexpr std::int64_t kTogether = 4 * kPanelColumns;  // columns that stay in the first cache
+  constexpr std::int64_t kWide = kTwice * kPanelColumns;
   const auto n = sum.cols;
   const auto panel_of = [&](std::int64_t j) { return packed + j * packed_depth; };
   for (std::int64_t begin = 0; begin < n; begin += kTogether) {
@@ -221,8 +238,12 @@ void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_
     for (std::int64_t i = 0; i < end; i += kTileRows) {
       const auto first = i / kPanelColumns * kPanelColumns;
       const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
-      for (auto j = std::max(begin, first); j < end; j += kPanelColumns)
-        add_gram_tile(depth, left, panel_of(j), i, j, sum);
+      auto j = std::max(begin, first);
+      if (kTwice > 1 && i + kTileRows <= n)
+        for (; j + kWide <= end; j += kWide)
+          add_tile<kTwice>(depth, left, panel_of(j), packed_depth * kPanelColumns, sum.row(i) + j,
+                           n);
+      for (; j < end; j += kPanelColumns) add_gram_tile(depth, left, panel_of(j), i, j, sum);
     }
   }
 }

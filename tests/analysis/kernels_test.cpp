@@ -209,11 +209,13 @@ TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
   Matrix weights = wave_matrix(7, kColumns + kTileColumns, 0.83);
   for (double& x : weights.data) x *= x;
   const auto moves = waves(9, 0.29);
-  const std::vector<Pair> pairs = {{4, 9},  {5, 9}, {6, 6},   {7, 12},
-                                   {8, 12}, {4, 5}, {11, 12}, {10, 11}};
+  const std::vector<Pair> pairs = {{4, 9},  {5, 9}, {6, 6},  {7, 12}, {8, 12},  {4, 5},
+                                   {11, 12}, {10, 11}, {4, 6}, {4, 12}, {9, 10}, {5, 8},
+                                   {7, 7}, {6, 11}, {8, 9}, {5, 12}};
+  ASSERT_EQ(std::ssize(pairs), kTilePairs);
   for_each_cpu_target([&](const std::string&) {
     for (std::int64_t stride = 2; stride <= 18; stride += 2)
-      for (std::int64_t count = 1; count <= pairs_of_tile(stride); ++count) {
+      for (std::int64_t count = 1; count <= kTilePairs; ++count) {
         const PairTile tile{0, count, 1, stride, 3};
         std::vector<double> start(static_cast<std::size_t>(3 + count * stride), -1);
         auto slope = start;

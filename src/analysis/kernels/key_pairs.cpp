@@ -131,7 +131,7 @@ void PairEvaluator::lay_tiles() {
   for (std::int64_t p = 0, next = 0; p < pairs; p = next) {
     const auto columns = waiting_columns_[static_cast<std::size_t>(p)];
     const auto stride = (columns.end - columns.first + 1) / 2 * 2;
-    const auto end = std::min(pairs, p + pairs_of_tile(stride));
+    const auto end = std::min(pairs, p + kTilePairs);
     next = p + 1;
     while (next < end && waiting_columns_[static_cast<std::size_t>(next)] == columns) ++next;
     tiles_.push_back({p, next - p, columns.first, stride, offset});

@@ -40,8 +40,9 @@ struct PairScores {
         moves(model.moves[static_cast<std::size_t>(pair.first - model.keys.first)] -
               model.moves[static_cast<std::size_t>(pair.second - model.keys.first)]) {}
 
-  HWY_INLINE void take(hn::Vec<Two> variance, std::int64_t at, double* start, double* slope) const {
-    const Two d;
+  template <typename D>
+  HWY_INLINE void take(D d, hn::Vec<D> variance, std::int64_t at, double* start,
+                       double* slope) const {
     const auto inverse = hn::IfThenElseZero(hn::Gt(variance, hn::Zero(d)),
                                             hn::Div(hn::Set(d, 1), hn::Sqrt(variance)));
     const auto apart = hn::Sub(hn::LoadU(d, x + at), hn::LoadU(d, y + at));
@@ -120,19 +121,29 @@ HWY_NOINLINE void z_tile(const PairModel& model, const Pair* pairs, std::int64_t
     const PairScores scores(model, pairs[p], column);
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v)
-      scores.take(sum[p][v], 2 * v, start + p * stride,
+      scores.take(d, sum[p][v], 2 * v, start + p * stride,
                   slope == nullptr ? nullptr : slope + p * stride);
   }
+}
+
+// As many pairs as leave their sums in registers, kWidth vectors of columns each.
+template <int kWidth>
+constexpr int pairs_in_registers() {
+  constexpr int kPairs[] = {8, 8, 6, 3, 3, 2, 2, 2};
+  return kPairs[kWidth - 1];
 }
 
 void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& tile, double* start,
                     double* slope) {
   for (std::int64_t at = 0; at < tile.stride; at += kTileColumns)
     with_count<kTileColumns / 2>((tile.stride - at) / 2, [&](auto width) HWY_ATTR {
-      with_count<pairs_of_tile(2 * width)>(tile.count, [&](auto count) HWY_ATTR {
-        z_tile<count, width>(model, pairs, tile.column + at, tile.stride, start + at,
-                             slope == nullptr ? nullptr : slope + at);
-      });
+      constexpr int kPairs = pairs_in_registers<width>();
+      for (std::int64_t p = 0; p < tile.count; p += kPairs)
+        with_count<kPairs>(tile.count - p, [&](auto count) HWY_ATTR {
+          const auto to = p * tile.stride + at;
+          z_tile<count, width>(model, pairs + p, tile.column + at, tile.stride, start + to,
+                               slope == nullptr ? nullptr : slope + to);
+        });
     });
 }
 
@@ -158,9 +169,12 @@ void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& t
   for (std::int64_t p = 0; p < tile.count; ++p) {
     const PairScores scores(model, pairs[p], tile.column);
     double* const to = start + p * tile.stride;
-    for (std::int64_t at = 0; at < tile.stride; at += 2)
-      scores.take(hn::LoadU(Two(), to + at), at, to,
-                  slope == nullptr ? nullptr : slope + p * tile.stride);
+    double* const slopes = slope == nullptr ? nullptr : slope + p * tile.stride;
+    std::int64_t at = 0;
+    for (; at + lanes <= tile.stride; at += lanes)
+      scores.take(d, hn::LoadU(d, to + at), at, to, slopes);
+    for (; at < tile.stride; at += 2)
+      scores.take(Two(), hn::LoadU(Two(), to + at), at, to, slopes);
   }
 }
 
@@ -168,7 +182,7 @@ void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<con
               double* start, double* slope) {
   std::vector<double> squares;
   if constexpr (!kSquaresInRegisters)
-    squares.resize(static_cast<std::size_t>(pairs_of_tile(1) * model.keys.vectors.cols));
+    squares.resize(static_cast<std::size_t>(kTilePairs * model.keys.vectors.cols));
   for (const PairTile& tile : tiles) {
     double* const slopes = slope == nullptr ? nullptr : slope + tile.offset;
     if constexpr (kSquaresInRegisters)

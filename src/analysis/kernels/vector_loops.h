@@ -21,11 +21,7 @@ struct PairModel {
 };
 
 inline constexpr std::int64_t kTileColumns = 16;
-// How many pairs a tile of so many columns has, at most: as leave their sums in registers.
-constexpr std::int64_t pairs_of_tile(std::int64_t columns) {
-  constexpr std::int64_t kPairs[] = {8, 8, 6, 3, 3, 2, 2, 2};
-  return kPairs[columns < kTileColumns ? (columns - 1) / 2 : kTileColumns / 2 - 1];
-}
+inline constexpr std::int64_t kTilePairs = 16;  // of a PairTile, at most
 
 // start (tiles, pairs, stride): z at the column's own position; slope: its change per token, not
 // taken where it is null. Both are 0 where the variance is.
