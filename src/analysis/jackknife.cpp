@@ -1,5 +1,6 @@
 #include "analysis/jackknife.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -36,7 +37,7 @@ void active_without(const RotationResult& all, const PooledMoments& pooled,
   if (std::isnan(all.active_variance) || result.b.empty()) return;
   const auto dim = pooled.scatter.cols;
   Matrix axes(std::ssize(all.active_axes) / dim, dim);
-  axes.data = all.active_axes;
+  std::copy(all.active_axes.begin(), all.active_axes.end(), axes.data.begin());
   const Matrix along = multiply_transposed(axes, pooled.scatter);
   const double active = dot(along.data, axes.data);
   const double total = trace(pooled.scatter);

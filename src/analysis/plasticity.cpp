@@ -45,8 +45,8 @@ QueryColumns linear_columns(const QueryModel& model) {
                        Matrix(1, std::ssize(model.alpha)),
                        model.beta.front(),
                        {}};  // the rotation leaves none on the others
-  columns.mean.data = model.alpha;
-  columns.variance.data = model.residual_variance;
+  columns.mean.data.assign(model.alpha.begin(), model.alpha.end());
+  columns.variance.data.assign(model.residual_variance.begin(), model.residual_variance.end());
   return columns;
 }
 

@@ -22,9 +22,9 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A FourComplex in registers: where a vector has room for eight floats, its real parts are the lower
-// half of one vector and its imaginary parts the upper; elsewhere each has a vector of its own. Both
-// round alike.
+// A FourComplex in registers: where a vector has room for eight floats, its real parts are the
+// lower half of one vector and its imaginary parts the upper; elsewhere each has a vector of its
+// own. Both round alike.
 constexpr bool kJoint = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
 using Floats = hn::CappedTag<float, kJoint ? 8 : 4>;
 using Vector = hn::Vec<Floats>;
@@ -73,12 +73,8 @@ struct Joint {
     hn::Store(both, Floats(), reinterpret_cast<float*>(&to));
   }
 
-  HWY_INLINE Joint operator+(const Joint& other) const {
-    return Joint(hn::Add(both, other.both));
-  }
-  HWY_INLINE Joint operator-(const Joint& other) const {
-    return Joint(hn::Sub(both, other.both));
-  }
+  HWY_INLINE Joint operator+(const Joint& other) const { return Joint(hn::Add(both, other.both)); }
+  HWY_INLINE Joint operator-(const Joint& other) const { return Joint(hn::Sub(both, other.both)); }
   // Times i and -i: the halves change places, and one of them its sign.
   HWY_INLINE Joint times_i() const { return Joint(hn::Xor(swapped(), sign_of_lower())); }
   HWY_INLINE Joint times_minus_i() const { return Joint(hn::Xor(swapped(), sign_of_upper())); }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "numerics/line_vector.h"
 #include "numerics/vectors.h"
 
 namespace qkscope {
@@ -13,7 +14,7 @@ namespace qkscope {
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::vector<double> data;  // (rows, cols)
+  LineVector<double> data;  // (rows, cols)
 
   Matrix() = default;
   Matrix(std::int64_t row_count, std::int64_t col_count)

@@ -32,8 +32,8 @@ constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
 constexpr int kTwice = kVectors == 1 ? 2 : 1;
 
 // Four rows of the left side of a product, side by side: number k of a row is k `step` on. The next
-// four rows are `apart`. Passed by reference: as a value its halves are stored one by one and loaded
-// as one vector, for which x86 waits until earlier stores are done.
+// four rows are `apart`. Passed by reference: as a value its halves are stored one by one and
+// loaded as one vector, for which x86 waits until earlier stores are done.
 struct LeftRows {
   const double* first;
   std::int64_t step;
@@ -47,8 +47,8 @@ struct LeftRows {
   }
 };
 
-// sum (kRows, 8 kPanels) = left (kRows, depth) times panels (depth, 8), `apart` from one another, all
-// sums in registers.
+// sum (kRows, 8 kPanels) = left (kRows, depth) times panels (depth, 8), `apart` from one another,
+// all sums in registers.
 template <int kRows, int kPanels>
 HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
                              std::int64_t apart, Vector (&sum)[kRows][kPanels * kVectors]) {
@@ -63,8 +63,8 @@ HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const dou
     Vector line[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v)
-      line[v] = hn::LoadU(
-          d, panel + v / kVectors * apart + k * kPanelColumns + v % kVectors * kLanes);
+      line[v] =
+          hn::LoadU(d, panel + v / kVectors * apart + k * kPanelColumns + v % kVectors * kLanes);
     const auto add = [&](int row, Vector number) HWY_ATTR {
 #pragma GCC unroll 8
       for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
@@ -332,16 +332,16 @@ constexpr std::int64_t kGramStride = kGramRows + 1;
 
 // Room for such rows, eight columns side by side, so that a tile reads memory in order:
 // (panels, kGramStride, 8).
-std::vector<double> gram_panels(std::int64_t cols) {
+LineVector<double> gram_panels(std::int64_t cols) {
   const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
-  return std::vector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
+  return LineVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
 }
 
 // A matrix (depth, columns) cut into panels of eight columns, the last filled up with zeros.
 struct PackedColumns {
   std::int64_t depth;
   std::int64_t columns;
-  std::vector<double> data;  // (panels, depth, 8)
+  LineVector<double> data;  // (panels, depth, 8)
 
   PackedColumns(const Matrix& matrix, bool transposed)
       : depth(transposed ? matrix.cols : matrix.rows),
@@ -358,8 +358,8 @@ struct PackedColumns {
 };
 
 // Rows of a matrix, four side by side, filled up with rows of zeros to whole eights.
-std::vector<double> side_by_side(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
-  std::vector<double> packed(static_cast<std::size_t>(filled_up(rows) * matrix.cols));
+LineVector<double> side_by_side(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
+  LineVector<double> packed(static_cast<std::size_t>(filled_up(rows) * matrix.cols));
   for (std::int64_t row = 0; row < rows; ++row) {
     double* const to =
         packed.data() + row / kSideBySide * kSideBySide * matrix.cols + row % kSideBySide;

@@ -86,7 +86,8 @@ TEST(PlaneUnits, PointAlongTheFirstAxisAtTheCentre) {
 
 Matrix wave_matrix(std::int64_t rows, std::int64_t cols, double frequency) {
   Matrix matrix(rows, cols);
-  matrix.data = waves(matrix.data.size(), frequency);
+  const auto x = waves(matrix.data.size(), frequency);
+  std::copy(x.begin(), x.end(), matrix.data.begin());
   return matrix;
 }
 
@@ -167,7 +168,8 @@ TEST(VectorLoops, TakeTheDriftOutOfLines) {
           drifting.w[j] = std::sin(0.9 * static_cast<double>(j));
           drifting.drift[j] = std::sin(1.7 * static_cast<double>(j));
         }
-        const auto stride = static_cast<std::int64_t>(rows + 1);
+        const auto stride =
+            static_cast<std::int64_t>(rows + 3) / DriftingRows::kRows * DriftingRows::kRows;
         std::vector<double> out(static_cast<std::size_t>(stride * kLines));
         const auto found = take_drift(drifting, stride, out.data());
         for (std::int64_t j = 0; j < count; ++j) {
@@ -209,9 +211,9 @@ TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
   Matrix weights = wave_matrix(7, kColumns + kTileColumns, 0.83);
   for (double& x : weights.data) x *= x;
   const auto moves = waves(9, 0.29);
-  const std::vector<Pair> pairs = {{4, 9},  {5, 9}, {6, 6},  {7, 12}, {8, 12},  {4, 5},
+  const std::vector<Pair> pairs = {{4, 9},   {5, 9},   {6, 6}, {7, 12}, {8, 12}, {4, 5},
                                    {11, 12}, {10, 11}, {4, 6}, {4, 12}, {9, 10}, {5, 8},
-                                   {7, 7}, {6, 11}, {8, 9}, {5, 12}};
+                                   {7, 7},   {6, 11},  {8, 9}, {5, 12}};
   ASSERT_EQ(std::ssize(pairs), kTilePairs);
   for_each_cpu_target([&](const std::string&) {
     for (std::int64_t stride = 2; stride <= 18; stride += 2)

@@ -30,11 +30,12 @@ std::vector<double> numbers(std::size_t count, std::uint64_t seed) {
 
 Matrix matrix_of(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Matrix matrix(rows, cols);
-  matrix.data = numbers(matrix.data.size(), seed);
+  const auto x = numbers(matrix.data.size(), seed);
+  std::copy(x.begin(), x.end(), matrix.data.begin());
   return matrix;
 }
 
-std::vector<float> narrow(const std::vector<double>& x) {
+std::vector<float> narrow(std::span<const double> x) {
   return {x.begin(), x.end()};
 }
 

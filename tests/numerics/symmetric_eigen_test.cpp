@@ -131,8 +131,9 @@ TEST(SymmetricEigen, NotANumberDoesNotConverge) {
 std::uint64_t digest_of_eigenvectors() {
   const Eigenpairs eigen = symmetric_eigen(gram_of(200, 96, 3));
   std::uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a over words
-  for (const auto* numbers : {&eigen.values, &eigen.vectors.data})
-    for (const double x : *numbers)
+  for (const std::span<const double> numbers :
+       {std::span<const double>(eigen.values), std::span<const double>(eigen.vectors.data)})
+    for (const double x : numbers)
       digest = (digest ^ std::bit_cast<std::uint64_t>(x)) * 0x100000001b3ULL;
   return digest;
 }

@@ -28,7 +28,7 @@ class PlaneUnits {
  private:
   // (groups, dim, 8): the first axes of four planes, then the second. Behind the last plane the
   // line takes the place of one more.
-  static std::vector<double> group_axes(const Matrix& axes, std::span<const double> line);
+  static LineVector<double> group_axes(const Matrix& axes, std::span<const double> line);
 
   std::vector<std::complex<double>> units_;  // (4 groups, rows)
   std::vector<double> on_line_;              // (rows)

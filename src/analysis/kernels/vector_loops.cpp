@@ -173,14 +173,13 @@ void z_in_registers(const PairModel& model, const Pair* pairs, const PairTile& t
     std::int64_t at = 0;
     for (; at + lanes <= tile.stride; at += lanes)
       scores.take(d, hn::LoadU(d, to + at), at, to, slopes);
-    for (; at < tile.stride; at += 2)
-      scores.take(Two(), hn::LoadU(Two(), to + at), at, to, slopes);
+    for (; at < tile.stride; at += 2) scores.take(Two(), hn::LoadU(Two(), to + at), at, to, slopes);
   }
 }
 
 void z_kernel(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
               double* start, double* slope) {
-  std::vector<double> squares;
+  LineVector<double> squares;
   if constexpr (!kSquaresInRegisters)
     squares.resize(static_cast<std::size_t>(kTilePairs * model.keys.vectors.cols));
   for (const PairTile& tile : tiles) {
@@ -307,9 +306,11 @@ struct DriftingPart {
 
 // Some lines of drifting rows, as many as leave their sums in registers.
 struct DriftingLines {
+  using Doubles = hn::CappedTag<double, DriftingRows::kRows>;
+  using Vector = hn::Vec<Doubles>;
+  static constexpr int kLanes = hn::MaxLanes(Doubles());
   static constexpr std::int64_t kLines = 8;
-  static constexpr int kVectors = kLines / 2;
-  using Vector = hn::Vec<Two>;
+  static constexpr int kVectors = kLines / kLanes;
 
   const double* reflected;
   const double* time;
@@ -329,27 +330,28 @@ struct DriftingLines {
         start(rows.start.data.data() + line),
         sum(sums.sum.data.data() + line),
         squares(sums.squares.data.data() + line) {
+    const Doubles d;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      sign[v] = hn::LoadU(Two(), rows.sign + line + 2 * v);
-      w[v] = hn::Neg(hn::LoadU(Two(), rows.w + line + 2 * v));
-      drift[v] = hn::Neg(hn::LoadU(Two(), rows.drift + line + 2 * v));
-      powers[0][v] = powers[1][v] = powers[2][v] = hn::Zero(Two());
+      sign[v] = hn::LoadU(d, rows.sign + line + kLanes * v);
+      w[v] = hn::Neg(hn::LoadU(d, rows.w + line + kLanes * v));
+      drift[v] = hn::Neg(hn::LoadU(d, rows.drift + line + kLanes * v));
+      powers[0][v] = powers[1][v] = powers[2][v] = hn::Zero(d);
     }
   }
 
   // What is left of a row.
   HWY_INLINE void take(std::int64_t row, const float* x, Vector (&rest)[kVectors]) {
-    const Two d;
-    const hn::Rebind<float, Two> floats;
+    const Doubles d;
+    const hn::Rebind<float, Doubles> floats;
     const auto at = bucket[row] * DriftingRows::kLines;
     const Vector by = hn::Set(d, reflected[row]);
     const Vector tokens = hn::Set(d, time[row]);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const auto to = at + 2 * v;
+      const auto to = at + kLanes * v;
       const auto off = hn::MulAdd(by, w[v],
-                                  hn::MulAdd(hn::PromoteTo(d, hn::LoadU(floats, x + 2 * v)),
+                                  hn::MulAdd(hn::PromoteTo(d, hn::LoadU(floats, x + kLanes * v)),
                                              sign[v], hn::LoadU(d, start + to)));
       hn::StoreU(hn::Add(hn::LoadU(d, sum + to), off), d, sum + to);
       hn::StoreU(hn::MulAdd(off, off, hn::LoadU(d, squares + to)), d, squares + to);
@@ -367,7 +369,7 @@ struct DriftingLines {
     for (int v = 0; v < kVectors; ++v)
 #pragma GCC unroll 3
       for (int power = 0; power < 3; ++power)
-        hn::StoreU(powers[power][v], Two(), all[power] + 2 * v);
+        hn::StoreU(powers[power][v], Doubles(), all[power] + kLanes * v);
     for (std::int64_t i = 0; i < kLines; ++i) {
       residual[i].second += all[0][i];
       residual[i].third += all[1][i];
@@ -376,36 +378,56 @@ struct DriftingLines {
   }
 };
 
-// Two rows at a time, which change places with two coordinates in registers.
+// to[stride i ..] = coordinate i of vector v of each row.
+template <typename Rows>
+HWY_INLINE void store_turned(const Rows& rows, int v, double* to, std::int64_t stride) {
+  const DriftingLines::Doubles d;
+  const auto even = hn::InterleaveLower(d, rows[0][v], rows[1][v]);
+  const auto odd = hn::InterleaveUpper(d, rows[0][v], rows[1][v]);
+  if constexpr (DriftingLines::kLanes == 2) {
+    hn::StoreU(even, d, to);
+    hn::StoreU(odd, d, to + stride);
+  } else {
+    const auto even_behind = hn::InterleaveLower(d, rows[2][v], rows[3][v]);
+    const auto odd_behind = hn::InterleaveUpper(d, rows[2][v], rows[3][v]);
+    hn::StoreU(hn::ConcatLowerLower(d, even_behind, even), d, to);
+    hn::StoreU(hn::ConcatLowerLower(d, odd_behind, odd), d, to + stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, even_behind, even), d, to + 2 * stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, odd_behind, odd), d, to + 3 * stride);
+  }
+}
+
+// As many rows at a time as coordinates are in a vector, which change places in registers.
 HWY_NOINLINE void drift_lines(const DriftingRows& rows, const DriftingPart& part, std::int64_t line,
                               std::int64_t stride, double* out, DriftSums& sums) {
   constexpr std::int64_t kAhead = 16;  // rows
+  constexpr int kRows = DriftingLines::kLanes;
   constexpr int kVectors = DriftingLines::kVectors;
-  const Two d;
   DriftingLines lines(rows, line, sums);
   const auto end = part.end;
   const auto apart = part.apart;
   const float* x = part.x + line;
   double* to = out + line * stride + part.begin;
-  for (auto i = part.begin; i < end; i += 2, x += 2 * apart, to += 2) {
-    hn::Vec<Two> first[kVectors];
-    hn::Vec<Two> second[kVectors];
-    for (auto& rest : second) rest = hn::Zero(d);
-    __builtin_prefetch(x + kAhead * apart);
-    __builtin_prefetch(x + (kAhead + 1) * apart);
-    lines.take(i, x, first);
-    if (i + 1 < end) lines.take(i + 1, x + apart, second);
+  for (auto i = part.begin; i < end; i += kRows, x += kRows * apart, to += kRows) {
+    DriftingLines::Vector rest[kRows][kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      hn::StoreU(hn::InterleaveLower(d, first[v], second[v]), d, to + 2 * v * stride);
-      hn::StoreU(hn::InterleaveUpper(d, first[v], second[v]), d, to + (2 * v + 1) * stride);
+    for (int row = 0; row < kRows; ++row) {
+      __builtin_prefetch(x + (kAhead + row) * apart);
+      if (row == 0 || i + row < end) {
+        lines.take(i + row, x + row * apart, rest[row]);
+      } else {
+#pragma GCC unroll 4
+        for (auto& nothing : rest[row]) nothing = hn::Zero(DriftingLines::Doubles());
+      }
     }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) store_turned(rest, v, to + kRows * v * stride, stride);
   }
   lines.add_powers(sums.residual + line);
 }
 
 void drift_kernel(const DriftingRows& rows, std::int64_t stride, double* out, DriftSums& sums) {
-  constexpr std::int64_t kTogether = 256;  // rows that stay in the first cache for all lines; even
+  constexpr std::int64_t kTogether = 64 * DriftingRows::kRows;  // stay in the first cache
   constexpr auto kLines = DriftingRows::kLines;
   const auto size = std::ssize(rows.bucket);
   std::vector<float> padded(rows.count < kLines ? kTogether * kLines : 0);

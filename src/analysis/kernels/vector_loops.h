@@ -53,6 +53,7 @@ void turn_rows(const TurnedRows& rows, double* out, double* along);
 // reflected w with the start of each bucket, so that values are around 0, and `drift` per token.
 struct DriftingRows {
   static constexpr std::int64_t kLines = 16;  // a cache line of every row
+  static constexpr std::int64_t kRows = 4;    // that are taken together, at most
 
   const float* vectors;  // (rows, dim), at the first coordinate
   std::int64_t dim;
@@ -70,8 +71,8 @@ struct DriftSums {
   Matrix squares;                            // likewise
   PowerSums residual[DriftingRows::kLines];  // around 0
 };
-// out (kLines, rows), lines `stride` numbers apart, at least one more than there are rows: what is
-// left of the values without their drift. Lines of coordinates that are not there mean nothing.
+// out (kLines, rows), lines `stride` numbers apart, whole kRows at least: what is left of the
+// values without their drift. Lines of coordinates that are not there mean nothing.
 DriftSums take_drift(const DriftingRows& rows, std::int64_t stride, double* out);
 
 }  // namespace qkscope
