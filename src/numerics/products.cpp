@@ -129,12 +129,11 @@ void row_product(const double* row, std::int64_t depth, const double* panel, dou
 // Vectors of columns that a narrow product takes at a time.
 constexpr int kNarrowVectors = kTwice * kVectors;
 
-// out (kRows, columns), rows `out_stride` apart, = left (kRows, depth) times kWidth vectors of
-// columns of right (depth, stride), of which the first `columns` are wanted.
+// kWidth vectors in each row of out, rows `out_stride` apart, = left (kRows, depth) times as many
+// of right (depth, stride).
 template <int kRows, int kWidth>
 HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const double* right,
-                              std::int64_t stride, std::int64_t columns, double* out,
-                              std::int64_t out_stride) {
+                              std::int64_t stride, double* out, std::int64_t out_stride) {
   const Doubles d;
   Vector sum[kRows][kWidth];
 #pragma GCC unroll 16
@@ -165,14 +164,10 @@ HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const doub
   }
 #pragma GCC unroll 2
   for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
-  constexpr int kLast = kWidth - 1;
-  const auto wanted = hn::FirstN(d, static_cast<std::size_t>(columns - kLast * kLanes));
 #pragma GCC unroll 16
-  for (int row = 0; row < kRows; ++row, out += out_stride) {
+  for (int row = 0; row < kRows; ++row, out += out_stride)
 #pragma GCC unroll 8
-    for (int v = 0; v < kLast; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
-    hn::BlendedStore(sum[row][kLast], wanted, d, out + kLast * kLanes);
-  }
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
 }
 
 // Rows of a tile that is kWidth vectors wide: as many as keep the multipliers busy, and as the
@@ -186,29 +181,31 @@ constexpr int narrow_rows() {
 
 template <int kWidth>
 void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
-                  std::int64_t stride, std::int64_t columns, double* out, std::int64_t out_stride) {
+                  std::int64_t stride, double* out, std::int64_t out_stride) {
   constexpr int kRows = narrow_rows<kWidth>();
   for (std::int64_t first = 0; first < rows;) {
     const auto tiles = (rows - first + kRows - 1) / kRows;
     const auto height = (rows - first + tiles - 1) / tiles;  // all about equally high
     with_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
-      narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride, columns,
+      narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
                                      out + first * out_stride, out_stride);
     });
     first += height;
   }
 }
 
+// What is stored behind a row's last column belongs to the next row, which is stored later: rows
+// come in order, and their last columns first.
 void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                     std::int64_t stride, std::int64_t columns, double* out) {
   constexpr std::int64_t kTogether = 16;  // rows that stay in the first cache for all columns
   constexpr std::int64_t kColumns = kNarrowVectors * kLanes;
   for (std::int64_t first = 0; first < rows; first += kTogether)
-    for (std::int64_t column = 0; column < columns; column += kColumns) {
+    for (auto column = (columns - 1) / kColumns * kColumns; column >= 0; column -= kColumns) {
       const auto used = std::min(kColumns, columns - column);
       with_count<kNarrowVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
         narrow_strip<width>(left + first * depth, std::min(kTogether, rows - first), depth,
-                            right + column, stride, used, out + first * columns + column, columns);
+                            right + column, stride, out + first * columns + column, columns);
       });
     }
 }

@@ -28,7 +28,8 @@ void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, c
                     double* out);
 
 // out (rows, columns) = left (rows, depth) right (depth, columns) for a few columns. Rows of
-// `right` are `stride` numbers apart; up to 7 numbers behind the last column of each are read.
+// `right` are `stride` numbers apart; up to kPanelColumns - 1 numbers behind the last column of
+// each are read, and as many behind the last row of `out` are written.
 void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
                      std::int64_t stride, std::int64_t columns, double* out);
 

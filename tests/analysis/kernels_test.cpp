@@ -219,7 +219,7 @@ TEST(VectorLoops, ZOfPairsIsTheirDifferenceOverItsSpread) {
     for (std::int64_t stride = 2; stride <= 18; stride += 2)
       for (std::int64_t count = 1; count <= kTilePairs; ++count) {
         const PairTile tile{0, count, 1, stride, 3};
-        std::vector<double> start(static_cast<std::size_t>(3 + count * stride), -1);
+        std::vector<double> start(static_cast<std::size_t>(3 + count * stride + kTileColumns), -1);
         auto slope = start;
         z_lines({keys, scores, moves, weights}, pairs, {&tile, 1}, start.data(), slope.data());
         EXPECT_EQ(start[2], -1);

@@ -97,11 +97,11 @@ TEST(Kernels, RowsSideBySide) {
 }
 
 void check_narrow_products() {
-  for (const std::int64_t rows : {1, 3, 5, 8, 16})
-    for (const std::int64_t columns : {1, 2, 3, 5, 8, 9, 16}) {
+  for (const std::int64_t rows : {1, 3, 5, 8, 16, 39})
+    for (const std::int64_t columns : {1, 2, 3, 5, 8, 9, 16, 19}) {
       const Matrix left = random_matrix(rows, 37, 5);
       const Matrix right = random_matrix(37, columns + 9, 6);  // from its third column on
-      Matrix product(rows, columns);
+      Matrix product(rows + kPanelColumns, columns);           // and what is written behind it
       multiply_narrow(left.data.data(), rows, 37, right.row(0) + 2, right.cols, columns,
                       product.data.data());
       for (std::int64_t i = 0; i < rows; ++i)

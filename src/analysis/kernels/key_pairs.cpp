@@ -137,8 +137,8 @@ void PairEvaluator::lay_tiles() {
     tiles_.push_back({p, next - p, columns.first, stride, offset});
     offset += (next - p) * stride;
   }
-  if (std::ssize(start_) < offset) {
-    start_.resize(static_cast<std::size_t>(offset));
+  if (std::ssize(start_) < offset + kTileColumns) {
+    start_.resize(static_cast<std::size_t>(offset + kTileColumns));
     if (wanted_ == Wanted::lines) slope_.resize(start_.size());
   }
 }

@@ -24,7 +24,8 @@ inline constexpr std::int64_t kTileColumns = 16;
 inline constexpr std::int64_t kTilePairs = 16;  // of a PairTile, at most
 
 // start (tiles, pairs, stride): z at the column's own position; slope: its change per token, not
-// taken where it is null. Both are 0 where the variance is.
+// taken where it is null. Both are 0 where the variance is. Up to kTileColumns numbers behind the
+// last tile's are written in `start`, which mean nothing.
 void z_lines(const PairModel& model, std::span<const Pair> pairs, std::span<const PairTile> tiles,
              double* start, double* slope);
 
