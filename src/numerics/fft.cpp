@@ -25,8 +25,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // A FourComplex in registers: where a vector has room for eight floats, its real parts are the
 // lower half of one vector and its imaginary parts the upper; elsewhere each has a vector of its
 // own. Both round alike.
-constexpr bool kJoint = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
-using Floats = hn::CappedTag<float, kJoint ? 8 : 4>;
+using Floats = hn::CappedTag<float, 8>;
+constexpr bool kJoint = hn::MaxLanes(Floats()) == 8;
 using Vector = hn::Vec<Floats>;
 
 HWY_INLINE const float* floats(const FourComplex& from) {
