@@ -22,9 +22,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A FourComplex in registers: where a vector has room for eight floats, its real parts are the
-// lower half of one vector and its imaginary parts the upper; elsewhere each has a vector of its
-// own. Both round alike.
+// A FourComplex in registers is Joint where a vector has room for eight floats, else Apart. Both
+// round alike.
 using Floats = hn::CappedTag<float, 8>;
 constexpr bool kJoint = hn::MaxLanes(Floats()) == 8;
 using Vector = hn::Vec<Floats>;
@@ -33,6 +32,20 @@ HWY_INLINE const float* floats(const FourComplex& from) {
   return reinterpret_cast<const float*>(&from);
 }
 
+// Within blocks of four floats.
+HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
+  const Floats f;
+  const auto ac_low = hn::InterleaveLower(f, a, c);
+  const auto ac_high = hn::InterleaveUpper(f, a, c);
+  const auto bd_low = hn::InterleaveLower(f, b, d);
+  const auto bd_high = hn::InterleaveUpper(f, b, d);
+  a = hn::InterleaveLower(f, ac_low, bd_low);
+  b = hn::InterleaveUpper(f, ac_low, bd_low);
+  c = hn::InterleaveLower(f, ac_high, bd_high);
+  d = hn::InterleaveUpper(f, ac_high, bd_high);
+}
+
+// Real and imaginary parts in vectors of their own.
 struct Apart {
   Vector re;
   Vector im;
@@ -61,8 +74,13 @@ struct Apart {
     return {hn::NegMulAdd(im, by.im, hn::Mul(re, by.re)),
             hn::MulAdd(re, by.im, hn::Mul(im, by.re))};
   }
+  static HWY_INLINE void transpose_all(Apart (&x)[4]) {
+    transpose(x[0].re, x[1].re, x[2].re, x[3].re);
+    transpose(x[0].im, x[1].im, x[2].im, x[3].im);
+  }
 };
 
+// Real parts are the lower half of a vector, imaginary parts the upper.
 struct Joint {
   Vector both;
 
@@ -83,6 +101,9 @@ struct Joint {
   HWY_INLINE Joint scaled(Vector by) const { return Joint(hn::Mul(both, by)); }
   HWY_INLINE Joint turned(const Apart& by) const {
     return Joint(hn::MulAdd(times_i().both, by.im, hn::Mul(both, by.re)));
+  }
+  static HWY_INLINE void transpose_all(Joint (&x)[4]) {
+    transpose(x[0].both, x[1].both, x[2].both, x[3].both);
   }
 
  private:
@@ -172,27 +193,6 @@ void pass(FourComplex* signal, std::size_t length, const Factor* w) {
   }
 }
 
-// Within blocks of four floats.
-HWY_INLINE void transpose(Vector& a, Vector& b, Vector& c, Vector& d) {
-  const Floats f;
-  const auto ac_low = hn::InterleaveLower(f, a, c);
-  const auto ac_high = hn::InterleaveUpper(f, a, c);
-  const auto bd_low = hn::InterleaveLower(f, b, d);
-  const auto bd_high = hn::InterleaveUpper(f, b, d);
-  a = hn::InterleaveLower(f, ac_low, bd_low);
-  b = hn::InterleaveUpper(f, ac_low, bd_low);
-  c = hn::InterleaveLower(f, ac_high, bd_high);
-  d = hn::InterleaveUpper(f, ac_high, bd_high);
-}
-
-HWY_INLINE void transpose(Joint (&x)[4]) {
-  transpose(x[0].both, x[1].both, x[2].both, x[3].both);
-}
-HWY_INLINE void transpose(Apart (&x)[4]) {
-  transpose(x[0].re, x[1].re, x[2].re, x[3].re);
-  transpose(x[0].im, x[1].im, x[2].im, x[3].im);
-}
-
 // Blocks of four vectors: transforms of four vectors, then of the four neighbours in each.
 HWY_INLINE void last_blocks(FourComplex* signal, const Apart (&turn)[3]) {
   constexpr std::size_t kTogether = 2;  // so that neither waits for the other
@@ -204,7 +204,7 @@ HWY_INLINE void last_blocks(FourComplex* signal, const Apart (&turn)[3]) {
     point(x[b]);
   }
 #pragma GCC unroll 2
-  for (auto& block : x) transpose(block);
+  for (auto& block : x) Complex::transpose_all(block);
 #pragma GCC unroll 2
   for (auto& block : x)
 #pragma GCC unroll 3
