@@ -40,8 +40,9 @@ class PairHeatmap {
   class Row {
    public:
     void add(double query, double value) {
-      const auto whole = static_cast<std::int64_t>((query - middle_) * per_token_);
-      cells_[std::max<std::int64_t>(0, std::min(whole, last_))] += Cell{value, 1};
+      // As reals, so that no branch comes of it.
+      const double cell = std::min(std::max((query - middle_) * per_token_, 0.0), last_);
+      cells_[static_cast<std::int64_t>(cell)] += Cell{value, 1};
     }
 
    private:
@@ -49,7 +50,7 @@ class PairHeatmap {
     Cell* cells_;
     double middle_;  // between the keys
     double per_token_;
-    std::int64_t last_;  // cell
+    double last_;  // cell
   };
   Row row(double first, double second) {
     Row row;
