@@ -36,7 +36,7 @@ void AnalysisCommand::add_input_options(CLI::App& command) {
   command
       .add_option("--max-tokens", options_.max_tokens,
                   "Use a seeded sample of at most N rows per file (default: all rows)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_option("--seed", options_.seed, "Seed of every sample drawn");
   command.add_option("--layers", layers_, "Only these layers: 0,4-7 (default: all)");
   command.add_option("--heads", heads_,
@@ -71,7 +71,7 @@ void AnalysisCommand::add_planes_option(CLI::App& command) {
 
 void AnalysisCommand::add_pca_options(CLI::App& command) {
   command.add_option("--components", options_.pca_options.components, "Components per head")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command
       .add_option("--separate-pca", options_.pca_options.separate_components,
@@ -104,7 +104,7 @@ void AnalysisCommand::add_rotation_options(CLI::App& command) {
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command.add_option("--pairs", rotation.pairs, "Planes of the complement")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command.add_option("--active", rotation.active_angle_r, "A plane turns with position above this")
       ->check(CLI::Range(0.0, 1.0))
@@ -131,7 +131,7 @@ void AnalysisCommand::add_plasticity_options(CLI::App& command) {
   command
       .add_option("--max-pairs", plasticity.max_pairs,
                   "Pairs per cell up to which averages are exact")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command.add_option("--p-alpha", plasticity.p_alpha, "Level of the normality tests")
       ->check(CLI::Range(0.0, 1.0))

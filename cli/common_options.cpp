@@ -1,10 +1,35 @@
 #include "cli/common_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/logging.h"
 #include "qkscope/cpu.h"
 #include "qkscope/threads.h"
 
 namespace qkscope::cli {
+namespace {
+
+// `fits` says whether a number is one of `kind`.
+template <typename Fits>
+CLI::Validator number_that(const Fits& fits, const std::string& kind, const std::string& name) {
+  return {[fits, kind](const std::string& text) {
+            double value = 0;
+            const bool good = CLI::detail::lexical_cast(text, value) && fits(value);
+            return good ? std::string() : fmt::format("found '{}'; expected {}", text, kind);
+          },
+          name};
+}
+
+}  // namespace
+
+CLI::Validator positive() {
+  return number_that([](double value) { return value > 0; }, "a number above 0", "POSITIVE");
+}
+
+CLI::Validator not_negative() {
+  return number_that([](double value) { return value >= 0; }, "0 or a number above it",
+                     "NONNEGATIVE");
+}
 
 void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "Threads to use (default: one per core)")

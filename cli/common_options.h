@@ -15,4 +15,8 @@ struct CommonOptions {
   void apply() const;
 };
 
+// Checks of numbers. CLI11's own name the largest number there is.
+CLI::Validator positive();
+CLI::Validator not_negative();
+
 }  // namespace qkscope::cli

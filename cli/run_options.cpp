@@ -33,11 +33,11 @@ void RunArguments::add_run_to(CLI::App& command) {
       .add_option("--batch-tokens", batch_tokens,
                   "On CUDA: consecutive texts run together up to this many tokens, and at least "
                   "inference.batch_size of them (default: 32768, 65536 where weights stream)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_flag("--deterministic", deterministic,
                    "On CUDA: every text runs alone, so that its numbers do not depend on what runs "
                    "beside it; on the CPU they never do");
-  command.add_option("--limit", limit, "Only the first N examples")->check(CLI::PositiveNumber);
+  command.add_option("--limit", limit, "Only the first N examples")->check(positive());
   command
       .add_option("--ids", ids,
                   "What tells examples apart: column (dataset.id_column) or row (their number)")

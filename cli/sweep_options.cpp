@@ -1,6 +1,7 @@
 #include "cli/sweep_options.h"
 
 #include "cli/argument_list.h"
+#include "cli/common_options.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
 #include "qkscope/text.h"
@@ -19,12 +20,12 @@ void SweepOptionsOfFile::add_source_to(CLI::App& command) {
   auto* every = command
                     .add_option("--every", source.every,
                                 "Every N-th of the file's `checkpoints`, and the last; 1: all")
-                    ->check(CLI::PositiveNumber);
+                    ->check(positive());
   command
       .add_option("--log", source.log,
                   "At most N of each phase of the file's `checkpoints`, evenly in the logarithm "
                   "of the step")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(every);
   command.add_option("--data", source.data_folder,
                      "Folder that relative paths in the sweep are looked up in first");
@@ -46,7 +47,7 @@ void SweepOptionsOfFile::add_compute_to(CLI::App& command) {
   command
       .add_option("--batch-tokens", compute.batch_tokens,
                   "On CUDA: consecutive texts run together up to this many tokens")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_flag("--deterministic", compute.deterministic, "On CUDA: every text runs alone");
 }
 

@@ -82,11 +82,11 @@ void add_branches(CLI::App& app) {
                    "tells a step)")
       ->allow_extra_args(false);
   auto* every = command->add_option("--every", choice.every, "Every N-th of them, and the last")
-                    ->check(CLI::PositiveNumber);
+                    ->check(positive());
   command
       ->add_option("--log", choice.log,
                    "At most N of each phase, evenly in the logarithm of the step")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->excludes(every);
   auto* write =
       command->add_option("--write-sweep", options->sweep_file, "Write a sweep file for them");

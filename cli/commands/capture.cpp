@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
+#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/numbers.h"
@@ -167,7 +168,7 @@ void set_up_capture(CLI::App& command) {
   command
       .add_option("--shards", options->shards,
                   "N: capture those of N shards that no task has finished, and merge all")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_flag("--resume", options->resume, "Continue an interrupted run (the default)");
   command.add_flag("--no-publish", options->no_publish,
                    "Do not publish, whatever output.hf_repo_id says");

@@ -261,14 +261,13 @@ void add_dataset(CLI::App& app) {
   command->add_option("--text-column", corpus.text_column, "The column with the texts")
       ->capture_default_str();
   command->add_option("--id-column", options->id_column, "The column that identifies an example");
-  command->add_option("--limit", corpus.max_samples, "Only the first rows")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--limit", corpus.max_samples, "Only the first rows")->check(positive());
   command->add_option("--shard", options->shard, "Only every n-th row: i/n, i from 0");
   command->add_option(
       "--tokenizer", options->tokenizer,
       "Count tokens with this tokenizer.json or GGUF file, or the one of this folder or model id");
   command->add_option("--max-length", options->max_length, "Cut each text to so many tokens")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--no-special", options->no_special, "Count no special tokens");
   command->add_option("--errors", options->errors, "Bytes that are not UTF-8: strict or replace")
       ->check(CLI::IsMember({"strict", "replace"}));
@@ -276,13 +275,13 @@ void add_dataset(CLI::App& app) {
   auto* out = command->add_option(
       "--out", made.out, "Write the texts that are long enough there: a .parquet or .jsonl file");
   command->add_option("--min-tokens", made.min_tokens, "Of --out: leave texts with fewer out")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->needs(out);
   command->add_option("--max-tokens", made.max_tokens, "Of --out: cut longer texts to so many")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->needs(out);
   command->add_option("--keep", made.keep, "Of --out: end after so many texts")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->needs(out);
   command->add_flag("--json", options->json, "Print one JSON object");
   options->common.add_to(*command);

@@ -107,7 +107,7 @@ void add_sampling(CLI::App& command, GenerateArguments& options) {
   command
       .add_option("--top-k", generate.top_k,
                   "Draw from the k most likely tokens; 0: all (with --temperature)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command
       .add_option(

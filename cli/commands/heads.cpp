@@ -230,12 +230,12 @@ void add_input(CLI::App& command, HeadsArguments& options) {
   input.description("What to run: one of these (default: random tokens, written twice)");
   command.add_option("--text-column", options.text_column, "Of the dataset")->capture_default_str();
   command.add_option("--limit", options.limit, "The first texts of the dataset")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command
       .add_option("--max-length", options.max_length,
                   "Tokens from which texts of the dataset are cut")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command
       .add_option("--random-tokens", options.random_tokens,
@@ -269,7 +269,7 @@ void add_heads(CLI::App& app) {
   command->add_flag("--near-only", options->near_only,
                     "Without entropy and distance, which take every score once more");
   command->add_option("--top", options->top, "Heads shown of each pattern")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print every head and column as CSV");
   command->add_option("--out", options->out,

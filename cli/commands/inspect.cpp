@@ -203,7 +203,7 @@ void add_inspect(CLI::App& app) {
   command
       ->add_option("--length", options->length,
                    "Tokens to plan memory for (default: the context, at most 4096)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   std::vector<std::string> families;
   for (const auto& family : model_families())
     families.push_back(fmt::format("  {:18} {}", family.model_type, family.models));

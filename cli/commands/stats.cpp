@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/numbers.h"
 #include "cli/run_options.h"
@@ -124,7 +125,7 @@ void add_stats(CLI::App& app) {
           "--exact-rows", options->exact_rows,
           "Group C: so many rows of each document, evenly spaced, are sorted: how many keys "
           "hold 90 % of the mass and what the largest hold, without a bracket")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.callback([options] { run(*options); });
 }
 

@@ -85,7 +85,7 @@ void add_sweep(CLI::App& app) {
   command
       ->add_option("--shards", options->shards,
                    "With --part merge: how many shards the texts were dealt to")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--overwrite", options->sweep.overwrite,
                     "Capture again where the configuration is another than before");
   command->add_flag("--evict", options->sweep.evict,

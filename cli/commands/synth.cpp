@@ -36,11 +36,11 @@ void SynthCommand::add_to(CLI::App& command) {
   add("--plane-radius", options.plane_radius, "Radius of the first plane");
   add("--sliding-window", options.sliding_window, "Window in tokens (0: full attention)");
   add("--dim", head.dim, "Head dimension")->check(CLI::Range(2, 4096));
-  add("--examples", head.examples, "Texts")->check(CLI::PositiveNumber);
-  add("--context", head.context, "Tokens per text")->check(CLI::PositiveNumber);
-  add("--buckets", buckets, "Position buckets over the context")->check(CLI::PositiveNumber);
+  add("--examples", head.examples, "Texts")->check(positive());
+  add("--context", head.context, "Tokens per text")->check(positive());
+  add("--buckets", buckets, "Position buckets over the context")->check(positive());
   add("--rows-per-bucket", head.rows_per_bucket, "Rows sampled per text and bucket, on average")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   add("--drift-q", head.drift_q, "Drift of the queries along a, per token");
   add("--drift-k", head.drift_k, "Drift of the keys along a, per token");
   add("--mean-q", head.mean_q_a, "Mean of the queries along a at mid-context");

@@ -183,7 +183,7 @@ void add_tokenize(CLI::App& app) {
   command
       ->add_option("--max-length", options->max_length,
                    "Cut to so many ids, special ones counted in")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--tokens", options->tokens, "Print each token's string");
   command->add_flag("--offsets", options->offsets, "Print the characters each token came from");
   command->add_flag("--no-special", options->no_special,

@@ -52,6 +52,15 @@ TEST(Cli, WrongCommandsAndOptionsAreBadInput) {
   EXPECT_EQ(run_program("qkscope inspect x --threads 0").status, 2);
 }
 
+TEST(Cli, NumbersOutOfRangeAreNamed) {
+  const auto zero = run_program("qkscope rotation folder --out results --pairs 0");
+  EXPECT_EQ(zero.status, 2);
+  EXPECT_THAT(zero.err, HasSubstr("--pairs: found '0'; expected a number above 0\n"));
+  const auto negative = run_program("qkscope generate model --top-k -1");
+  EXPECT_EQ(negative.status, 2);
+  EXPECT_THAT(negative.err, HasSubstr("--top-k: found '-1'; expected 0 or a number above it\n"));
+}
+
 TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
   for (const auto* command : {"qkscope --version", "qkscope --help", "qkscope cache --json"}) {
     const auto full = run_program(std::string(command) + " >/dev/full");
