@@ -9,13 +9,12 @@
 namespace qkscope::cli {
 namespace {
 
-// `fits` says whether a number is one of `kind`.
-template <typename Fits>
-CLI::Validator number_that(const Fits& fits, const std::string& kind, const std::string& name) {
-  return {[fits, kind](const std::string& text) {
-            double value = 0;
-            const bool good = CLI::detail::lexical_cast(text, value) && fits(value);
-            return good ? std::string() : fmt::format("found '{}'; expected {}", text, kind);
+// One of CLI11's checks, in our words.
+CLI::Validator worded(const CLI::Validator& check, const std::string& expected,
+                      const std::string& name) {
+  return {[check, expected](const std::string& text) {
+            return check(text).empty() ? std::string()
+                                       : fmt::format("found '{}'; expected {}", text, expected);
           },
           name};
 }
@@ -23,12 +22,11 @@ CLI::Validator number_that(const Fits& fits, const std::string& kind, const std:
 }  // namespace
 
 CLI::Validator positive() {
-  return number_that([](double value) { return value > 0; }, "a number above 0", "POSITIVE");
+  return worded(CLI::PositiveNumber, "a number above 0", "POSITIVE");
 }
 
 CLI::Validator not_negative() {
-  return number_that([](double value) { return value >= 0; }, "0 or a number above it",
-                     "NONNEGATIVE");
+  return worded(CLI::NonNegativeNumber, "0 or a number above it", "NONNEGATIVE");
 }
 
 void CommonOptions::add_to(CLI::App& command) {

@@ -15,7 +15,7 @@ struct CommonOptions {
   void apply() const;
 };
 
-// Checks of numbers. CLI11's own name the largest number there is.
+// CLI11's checks, whose own messages name the largest number there is.
 CLI::Validator positive();
 CLI::Validator not_negative();
 

@@ -101,7 +101,9 @@ void check_narrow_products() {
     for (const std::int64_t columns : {1, 2, 3, 5, 8, 9, 16, 19}) {
       const Matrix left = random_matrix(rows, 37, 5);
       const Matrix right = random_matrix(37, columns + 9, 6);  // from its third column on
-      Matrix product(rows + kPanelColumns, columns);           // and what is written behind it
+      constexpr double kUntouched = -7;
+      Matrix product(rows + kPanelColumns, columns);  // and what may be written behind it
+      std::fill(product.data.begin(), product.data.end(), kUntouched);
       multiply_narrow(left.data.data(), rows, 37, right.row(0) + 2, right.cols, columns,
                       product.data.data());
       for (std::int64_t i = 0; i < rows; ++i)
@@ -110,6 +112,9 @@ void check_narrow_products() {
           for (std::int64_t k = 0; k < 37; ++k) sum += left(i, k) * right(k, j + 2);
           EXPECT_NEAR(product(i, j), sum, kRounding * 10);
         }
+      const auto behind = product.data.begin() + rows * columns + kPanelColumns - 1;
+      EXPECT_TRUE(
+          std::all_of(behind, product.data.end(), [](double x) { return x == kUntouched; }));
     }
 }
 
