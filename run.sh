@@ -99,8 +99,9 @@ test_asan_input() {  # test_asan_input [ctest options]
   local fuzzed
   mapfile -t fuzzed < <(basename -s .tar.xz tests/fuzz/corpus/* | sed 's/^/fuzz_/')
   cmake --build build-asan --target qkscope sniff-qk file_recorder "${fuzzed[@]}" \
-    test_core test_io test_tables test_checkpoint test_tokenizer test_texts test_hub test_store test_captures
-  ctest --preset asan -R '^(core|io|tables|checkpoint|tokenizer|texts|hub|store|captures|fuzz|hostile)(\.|$)' -j "$(nproc)" "$@"
+    test_base_core test_base_io test_base_tables test_input_checkpoint test_input_tokenizer test_input_texts \
+    test_input_hub test_input_store test_capture_format
+  ctest --preset asan -R '^(base\.(core|io|tables)|input\..*|capture\.format|fuzz|hostile)(\.|$)' -j "$(nproc)" "$@"
 }
 
 # The parts with threads under the thread sanitizer; the presets `tsan` say which tests. Children of a busy process are left
@@ -109,7 +110,8 @@ test_tsan() {  # test_tsan [ctest options]
   need_python requirements-test.txt
   configure tsan
   cmake --build build-tsan --target qkscope sniff-qk file_recorder \
-    test_core test_texts test_tokenizer test_capture test_study test_results test_hub
+    test_base_core test_input_texts test_input_tokenizer test_capture_run test_study_sweep test_study_compare \
+    test_analysis_results test_input_hub
   rm -f build-tsan/race.*
   local passed=true
   ctest --preset tsan -j "$(nproc)" "$@" || passed=false
@@ -152,7 +154,7 @@ test_exports() {  # test_exports [pytest options]
     case "$name" in kvpress) tests=(test_kvpress.py) ;; *) tests=(test_torch.py test_compressed_tensors.py) ;; esac
     need_environment "build/venv-$name" "requirements-$name.txt"
     say "Exports in the packages of tools/requirements-$name.txt"
-    (cd tests/exports/packages && QKSCOPE="$OLDPWD/build/bin/qkscope" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
+    (cd tests/capture/exports/packages && QKSCOPE="$OLDPWD/build/bin/qkscope" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 \
       "$OLDPWD/build/venv-$name/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@")
   done
 }
@@ -178,10 +180,10 @@ test_slurm() {
 # busy and cuts uploads off, wrong credentials. Then the room's own tests, with the server in place of a folder.
 test_store() {  # test_store [NAME OF A TEST...]
   configure release
-  cmake --build build --target qkscope test_store
+  cmake --build build --target qkscope test_input_store
   need_environment build/venv-store requirements-store.txt
-  PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/server_test.py build/bin "$@"
-  [ $# -gt 0 ] || PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/store/room_test.py build/tests/test_store
+  PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/input/store/server_test.py build/bin "$@"
+  [ $# -gt 0 ] || PYTHONDONTWRITEBYTECODE=1 build/venv-store/bin/python tests/input/store/room_test.py build/tests/test_input_store
 }
 
 # need_environment FOLDER FILE: a virtual environment with the packages named in tools/FILE.

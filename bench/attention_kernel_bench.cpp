@@ -12,12 +12,12 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "core/convert.h"
-#include "core/error.h"
-#include "device/cuda/attention_kernel.h"
-#include "device/cuda/cuda_error.h"
-#include "device/cuda/fused_attention.h"
-#include "device/cuda/hopper_attention.h"
+#include "base/core/convert.h"
+#include "base/core/error.h"
+#include "engine/device/cuda/attention/attention_kernel.h"
+#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/cuda/attention/hopper_attention.h"
+#include "engine/device/cuda/cuda_error.h"
 
 namespace qkscope::cuda {
 namespace {

@@ -3,11 +3,11 @@
 #include <map>
 #include <tuple>
 
-#include "device/cuda/attention_tiles.h"
-#include "device/cuda/cuda_devices.h"
-#include "device/cuda/cuda_error.h"
-#include "device/cuda/device_memory.h"
-#include "device/cuda/hopper_kernel.h"
+#include "engine/device/cuda/attention/attention_tiles.h"
+#include "engine/device/cuda/attention/hopper_kernel.h"
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
 
 namespace qkscope::cuda {
 namespace {

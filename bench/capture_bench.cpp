@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "core/error.h"
-#include "core/thread_pool.h"
-#include "io/json.h"
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/io/json.h"
 #include "qkscope/capture.h"
 
 namespace qkscope {

@@ -11,14 +11,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "core/dtype.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
-#include "device/device.h"
-#include "device/memory_plan.h"
-#include "forward/forward.h"
-#include "forward/no_observer.h"
-#include "io/json.h"
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/io/json.h"
+#include "engine/device/device.h"
+#include "engine/device/memory_plan.h"
+#include "engine/forward/forward.h"
+#include "engine/forward/no_observer.h"
 #include "sampled_heads.h"
 #include "summed_layers.h"
 

@@ -15,13 +15,13 @@
 #include <fftw3.h>
 #include <fmt/core.h>
 
-#include "numerics/fft.h"
-#include "numerics/position_order.h"
-#include "numerics/products.h"
-#include "numerics/random.h"
-#include "numerics/spectrum.h"
-#include "numerics/symmetric_eigen.h"
-#include "qkscope/cpu.h"
+#include "base/numerics/fft.h"
+#include "base/numerics/position_order.h"
+#include "base/numerics/products.h"
+#include "base/numerics/random.h"
+#include "base/numerics/spectrum.h"
+#include "base/numerics/symmetric_eigen.h"
+#include "qkscope/experimental/cpu.h"
 
 // LAPACK's divide and conquer for symmetric matrices; OpenBLAS carries it.
 extern "C" void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda,

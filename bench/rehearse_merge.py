@@ -59,7 +59,7 @@ class Store:
     address = "s3://bucket/rehearsal"
 
     def __init__(self):
-        sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/store"))
+        sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/input/store"))
         from s3_server import Proxy, S3Server
 
         self.server = S3Server()

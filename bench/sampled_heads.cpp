@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "capture/head_selection.h"
-#include "capture/position_sampler.h"
+#include "capture/run/head_selection.h"
+#include "capture/run/position_sampler.h"
 
 namespace qkscope {
 namespace {

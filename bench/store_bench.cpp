@@ -8,10 +8,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "capture/assemble.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/thread_pool.h"
+#include "base/core/clock.h"
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "capture/run/assemble.h"
 #include "planted_parts.h"
 
 namespace qkscope {

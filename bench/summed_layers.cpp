@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/error.h"
+#include "base/core/error.h"
 
 namespace qkscope {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "forward/forward.h"
+#include "engine/forward/forward.h"
 
 namespace qkscope {
 

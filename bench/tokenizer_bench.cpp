@@ -7,8 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "core/thread_pool.h"
-#include "io/mapped_file.h"
+#include "base/core/thread_pool.h"
+#include "base/io/mapped_file.h"
 #include "qkscope/tokenizer.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/head_list.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/logging.h"
-#include "qkscope/cpu.h"
-#include "qkscope/threads.h"
+#include "qkscope/experimental/cpu.h"
+#include "qkscope/experimental/threads.h"
 
 namespace qkscope::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cli/error.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 

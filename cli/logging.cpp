@@ -6,7 +6,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "qkscope/log.h"
+#include "qkscope/experimental/log.h"
 
 namespace qkscope::cli {
 

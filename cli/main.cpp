@@ -6,9 +6,9 @@
 
 #include "cli/commands.h"
 #include "cli/program.h"
-#include "qkscope/cpu.h"
 #include "qkscope/error.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/cpu.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/version.h"
 
 namespace {

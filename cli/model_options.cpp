@@ -3,10 +3,10 @@
 #include "cli/error.h"
 #include "cli/json.h"
 #include "cli/logging.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

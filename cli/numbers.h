@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/error.h"
-#include "qkscope/store.h"
+#include "qkscope/experimental/store.h"
 
 namespace qkscope::cli {
 

@@ -13,7 +13,7 @@
 
 #include "cli/logging.h"
 #include "qkscope/error.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/error.h"
-#include "qkscope/store.h"
+#include "qkscope/experimental/store.h"
 
 namespace qkscope::cli {
 

@@ -7,8 +7,8 @@
 
 #include "cli/argument_list.h"
 #include "cli/shard.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/draw_sweep.h"
 #include "cli/logging.h"
 #include "cli/stop_signal.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

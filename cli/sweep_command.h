@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "qkscope/study.h"
+#include "qkscope/experimental/study.h"
 
 namespace qkscope::cli {
 

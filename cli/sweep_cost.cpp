@@ -10,7 +10,7 @@
 
 #include "cli/error.h"
 #include "cli/numbers.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

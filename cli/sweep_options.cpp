@@ -2,9 +2,9 @@
 
 #include "cli/argument_list.h"
 #include "cli/common_options.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 #include "qkscope/tensor.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "qkscope/study.h"
+#include "qkscope/experimental/study.h"
 
 namespace qkscope::cli {
 

@@ -4,7 +4,7 @@
 
 #include "cli/error.h"
 #include "cli/json.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {

@@ -60,7 +60,7 @@ set(QKSCOPE_QUICK_COMPILE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og
 # No value changes: loops with comparisons and square roots may become vector code.
 target_compile_options(qkscope_compiler INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -fno-trapping-math>)
-# One binary for every CPU: kernels choose their instructions at run time (src/core/cpu_target.h), the
+# One binary for every CPU: kernels choose their instructions at run time (src/base/core/cpu_target.h), the
 # rest is for the oldest. a * b + c is rounded twice unless the source says otherwise: results do not
 # depend on what a compiler or a CPU can fuse.
 target_compile_options(qkscope_compiler INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)

@@ -1,4 +1,4 @@
-# CUDA: where nvcc is there the module for NVIDIA GPUs is built (src/device/cuda). QKSCOPE_HAVE_CUDA and
+# CUDA: where nvcc is there the module for NVIDIA GPUs is built (src/engine/device/cuda). QKSCOPE_HAVE_CUDA and
 # QKSCOPE_HAVE_CUDNN say what was found, QKSCOPE_GPU_HERE whether this machine has a GPU to use it on.
 option(QKSCOPE_CUDA "Build the CUDA module where nvcc is found" ON)
 option(QKSCOPE_CUDA_ALL "Code for every generation of GPUs, as a package needs it, not for the one in this machine alone"

@@ -1,5 +1,5 @@
 # `cmake --install build --prefix PREFIX`: the library with its headers and CMake package, the programs,
-# their configurations and the data they come with, where src/io/data_folder.cpp looks for it. The demo's
+# their configurations and the data they come with, where src/base/io/data_folder.cpp looks for it. The demo's
 # data may be missing from a checkout. The component `runtime` is what programs need, `development` the rest;
 # in a wheel the runtime lies in the folder of the Python package, whose neighbour pyarrow brings Arrow.
 include(CMakePackageConfigHelpers)
@@ -42,7 +42,7 @@ file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(qkscope sniff-qk PROPERTIES
   INSTALL_RPATH "$ORIGIN/${to_library};$ORIGIN/${to_library}/qkscope")
 
-# The module for NVIDIA GPUs lies where src/device/cuda_loader.cpp looks for it. It finds NVIDIA's libraries where pip
+# The module for NVIDIA GPUs lies where src/engine/device/cuda_loader.cpp looks for it. It finds NVIDIA's libraries where pip
 # puts them beside a wheel, in the toolkit it was built with, and where the system's loader looks.
 if(QKSCOPE_HAVE_CUDA)
   install(TARGETS qkscope_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/qkscope COMPONENT runtime OPTIONAL)

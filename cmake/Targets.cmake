@@ -1,13 +1,15 @@
-# One library per folder, one test program per folder: the arrows between folders are the DEPENDS here.
-# The archives of all folders together are the shared library that programs use (src/CMakeLists.txt).
+# One library per folder of src/ and one test program per folder of tests/. DEPENDS lists the folders that a folder includes;
+# tools/check_structure.py compares the lists with the includes. Together the libraries become libqkscope (src/CMakeLists.txt).
 include(Precompiled)
 
-# qkscope_library(NAME [SOURCES a.cpp ...] [QUICK b.cpp ...] [KERNELS c.cpp ...] [BATCH 3] [DEPENDS core ...]
+# qkscope_library(FLOOR/ROOM [SOURCES a.cpp ...] [QUICK b.cpp ...] [KERNELS c.cpp ...] [BATCH 3] [DEPENDS base/core ...]
 #                 [LINK external ...])
-# QUICK are the files that nothing waits for: they are compiled with few optimisations. KERNELS are those that Highway
-# reads once per target: each is a unit of its own. BATCH files are compiled as one unit where the usual number is not right.
-function(qkscope_library name)
+# The target of base/core is qkscope_base_core. QUICK files are not time-critical and are compiled with -Og. KERNELS files are
+# compiled by Highway once per instruction set, each as its own unit. BATCH overrides the number of files in a unity build unit.
+function(qkscope_library path)
   cmake_parse_arguments(ARG "" "BATCH" "SOURCES;QUICK;KERNELS;DEPENDS;LINK" ${ARGN})
+  string(REPLACE "/" "_" name ${path})
+  list(TRANSFORM ARG_DEPENDS REPLACE "/" "_")
   list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
   set(targets qkscope_${name})
   if(ARG_SOURCES OR ARG_KERNELS)
@@ -41,10 +43,14 @@ function(qkscope_library name)
   set_property(GLOBAL APPEND PROPERTY QKSCOPE_ROOMS qkscope_${name})
 endfunction()
 
-# qkscope_test(NAME SOURCES a_test.cpp ... [DEPENDS core ...] [LINK external ...])
-function(qkscope_test name)
+# qkscope_test(FLOOR/ROOM SOURCES a_test.cpp ... [DEPENDS base/core ...] [LINK external ...])
+# The program of base/core is test_base_core; its tests are listed by ctest as base.core.SUITE.TEST.
+function(qkscope_test path)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  string(REPLACE "/" "_" name ${path})
+  string(REPLACE "/" "." label ${path})
   add_executable(test_${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS REPLACE "/" "_")
   list(TRANSFORM ARG_DEPENDS PREPEND qkscope_)
   target_link_libraries(test_${name} PRIVATE qkscope_compiler ${ARG_DEPENDS} ${ARG_LINK}
                         qkscope_test_paths GTest::gmock GTest::gtest_main)
@@ -52,10 +58,10 @@ function(qkscope_test name)
   qkscope_precompile(test test_${name})
   set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(QKSCOPE_SANITIZE)  # the search for leaks takes seconds at the end of each process: one for all
-    add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+    add_test(NAME ${label} COMMAND test_${name} --gtest_brief=1)
+    set_tests_properties(${label} PROPERTIES TIMEOUT 900)
   else()
-    gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(test_${name} TEST_PREFIX "${label}." DISCOVERY_MODE PRE_TEST
                          PROPERTIES TIMEOUT 900)
   endif()
 endfunction()

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/cpu_target.h"
+#include "base/core/cpu_target.h"
 
 namespace qkscope {
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "base/core/error.h"
 
 namespace qkscope {
 

@@ -12,11 +12,11 @@
 
 #include <fmt/format.h>
 
-#include "captures/data_root.h"
-#include "captures/metadata.h"
-#include "captures/segment.h"
-#include "captures/stored_run.h"
-#include "core/clock.h"
+#include "base/core/clock.h"
+#include "capture/format/data_root.h"
+#include "capture/format/metadata.h"
+#include "capture/format/segment.h"
+#include "capture/format/stored_run.h"
 
 namespace qkscope {
 

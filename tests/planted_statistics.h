@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
+#include "engine/statistics/statistics.h"
 #include "qkscope/statistics.h"
-#include "statistics/attention_sums.h"
-#include "statistics/moments.h"
-#include "statistics/statistics.h"
 
 namespace qkscope {
 

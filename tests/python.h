@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "paths.h"
 
 namespace qkscope {

@@ -11,7 +11,7 @@ echo "== Forward pass on the CPU, shape of SmolLM2-135M =="
 
 echo "== Tokenizer =="
 mkdir -p "$data"
-.venv/bin/python bench/tokenizer_bench.py tests/tokenizer/data/llama3.json
+.venv/bin/python bench/tokenizer_bench.py tests/input/tokenizer/data/llama3.json
 
 echo "== Capture =="
 python3 tools/make_tiny_checkpoint.py --out "$data/shape" --force --layers 12 --hidden 512 --heads 8 --key-heads 2 --mlp 1536

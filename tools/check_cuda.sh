@@ -108,7 +108,7 @@ uname -mr
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.limit --format=csv,noheader 2>&1
 if part build; then
   step configure cmake --preset release && grep 'qkscope:' build-logs/configure.log
-  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library qkscope_cuda test_device test_cuda test_forward} -- -k 0 || exit 1
+  step build cmake --build build --target ${TARGETS:-qkscope sniff-qk forward_bench attention_kernel_bench attention_library qkscope_cuda test_engine_device test_engine_cuda test_engine_forward} -- -k 0 || exit 1
 fi
 if part start; then
   step start start_time
@@ -117,21 +117,21 @@ if part start; then
   grep -E 'device|CPU' build-logs/device.log
 fi
 if part test; then
-  for program in test_device test_cuda test_forward; do
+  for program in test_engine_device test_engine_cuda test_engine_forward; do
     step "$program" google_test "$program" '*'
     results "$program"
   done
 fi
 if part golden; then
-  step golden google_test test_forward "$golden_tests"
+  step golden google_test test_engine_forward "$golden_tests"
   results golden
   grep -E 'float32|bfloat16|float16' build-logs/golden.log | head -80
 fi
 if part sanitize; then
-  step memcheck google_test test_forward "$sanitized" compute-sanitizer --tool memcheck --error-exitcode 9
+  step memcheck google_test test_engine_forward "$sanitized" compute-sanitizer --tool memcheck --error-exitcode 9
   # cuDNN's kernels wait in ways that racecheck takes for races.
-  step racecheck google_test test_cuda '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
-  step racecheck-pass google_test test_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
+  step racecheck google_test test_engine_cuda '*Bits*bf16*:*ScoreRows.*' compute-sanitizer --tool racecheck --error-exitcode 9
+  step racecheck-pass google_test test_engine_forward "*CudaProperty*Chosen*/smollm3_list" compute-sanitizer --tool racecheck \
     --kernel-regex-exclude kns=cudnn --error-exitcode 9
   grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' build-logs/{memcheck,racecheck,racecheck-pass}.log
 fi

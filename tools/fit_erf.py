@@ -1,4 +1,4 @@
-"""Prints the coefficients of the error function in src/ops/vector_math-inl.h and how far it is off.
+"""Prints the coefficients of the error function in src/engine/ops/vector_math-inl.h and how far it is off.
 
 erf(x) = x P(s) with s = x² / 8 - 1, for |x| <= 4: beyond, erf is 1 in float32. P is the polynomial
 through the Chebyshev points of [-1, 1]; its degree is the first that is off by less than 1e-10, a

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Captures as the Python prototype's rules make them, from transformers: the known answers of
-tests/capture/reference_test.cpp.
+tests/capture/run/reference_test.cpp.
 
 Runs the tiny checkpoints of tests/golden over texts made here. The rules (which heads, which
 positions, which buckets, which ids) are written down a second time, in Python, with CPython's
 random and PyTorch's generator. Needs torch, transformers, tokenizers and pyyaml:
 
-    python tools/make_capture_reference.py tests/capture/reference
+    python tools/make_capture_reference.py tests/capture/run/reference
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/tokenizer/data/llama_cpp_ids.json: the ids that llama.cpp makes of texts, for every pre-tokenizer.
+"""Writes tests/input/tokenizer/data/llama_cpp_ids.json: the ids that llama.cpp makes of texts, for every pre-tokenizer.
 
-    python tools/make_llama_cpp_ids.py [--out tests/tokenizer/data/llama_cpp_ids.json]
+    python tools/make_llama_cpp_ids.py [--out tests/input/tokenizer/data/llama_cpp_ids.json]
 
 Needs gguf, tokenizers and xllamacpp from PyPI; the last carries llama.cpp, whose C functions are called. The vocabulary is
 learned from the texts without cutting them into words first, so that its tokens reach over every place where one of the

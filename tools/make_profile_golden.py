@@ -3,7 +3,7 @@
 
 Needs numpy and scipy. Writes rows and profiles; run again only when a case is added:
 
-    python tools/make_profile_golden.py tests/analysis/profile_golden.json
+    python tools/make_profile_golden.py tests/analysis/methods/profile_golden.json
 """
 import json
 import sys

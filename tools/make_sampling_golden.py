@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Known answers for head and position sampling, made with CPython's random and PyTorch.
 
-Needs torch. Writes tests/capture/sampling_golden.json; run again only when a case is added:
+Needs torch. Writes tests/capture/run/sampling_golden.json; run again only when a case is added:
 
-    python tools/make_sampling_golden.py tests/capture/sampling_golden.json
+    python tools/make_sampling_golden.py tests/capture/run/sampling_golden.json
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/tokenizer/data/*.json: small tokenizers, one for each way a tokenizer can be built.
+"""Writes tests/input/tokenizer/data/*.json: small tokenizers, one for each way a tokenizer can be built.
 
 The models are trained on random texts of the project's own making, so every run writes the same
 files. Usage: tools/make_test_tokenizers.py (needs the Python package tokenizers).

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/tokenizer/unicode/*.inc: the Unicode properties the tokenizers need.
+"""Writes src/input/tokenizer/unicode/*.inc: the Unicode properties the tokenizers need.
 
 Each part of the Hugging Face library carries a Unicode version of its own (the regular expressions,
 the normalizers, Rust's character methods). The ids must agree with that library, so the tables are

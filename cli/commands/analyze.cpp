@@ -3,7 +3,7 @@
 #include "cli/analysis_command.h"
 #include "cli/commands.h"
 #include "cli/error.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

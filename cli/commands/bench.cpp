@@ -1,5 +1,5 @@
 // qkscope bench: how fast a model runs on this machine.
-#include "qkscope/bench.h"
+#include "qkscope/experimental/bench.h"
 
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@
 #include "cli/json.h"
 #include "cli/model_options.h"
 #include "cli/numbers.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

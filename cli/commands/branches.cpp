@@ -9,9 +9,9 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/logging.h"
+#include "qkscope/experimental/study.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
-#include "qkscope/study.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/json.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

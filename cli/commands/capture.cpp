@@ -15,9 +15,9 @@
 #include "cli/publishing.h"
 #include "cli/run_options.h"
 #include "cli/stop_signal.h"
+#include "qkscope/experimental/log.h"
 #include "qkscope/forward.h"
 #include "qkscope/hub.h"
-#include "qkscope/log.h"
 #include "qkscope/tensor.h"
 
 namespace qkscope::cli {

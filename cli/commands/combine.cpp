@@ -8,8 +8,8 @@
 #include "cli/logging.h"
 #include "cli/numbers.h"
 #include "cli/output_folder.h"
-#include "qkscope/store.h"
-#include "qkscope/study.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/study.h"
 
 namespace qkscope::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
-#include "qkscope/store.h"
-#include "qkscope/study.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/study.h"
 #include "qkscope/tables.h"
 
 namespace qkscope::cli {

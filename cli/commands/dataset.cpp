@@ -11,12 +11,12 @@
 #include "cli/json.h"
 #include "cli/shard.h"
 #include "cli/stop_signal.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
+#include "qkscope/experimental/threads.h"
 #include "qkscope/hub.h"
-#include "qkscope/log.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
 #include "qkscope/texts.h"
-#include "qkscope/threads.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {

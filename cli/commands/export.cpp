@@ -7,8 +7,8 @@
 #include "cli/common_options.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
-#include "qkscope/exports.h"
-#include "qkscope/store.h"
+#include "qkscope/experimental/exports.h"
+#include "qkscope/experimental/store.h"
 
 namespace qkscope::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/output_folder.h"
 #include "qkscope/analysis.h"
 #include "qkscope/captures.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

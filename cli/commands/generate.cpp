@@ -1,5 +1,5 @@
 // qkscope generate: go on with a prompt, token by token.
-#include "qkscope/generate.h"
+#include "qkscope/experimental/generate.h"
 
 #include <chrono>
 #include <cstdio>

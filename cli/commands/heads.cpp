@@ -1,6 +1,6 @@
 // qkscope heads: which heads look back by one, at equal tokens or after them, or by a pattern of
 // one's own.
-#include "qkscope/heads.h"
+#include "qkscope/experimental/heads.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,9 +19,9 @@
 #include "cli/numbers.h"
 #include "cli/output_folder.h"
 #include "cli/token_input.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/figures.h"
 #include "qkscope/hub.h"
-#include "qkscope/text.h"
 #include "qkscope/texts.h"
 #include "qkscope/tokenizer.h"
 

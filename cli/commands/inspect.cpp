@@ -8,10 +8,10 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
 #include "qkscope/model.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "qkscope/capture.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/statistics.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

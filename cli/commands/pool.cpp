@@ -10,10 +10,10 @@
 #include "cli/error.h"
 #include "cli/logging.h"
 #include "cli/output_folder.h"
-#include "qkscope/store.h"
-#include "qkscope/study.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/study.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/tables.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

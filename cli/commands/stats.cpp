@@ -9,9 +9,9 @@
 #include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "cli/stop_signal.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 #include "qkscope/statistics.h"
-#include "qkscope/text.h"
 
 namespace qkscope::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/json.h"
 #include "cli/numbers.h"
 #include "cli/sweep_options.h"
-#include "qkscope/cluster.h"
-#include "qkscope/text.h"
+#include "qkscope/experimental/cluster.h"
+#include "qkscope/experimental/text.h"
 
 namespace qkscope::cli {
 namespace {

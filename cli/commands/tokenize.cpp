@@ -12,10 +12,10 @@
 #include "cli/common_options.h"
 #include "cli/error.h"
 #include "cli/json.h"
+#include "qkscope/experimental/store.h"
+#include "qkscope/experimental/text.h"
+#include "qkscope/experimental/threads.h"
 #include "qkscope/hub.h"
-#include "qkscope/store.h"
-#include "qkscope/text.h"
-#include "qkscope/threads.h"
 #include "qkscope/tokenizer.h"
 
 namespace qkscope::cli {

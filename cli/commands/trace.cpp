@@ -11,9 +11,9 @@
 #include "cli/json.h"
 #include "cli/model_options.h"
 #include "cli/token_input.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/forward.h"
 #include "qkscope/model.h"
-#include "qkscope/text.h"
 #include "qkscope/tokenizer.h"
 #include "qkscope/version.h"
 

@@ -405,8 +405,7 @@ struct AnalysisRun {
 // Runs the analyses over every head of a capture, on all cores. A head that cannot be analysed is
 // reported in its HeadReport; the others go on. A folder of statistics gives every number that
 // follows from its sums.
-QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options,
-                                        Version headers = kHeaderVersion);
+QKSCOPE_API AnalysisRun analyze_capture(const AnalyzeOptions& options);
 
 // ---- Results as tables and files.
 
@@ -474,7 +473,6 @@ struct PlantedCaptureOptions {
 
 // Writes a whole capture in the layout of a real one: the head files, _saver_state.json, and
 // planted.json (what was planted in each head).
-QKSCOPE_API void write_planted_capture(const PlantedCaptureOptions& options,
-                                       Version headers = kHeaderVersion);
+QKSCOPE_API void write_planted_capture(const PlantedCaptureOptions& options);
 
 }  // namespace qkscope

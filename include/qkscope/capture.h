@@ -115,17 +115,15 @@ struct CaptureConfig {
 // `overrides` are KEY=VALUE with dotted keys. Unknown keys, wrong types and values out of range are
 // bad input that names the key, its line and what was expected.
 QKSCOPE_API CaptureConfig read_capture_config(const std::string& file,
-                                              const std::vector<std::string>& overrides = {},
-                                              Version headers = kHeaderVersion);
+                                              const std::vector<std::string>& overrides = {});
 // The same from YAML text; messages call it "config".
 QKSCOPE_API CaptureConfig parse_capture_config(const std::string& yaml,
-                                               const std::vector<std::string>& overrides = {},
-                                               Version headers = kHeaderVersion);
+                                               const std::vector<std::string>& overrides = {});
 
 // Downloads what the configuration names and the Hub's cache lacks: dataset, tokenizer and
 // checkpoint. Afterwards each of them is a local path or in the cache.
-QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options = {},
-                                      Version headers = kHeaderVersion);
+QKSCOPE_API void fetch_capture_inputs(const CaptureConfig& config,
+                                      const FetchOptions& options = {});
 
 // ---- The plan: what a run will do ----
 
@@ -174,8 +172,7 @@ class QKSCOPE_API CapturePlan {
 };
 
 // Reads config.json, no weights. What does not fit on the device is refused.
-QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute = {},
-                                  Version headers = kHeaderVersion);
+QKSCOPE_API CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute = {});
 
 // What a run would give, from the configuration and the tokenized lengths alone: positions are
 // drawn as the run draws them, so the number of rows is exact.
@@ -193,8 +190,7 @@ struct DryRun {
   std::int64_t activation_bytes = 0;  // of the largest batch
 };
 
-QKSCOPE_API DryRun dry_run(const CapturePlan& plan, const Shard& shard = {},
-                           Version headers = kHeaderVersion);
+QKSCOPE_API DryRun dry_run(const CapturePlan& plan, const Shard& shard = {});
 
 // One JSON object: heads by layer, eligible and excluded layers, and the numbers above.
 QKSCOPE_API std::string plan_json(const CapturePlan& plan, const DryRun& dry);
@@ -243,11 +239,9 @@ QKSCOPE_API std::string_view outcome_name(CaptureResult::Outcome outcome);  // "
 QKSCOPE_API std::string result_json(const CaptureResult& result);
 
 // Captures into config.output.data_root, which one run at a time may write to.
-QKSCOPE_API CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options = {},
-                                      Version headers = kHeaderVersion);
+QKSCOPE_API CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options = {});
 
 // Makes the final files of a capture in shards once every shard is complete; says which are not.
-QKSCOPE_API CaptureResult merge_capture(const std::string& data_root, bool quiet = false,
-                                        Version headers = kHeaderVersion);
+QKSCOPE_API CaptureResult merge_capture(const std::string& data_root, bool quiet = false);
 
 }  // namespace qkscope

@@ -1,7 +1,7 @@
 // Reading captures: which heads a capture holds, and the vectors of each; and writing head files
 // for whoever makes captures with another program. docs/capture-format.md describes the files.
 //
-// The code is in src/captures: captures.cpp (the index), capture_source.cpp, head_reader.cpp,
+// The code is in src/capture/format: captures.cpp (the index), capture_source.cpp, head_reader.cpp,
 // head_writer.cpp, metadata.cpp, buckets.cpp and layout.cpp (names).
 #pragma once
 
@@ -81,8 +81,7 @@ struct CaptureIndex {
 // Lists the folders l{LL}h{HH}{q|k} under `data_root`, or where there are none those under its one
 // subfolder that has some: qk-sniffer once kept a folder per model. A folder without any is bad
 // input, and so are several such subfolders.
-QKSCOPE_API CaptureIndex index_capture(const std::string& data_root,
-                                       Version headers = kHeaderVersion);
+QKSCOPE_API CaptureIndex index_capture(const std::string& data_root);
 
 // Whether a command that takes a capture would take this: a folder with head folders, or the name
 // of a capture on the Hugging Face Hub, REPO@BRANCH. Nothing is asked of the Hub.
@@ -128,15 +127,15 @@ struct HeadFile {
 // Reads and checks everything: columns and their types, nulls, vector length, numbers that are not
 // finite, more than one sliding window, the same (example, position) twice. Every complaint is bad
 // input and names the file and the row.
-QKSCOPE_API HeadFile read_head_file(const std::string& path, Version headers = kHeaderVersion);
+QKSCOPE_API HeadFile read_head_file(const std::string& path);
 
 // The footer only.
-QKSCOPE_API Metadata read_head_metadata(const std::string& path, Version headers = kHeaderVersion);
+QKSCOPE_API Metadata read_head_metadata(const std::string& path);
 
 // A whole file at once; makes the folder it lies in. The file appears under its name when it is
 // complete.
 QKSCOPE_API void write_head_file(const std::string& path, const HeadRows& rows,
-                                 const Metadata& metadata, Version headers = kHeaderVersion);
+                                 const Metadata& metadata);
 
 // ---- What the metadata says ----
 

@@ -35,7 +35,7 @@ struct Drawn {
 // get maps of their heads instead of figures that compare runs. For each figure
 // NAME: NAME.svg, .png, .pdf, NAME.csv (what was drawn), NAME.gp (the script) and NAME.txt (the
 // caption). Files appear when they are whole.
-QKSCOPE_API Drawn draw_figures(const DrawOptions& options, Version headers = kHeaderVersion);
+QKSCOPE_API Drawn draw_figures(const DrawOptions& options);
 
 // Every figure there is, in the order of the report.
 QKSCOPE_API std::vector<std::string> figure_names();

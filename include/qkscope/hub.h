@@ -29,28 +29,24 @@ struct FetchOptions {
 // commit; "" is main.
 QKSCOPE_API std::string fetch_checkpoint(const std::string& name_or_folder,
                                          const std::string& revision = "",
-                                         const FetchOptions& options = {},
-                                         Version headers = kHeaderVersion);
+                                         const FetchOptions& options = {});
 
 // The folder with the tokenizer.json of a model, without its weights.
 QKSCOPE_API std::string fetch_tokenizer(const std::string& name_or_path,
-                                        const FetchOptions& options = {},
-                                        Version headers = kHeaderVersion);
+                                        const FetchOptions& options = {});
 
 // The folder of a text dataset with the files of one split. `name`: its configuration, a folder
 // inside it; "" is the default one.
 QKSCOPE_API std::string fetch_dataset(const std::string& name_or_path, const std::string& name = "",
                                       const std::string& split = "train",
-                                      const FetchOptions& options = {},
-                                      Version headers = kHeaderVersion);
+                                      const FetchOptions& options = {});
 
 // The folder of any revision of a dataset on the Hub: with every file where it holds a capture and
 // neither configuration nor split is named, else with the files of one split ("" is train).
 QKSCOPE_API std::string fetch_dataset_revision(const std::string& id, const std::string& revision,
                                                const std::string& name = "",
                                                const std::string& split = "",
-                                               const FetchOptions& options = {},
-                                               Version headers = kHeaderVersion);
+                                               const FetchOptions& options = {});
 
 enum class RepositoryKind { model, dataset };
 
@@ -60,8 +56,7 @@ struct RepositoryName {
 };
 
 // The names of its branches, as the Hub tells them now.
-QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository,
-                                                   Version headers = kHeaderVersion);
+QKSCOPE_API std::vector<std::string> list_branches(const RepositoryName& repository);
 
 struct CachedRevision {
   std::string commit;
@@ -84,7 +79,7 @@ struct CacheListing {
   std::vector<CachedEntry> entries;  // by kind and id
 };
 
-QKSCOPE_API CacheListing list_cache(Version headers = kHeaderVersion);
+QKSCOPE_API CacheListing list_cache();
 
 // These return the bytes that became free. What is not in the cache is bad input.
 QKSCOPE_API std::uint64_t remove_repository(const RepositoryName& repository);
@@ -99,8 +94,7 @@ struct CheckpointBytes {
 // By the sizes that the Hub listed when fetch_checkpoint() asked for the small files; nothing is
 // asked or downloaded here. A local folder has everything.
 QKSCOPE_API CheckpointBytes checkpoint_bytes(const std::string& name_or_folder,
-                                             const std::string& revision = "",
-                                             Version headers = kHeaderVersion);
+                                             const std::string& revision = "");
 
 // Removes a checkpoint's files with weights, except those that another revision in the cache has
 // too, and returns the bytes that became free. Config and tokenizer stay; fetch_checkpoint()
@@ -127,8 +121,7 @@ struct PublishResult {
 // where that fails, the branch stays as it was. Files that no capture has stay. After an
 // interruption the same call continues the upload.
 QKSCOPE_API PublishResult publish_capture(const std::string& data_root,
-                                          const PublishOptions& options = {},
-                                          Version headers = kHeaderVersion);
+                                          const PublishOptions& options = {});
 
 // Whether there is a token to publish with, and HF_HUB_OFFLINE is not set.
 QKSCOPE_API bool can_publish();

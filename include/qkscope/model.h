@@ -201,8 +201,7 @@ struct ModelConfig {
 
 // The configuration of a checkpoint: a folder in Hugging Face layout with a config.json. Weights
 // are neither needed nor looked at.
-QKSCOPE_API ModelConfig read_model_config(const std::string& folder,
-                                          Version headers = kHeaderVersion);
+QKSCOPE_API ModelConfig read_model_config(const std::string& folder);
 
 // Numbers that the language model is made of. A tied output embedding counts once; the image part
 // of a multimodal checkpoint does not count.
@@ -232,8 +231,7 @@ struct CheckpointInfo {
 
 // Looks at a checkpoint without running it. Weights, or the names in the index of shards where
 // there is nothing else, must be those that the configuration asks for.
-QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder,
-                                              Version headers = kHeaderVersion);
+QKSCOPE_API CheckpointInfo inspect_checkpoint(const std::string& folder);
 
 // The families of models that can be read.
 struct ModelFamily {
@@ -363,8 +361,7 @@ class QKSCOPE_API Model {
  public:
   // A folder in Hugging Face layout, or the id of a model on the Hub, which is downloaded into the
   // Hub's cache where it is not there yet.
-  static Model load(const std::string& folder_or_id, const ModelOptions& options = {},
-                    Version headers = kHeaderVersion);
+  static Model load(const std::string& folder_or_id, const ModelOptions& options = {});
   ~Model();
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -386,7 +383,7 @@ class QKSCOPE_API Model {
   void run(const Batch& batch, Observer& observer, LayerStatistics& statistics) const;
 
  private:
-  friend class KeyValueCache;  // qkscope/generate.h
+  friend class KeyValueCache;  // qkscope/experimental/generate.h
   struct State;
   explicit Model(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

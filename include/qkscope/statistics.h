@@ -150,7 +150,7 @@ struct StatisticsSettings {
 // ---- Groups B and C ----
 
 // Over rows, per layer, query head and bucket of query positions. A column's number is its place in
-// `columns`; src/statistics/attention_sums.h has the table of them.
+// `columns`; src/engine/statistics/attention_sums.h has the table of them.
 struct AttentionStatistics {
   std::vector<std::string> columns;
   std::int64_t layers = 0;
@@ -237,7 +237,7 @@ struct Statistics {
   const LayerMoments* find(VectorKind kind, VectorStage stage, std::int64_t layer) const;
 };
 
-QKSCOPE_API Statistics read_statistics(const std::string& folder, Version headers = kHeaderVersion);
+QKSCOPE_API Statistics read_statistics(const std::string& folder);
 
 // ---- Making them ----
 
@@ -248,11 +248,9 @@ struct StatsConfig {
 
 // As read_capture_config(); the sections capture and output.hf_* are not used.
 QKSCOPE_API StatsConfig read_stats_config(const std::string& file,
-                                          const std::vector<std::string>& overrides = {},
-                                          Version headers = kHeaderVersion);
+                                          const std::vector<std::string>& overrides = {});
 QKSCOPE_API StatsConfig parse_stats_config(const std::string& yaml,
-                                           const std::vector<std::string>& overrides = {},
-                                           Version headers = kHeaderVersion);
+                                           const std::vector<std::string>& overrides = {});
 
 struct StatsRunPlan;  // the library's own
 
@@ -274,8 +272,8 @@ class QKSCOPE_API StatsPlan {
   std::shared_ptr<const StatsRunPlan> plan_;
 };
 
-QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config, const ComputeOptions& compute = {},
-                                      Version headers = kHeaderVersion);
+QKSCOPE_API StatsPlan make_stats_plan(const StatsConfig& config,
+                                      const ComputeOptions& compute = {});
 
 struct StatsDryRun {
   std::int64_t examples = 0;
@@ -291,8 +289,7 @@ struct StatsDryRun {
   double all_flop = 0;            // of group C
 };
 
-QKSCOPE_API StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard = {},
-                                      Version headers = kHeaderVersion);
+QKSCOPE_API StatsDryRun dry_run_stats(const StatsPlan& plan, const Shard& shard = {});
 QKSCOPE_API std::string plan_json(const StatsPlan& plan, const StatsDryRun& dry);
 
 struct StatsProgress {
@@ -321,20 +318,17 @@ struct StatsResult {
 QKSCOPE_API std::string result_json(const StatsResult& result);
 
 // Writes into config.run.output.data_root, which one run at a time may write to.
-QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options = {},
-                                  Version headers = kHeaderVersion);
+QKSCOPE_API StatsResult run_stats(const StatsPlan& plan, const StatsOptions& options = {});
 
 // Whether the folder holds statistics, finished or in parts.
 QKSCOPE_API bool holds_statistics(const std::string& folder);
 
 // Makes the final files of statistics in shards once every shard is complete.
-QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder,
-                                           Version headers = kHeaderVersion);
+QKSCOPE_API StatsResult merge_stats_shards(const std::string& folder);
 
 // Joins finished folders, in this order, into a new one. They must be of the same commit, dtype,
 // first, buckets and RoPE; what differs is named.
 QKSCOPE_API StatsResult merge_stats_folders(const std::vector<std::string>& folders,
-                                            const std::string& out,
-                                            Version headers = kHeaderVersion);
+                                            const std::string& out);
 
 }  // namespace qkscope

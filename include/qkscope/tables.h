@@ -67,11 +67,9 @@ class QKSCOPE_API Table {
 // and empty in text columns; an integer that is null, a missing column or a type that no table has
 // is bad input.
 QKSCOPE_API Table read_parquet_table(const std::string& path,
-                                     const std::vector<std::string>& columns = {},
-                                     Version headers = kHeaderVersion);
+                                     const std::vector<std::string>& columns = {});
 // The same, but an integer or boolean that is null is Table::kNoInteger.
 QKSCOPE_API Table read_parquet_table_with_gaps(const std::string& path,
-                                               const std::vector<std::string>& columns = {},
-                                               Version headers = kHeaderVersion);
+                                               const std::vector<std::string>& columns = {});
 
 }  // namespace qkscope

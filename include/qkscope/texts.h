@@ -67,8 +67,7 @@ class QKSCOPE_API Corpus {
   virtual const std::vector<CorpusColumn>& columns() const = 0;
 };
 
-QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options,
-                                                Version headers = kHeaderVersion);
+QKSCOPE_API std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
 
 // ---- Datasets of long texts, made from any other ----
 
@@ -99,7 +98,6 @@ struct LongTextResult {
 // tokens. In the order of the dataset; the same input gives the same bytes. Not one text that is
 // long enough is bad input.
 QKSCOPE_API LongTextResult write_long_texts(Corpus& corpus, const Tokenizer& tokenizer,
-                                            const LongTextOptions& options,
-                                            Version headers = kHeaderVersion);
+                                            const LongTextOptions& options);
 
 }  // namespace qkscope

@@ -28,11 +28,10 @@ class QKSCOPE_API Tokenizer {
   // A tokenizer.json, or a folder that holds one; the tokenizer_config.json beside it says whether
   // bos and eos are added and which side of a long text is cut. Or a GGUF file, or a folder whose
   // only tokenizer is in one.
-  static Tokenizer load(const std::string& folder_or_file, Version headers = kHeaderVersion);
+  static Tokenizer load(const std::string& folder_or_file);
   // From the text of a tokenizer.json, without a tokenizer_config.json. `name` stands for the file
   // in messages.
-  static Tokenizer from_json(std::string_view json, const std::string& name = "tokenizer.json",
-                             Version headers = kHeaderVersion);
+  static Tokenizer from_json(std::string_view json, const std::string& name = "tokenizer.json");
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

@@ -9,8 +9,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "qkscope/experimental/text.h"
 #include "qkscope/hub.h"
-#include "qkscope/text.h"
 #include "watcher.h"
 
 namespace qkscope::python {

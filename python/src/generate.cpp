@@ -1,4 +1,4 @@
-#include "qkscope/generate.h"
+#include "qkscope/experimental/generate.h"
 
 #include <tuple>
 #include <utility>

@@ -1,5 +1,5 @@
-// qkscope/heads.h
-#include "qkscope/heads.h"
+// qkscope/experimental/heads.h
+#include "qkscope/experimental/heads.h"
 
 #include <utility>
 

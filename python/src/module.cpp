@@ -5,8 +5,8 @@
 
 #include "bind.h"
 #include "qkscope/error.h"
-#include "qkscope/log.h"
-#include "qkscope/threads.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/experimental/threads.h"
 #include "qkscope/version.h"
 
 namespace nb = nanobind;
@@ -70,7 +70,6 @@ void bind_errors(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
   using namespace qkscope;
-  check_version();
   python::send_messages_to_logging();
   module.attr("__version__") = version_string();
   python::bind_errors(module);

@@ -1,4 +1,5 @@
-// qkscope/statistics.h and qkscope/exports.h: making statistics, and files of them for others
+// qkscope/statistics.h and qkscope/experimental/exports.h: making statistics, and files of them for
+// others
 #include "qkscope/statistics.h"
 
 #include <fmt/core.h>
@@ -7,7 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
-#include "qkscope/exports.h"
+#include "qkscope/experimental/exports.h"
 #include "qkscope/hub.h"
 #include "watcher.h"
 

@@ -1,4 +1,4 @@
-// qkscope/study.h and publishing of qkscope/hub.h
+// qkscope/experimental/study.h and publishing of qkscope/hub.h
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -7,8 +7,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "qkscope/experimental/study.h"
 #include "qkscope/hub.h"
-#include "qkscope/study.h"
 #include "tables.h"
 #include "watcher.h"
 

@@ -1,7 +1,7 @@
 // Analyses as a user types them: chosen heads, few rows, several results together.
 #include <gmock/gmock.h>
 
-#include "io/json.h"
+#include "base/io/json.h"
 #include "run_program.h"
 
 namespace qkscope {

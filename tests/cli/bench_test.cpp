@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "io/json.h"
+#include "base/io/json.h"
 #include "paths.h"
 #include "run_program.h"
 

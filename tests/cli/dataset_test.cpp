@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
-#include "io/json.h"
-#include "io/output_file.h"
+#include "base/io/json.h"
+#include "base/io/output_file.h"
 #include "paths.h"
 #include "run_program.h"
 
@@ -10,7 +10,8 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kTokenizer = " --tokenizer " + source_path("tests/tokenizer/data/gpt2.json");
+const std::string kTokenizer =
+    " --tokenizer " + source_path("tests/input/tokenizer/data/gpt2.json");
 
 TEST(Dataset, ShowsRowsColumnsAndTokenLengths) {
   const TemporaryFolder folder;

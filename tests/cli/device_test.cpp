@@ -1,4 +1,5 @@
-// What the programs say about GPUs, with drivers and modules that are fakes (tests/device/fakes).
+// What the programs say about GPUs, with drivers and modules that are fakes
+// (tests/engine/device/fakes).
 #include <gmock/gmock.h>
 
 #include "run_program.h"

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "io/output_file.h"
-#include "qkscope/cpu.h"
+#include "base/io/output_file.h"
+#include "qkscope/experimental/cpu.h"
 #include "qkscope/version.h"
 #include "run_program.h"
 #include "sanitized.h"

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "io/output_file.h"
+#include "base/io/output_file.h"
 #include "paths.h"
 #include "qkscope/tables.h"
 #include "run_program.h"

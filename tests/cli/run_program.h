@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "io/mapped_file.h"
+#include "base/io/mapped_file.h"
 #include "paths.h"
 #include "temporary_folder.h"
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "io/json.h"
-#include "io/output_file.h"
+#include "base/io/json.h"
+#include "base/io/output_file.h"
 #include "paths.h"
 #include "run_program.h"
 
@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 const std::string kTokenize =
-    "qkscope tokenize --tokenizer " + source_path("tests/tokenizer/data/llama3.json") + " ";
+    "qkscope tokenize --tokenizer " + source_path("tests/input/tokenizer/data/llama3.json") + " ";
 
 TEST(Tokenize, IdsThereAndBack) {
   const auto ids = run_program(kTokenize + "--text 'the house'");

@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "checkpoint/safetensors.h"
-#include "io/json.h"
-#include "io/output_file.h"
+#include "base/io/json.h"
+#include "base/io/output_file.h"
+#include "input/checkpoint/safetensors.h"
 #include "paths.h"
 #include "qkscope/tokenizer.h"
 #include "run_program.h"
@@ -66,7 +66,7 @@ TEST_F(Trace, CarriesTokenIdsPositionsAndTexts) {
   }
   namespace fs = std::filesystem;
   fs::copy(kModel, folder_.file("model"), fs::copy_options::recursive);
-  const auto gpt2 = source_path("tests/tokenizer/data/gpt2.json");
+  const auto gpt2 = source_path("tests/input/tokenizer/data/gpt2.json");
   fs::copy_file(gpt2, folder_.file("model/tokenizer.json"));
   const auto outcome = run_program("qkscope trace --model " + folder_.file("model") +
                                    " --device cpu --token-ids 1,2 --hooks logits --out " + file());

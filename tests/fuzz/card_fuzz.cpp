@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
-#include "texts/split_files.h"
+#include "input/texts/split_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::vector<std::string> kPaths = {

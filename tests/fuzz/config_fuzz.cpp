@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/error.h"
+#include "base/core/error.h"
+#include "base/io/json.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_table.h"
+#include "engine/ops/rotary.h"
 #include "expect.h"
-#include "io/json.h"
-#include "model/model_config.h"
-#include "model/tensor_table.h"
-#include "ops/rotary.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/error.h"
+#include "base/core/error.h"
 
 // Ends the process, which is what both libFuzzer and the replay report.
 #define FUZZ_EXPECT(condition)                                                      \

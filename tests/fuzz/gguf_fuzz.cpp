@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <span>
 
-#include "checkpoint/gguf.h"
-#include "checkpoint/gguf_model.h"
 #include "expect.h"
-#include "tokenizer/gguf_tokenizer.h"
+#include "input/checkpoint/gguf.h"
+#include "input/checkpoint/gguf_model.h"
+#include "input/tokenizer/gguf_tokenizer.h"
 
 using qkscope::refused_or;
 

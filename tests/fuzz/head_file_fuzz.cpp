@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
 #include "memory_file.h"
 #include "qkscope/captures.h"

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "checkpoint/hub_cache.h"
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
-#include "hub/remote_tree.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/hub/remote_tree.h"
 
 namespace {
 

@@ -2,10 +2,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
+#include "input/texts/parquet_reader.h"
 #include "memory_file.h"
-#include "texts/parquet_reader.h"
 
 namespace {
 

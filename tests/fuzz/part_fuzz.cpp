@@ -10,13 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include "captures/journal.h"
-#include "captures/layout.h"
-#include "captures/part_check.h"
-#include "captures/segment.h"
-#include "core/error.h"
+#include "base/core/error.h"
+#include "base/io/checksum.h"
+#include "capture/format/journal.h"
+#include "capture/format/layout.h"
+#include "capture/format/part_check.h"
+#include "capture/format/segment.h"
 #include "expect.h"
-#include "io/checksum.h"
 #include "temporary_folder.h"
 
 namespace {

@@ -2,11 +2,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
-#include "texts/csv_reader.h"
-#include "texts/json_reader.h"
-#include "texts/record_reader.h"
+#include "input/texts/csv_reader.h"
+#include "input/texts/json_reader.h"
+#include "input/texts/record_reader.h"
 
 namespace {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/text.h"
-#include "io/folder.h"
-#include "io/mapped_file.h"
-#include "io/output_file.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
 #include "mutate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

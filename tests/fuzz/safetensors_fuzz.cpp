@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/safetensors.h"
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
+#include "input/checkpoint/safetensors.h"
 
 namespace {
 

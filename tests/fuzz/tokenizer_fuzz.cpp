@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/utf8.h"
+#include "base/core/error.h"
+#include "base/core/utf8.h"
 #include "expect.h"
 #include "qkscope/tokenizer.h"
 

@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <span>
 
-#include "checkpoint/tensor_pickle.h"
-#include "checkpoint/torch_zip.h"
 #include "expect.h"
+#include "input/checkpoint/tensor_pickle.h"
+#include "input/checkpoint/torch_zip.h"
 
 using qkscope::refused_or;
 

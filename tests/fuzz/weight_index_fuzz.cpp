@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "checkpoint/weight_index.h"
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
+#include "input/checkpoint/weight_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/error.h"
+#include "base/core/error.h"
 #include "expect.h"
 #include "qkscope/capture.h"
 

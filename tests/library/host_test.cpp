@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <qkscope/experimental/log.h>
+#include <qkscope/experimental/threads.h>
 #include <qkscope/forward.h>
-#include <qkscope/log.h>
 #include <qkscope/model.h>
-#include <qkscope/threads.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -80,7 +80,9 @@ with tempfile.TemporaryDirectory() as folder:
     for module in moved.rglob("libqkscope_cuda.so"):  # where nvcc is
         shown = sorted(line.split()[2] for line in run("nm", "-D", "--defined-only", module).splitlines())
         check(shown == ["qkscope_cuda_module", "qkscope_cuda_stamp"], shown)
-    for header in (moved / "include/qkscope").glob("*.h"):
+    version = re.search(r"project\(qkscope VERSION (\d+\.\d+)", (source / "CMakeLists.txt").read_text())[1]
+    check(f"libqkscope.so.{version}]" in run("readelf", "-d", library), "the SONAME does not hold major.minor")
+    for header in (moved / "include/qkscope").rglob("*.h"):
         outside = re.findall(r"#include [<\"](fmt|nlohmann|arrow|yaml|cuda|spdlog|CLI)", header.read_text())
         check(not outside, f"{header.name} includes {outside}")
 print("1 passed, 0 failed")

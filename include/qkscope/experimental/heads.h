@@ -1,0 +1,50 @@
+// What the attention heads of a model look at in a few texts: the scores of TransformerLens' head
+// detector, patterns of one's own, and measures that need no pattern. docs/heads.md defines them.
+//
+//   auto model = qkscope::Model::load("folder");
+//   auto table = qkscope::score_heads(model, {tokenizer.encode("a b c a b c").ids});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "qkscope/model.h"
+#include "qkscope/tables.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+struct HeadScoreOptions {
+  enum class Measure : std::uint8_t {
+    mul,  // the share of attention that lies on the pattern
+    abs,  // 1 - the mean over queries of |attention - pattern|, rounded to three decimals
+  };
+  Measure measure = Measure::mul;
+  bool exclude_bos = false;            // attention to the first token does not count
+  bool exclude_current_token = false;  // nor attention of a query to itself
+  bool all_keys = true;                // entropy and distances, which take every score once more
+  std::string label = {};  // of the column `model`; "": the last part of the folder's name
+  // Called after every batch with the number of texts that are done.
+  std::function<void(std::int64_t)> on_batch = {};
+};
+
+// One row per head: model, layer, head, k_head, rope, texts, tokens; previous_token_head,
+// duplicate_token_head and induction_head as means over texts; then, as means over every token,
+// sink_0 (attention to the first token), sink_4 (to the first four), self, prev, dup, ind, top1 and
+// with all_keys entropy (nats), entropy_relative, perplexity, distance_mean. No square of queries
+// and keys is held.
+QKSCOPE_API Table score_heads(const Model& model,
+                              const std::vector<std::vector<std::int32_t>>& texts,
+                              const HeadScoreOptions& options = {});
+
+// Scores for a pattern of one's own, (tokens, tokens): rows are queries, numbers from 0 to 1,
+// nothing above the diagonal. (n_layers, n_heads); NaN on layers that do not run on text. Holds a
+// block of rows of one layer.
+QKSCOPE_API std::vector<double> score_pattern(const Model& model,
+                                              const std::vector<std::int32_t>& text,
+                                              const std::vector<float>& pattern,
+                                              const HeadScoreOptions& options = {});
+
+}  // namespace qkscope

@@ -1,0 +1,246 @@
+// Figures of statistics over every token: when attention patterns appear, how far classes of heads
+// look back, and channels of keys that stand out.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "analysis/figures/panels.h"
+#include "analysis/figures/registry.h"
+#include "analysis/figures/run_axis.h"
+#include "analysis/figures/run_series.h"
+#include "analysis/figures/script.h"
+#include "analysis/figures/style.h"
+#include "base/core/nan.h"
+
+namespace qkscope {
+namespace {
+
+// (runs): the largest of a run's values, NaN where it has none.
+std::vector<double> largest_of(const std::vector<std::vector<double>>& groups) {
+  std::vector<double> values;
+  for (const auto& group : groups)
+    values.push_back(group.empty() ? kNan : *std::max_element(group.begin(), group.end()));
+  return values;
+}
+
+// (runs): the share of a run's heads with this class.
+std::vector<double> class_share(const Results& results, const std::string& name) {
+  const Frame& frame = results.frame("taxonomy");
+  const auto& classes = frame.texts("class");
+  std::vector<double> is(frame.rows(), kNan);
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    if (!classes[row].empty()) is[row] = classes[row] == name ? 1 : 0;
+  return means_of(by_run(results, frame, is));
+}
+
+Series onset_series(std::string title, const char* colour, int point_type, int place) {
+  const auto column = fmt::format("${}", place);
+  return {std::move(title), colour, point_type, column, column, column};
+}
+
+// A class by the place of a head.
+std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes_by_head(
+    const Results& results) {
+  const Frame& frame = results.frame("taxonomy");
+  std::map<std::pair<std::int64_t, std::int64_t>, std::string> classes;
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    classes[{frame.integers("layer")[row], frame.heads()[row]}] = frame.texts("class")[row];
+  return classes;
+}
+
+// Channels of keys: ranges over the median of the same head.
+struct ChannelCell {
+  std::int64_t channel;
+  std::int64_t row;  // heads of all layers, one below the other
+  double ratio;
+  bool post;
+  std::int64_t layer;
+  std::int64_t head;
+};
+
+std::vector<ChannelCell> channel_cells(const Frame& frame) {
+  struct Head {
+    std::vector<std::size_t> rows;
+  };
+  std::map<std::tuple<bool, std::int64_t, std::int64_t>, Head> heads;
+  for (std::size_t row = 0; row < frame.rows(); ++row)
+    heads[{frame.texts("stage")[row] == "post", frame.integers("layer")[row], frame.heads()[row]}]
+        .rows.push_back(row);
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> places;
+  for (const auto& [place, head] : heads)
+    places.try_emplace({std::get<1>(place), std::get<2>(place)}, 0);
+  std::int64_t next = 0;
+  for (auto& [place, number] : places) number = next++;
+  std::vector<ChannelCell> cells;
+  for (const auto& [place, head] : heads) {
+    const auto& [post, layer, number] = place;
+    std::vector<double> ranges;
+    for (const auto row : head.rows) ranges.push_back(frame.reals("absmax")[row]);
+    const double middle = quantile_of(ranges, 0.5);
+    if (!(middle > 0)) continue;
+    for (const auto row : head.rows)
+      cells.push_back({frame.integers("channel")[row], places[{layer, number}],
+                       frame.reals("absmax")[row] / middle, post, layer, number});
+  }
+  return cells;
+}
+
+}  // namespace
+
+Figure attention_onset(const Results& results) {
+  const Frame& frame = results.frame("attention");
+  RunTable table(results);
+  const int induction = table.add(
+      "induction_largest", largest_of(by_run(results, frame, frame.reals("induction_head"))));
+  const int sinks =
+      table.add("sink_rate", means_of(by_run(results, frame, frame.reals("sink_rate_64"))));
+  const int position = table.add("position_dominated", class_share(results, "position_dominated"));
+  const std::vector<Series> series = {
+      onset_series("strongest induction head", style::kKey, style::kDiamond, induction),
+      onset_series("sinks", style::kNope, style::kSquare, sinks),
+      onset_series("position-dominated heads", style::kQuery, style::kCircle, position)};
+  Figure figure;
+  figure.title = "When induction, sinks and position-dominance appear";
+  figure.caption =
+      "Over every token of the texts. Diamonds: the largest induction score of a head (share of "
+      "attention on tokens that followed an earlier copy of the present one). Squares: sink rate, "
+      "the share of texts and heads in which the first token has more than 0.3 of the attention of "
+      "the first 64 queries. Circles: share of heads that position dominates (r_q and |r_k| high "
+      "on "
+      "the first component). Dashed lines separate phases.";
+  draw_trajectories(results,
+                    {{"score or share", "set yrange [0:1.02]\nset ytics 0.2\n",
+                      plot_series(series, results.runs().size())}},
+                    {.panel_height = 1.7, .key = key_of(series)}, figure);
+  figure.data = table.table();
+  if (figure.data.rows() == 0) return nothing_to_draw("none of its numbers exists");
+  return figure;
+}
+
+Figure distance_by_class(const Results& results) {
+  const Frame& frame = results.frame("distance");
+  const auto classes = classes_by_head(results);
+  std::map<std::int64_t, std::map<std::string, std::vector<double>>> masses;  // by bit width
+  for (std::size_t row = 0; row < frame.rows(); ++row) {
+    const auto found = classes.find({frame.integers("layer")[row], frame.heads()[row]});
+    const double mass = frame.reals("mass")[row];
+    if (found == classes.end() || std::isnan(mass)) continue;
+    masses[frame.integers("width")[row]][found->second].push_back(mass);
+  }
+  if (masses.empty()) return nothing_to_draw("none of its numbers exists");
+  while (masses.size() > 1 &&
+         std::all_of(masses.rbegin()->second.begin(), masses.rbegin()->second.end(),
+                     [](const auto& of_class) { return mean_of(of_class.second) == 0; }))
+    masses.erase(std::prev(masses.end()));  // farther than any text is long
+  Figure figure;
+  figure.data.column("width", Table::Type::integer).column("distance_low", Table::Type::integer);
+  std::vector<KeyEntry> key;
+  std::string plots;
+  int place = 3;
+  std::vector<const char*> shown;
+  for (const auto& c : style::kClasses) {
+    const bool any = std::any_of(masses.begin(), masses.end(), [&](const auto& of_width) {
+      return of_width.second.contains(c.name);
+    });
+    if (!any) continue;
+    figure.data.column(c.name, Table::Type::real);
+    key.push_back({c.title, c.colour, style::kCircle});
+    plots += fmt::format("{}data using 1:{} with linespoints pt 7 ps 0.35*mark lw 1.4 lc rgb '{}'",
+                         plots.empty() ? "plot " : ", \\\n  ", place++, c.colour);
+    shown.push_back(c.name);
+  }
+  if (shown.empty()) return nothing_to_draw("no head has a class");
+  std::string ticks;
+  for (auto& [width, of_class] : masses) {
+    const std::int64_t low = width == 0 ? 0 : std::int64_t{1} << (width - 1);
+    std::vector<Table::Cell> cells = {width, low};
+    for (const char* name : shown)
+      cells.emplace_back(of_class.contains(name) ? mean_of(of_class[name]) : kNan);
+    figure.data.add(std::move(cells));
+    if (width % 2 == 0) ticks += fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", low, width);
+  }
+  const Key legend(key, style::kColumn);
+  figure.title = "How far classes of heads look back";
+  figure.width = style::kColumn;
+  figure.height = style::kHeight + legend.height();
+  figure.script =
+      margins({0.55, style::kColumn - 0.1, 0.45 + legend.height(), figure.height - 0.1}) +
+      legend.labels() +
+      fmt::format(
+          "set xtics ({}) rotate by 0\nset xlabel 'distance to the key (tokens, from)' "
+          "offset 0, 0.4\nset ylabel 'share of attention'\nset yrange [0:*]\n"
+          "set xrange [-0.5:{}]\n",
+          ticks, static_cast<double>(masses.rbegin()->first) + 0.5) +
+      plots + "\n";
+  figure.caption =
+      "Share of attention by distance from query to key, in bands 0; 1; 2 to 3; 4 to 7 and so on, "
+      "named by their first distance: mean over every token, then over the heads of each class.";
+  return figure;
+}
+
+Figure key_channel_map(const Results& results) {
+  const auto cells = channel_cells(results.frame("key_channels"));
+  for (const bool post : {false, true})
+    if (std::none_of(cells.begin(), cells.end(),
+                     [&](const ChannelCell& cell) { return cell.post == post; }))
+      return nothing_to_draw(
+          fmt::format("the statistics have no keys {} RoPE", post ? "after" : "before"));
+  std::vector<double> ratios;
+  std::int64_t rows = 0;
+  std::int64_t channels = 0;
+  Figure figure;
+  figure.data.column("channel", Table::Type::integer)
+      .column("row", Table::Type::integer)
+      .column("ratio", Table::Type::real)
+      .column("post", Table::Type::integer)
+      .column("layer", Table::Type::integer)
+      .column("head", Table::Type::integer);
+  for (const auto& cell : cells) {
+    figure.data.add({cell.channel, cell.row, cell.ratio, std::int64_t{cell.post ? 1 : 0},
+                     cell.layer, cell.head});
+    ratios.push_back(cell.ratio);
+    rows = std::max(rows, cell.row + 1);
+    channels = std::max(channels, cell.channel + 1);
+  }
+  const Panels panels({.count = 2,
+                       .columns = 2,
+                       .aspect = 0.9,
+                       .right = 0.6,
+                       .x_label = "channel",
+                       .y_label = "key heads, layer after layer"});
+  // The last colour is that of the channels farthest out: one in a thousand.
+  const double top = std::max(2.0, quantile_of(ratios, 0.999));
+  figure.title = "Channels of keys that stand out";
+  figure.width = panels.width();
+  figure.height = panels.height();
+  figure.script =
+      panels.begin() + palette(style::kCividis) +
+      fmt::format(
+          "set cbrange [0:{:.4g}]\nset cbtics {}\nunset grid\n"
+          "set label 'range over the median' at screen {:.4f}, screen 0.5 center rotate "
+          "font ',{}'\n"
+          "set colorbox user origin screen {:.4f}, screen 0.25 size screen {:.4f}, screen "
+          "0.5 noborder\n"
+          "set xrange [-0.5:{}]\nset yrange [{}:-0.5]\n",
+          top, round_step(top, 3), 1 - 0.08 / figure.width, style::kSmall, 1 - 0.5 / figure.width,
+          0.09 / figure.width, static_cast<double>(channels) - 0.5,
+          static_cast<double>(rows) - 0.5);
+  for (const int post : {0, 1}) {
+    figure.script += panels.panel(post, post == 0 ? "before RoPE" : "after RoPE") +
+                     fmt::format(
+                         "plot data using ($4 == {} ? $1 : NaN):2:($1 - 0.5):($1 + "
+                         "0.5):($2 - 0.5):($2 + 0.5):3 with boxxyerror fillstyle solid "
+                         "linecolor palette\nunset colorbox\n",
+                         post);
+  }
+  figure.script += panels.end();
+  figure.caption =
+      "Largest magnitude of every channel of the keys over the median of its head's channels, over "
+      "every token: before RoPE on the left, after it on the right. Bright columns are outlier "
+      "channels, which quantisation has to spare.";
+  return figure;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,205 @@
+// Figures that follow the first component over the runs.
+#include <fmt/format.h>
+
+#include "analysis/figures/registry.h"
+#include "analysis/figures/run_axis.h"
+#include "analysis/figures/run_series.h"
+#include "analysis/figures/style.h"
+
+namespace qkscope {
+namespace {
+
+// Rows of the component `pc`.
+std::function<bool(std::size_t)> component(const Frame& qk, std::int64_t pc) {
+  return [&pcs = qk.integers("pc"), pc](std::size_t row) { return pcs[row] == pc; };
+}
+
+constexpr const char* kRq = "{/:Italic r}_q";
+constexpr const char* kRk = "{/:Italic r}_k";
+
+// PC0 to PC9 of a single run as bars with the spread over heads.
+Figure explained_variance_of_one(const Results& results) {
+  const Frame& qk = results.frame("qk");
+  Figure figure;
+  figure.data.column("pc", Table::Type::integer)
+      .column("mean", Table::Type::real)
+      .column("std", Table::Type::real)
+      .column("heads", Table::Type::integer);
+  for (int pc = 0; pc < 10; ++pc) {
+    const auto values =
+        by_run(results, qk, qk.reals("explained_variance"), component(qk, pc)).front();
+    if (values.empty()) continue;
+    figure.data.add({std::int64_t{pc}, mean_of(values), deviation_of(values),
+                     static_cast<std::int64_t>(values.size())});
+  }
+  figure.width = style::kColumn;
+  figure.height = style::kHeight;
+  figure.script = fmt::format(
+      "set xlabel 'principal component'\n"
+      "set ylabel 'share of variance'\n"
+      "set yrange [0:*]\nset xrange [-0.6:9.6]\nset xtics 1\nset boxwidth 0.7\n"
+      "plot data using 1:2 with boxes lc rgb '{}', \\\n"
+      "  data using 1:($2 - $3):(0):(2 * $3) with vectors nohead lw 1 lc rgb '{}'\n",
+      style::kQuery, style::kInk);
+  figure.caption =
+      "Share of the variance of a head's pooled queries and keys that each of the first ten "
+      "principal components holds: mean over heads, whiskers of one standard deviation.";
+  return figure;
+}
+
+}  // namespace
+
+Figure position_signal(const Results& results) {
+  const Frame& qk = results.frame("qk");
+  RunTable table(results);
+  const auto r_q = table.add_mean("r_q", by_run(results, qk, qk.reals("r_q"), component(qk, 0)),
+                                  {.quantity = "r_q"});
+  const auto r_k = table.add_mean("r_k", by_run(results, qk, qk.reals("r_k"), component(qk, 0)),
+                                  {.quantity = "r_k"});
+  const bool null = qk.has("r_q_null") && qk.has("r_k_null");
+  std::string lines;
+  if (null)
+    for (const auto& [name, colour] :
+         {std::pair{"r_q_null", style::kQuery}, std::pair{"r_k_null", style::kKey}})
+      lines += null_line(
+          table.add(name, means_of(by_run(results, qk, qk.reals(name), component(qk, 0)))), colour);
+  Figure figure;
+  figure.title = "Position signal on the first component";
+  figure.caption =
+      "Correlation with position of queries (r_q, blue circles) and keys (r_k, red squares) "
+      "projected on the first combined principal component: mean over heads, band of one standard "
+      "deviation (ddof 1). Dashed lines separate phases. r_k keeps its sign; components point "
+      "where r_q is positive.";
+  figure.caption += table.bars_note();
+  if (null) figure.caption += " " + std::string(kNullNote);
+  const std::vector<Series> series = {
+      RunTable::mean_series(fmt::format("queries, {}", kRq), style::kQuery, style::kCircle, r_q),
+      RunTable::mean_series(fmt::format("keys, {}", kRk), style::kKey, style::kSquare, r_k)};
+  draw_trajectories(results,
+                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.2\n",
+                      with_lines(plot_series(series, results.runs().size()), lines)}},
+                    {.panel_height = 1.7, .key = key_of(series)}, figure);
+  figure.data = table.table();
+  return figure;
+}
+
+Figure taxonomy_evolution(const Results& results) {
+  const Frame& heads = results.frame("taxonomy");
+  const auto& classes = heads.texts("class");
+  const std::vector<double> ones(heads.rows(), 1.0);
+  const auto total =
+      by_run(results, heads, ones, [&](std::size_t row) { return !classes[row].empty(); });
+  RunTable table(results);
+  std::string plots = "plot \\\n";
+  std::vector<KeyEntry> key;
+  for (const auto& c : style::kClasses) {
+    const auto members =
+        by_run(results, heads, ones, [&](std::size_t row) { return classes[row] == c.name; });
+    std::vector<double> fractions;
+    for (std::size_t i = 0; i < members.size(); ++i)
+      fractions.push_back(static_cast<double>(members[i].size()) /
+                          static_cast<double>(total[i].size()));
+    const int place = table.add(c.name, std::move(fractions));
+    key.push_back({c.title, c.colour, style::kSquare});
+    plots += fmt::format("  data using {} lc rgb '{}'{}\n", place, c.colour,
+                         &c == std::end(style::kClasses) - 1 ? "" : ", \\");
+  }
+  std::vector<double> counts;
+  counts.reserve(total.size());
+  for (const auto& group : total) counts.push_back(static_cast<double>(group.size()));
+  table.add("all_heads", std::move(counts));
+  Figure figure;
+  figure.title = "Classes of heads";
+  figure.caption = fmt::format(
+      "Fraction of heads in each class. Classes come from the first component's r_q and |r_k|; "
+      "the bounds of low and high are {}. Position-dominated is high in both, Q-positional high in "
+      "r_q and low in |r_k|, K-positional the reverse, content-focused low in both, mixed the "
+      "rest. Heads without a class are not counted. Dashed lines separate phases.",
+      bounds_text(results));
+  draw_trajectories(results,
+                    {{"fraction of heads",
+                      "set yrange [0:1]\nset ytics 0.2\nunset grid\nset boxwidth 0.78\n"
+                      "set style data histograms\nset style histogram rowstacked\n",
+                      plots}},
+                    {.panel_height = 1.7, .key = key}, figure);
+  figure.data = table.table();
+  return figure;
+}
+
+Figure explained_variance(const Results& results) {
+  Figure figure;
+  if (results.runs().size() == 1) {
+    figure = explained_variance_of_one(results);
+  } else {
+    const Frame& qk = results.frame("qk");
+    RunTable table(results);
+    const auto share =
+        table.add_mean("pc0", by_run(results, qk, qk.reals("explained_variance"), component(qk, 0)),
+                       {.quantity = "pc0_variance"});
+    const auto plot = plot_series(
+        {RunTable::mean_series("", style::kAccent, style::kCircle, share)}, results.runs().size());
+    draw_trajectories(results, {{"share of variance on PC0", "set yrange [0:*]\n", plot}},
+                      {.panel_height = 1.7}, figure);
+    figure.data = table.table();
+    figure.caption =
+        "Share of the variance of a head's pooled queries and keys on the first principal "
+        "component: mean over heads, band of one standard deviation. Dashed lines separate "
+        "phases." +
+        table.bars_note();
+  }
+  figure.title = "Explained variance";
+  return figure;
+}
+
+Figure nope_vs_rope(const Results& results) {
+  const Frame& qk = results.frame("qk");
+  const Frame& metrics = results.frame("head_metrics");
+  RunTable table(results);
+  std::vector<Series> signal;
+  std::vector<Series> plasticity;
+  bool both = true;
+  for (const bool nope : {false, true}) {
+    const std::string rope = nope ? "nope" : "rope";
+    const std::string title = nope ? "NoPE" : "RoPE";
+    const auto of_layers = [&rope](const Frame& frame) {
+      return [&texts = frame.texts("rope"), rope](std::size_t row) { return texts[row] == rope; };
+    };
+    const auto first = component(qk, 0);
+    const auto here = of_layers(qk);
+    const auto take = [&](std::size_t row) { return first(row) && here(row); };
+    const auto r_q = by_run(results, qk, qk.reals("r_q"), take);
+    for (const auto& group : r_q) both = both && !group.empty();
+    const auto q = table.add_mean(rope + "_r_q", r_q, {"r_q", rope});
+    const auto k =
+        table.add_mean(rope + "_r_k", by_run(results, qk, qk.reals("r_k"), take), {"r_k", rope});
+    const auto ap = table.add_mean(
+        rope + "_ap",
+        by_run(results, metrics, metrics.reals("ap_profile_overall"), of_layers(metrics)),
+        {"ap_profile_overall", rope});
+    const char* colour = nope ? style::kNope : style::kRope;
+    signal.push_back(
+        RunTable::mean_series(fmt::format("{}, {}", title, kRq), colour, style::kCircle, q));
+    signal.push_back(
+        RunTable::mean_series(fmt::format("{}, {}", title, kRk), colour, style::kSquare, k));
+    plasticity.push_back(RunTable::mean_series(title, colour, style::kCircle, ap));
+  }
+  if (!both) return nothing_to_draw("a run has only layers of one kind (RoPE or NoPE)");
+  Figure figure;
+  figure.title = "Layers with and without RoPE";
+  figure.caption =
+      "Above: mean r_q (circles) and r_k (squares) on the first component, over heads of RoPE "
+      "layers (blue) and NoPE layers (orange). Below: mean attention plasticity (the mean of each "
+      "head's profile, ap_profile_overall). Bands: one standard deviation over heads. Dashed lines "
+      "separate phases." +
+      table.bars_note();
+  draw_trajectories(results,
+                    {{"correlation with position", "set yrange [*<0:1.02]\nset ytics 0.25\n",
+                      plot_series(signal, results.runs().size())},
+                     {"attention plasticity", "set yrange [0:1.02]\n",
+                      plot_series(plasticity, results.runs().size())}},
+                    {.key = key_of(signal)}, figure);
+  figure.data = table.table();
+  return figure;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,222 @@
+// Loss of plasticity along the context against scores of a benchmark.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "analysis/figures/panels.h"
+#include "analysis/figures/registry.h"
+#include "analysis/figures/run_names.h"
+#include "analysis/figures/run_series.h"
+#include "analysis/figures/script.h"
+#include "analysis/figures/style.h"
+#include "base/core/error.h"
+#include "base/core/nan.h"
+#include "base/tables/csv.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kFewestRuns = 3;  // that a correlation is shown of
+
+// Scores under one name: "LongBench-Pro Overall".
+struct ScoreSet {
+  std::string name;
+  std::map<std::size_t, double> of_run;
+};
+
+// The column, or empty texts where the file does not have it.
+std::vector<std::string> score_texts(const Table& table, const std::string& name) {
+  if (const auto* column = table.find(name)) return column->texts;
+  return std::vector<std::string>(static_cast<std::size_t>(table.rows()));
+}
+
+Table read_scores(const std::string& path) {
+  const auto names = read_csv_header(path);
+  std::vector<CsvColumn> columns = {{"benchmark", Table::Type::text},
+                                    {"model", Table::Type::text},
+                                    {"metric", Table::Type::text},
+                                    {"value", Table::Type::real}};
+  for (const char* optional : {"model_in_study", "mode", "length_tokens"})
+    if (std::find(names.begin(), names.end(), optional) != names.end())
+      columns.push_back({optional, Table::Type::text});
+  return read_csv_table(path, columns);
+}
+
+// The run that a row's model is, by its label, its title or the name of the model captured.
+int run_named(const Results& results, const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < results.runs().size(); ++i) {
+    const auto& run = results.runs()[i];
+    for (const auto& name : names)
+      if (same_model(name, run.label) || same_model(name, run.title)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Of runs that have a drop; sets of fewer than kFewestRuns are left out.
+std::vector<ScoreSet> score_sets(const Results& results, const std::string& path,
+                                 const std::vector<double>& drops) {
+  const Table table = read_scores(path);
+  const auto models = score_texts(table, "model");
+  const auto study = score_texts(table, "model_in_study");
+  const auto modes = score_texts(table, "mode");
+  const auto lengths = score_texts(table, "length_tokens");
+  const auto benchmarks = score_texts(table, "benchmark");
+  const auto metrics = score_texts(table, "metric");
+  const auto& values = table.find("value")->reals;
+  std::vector<ScoreSet> sets;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t row = 0; row < values.size(); ++row) {
+    const int run = run_named(results, {study[row], models[row]});
+    if (run < 0 || std::isnan(values[row]) || std::isnan(drops[static_cast<std::size_t>(run)]))
+      continue;
+    std::string name = benchmarks[row] + " " + metrics[row];
+    if (!lengths[row].empty() && lengths[row] != "all") name += " at " + lengths[row];
+    const auto key = name + "\n" + modes[row];
+    const auto [found, fresh] = places.emplace(key, sets.size());
+    if (fresh) sets.push_back({name, {}});
+    sets[found->second].of_run.emplace(static_cast<std::size_t>(run), values[row]);
+  }
+  std::erase_if(sets, [](const ScoreSet& set) { return set.of_run.size() < kFewestRuns; });
+  return sets;
+}
+
+// 95 % interval of a correlation of n independent points, by Fisher's transformation.
+Interval fisher_interval(double r, std::size_t n) {
+  if (n < 4 || !(std::fabs(r) < 1)) return {kNan, kNan};
+  const double half = 1.96 / std::sqrt(static_cast<double>(n) - 3);
+  return {std::tanh(std::atanh(r) - half), std::tanh(std::atanh(r) + half)};
+}
+
+std::string score_title(const ScoreSet& set, double r) {
+  const auto interval = fisher_interval(r, set.of_run.size());
+  auto text = fmt::format("{}: r = {:.2f}", set.name, r);
+  if (!std::isnan(interval.low))
+    text += fmt::format(" ({:.2f} to {:.2f})", interval.low, interval.high);
+  return text;
+}
+
+// One point per run and panel.
+struct ScorePoints {
+  // panel, ap_drop, score, ap_drop_low, ap_drop_high, family_index, r, label, model, score_of
+  Table table;
+  std::vector<std::string> titles;    // of the panels
+  std::vector<std::string> families;  // by family_index
+  bool bars = false;
+};
+
+Table empty_scores() {
+  Table table;
+  table.column("panel", Table::Type::integer)
+      .column("ap_drop", Table::Type::real)
+      .column("score", Table::Type::real)
+      .column("ap_drop_low", Table::Type::real)
+      .column("ap_drop_high", Table::Type::real)
+      .column("family_index", Table::Type::integer)
+      .column("r", Table::Type::real)
+      .column("label", Table::Type::text)
+      .column("model", Table::Type::text)
+      .column("score_of", Table::Type::text);
+  return table;
+}
+
+std::int64_t family_index(const std::string& family, std::vector<std::string>& families) {
+  const auto found = std::find(families.begin(), families.end(), family);
+  const auto index = found - families.begin();
+  if (found == families.end()) families.push_back(family);
+  return index;
+}
+
+ScorePoints score_points(const Results& results, const std::vector<ScoreSet>& sets,
+                         const std::vector<double>& drops) {
+  ScorePoints points;
+  points.table = empty_scores();
+  for (const auto& set : sets) {
+    std::vector<double> x;
+    std::vector<double> y;
+    for (const auto& [run, score] : set.of_run) {
+      x.push_back(drops[run]);
+      y.push_back(score);
+    }
+    const double r = correlation_of(x, y);
+    for (const auto& [run, score] : set.of_run) {
+      const auto& who = results.runs()[run];
+      const auto interval = results.interval(run, "ap_drop");
+      points.bars = points.bars || interval;
+      points.table.add({std::ssize(points.titles), drops[run], score,
+                        interval ? interval->low : kNan, interval ? interval->high : kNan,
+                        family_index(who.family, points.families), r, shortened(who.title, 18),
+                        one_line(who.label), one_line(set.name)});
+    }
+    points.titles.push_back(score_title(set, r));
+  }
+  return points;
+}
+
+std::string plot_scores(std::size_t panel, const ScorePoints& points,
+                        const std::vector<KeyEntry>& key) {
+  std::string text = "plot \\\n";
+  if (points.bars)
+    text += fmt::format(
+        "  data using ($1 == {} ? $4 : NaN):3:($5 - $4):(0) with vectors heads nofilled size "
+        "screen 0.007,90 lw 0.8 lc rgb '{}', \\\n",
+        panel, style::kFaint);
+  for (std::size_t i = 0; i < key.size(); ++i)
+    text += fmt::format(
+        "  data using ($1 == {} && $6 == {} ? $2 : NaN):3 with points pt {} ps 0.6*mark lc rgb "
+        "'{}', \\\n",
+        panel, i, key[i].point_type, key[i].colour);
+  return text + fmt::format(
+                    "  data using ($1 == {} ? $2 : NaN):3:(strcol(8)) with labels left offset 0.5, "
+                    "0.5 font ',{}' noenhanced tc rgb '{}'\n",
+                    panel, style::kTiny, style::kInk);
+}
+
+}  // namespace
+
+Figure ap_drop_vs_score(const Results& results) {
+  const auto& path = results.choices().scores;
+  if (path.empty()) return nothing_to_draw("it needs scores: --scores FILE.csv");
+  const Frame& metrics = results.frame("head_metrics");
+  const auto drops = means_of(by_run(results, metrics, metrics.reals("ap_drop")));
+  const auto sets = score_sets(results, path, drops);
+  if (sets.empty())
+    return nothing_to_draw(
+        fmt::format("{} has no score of {} or more of these runs", path, kFewestRuns));
+  ScorePoints points = score_points(results, sets, drops);
+  std::vector<KeyEntry> key;
+  for (std::size_t i = 0; i < points.families.size(); ++i)
+    key.push_back({escaped_markup(points.families[i]),
+                   style::kFamilies[i % style::kFamilies.size()],
+                   style::kFamilyPoints[i % std::size(style::kFamilyPoints)]});
+  const Panels panels({.count = static_cast<int>(sets.size()),
+                       .columns = 2,
+                       .aspect = 0.75,
+                       .top = 0.38,
+                       .right = 0.14,
+                       .own_ranges = true,
+                       .x_label = "mean drop of plasticity, first to last 20 %",
+                       .y_label = "score"});
+  Figure figure;
+  figure.title = "Loss of plasticity against benchmark scores";
+  figure.width = panels.width();
+  figure.height = panels.height();
+  figure.script = panels.begin() + panels.key(key) +
+                  "unset grid\nset offsets graph 0.08, graph 0.2, graph 0.1, graph 0.1\n";
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    figure.script +=
+        panels.panel(static_cast<int>(i), points.titles[i], 60) + plot_scores(i, points, key);
+  figure.script += panels.end();
+  figure.caption = fmt::format(
+      "Mean ap_drop of a run (plasticity at the first fifth of query positions minus that at the "
+      "last, mean over heads) against its score in {}. r is Pearson's correlation over runs, in "
+      "brackets its 95 % interval for independent models (Fisher).{}",
+      one_line(path.substr(path.rfind('/') + 1)),
+      points.bars ? " Bars: 95 % interval over texts, jackknife." : "");
+  figure.data = std::move(points.table);
+  return figure;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,170 @@
+#include "analysis/methods/complement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/core/nan.h"
+#include "base/numerics/products.h"
+#include "base/numerics/step_maximum.h"
+#include "base/numerics/symmetric_eigen.h"
+
+namespace qkscope {
+namespace {
+
+// Applies the reflection to both sides of a symmetric matrix.
+void reflect_symmetric(Matrix& matrix, std::span<const double> w) {
+  reflect_rows(matrix, w);
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < i; ++j) std::swap(matrix(i, j), matrix(j, i));
+  reflect_rows(matrix, w);
+}
+
+// The largest |correlation| with position over coordinates, from their covariances with it and
+// their scatter. Coordinates that hold nothing but rounding error have none.
+double largest_correlation(std::span<const double> drift, const Matrix& scatter,
+                           const PooledMoments& pooled) {
+  const double negligible = 1e-20 * trace(pooled.scatter);
+  double largest = 0;
+  for (std::size_t i = 0; i < drift.size(); ++i) {
+    const double variance = scatter.data[i * drift.size() + i];
+    if (variance <= negligible) continue;
+    const double r = drift[i] / std::sqrt(variance * pooled.position_scatter);
+    largest = std::max(largest, std::fabs(r));
+  }
+  return largest;
+}
+
+std::vector<double> unit(std::int64_t size, std::size_t at) {
+  std::vector<double> e(static_cast<std::size_t>(size));
+  e[at] = 1;
+  return e;
+}
+
+// How well a threshold on the line through the centroids of queries and keys tells them apart, for
+// every plane where it does not follow from the moments.
+void separate(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+              const Matrix& axes, std::vector<ComplementPair>& planes) {
+  const auto delta = multiply(axes, pooled.delta);
+  Matrix lines(axes.rows / 2, axes.cols);
+  std::vector<std::size_t> apart;
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    if (!std::isnan(planes[i].separability)) continue;
+    double* const line = lines.row(static_cast<std::int64_t>(apart.size()));
+    const auto first = static_cast<std::int64_t>(2 * i);
+    for (std::int64_t j = 0; j < axes.cols; ++j)
+      line[j] = delta[2 * i] * axes(first, j) + delta[2 * i + 1] * axes(first + 1, j);
+    apart.push_back(i);
+  }
+  if (apart.empty()) return;
+  const Matrix q = project_rows(queries, pooled, lines);
+  const Matrix k = project_rows(keys, pooled, lines);
+  for (std::size_t n = 0; n < apart.size(); ++n) {
+    const auto row = static_cast<std::int64_t>(n);
+    planes[apart[n]].separability =
+        0.5 + 0.5 * best_split({q.row(row), static_cast<std::size_t>(q.cols)},
+                               {k.row(row), static_cast<std::size_t>(k.cols)});
+  }
+}
+
+// Whether the plane of x and y, from x to y, is turned as RoPE turns the pairs (i, i + dim / 2).
+// Principal axes have no sign of their own; with this the direction of turning has one.
+bool turned_as_rope(std::span<const double> x, std::span<const double> y) {
+  const auto half = x.size() / 2;
+  return dot(x.first(half), y.subspan(half, half)) >= dot(x.subspan(half, half), y.first(half));
+}
+
+double nearest_to(double omega, const std::vector<double>& frequencies) {
+  double nearest = std::numeric_limits<double>::quiet_NaN();
+  // Frequencies are spaced by ratio, so nearness is a ratio too.
+  double distance = std::numeric_limits<double>::infinity();
+  for (const double frequency : frequencies) {
+    const double ratio = std::fabs(std::log(std::max(omega, 1e-300) / frequency));
+    if (ratio >= distance) continue;
+    distance = ratio;
+    nearest = frequency;
+  }
+  return nearest;
+}
+
+}  // namespace
+
+Complement complement_of(const PooledMoments& pooled, std::span<const double> a,
+                         std::span<const double> b, std::int64_t wanted) {
+  const auto dim = pooled.scatter.rows;
+  if (dim < 3) return {};
+  // Two reflections take a and b to the first two axes; the rest of the matrix is the complement,
+  // and its eigenvectors are orthogonal to a and b to the last digit.
+  const auto first = householder_between(a, unit(dim, 0));
+  Matrix b_row(1, dim);
+  b_row.data.assign(b.begin(), b.end());
+  reflect_rows(b_row, first);
+  b_row(0, 0) = 0;
+  const auto second = householder_between(b_row.data, unit(dim, 1));
+  Matrix turned = pooled.scatter;
+  reflect_symmetric(turned, first);
+  reflect_symmetric(turned, second);
+  Matrix rest(dim - 2, dim - 2);
+  for (std::int64_t i = 0; i < dim - 2; ++i)
+    for (std::int64_t j = 0; j < dim - 2; ++j)
+      rest(i, j) = 0.5 * (turned(i + 2, j + 2) + turned(j + 2, i + 2));
+  Eigenpairs eigen = leading_eigenpairs(rest, std::min(wanted, dim - 2));
+  Complement complement{std::move(eigen.values), Matrix(std::min(wanted, dim - 2), dim), 0};
+  for (double& variance : complement.variance) variance = std::max(0.0, variance);
+  for (std::int64_t i = 0; i < complement.axes.rows; ++i)
+    std::copy(eigen.vectors.row(i), eigen.vectors.row(i) + dim - 2, complement.axes.row(i) + 2);
+  reflect_rows(complement.axes, second);
+  reflect_rows(complement.axes, first);
+  std::vector<double> drift = pooled.cross_scatter;
+  reflect(drift, first);
+  reflect(drift, second);
+  complement.position_r = largest_correlation(std::span(drift).subspan(2), rest, pooled);
+  return complement;
+}
+
+std::vector<ComplementPair> complement_shares(const PooledMoments& pooled,
+                                              const Complement& complement,
+                                              const RotationOptions& options) {
+  const auto pairs = std::min<std::int64_t>(options.pairs, complement.axes.rows / 2);
+  const auto delta = multiply(complement.axes, pooled.delta);
+  double left = 0;
+  for (const double variance : complement.variance) left += variance;
+  const double total = trace(pooled.scatter);
+  std::vector<ComplementPair> result;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(pairs); ++i) {
+    const double variance = complement.variance[2 * i] + complement.variance[2 * i + 1];
+    ComplementPair pair;
+    pair.variance_share = variance / left;
+    pair.variance_share_total = variance / total;
+    pair.angle_r = pair.omega = pair.nearest_inv_freq = kNan;
+    // Where the centroids coincide (always when b is the difference of means) nothing tells q from
+    // k.
+    const double radius = std::sqrt(variance / static_cast<double>(pooled.count));
+    const bool mixed = std::hypot(delta[2 * i], delta[2 * i + 1]) <= 1e-9 * radius;
+    pair.separability = mixed ? 0.5 : kNan;
+    result.push_back(pair);
+  }
+  return result;
+}
+
+void search_planes(const CentredRows& queries, const CentredRows& keys, const PooledMoments& pooled,
+                   const Matrix& axes, PlaneSearch search, const RotationOptions& options,
+                   std::vector<ComplementPair>& planes) {
+  separate(queries, keys, pooled, axes, planes);
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    const auto peak =
+        search.frequencies.strongest_rotation(search.units.plane(static_cast<std::int64_t>(i)));
+    ComplementPair& pair = planes[i];
+    pair.angle_r = peak.strength;
+    const auto axis = [&](std::size_t at) {
+      return std::span<const double>(axes.row(static_cast<std::int64_t>(at)),
+                                     static_cast<std::size_t>(axes.cols));
+    };
+    const bool against = peak.reversed == turned_as_rope(axis(2 * i), axis(2 * i + 1));
+    pair.omega = against ? -peak.omega : peak.omega;
+    pair.nearest_inv_freq = nearest_to(peak.omega, options.inv_freq);
+    pair.active = peak.strength > options.active_angle_r;
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,111 @@
+#include "analysis/methods/jackknife.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "analysis/methods/pca.h"
+#include "analysis/methods/profile_means.h"
+#include "analysis/methods/rotation.h"
+#include "base/core/nan.h"
+#include "base/numerics/products.h"
+
+namespace qkscope {
+namespace {
+
+// Directions are not needed any more once their numbers are there, and there are many replicates.
+void forget_directions(HeadReport& report) {
+  if (report.pca) report.pca->components.front().direction = {};
+  if (!report.rotation) return;
+  report.rotation->a = {};
+  report.rotation->b = {};
+}
+
+// The discriminant of all texts, on the rows that are left.
+double accuracy_without(const PcaResult& all, std::size_t group) {
+  if (group >= all.qk_rows.size()) return kNan;
+  const auto rows = std::accumulate(all.qk_rows.begin(), all.qk_rows.end(), -all.qk_rows[group]);
+  const auto right =
+      std::accumulate(all.qk_right.begin(), all.qk_right.end(), -all.qk_right[group]);
+  return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : kNan;
+}
+
+// The variance on the planes that are active with all texts.
+void active_without(const RotationResult& all, const PooledMoments& pooled,
+                    RotationResult& result) {
+  result.active_variance = result.active_variance_total = kNan;
+  if (std::isnan(all.active_variance) || result.b.empty()) return;
+  const auto dim = pooled.scatter.cols;
+  Matrix axes(std::ssize(all.active_axes) / dim, dim);
+  std::copy(all.active_axes.begin(), all.active_axes.end(), axes.data.begin());
+  const Matrix along = multiply_transposed(axes, pooled.scatter);
+  const double active = dot(along.data, axes.data);
+  const double total = trace(pooled.scatter);
+  result.active_variance_total = active / total;
+  result.active_variance = active / (total * (1 - result.plane_var_fraction));
+}
+
+// The means of the profile; what needs the rows again has none.
+PlasticityResult plasticity_without(const PlasticityResult& all, int group) {
+  const auto means = profile_means_without(all, group);
+  PlasticityResult result;
+  result.r2_pos = result.beta_norm = result.r2_scalar = result.mae_ratio = result.ap_overall = kNan;
+  result.ap_profile_overall = means.overall;
+  result.ap_first20 = means.first20;
+  result.ap_last20 = means.last20;
+  result.ap_drop = means.drop;
+  return result;
+}
+
+}  // namespace
+
+double jackknife_error(std::span<const double> without) {
+  const auto groups = static_cast<double>(without.size());
+  if (without.size() < 2) return kNan;
+  double centre = 0;
+  for (const double number : without) centre += number / groups;
+  double squares = 0;
+  for (const double number : without) squares += (number - centre) * (number - centre);
+  return std::sqrt(squares * (groups - 1) / groups);
+}
+
+std::vector<Moments> leave_groups_out(const GroupedRows& rows) {
+  std::vector<Moments> result;
+  for (const auto& group : rows.groups) result.push_back(without(rows.rows, group));
+  return result;
+}
+
+std::vector<HeadReport> replicates(const HeadReport& head, std::span<const Moments> queries,
+                                   std::span<const Moments> keys, const AnalyzeOptions& options) {
+  std::vector<HeadReport> result;
+  for (std::size_t group = 0; group < queries.size(); ++group) {
+    const Moments& q = queries[group];
+    const Moments& k = keys[group];
+    HeadReport report;
+    report.query = head.query;
+    report.rope = head.rope;
+    report.dim = head.dim;
+    report.n_q = q.size();
+    report.n_k = k.size();
+    if (q.size() > 1 && k.size() > 1) {
+      const PooledMoments pooled = pool(q, k);
+      if (head.pca && !head.pca->components.empty()) {
+        report.pca = first_component(q, k, pooled, head.pca->components.front().direction,
+                                     options.pca_options);
+        report.pca->qk_accuracy = accuracy_without(*head.pca, group);
+      }
+      if (head.rotation) {
+        report.rotation =
+            drift_and_separation(q, k, pooled, options.rotation_options, head.rotation->b);
+        active_without(*head.rotation, pooled, *report.rotation);
+      }
+      forget_directions(report);
+    }
+    if (head.plasticity && head.plasticity->profile_without.groups > 0)
+      report.plasticity = plasticity_without(*head.plasticity, static_cast<int>(group));
+    result.push_back(std::move(report));
+  }
+  return result;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,52 @@
+#include "analysis/methods/kernels/eligible_keys.h"
+
+#include <algorithm>
+
+namespace qkscope {
+
+EligibleKeys::EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
+                           std::optional<std::int32_t> window)
+    : points_(points.size()), ranges_(static_cast<std::size_t>(keys.examples() * points.size())) {
+  first_.reserve(keys.bin.size());
+  end_.reserve(keys.bin.size());
+  for (std::int64_t e = 0; e < keys.examples(); ++e) take_example(keys, e, points, window);
+}
+
+void EligibleKeys::take_example(const SortedKeys& keys, std::int64_t example,
+                                const QueryPoints& points, std::optional<std::int32_t> window) {
+  const auto begin = keys.begin[static_cast<std::size_t>(example)];
+  const auto last = keys.begin[static_cast<std::size_t>(example) + 1];
+  KeyRange* const ranges = ranges_.data() + example * points_;
+  auto end = begin;
+  for (std::int64_t c = 0; c < points_; ++c) {
+    const auto at = static_cast<std::size_t>(c);
+    while (end < last && keys.bin[static_cast<std::size_t>(end)] < points.bin[at]) ++end;
+    ranges[c] = {begin, end};
+    if (!window) continue;
+    const auto position = keys.position.begin();
+    ranges[c].begin =
+        std::partition_point(position + begin, position + end,
+                             [&](std::int32_t t) { return t <= points.position[at] - *window; }) -
+        position;
+  }
+  auto first = std::int64_t{0};
+  for (auto key = begin; key < last; ++key) {
+    const auto bin = keys.bin[static_cast<std::size_t>(key)];
+    while (first < points_ && points.bin[static_cast<std::size_t>(first)] <= bin) ++first;
+    first_.push_back(first);
+  }
+  if (!window) {
+    end_.insert(end_.end(), static_cast<std::size_t>(last - begin), points_);
+    return;
+  }
+  // Where buckets contradict positions the window could move back.
+  for (auto c = points_ - 2; c >= 0; --c)
+    ranges[c].begin = std::min(ranges[c].begin, ranges[c + 1].begin);
+  for (auto key = begin; key < last; ++key)
+    end_.push_back(
+        std::upper_bound(ranges, ranges + points_, key,
+                         [](std::int64_t k, const KeyRange& range) { return k < range.begin; }) -
+        ranges);
+}
+
+}  // namespace qkscope

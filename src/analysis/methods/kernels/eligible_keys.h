@@ -1,0 +1,44 @@
+// Which keys of an example a query at each point may choose between.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "analysis/methods/kernels/key_pairs.h"
+
+namespace qkscope {
+
+// Keys [begin, end) of one example between which pairs are formed.
+struct KeyRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t pairs() const { return (end - begin) * (end - begin - 1) / 2; }
+};
+
+// The keys of bins before the point's and, with a window, after its position - window. Both ends
+// move forward from point to point, so that a pair of keys i < j of one example counts at the
+// points [first(j), end(i)).
+class EligibleKeys {
+ public:
+  EligibleKeys(const SortedKeys& keys, const QueryPoints& points,
+               std::optional<std::int32_t> window);
+
+  const KeyRange& at(std::int64_t example, std::int64_t point) const {
+    return ranges_[static_cast<std::size_t>(example * points_ + point)];
+  }
+  std::int64_t first(std::int64_t key) const { return first_[static_cast<std::size_t>(key)]; }
+  std::int64_t end(std::int64_t key) const { return end_[static_cast<std::size_t>(key)]; }
+
+ private:
+  void take_example(const SortedKeys& keys, std::int64_t example, const QueryPoints& points,
+                    std::optional<std::int32_t> window);
+
+  std::int64_t points_;
+  std::vector<KeyRange> ranges_;     // (examples, points)
+  std::vector<std::int64_t> first_;  // (keys)
+  std::vector<std::int64_t> end_;    // (keys)
+};
+
+}  // namespace qkscope

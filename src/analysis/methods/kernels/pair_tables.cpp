@@ -1,0 +1,467 @@
+#include "analysis/methods/kernels/pair_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/methods/kernels/eligible_keys.h"
+#include "analysis/methods/kernels/pair_heatmap.h"
+#include "base/core/nan.h"
+#include "base/numerics/normal.h"
+#include "base/numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+// Pair number `index` of the range, counted row by row below the diagonal.
+Pair pair_at(const KeyRange& range, std::int64_t index) {
+  auto second = static_cast<std::int64_t>((1 + std::sqrt(1 + 8 * static_cast<double>(index))) / 2);
+  while (second * (second - 1) / 2 > index) --second;
+  while ((second + 1) * second / 2 <= index) ++second;
+  return {range.begin + index - second * (second - 1) / 2, range.begin + second};
+}
+
+std::int64_t count_pairs(std::span<const KeyRange> ranges) {
+  std::int64_t total = 0;
+  for (const auto& range : ranges) total += range.pairs();
+  return total;
+}
+
+// A sample of `size` pairs, each example's share proportional to its pairs.
+void add_sample(std::span<const KeyRange> ranges, std::int64_t size, std::uint64_t seed,
+                PairEvaluator& evaluator) {
+  const auto total = static_cast<double>(count_pairs(ranges));
+  Random random(seed);
+  double owed = 0;
+  std::int64_t drawn = 0;
+  for (const auto& range : ranges) {
+    owed += static_cast<double>(size) * static_cast<double>(range.pairs()) / total;
+    for (; drawn < std::llround(owed); ++drawn)
+      evaluator.add(pair_at(range, static_cast<std::int64_t>(
+                                       random.below(static_cast<std::uint64_t>(range.pairs())))));
+  }
+  evaluator.flush();
+}
+
+// The lines of pair p at points [first, end).
+ZLines lines_at(const PairLines& lines, std::size_t p, const QueryPoints& points,
+                const std::vector<std::int32_t>& column_end, std::int64_t first, std::int64_t end) {
+  const auto at = p * static_cast<std::size_t>(lines.columns);
+  return {lines.start.data() + at,
+          lines.slope.data() + at,
+          static_cast<std::int32_t>(lines.first_column),
+          points.column.data(),
+          column_end.data(),
+          points.shift.data(),
+          first,
+          end};
+}
+
+// Whether every point is that of its own column, and nowhere else.
+bool stand_at_columns(const QueryPoints& points) {
+  for (std::size_t c = 0; c < points.column.size(); ++c)
+    if (points.column[c] != static_cast<std::int32_t>(c) || points.shift[c] != 0) return false;
+  return true;
+}
+
+// Pairs of all keys before each point: sums over examples, and the heatmap.
+class ProfileSums {
+ public:
+  ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
+              const PlasticityOptions& options);
+
+  // All pairs of the block's texts [first, end), at the points that hold at most max_pairs.
+  void add_texts(const KeyTile& block, std::int64_t first, std::int64_t end);
+  // A sample at each of the others, of all keys.
+  bool samples() const;
+  void add_samples(const KeyTile& all);
+  ProfileTables tables(const TextGroups& groups);
+
+ private:
+  static constexpr std::int64_t kPointsPerCell = 2;  // from which on neighbours share cells
+
+  // Points at which a pair counts.
+  struct PointRange {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+  };
+
+  bool is_sampled(std::int64_t point) const {
+    return eligible_[static_cast<std::size_t>(point)] > options_.max_pairs;
+  }
+  std::vector<KeyRange> ranges_at(std::int64_t point) const;
+  void take(const PairLines& lines);
+  void take_at(const PairLines& lines, std::size_t p, PointRange points);
+  void add_example(std::int64_t example);
+
+  const SortedKeys& keys_;
+  const QueryPoints& points_;
+  const PlasticityOptions& options_;
+  bool own_columns_;  // every point has a column and stands where it does
+  EligibleKeys keys_before_;
+  std::vector<std::int64_t> eligible_;      // (points): pairs
+  std::vector<std::int32_t> first_column_;  // (points + 1): least column of this and later points
+  std::vector<std::int32_t> last_column_;   // (points + 1): largest column of points before
+  std::vector<std::int32_t> column_end_;    // (points)
+  std::vector<PointRange> at_work_;         // stretches of points for which pairs are added
+  bool drawing_ = false;                    // they are drawn, for one point at a time
+  ExampleSums sums_;
+  PairHeatmap heatmap_;
+  PairEvaluator evaluator_;
+  std::vector<double> values_;  // (points): plasticity of one pair
+};
+
+ProfileSums::ProfileSums(const SortedKeys& keys, const QuerySide& queries, double extent,
+                         const PlasticityOptions& options)
+    : keys_(keys),
+      points_(queries.points),
+      options_(options),
+      own_columns_(stand_at_columns(queries.points)),
+      keys_before_(keys, queries.points, options.sliding_window),
+      first_column_(queries.points.column),
+      last_column_(queries.points.column),
+      column_end_(queries.points.column_ends()),
+      sums_(keys.examples(), queries.points.size()),
+      heatmap_(extent, options.heatmap_bins),
+      evaluator_(
+          queries.columns, [this](const PairLines& lines) { take(lines); },
+          own_columns_ ? PairEvaluator::Wanted::plasticities : PairEvaluator::Wanted::lines),
+      values_(queries.points.column.size()) {
+  first_column_.push_back(static_cast<std::int32_t>(queries.columns.size()));
+  last_column_.insert(last_column_.begin(), -1);
+  for (auto c = points_.column.size(); c > 0; --c)
+    first_column_[c - 1] = std::min(first_column_[c - 1], first_column_[c]);
+  for (std::size_t c = 1; c < last_column_.size(); ++c)
+    last_column_[c] = std::max(last_column_[c], last_column_[c - 1]);
+  eligible_.resize(points_.column.size());
+  for (std::int64_t e = 0; e < keys.examples(); ++e)
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      eligible_[static_cast<std::size_t>(c)] += keys_before_.at(e, c).pairs();
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (is_sampled(c)) continue;
+    if (at_work_.empty() || at_work_.back().end != c) at_work_.push_back({c, c});
+    ++at_work_.back().end;
+  }
+}
+
+std::vector<KeyRange> ProfileSums::ranges_at(std::int64_t point) const {
+  std::vector<KeyRange> ranges;
+  for (std::int64_t e = 0; e < keys_.examples(); ++e) ranges.push_back(keys_before_.at(e, point));
+  return ranges;
+}
+
+void ProfileSums::take(const PairLines& lines) {
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const auto first = keys_before_.first(lines.pairs[p].second);
+    const auto end = keys_before_.end(lines.pairs[p].first);
+    for (const auto& stretch : at_work_)
+      take_at(lines, p, {std::max(first, stretch.first), std::min(end, stretch.end)});
+  }
+}
+
+void ProfileSums::take_at(const PairLines& lines, std::size_t p, PointRange points) {
+  const auto [first, end] = points;
+  if (first >= end) return;
+  const double* values = values_.data();
+  if (own_columns_)
+    values = lines.start.data() + static_cast<std::int64_t>(p) * lines.columns + first -
+             lines.first_column;
+  else
+    plasticity_along(lines_at(lines, p, points_, column_end_, first, end), values_.data());
+  const Pair& pair = lines.pairs[p];
+  const auto count = static_cast<std::size_t>(end - first);
+  const auto example = keys_.example[static_cast<std::size_t>(pair.first)];
+  const double earlier = keys_.position[static_cast<std::size_t>(pair.first)];
+  const double later = keys_.position[static_cast<std::size_t>(pair.second)];
+  const double* const query = points_.position.data() + first;
+  double* const sum = sums_.sums(example) + first;
+  if (drawing_) sums_.count(example, first, 1);
+  if (points_.size() > kPointsPerCell * options_.heatmap_bins) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+    heatmap_.add({earlier, later, {query, count}, {values, count}});
+    return;
+  }
+  auto row = heatmap_.row(earlier, later);
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] += values[i];
+    row.add(query[i], values[i]);
+  }
+}
+
+// Pairs of one example, in the order of their later keys: those of one key have the same columns.
+void ProfileSums::add_example(std::int64_t example) {
+  const auto begin = keys_.begin[static_cast<std::size_t>(example)];
+  const auto last = keys_.begin[static_cast<std::size_t>(example) + 1];
+  for (auto j = begin; j < last; ++j) {
+    const auto first = std::max(at_work_.front().first, keys_before_.first(j));
+    const auto end = std::min(at_work_.back().end, keys_before_.end(j));
+    if (first >= end) continue;
+    evaluator_.set_columns(first_column_[static_cast<std::size_t>(first)],
+                           last_column_[static_cast<std::size_t>(end)] + 1);
+    for (auto i = keys_before_.at(example, first).begin; i < j; ++i) evaluator_.add({i, j});
+  }
+}
+
+void ProfileSums::add_texts(const KeyTile& block, std::int64_t first, std::int64_t end) {
+  if (at_work_.empty()) return;
+  evaluator_.set_keys(block);
+  for (auto e = first; e < end; ++e) {
+    for (std::int64_t c = 0; c < points_.size(); ++c)
+      if (!is_sampled(c)) sums_.count(e, c, keys_before_.at(e, c).pairs());
+    add_example(e);
+  }
+  evaluator_.flush();
+}
+
+bool ProfileSums::samples() const {
+  return std::any_of(eligible_.begin(), eligible_.end(),
+                     [this](std::int64_t pairs) { return pairs > options_.max_pairs; });
+}
+
+void ProfileSums::add_samples(const KeyTile& all) {
+  drawing_ = true;
+  evaluator_.set_keys(all);
+  for (std::int64_t c = 0; c < points_.size(); ++c) {
+    if (!is_sampled(c)) continue;
+    const auto at = static_cast<std::size_t>(c);
+    at_work_ = {{c, c + 1}};
+    heatmap_.set_weight(static_cast<double>(eligible_[at]) /
+                        static_cast<double>(options_.max_pairs));
+    evaluator_.set_columns(points_.column[at], points_.column[at] + 1);
+    add_sample(ranges_at(c), options_.max_pairs,
+               options_.seed ^ (static_cast<std::uint64_t>(c + 1) << 32), evaluator_);
+  }
+}
+
+ProfileTables ProfileSums::tables(const TextGroups& groups) {
+  ProfileTables tables;
+  for (std::int64_t c = 0; c < points_.size(); ++c)
+    tables.profile.push_back(sums_.mean(c, eligible_[static_cast<std::size_t>(c)]));
+  tables.groups = sums_.grouped(groups, keys_.text);
+  tables.heatmap = heatmap_.cells();
+  return tables;
+}
+
+// Keys of one example that are of one bucket, at least two.
+struct BucketRun {
+  KeyRange keys;
+  std::size_t bucket = 0;  // place among those that hold keys
+};
+
+std::vector<BucketRun> runs_of(const SortedKeys& keys, const DistinctNumbers& buckets) {
+  std::vector<BucketRun> runs;
+  const auto count = std::ssize(keys.bin);
+  for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+    const auto at = static_cast<std::size_t>(begin);
+    end = begin + 1;
+    while (end < count && keys.bin[static_cast<std::size_t>(end)] == keys.bin[at] &&
+           keys.example[static_cast<std::size_t>(end)] == keys.example[at])
+      ++end;
+    if (end - begin > 1)
+      runs.push_back({{begin, end}, static_cast<std::size_t>(buckets.place[at])});
+  }
+  return runs;
+}
+
+// Pairs of keys of one bucket, at every point after it.
+class BucketPairs {
+ public:
+  BucketPairs(const SortedKeys& keys, const QuerySide& queries, const PlasticityOptions& options);
+
+  // All pairs of the block, in buckets that hold at most max_pairs. Blocks come in order.
+  void add_texts(const KeyTile& block);
+  // A sample in each of the others, of all keys.
+  bool samples() const;
+  void add_samples(const KeyTile& all);
+  std::vector<BucketCell> cells(const BucketRanges& ranges) const;
+
+ private:
+  struct Bucket {
+    std::int32_t number = 0;
+    std::int64_t first = 0;     // point after it
+    std::int64_t eligible = 0;  // pairs
+    bool sampled = false;
+    std::vector<KeyRange> runs;
+    ExampleSums sums{0, 0};  // a row for every run
+  };
+
+  void take(const PairLines& lines);
+
+  const QueryPoints& points_;
+  const PlasticityOptions& options_;
+  DistinctNumbers numbers_;
+  std::vector<BucketRun> runs_;
+  std::size_t next_run_ = 0;  // behind the blocks that were added
+  std::vector<Bucket> buckets_;
+  std::vector<std::int64_t> row_;         // (keys): of the bucket's sums
+  std::vector<std::int32_t> column_end_;  // (points)
+  std::vector<double> values_;            // (points)
+  PairEvaluator evaluator_;
+};
+
+BucketPairs::BucketPairs(const SortedKeys& keys, const QuerySide& queries,
+                         const PlasticityOptions& options)
+    : points_(queries.points),
+      options_(options),
+      numbers_(keys.bin),
+      runs_(runs_of(keys, numbers_)),
+      row_(keys.bin.size()),
+      column_end_(points_.column_ends()),
+      values_(points_.column.size()),
+      evaluator_(queries.columns, [this](const PairLines& lines) { take(lines); }) {
+  for (const auto number : numbers_.numbers) {
+    buckets_.emplace_back();
+    buckets_.back().number = number;
+    buckets_.back().first = points_.after(number);
+  }
+  for (const auto& run : runs_) {
+    Bucket& bucket = buckets_[run.bucket];
+    for (auto key = run.keys.begin; key < run.keys.end; ++key)
+      row_[static_cast<std::size_t>(key)] = std::ssize(bucket.runs);
+    bucket.runs.push_back(run.keys);
+    bucket.eligible += run.keys.pairs();
+  }
+  for (auto& bucket : buckets_) {
+    bucket.sampled = bucket.eligible > options.max_pairs && bucket.first < points_.size();
+    bucket.sums = ExampleSums(std::ssize(bucket.runs), points_.size());
+  }
+}
+
+void BucketPairs::take(const PairLines& lines) {
+  for (std::size_t p = 0; p < lines.pairs.size(); ++p) {
+    const auto key = static_cast<std::size_t>(lines.pairs[p].first);
+    Bucket& bucket = buckets_[static_cast<std::size_t>(numbers_.place[key])];
+    plasticity_along(lines_at(lines, p, points_, column_end_, bucket.first, points_.size()),
+                     values_.data());
+    double* const sum = bucket.sums.sums(row_[key]);
+    for (auto c = bucket.first; c < points_.size(); ++c) {
+      sum[c] += values_[static_cast<std::size_t>(c - bucket.first)];
+      bucket.sums.count(row_[key], c, 1);
+    }
+  }
+}
+
+void BucketPairs::add_texts(const KeyTile& block) {
+  evaluator_.set_keys(block);
+  const auto end = block.first + block.vectors.rows;
+  for (; next_run_ < runs_.size() && runs_[next_run_].keys.begin < end; ++next_run_) {
+    const BucketRun& run = runs_[next_run_];
+    const Bucket& bucket = buckets_[run.bucket];
+    if (bucket.first == points_.size() || bucket.sampled) continue;
+    for (auto j = run.keys.begin; j < run.keys.end; ++j)
+      for (auto i = run.keys.begin; i < j; ++i) evaluator_.add({i, j});
+  }
+  evaluator_.flush();
+}
+
+bool BucketPairs::samples() const {
+  return std::any_of(buckets_.begin(), buckets_.end(),
+                     [](const Bucket& bucket) { return bucket.sampled; });
+}
+
+void BucketPairs::add_samples(const KeyTile& all) {
+  evaluator_.set_keys(all);
+  for (const auto& bucket : buckets_)
+    if (bucket.sampled)
+      add_sample(bucket.runs, options_.max_pairs,
+                 options_.seed ^ static_cast<std::uint64_t>(bucket.number), evaluator_);
+}
+
+std::vector<BucketCell> BucketPairs::cells(const BucketRanges& ranges) const {
+  std::vector<BucketCell> cells;
+  for (std::int64_t c = 0; c < points_.size(); ++c)
+    for (const auto& bucket : buckets_) {
+      const auto q_bucket = points_.bin[static_cast<std::size_t>(c)];
+      if (c < bucket.first) continue;
+      if (options_.sliding_window &&
+          !ranges.reaches(q_bucket, bucket.number, *options_.sliding_window))
+        continue;
+      cells.push_back({q_bucket, bucket.number, bucket.sums.mean(c, bucket.eligible)});
+    }
+  return cells;
+}
+
+// Calls body(block, first, end) with keys of texts [first, end), a few texts at a time: as many
+// keys as the second cache holds while their pairs are compared, or one text.
+template <typename Body>
+void for_each_block(const PairSource& source, const SortedKeys& sorted, const Body& body) {
+  constexpr std::int64_t kTogether = 128;
+  const auto begin = [&](std::int64_t text) {
+    return sorted.begin[static_cast<std::size_t>(text)];
+  };
+  KeyTile block;
+  for (std::int64_t first = 0, end = 0; first < sorted.examples(); first = end) {
+    end = first + 1;
+    while (end < sorted.examples() && begin(end + 1) - begin(first) <= kTogether) ++end;
+    take_block(source.keys, source.model, sorted, begin(first), begin(end), block);
+    body(block, first, end);
+  }
+}
+
+KeyTile all_keys(const PairSource& source, const SortedKeys& sorted) {
+  KeyTile block;
+  take_block(source.keys, source.model, sorted, 0, std::ssize(sorted.row), block);
+  return block;
+}
+
+}  // namespace
+
+MeanPlasticity ExampleSums::mean(std::int64_t point, std::int64_t eligible) const {
+  double total = 0;
+  double count = 0;
+  double examples = 0;
+  for (std::int64_t e = 0; e < sum_.rows; ++e) {
+    total += sum_(e, point);
+    count += count_(e, point);
+    examples += count_(e, point) > 0 ? 1 : 0;
+  }
+  if (count == 0) return {kNan, kNan, 0, eligible};
+  MeanPlasticity result{total / count, kNan, static_cast<std::int64_t>(count), eligible};
+  if (examples < 2) return result;
+  double spread = 0;
+  for (std::int64_t e = 0; e < sum_.rows; ++e) {
+    const double off = sum_(e, point) - result.ap * count_(e, point);
+    spread += off * off;
+  }
+  result.stderr_ap = std::sqrt(examples / (examples - 1) * spread) / count;
+  return result;
+}
+
+PairGroups ExampleSums::grouped(const TextGroups& groups,
+                                std::span<const std::int64_t> texts) const {
+  const auto size = static_cast<std::size_t>(groups.size() * sum_.cols);
+  PairGroups result{groups.size(), std::vector<double>(size), std::vector<double>(size)};
+  for (std::int64_t e = 0; e < sum_.rows; ++e) {
+    const auto to = static_cast<std::size_t>(groups.of(texts[static_cast<std::size_t>(e)])) *
+                    static_cast<std::size_t>(sum_.cols);
+    for (std::int64_t c = 0; c < sum_.cols; ++c) {
+      result.sum[to + static_cast<std::size_t>(c)] += sum_(e, c);
+      result.weight[to + static_cast<std::size_t>(c)] += count_(e, c);
+    }
+  }
+  return result;
+}
+
+PairTables pair_tables(const PairSource& source, const PlasticityOptions& options) {
+  BucketPairs buckets(source.by_bucket, source.at_buckets, options);
+  ProfileSums profile(source.by_bin, source.at_bins, source.extent, options);
+  const bool same_order = source.by_bucket.row == source.by_bin.row;
+  for_each_block(source, source.by_bin, [&](const KeyTile& block, auto first, auto end) {
+    if (same_order) buckets.add_texts(block);
+    profile.add_texts(block, first, end);
+  });
+  if (!same_order)
+    for_each_block(source, source.by_bucket,
+                   [&](const KeyTile& block, auto, auto) { buckets.add_texts(block); });
+  KeyTile all;
+  if (profile.samples()) {
+    all = all_keys(source, source.by_bin);
+    profile.add_samples(all);
+  }
+  if (buckets.samples()) {
+    if (!same_order || !profile.samples()) all = all_keys(source, source.by_bucket);
+    buckets.add_samples(all);
+  }
+  return {buckets.cells(source.ranges), profile.tables(source.groups)};
+}
+
+}  // namespace qkscope

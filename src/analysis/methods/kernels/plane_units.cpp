@@ -1,0 +1,64 @@
+#include "analysis/methods/kernels/plane_units.h"
+
+#include <algorithm>
+
+#include "analysis/methods/kernels/vector_loops.h"
+#include "base/numerics/products.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kTogether = 32;  // rows that stay in the first cache for all planes
+constexpr std::int64_t kPlanes = kPanelColumns / 2;  // of a group
+
+// Rows come from all over memory: the next ones are under way while these are projected.
+void fetch(std::span<const float* const> rows, std::int64_t dim) {
+  constexpr std::int64_t kLine = 16;  // floats of a line of the cache
+  for (const float* const row : rows)
+    for (std::int64_t j = 0; j < dim; j += kLine) __builtin_prefetch(row + j, 0, 2);
+}
+
+}  // namespace
+
+LineVector<double> PlaneUnits::group_axes(const Matrix& axes, std::span<const double> line) {
+  const auto dim = std::ssize(line);
+  const auto planes = axes.rows / 2;
+  const auto groups = planes / kPlanes + 1;
+  LineVector<double> grouped(static_cast<std::size_t>(groups * dim * kPanelColumns));
+  const auto put = [&](std::int64_t plane, std::int64_t second, const double* axis) {
+    double* to = grouped.data() + plane / kPlanes * dim * kPanelColumns + plane % kPlanes;
+    for (std::int64_t j = 0; j < dim; ++j, to += kPanelColumns) to[second * kPlanes] = axis[j];
+  };
+  for (std::int64_t axis = 0; axis < 2 * planes; ++axis) put(axis / 2, axis % 2, axes.row(axis));
+  put(planes, 0, line.data());
+  return grouped;
+}
+
+void PlaneUnits::project(const Matrix& axes, std::span<const double> line,
+                         std::span<const float* const> rows, std::span<const double> centre) {
+  const auto dim = std::ssize(line);
+  const auto count = std::ssize(rows);
+  const auto grouped = group_axes(axes, line);
+  const auto groups = std::ssize(grouped) / (dim * kPanelColumns);
+  units_.resize(static_cast<std::size_t>(kPlanes * groups * count));
+  on_line_.resize(rows.size());
+  LineVector<double> block(static_cast<std::size_t>(kTogether * dim));
+  for (std::int64_t begin = 0; begin < count; begin += kTogether) {
+    const auto here = std::min(kTogether, count - begin);
+    const auto behind = rows.subspan(static_cast<std::size_t>(begin + here));
+    fetch(behind.first(std::min<std::size_t>(kTogether, behind.size())), dim);
+    centre_side_by_side(
+        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(here)), centre,
+        block.data());
+    double xy[kTogether * kPanelColumns];
+    for (std::int64_t group = 0; group < groups; ++group) {
+      multiply_panel(block.data(), here, dim, grouped.data() + group * dim * kPanelColumns, xy);
+      unit_vectors(xy, here, units_.data() + kPlanes * group * count + begin, count);
+    }
+    const double* along = xy + axes.rows / 2 % kPlanes;  // of the last group
+    for (std::int64_t i = 0; i < here; ++i)
+      on_line_[static_cast<std::size_t>(begin + i)] = along[i * kPanelColumns];
+  }
+}
+
+}  // namespace qkscope

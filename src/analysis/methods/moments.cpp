@@ -1,0 +1,200 @@
+#include "analysis/methods/moments.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "analysis/methods/text_groups.h"
+#include "base/core/error.h"
+#include "base/numerics/products.h"
+
+namespace qkscope {
+namespace {
+
+void centre_positions(CentredRows& rows) {
+  double sum = 0;
+  for (const auto t : rows.source.position) sum += t;
+  rows.position_mean = sum / static_cast<double>(rows.size());
+  rows.position_scatter = 0;
+  for (const auto t : rows.source.position) {
+    const double d = t - rows.position_mean;
+    rows.position_scatter += d * d;
+  }
+}
+
+std::vector<double> mean_of(const Rows& rows) {
+  const auto dim = static_cast<std::size_t>(rows.dim);
+  std::vector<double> mean(dim);
+  add_rows(rows.vectors.data(), rows.size(), mean);
+  for (double& m : mean) m /= static_cast<double>(rows.size());
+  return mean;
+}
+
+CentredRows with_means(const Rows& source) {
+  const auto dim = static_cast<std::size_t>(source.dim);
+  QKSCOPE_ASSERT(source.size() > 0 && source.vectors.size() == dim * source.position.size());
+  CentredRows rows;
+  rows.source = source;
+  rows.count = source.size();
+  rows.mean = mean_of(source);
+  rows.scatter = Matrix(source.dim, source.dim);
+  rows.cross_scatter.resize(dim);
+  centre_positions(rows);
+  return rows;
+}
+
+// Position minus the mean position.
+std::vector<double> times_of(const CentredRows& rows, std::span<const std::int64_t> members) {
+  std::vector<double> times;
+  times.reserve(members.size());
+  for (const auto row : members)
+    times.push_back(rows.source.position[static_cast<std::size_t>(row)] - rows.position_mean);
+  return times;
+}
+
+GroupSums sum_group(const CentredRows& rows, std::span<const std::int64_t> members) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  GroupSums sums;
+  sums.count = std::ssize(members);
+  sums.sum.resize(dim);
+  sums.cross_scatter.resize(dim);
+  sums.scatter = Matrix(rows.dim(), rows.dim());
+  const auto times = times_of(rows, members);
+  const std::vector<double> ones(times.size(), 1.0);
+  const WeightedSum weighted[] = {{times, sums.cross_scatter}, {ones, sums.sum}};
+  add_centred_gram(rows.source.vectors.data(), members, rows.mean, sums.scatter, weighted);
+  for (const double t : times) {
+    sums.position_sum += t;
+    sums.position_scatter += t * t;
+  }
+  fill_lower_triangle(sums.scatter);
+  return sums;
+}
+
+}  // namespace
+
+Rows rows_of(const HeadRows& rows) {
+  return {rows.head_dim,   rows.vectors, rows.position,
+          rows.example_id, rows.bucket,  rows.example_key};
+}
+
+CentredRows centre(const Rows& source) {
+  CentredRows rows = with_means(source);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rows.size()));
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  const auto times = times_of(rows, all);
+  const WeightedSum weighted[] = {{times, rows.cross_scatter}};
+  add_centred_gram(source.vectors.data(), all, rows.mean, rows.scatter, weighted);
+  fill_lower_triangle(rows.scatter);
+  return rows;
+}
+
+GroupedRows centre_groups(const Rows& source, const TextGroups& texts) {
+  GroupedRows result{with_means(source), {}};
+  CentredRows& rows = result.rows;
+  std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(texts.size()));
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    members[static_cast<std::size_t>(texts.of(source.example(static_cast<std::size_t>(i))))]
+        .push_back(i);
+  for (const auto& group : members) {
+    result.groups.push_back(sum_group(rows, group));
+    const GroupSums& sums = result.groups.back();
+    add_scaled(1, sums.scatter.data, rows.scatter.data);
+    add_scaled(1, sums.cross_scatter, rows.cross_scatter);
+  }
+  return result;
+}
+
+Moments without(const Moments& all, const GroupSums& group) {
+  Moments rest;
+  rest.count = all.count - group.count;
+  if (rest.count == 0) return rest;
+  const auto left = static_cast<double>(rest.count);
+  // What is left has its mean at `moved` from the mean of all.
+  std::vector<double> moved = group.sum;
+  for (double& x : moved) x /= -left;
+  const double moved_position = -group.position_sum / left;
+  rest.mean = all.mean;
+  add_scaled(1, moved, rest.mean);
+  rest.position_mean = all.position_mean + moved_position;
+  rest.position_scatter =
+      all.position_scatter - group.position_scatter - left * moved_position * moved_position;
+  rest.cross_scatter = all.cross_scatter;
+  add_scaled(-1, group.cross_scatter, rest.cross_scatter);
+  add_scaled(-left * moved_position, moved, rest.cross_scatter);
+  rest.scatter = all.scatter;
+  add_scaled(-1, group.scatter.data, rest.scatter.data);
+  for (std::int64_t i = 0; i < rest.scatter.rows; ++i)
+    add_scaled(-left * moved[static_cast<std::size_t>(i)], moved,
+               {rest.scatter.row(i), moved.size()});
+  return rest;
+}
+
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out) {
+  const auto dim = static_cast<std::size_t>(rows.dim());
+  centre_rows(rows.source.vectors.data() + static_cast<std::size_t>(begin) * dim, end - begin,
+              rows.mean, out);
+}
+
+double CentredProjection::operator()(std::int64_t i) const {
+  const auto dim = static_cast<std::size_t>(rows_.dim());
+  return dot(rows_.source.vectors.subspan(static_cast<std::size_t>(i) * dim, dim), direction_) -
+         of_mean_;
+}
+
+std::vector<double> CentredProjection::of_all() const {
+  std::vector<double> along(static_cast<std::size_t>(rows_.size()));
+  dots(rows_.source.vectors.data(), rows_.size(), direction_, along.data());
+  for (double& x : along) x -= of_mean_;
+  return along;
+}
+
+PooledMoments pool(const Moments& queries, const Moments& keys) {
+  QKSCOPE_ASSERT(queries.dim() == keys.dim());
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk);  // weight of the distance between the two means
+  const double apart = queries.position_mean - keys.position_mean;
+  PooledMoments pooled;
+  pooled.count = queries.size() + keys.size();
+  pooled.position_mean = (nq * queries.position_mean + nk * keys.position_mean) / (nq + nk);
+  pooled.position_scatter =
+      queries.position_scatter + keys.position_scatter + between * apart * apart;
+  pooled.scatter = queries.scatter;
+  for (std::size_t j = 0; j < dim; ++j) {
+    pooled.mean.push_back((nq * queries.mean[j] + nk * keys.mean[j]) / (nq + nk));
+    pooled.delta.push_back(queries.mean[j] - keys.mean[j]);
+    pooled.cross_scatter.push_back(queries.cross_scatter[j] + keys.cross_scatter[j] +
+                                   between * pooled.delta[j] * apart);
+  }
+  for (std::size_t i = 0; i < dim; ++i)
+    for (std::size_t j = 0; j < dim; ++j)
+      pooled.scatter.data[i * dim + j] +=
+          keys.scatter.data[i * dim + j] + between * pooled.delta[i] * pooled.delta[j];
+  return pooled;
+}
+
+Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled,
+                    const Matrix& directions) {
+  constexpr std::int64_t kRowsTogether = 256;  // rows that stay in the second cache
+  Matrix projected(directions.rows, rows.size());
+  for (std::int64_t begin = 0; begin < rows.size(); begin += kRowsTogether) {
+    Matrix block(std::min(kRowsTogether, rows.size() - begin), rows.dim());
+    copy_centred(rows, begin, begin + block.rows, block.data.data());
+    const Matrix part = multiply_transposed(directions, block);
+    for (std::int64_t i = 0; i < part.rows; ++i)
+      std::copy_n(part.row(i), part.cols, projected.row(i) + begin);
+  }
+  for (std::int64_t i = 0; i < directions.rows; ++i) {
+    double shift = 0;
+    for (std::int64_t j = 0; j < directions.cols; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      shift += directions(i, j) * (rows.mean[at] - pooled.mean[at]);
+    }
+    double* const line = projected.row(i);
+    for (std::int64_t j = 0; j < projected.cols; ++j) line[j] += shift;
+  }
+  return projected;
+}
+
+}  // namespace qkscope

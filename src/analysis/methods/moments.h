@@ -1,0 +1,110 @@
+// Sampled rows of one head as the analyses take them, and the same rows in float64 with their first
+// and second moments.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/numerics/matrix.h"
+#include "qkscope/captures.h"
+
+namespace qkscope {
+
+class TextGroups;
+
+// Borrows; all spans have the same number of rows.
+struct Rows {
+  int dim = 0;
+  std::span<const float> vectors;             // (rows, dim)
+  std::span<const std::int32_t> position;     // (rows)
+  std::span<const std::int32_t> example_id;   // (rows)
+  std::span<const std::int32_t> bucket;       // (rows)
+  std::span<const std::int64_t> example_key;  // (rows), or empty: example_id tells texts apart
+
+  std::int64_t size() const { return std::ssize(position); }
+  std::int64_t example(std::size_t row) const {
+    return example_key.empty() ? example_id[row] : example_key[row];
+  }
+};
+
+// The rows of a head file, which must outlive them.
+Rows rows_of(const HeadRows& rows);
+
+// First and second moments of rows of one kind (queries or keys) and of their positions, around
+// their own means: sums over both kinds then only add, nothing cancels.
+struct Moments {
+  std::int64_t count = 0;
+  std::vector<double> mean;  // (dim)
+  Matrix scatter;            // (dim, dim): sum of centred centred^T
+  double position_mean = 0;
+  double position_scatter = 0;        // sum of (position - mean)^2
+  std::vector<double> cross_scatter;  // (dim): sum of centred * (position - mean)
+
+  std::int64_t size() const { return count; }
+  int dim() const { return static_cast<int>(scatter.cols); }
+};
+
+// Rows with their moments.
+struct CentredRows : Moments {
+  Rows source;
+};
+
+CentredRows centre(const Rows& rows);
+
+// Sums over the rows of one group of texts, around the means of all rows.
+struct GroupSums {
+  std::int64_t count = 0;
+  std::vector<double> sum;  // (dim)
+  Matrix scatter;           // (dim, dim)
+  double position_sum = 0;
+  double position_scatter = 0;
+  std::vector<double> cross_scatter;  // (dim)
+};
+
+struct GroupedRows {
+  CentredRows rows;
+  std::vector<GroupSums> groups;  // one for each group of texts
+};
+
+// As centre(), with what each group of texts contributes, in the same pass over the rows.
+GroupedRows centre_groups(const Rows& rows, const TextGroups& texts);
+
+// The moments of the rows that are not in the group.
+Moments without(const Moments& all, const GroupSums& group);
+
+// vectors - mean of rows [begin, end) to `out` (end - begin, dim). Rows are kept in float32 and
+// widened a block at a time: half the memory traffic, and nothing is lost.
+void copy_centred(const CentredRows& rows, std::int64_t begin, std::int64_t end, double* out);
+
+// (vectors - mean) . direction of row i.
+class CentredProjection {
+ public:
+  CentredProjection(const CentredRows& rows, std::span<const double> direction)
+      : rows_(rows), direction_(direction), of_mean_(dot(rows.mean, direction)) {}
+  double operator()(std::int64_t i) const;
+  std::vector<double> of_all() const;  // (rows)
+
+ private:
+  const CentredRows& rows_;
+  std::span<const double> direction_;
+  double of_mean_;
+};
+
+// Moments of queries and keys together.
+struct PooledMoments {
+  std::int64_t count = 0;
+  std::vector<double> mean;   // (dim)
+  std::vector<double> delta;  // (dim): mean of the queries - mean of the keys
+  Matrix scatter;             // (dim, dim)
+  double position_mean = 0;
+  double position_scatter = 0;
+  std::vector<double> cross_scatter;  // (dim)
+};
+
+PooledMoments pool(const Moments& queries, const Moments& keys);
+
+// Rows' coordinates on directions (count, dim) around the pooled mean: (count, rows).
+Matrix project_rows(const CentredRows& rows, const PooledMoments& pooled, const Matrix& directions);
+
+}  // namespace qkscope

@@ -1,0 +1,145 @@
+#include "analysis/methods/null.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "base/core/nan.h"
+#include "base/numerics/cholesky.h"
+#include "base/numerics/products.h"
+#include "base/numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+// Below this many rows per dimension positions are shuffled row by row; above, their sums with the
+// vectors are drawn from the normal distribution they then have.
+constexpr std::int64_t kRowsPerDimension = 4;
+
+// Rows in an order that does not depend on the file's: by text, then position.
+std::vector<std::size_t> canonical_order(const Rows& rows) {
+  std::vector<std::size_t> order(static_cast<std::size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+    return std::tuple(rows.example(i), rows.position[i]) <
+           std::tuple(rows.example(j), rows.position[j]);
+  });
+  return order;
+}
+
+// sum of centred * (shuffled position - mean), a line per draw: (draws, dim).
+Matrix shuffled_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
+  const auto order = canonical_order(rows.source);
+  Matrix vectors(rows.size(), rows.dim());
+  Matrix times(draws, rows.size());
+  std::vector<double> time;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(order[i]);
+    copy_centred(rows, row, row + 1, vectors.row(static_cast<std::int64_t>(i)));
+    time.push_back(rows.source.position[order[i]] - rows.position_mean);
+  }
+  for (std::int64_t draw = 0; draw < draws; ++draw) {
+    for (std::size_t i = time.size(); i > 1; --i) std::swap(time[i - 1], time[random.below(i)]);
+    std::copy(time.begin(), time.end(), times.row(draw));
+  }
+  return multiply(times, vectors);
+}
+
+// The same for many rows. Shuffled positions are a vector of fixed length in a random direction of
+// n - 1 dimensions; its products with the columns of the centred rows are L z, where L L^T is the
+// scatter, divided by the length of the normal vector whose first numbers are z.
+Matrix normal_sums(const CentredRows& rows, std::int64_t draws, Random& random) {
+  Matrix z(draws, rows.dim());
+  random.fill_normal(z.data);
+  Matrix sums = multiply_transposed(z, semidefinite_cholesky(rows.scatter));
+  const auto others = static_cast<double>(rows.size() - 1 - rows.dim());
+  for (std::int64_t draw = 0; draw < draws; ++draw) {
+    const std::span<const double> own(z.row(draw), static_cast<std::size_t>(z.cols));
+    const double length = std::sqrt(dot(own, own) + random.chi_squared(others));
+    for (std::int64_t j = 0; j < sums.cols; ++j)
+      sums(draw, j) *= std::sqrt(rows.position_scatter) / length;
+  }
+  return sums;
+}
+
+Matrix null_sums(const CentredRows& rows, std::int64_t draws, std::uint64_t seed) {
+  Random random(seed);
+  return rows.size() < kRowsPerDimension * rows.dim() ? shuffled_sums(rows, draws, random)
+                                                      : normal_sums(rows, draws, random);
+}
+
+// a^T scatter a for every line a.
+std::vector<double> variances(const Matrix& lines, const Matrix& scatter) {
+  const Matrix product = multiply_transposed(lines, scatter);
+  std::vector<double> result;
+  for (std::int64_t i = 0; i < lines.rows; ++i)
+    result.push_back(dot({product.row(i), static_cast<std::size_t>(product.cols)},
+                         {lines.row(i), static_cast<std::size_t>(lines.cols)}));
+  return result;
+}
+
+// Draws of one |r| beside what was observed.
+class NullOf {
+ public:
+  explicit NullOf(double observed) : observed_(std::fabs(observed)) {}
+
+  void add(double covariance, double variance, double position_scatter) {
+    const double r = std::fabs(covariance) / std::sqrt(variance * position_scatter);
+    if (!(variance > 0)) return;
+    sum_ += r;
+    ++draws_;
+    // A draw that gives the same number back may differ in its last digits.
+    as_large_ += r >= observed_ * (1 - 1e-12) ? 1 : 0;
+  }
+
+  double mean() const { return draws_ > 0 ? sum_ / draws_ : kNan; }
+  double p() const {
+    return draws_ > 0 && !std::isnan(observed_) ? (1.0 + as_large_) / (1.0 + draws_) : kNan;
+  }
+
+ private:
+  double observed_;
+  double sum_ = 0;
+  int draws_ = 0;
+  int as_large_ = 0;
+};
+
+}  // namespace
+
+PositionNull shuffled_positions(const CentredRows& queries, const CentredRows& keys,
+                                const PooledMoments& pooled, const RotationResult& observed,
+                                const RotationOptions& options) {
+  if (options.null_draws <= 0) return {};
+  const Matrix of_queries = null_sums(queries, options.null_draws, options.seed * 2);
+  const Matrix of_keys = null_sums(keys, options.null_draws, options.seed * 2 + 1);
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double between = nq * nk / (nq + nk) * (queries.position_mean - keys.position_mean);
+  Matrix a = of_queries;
+  std::vector<double> drift;  // |sum of the pooled rows with position|
+  for (std::int64_t draw = 0; draw < a.rows; ++draw) {
+    const std::span<double> line(a.row(draw), static_cast<std::size_t>(a.cols));
+    add_scaled(1, {of_keys.row(draw), line.size()}, line);
+    add_scaled(between, pooled.delta, line);
+    drift.push_back(norm(line));
+    for (double& x : line) x /= drift.back();
+  }
+  const auto variance = variances(a, pooled.scatter);
+  const auto variance_q = variances(a, queries.scatter);
+  const auto variance_k = variances(a, keys.scatter);
+  NullOf position(observed.position_r);
+  NullOf q(observed.r_q_a);
+  NullOf k(observed.r_k_a);
+  for (std::int64_t draw = 0; draw < a.rows; ++draw) {
+    const auto i = static_cast<std::size_t>(draw);
+    if (!(drift[i] > 0)) continue;
+    const std::span<const double> line(a.row(draw), static_cast<std::size_t>(a.cols));
+    position.add(drift[i], variance[i], pooled.position_scatter);
+    q.add(dot({of_queries.row(draw), line.size()}, line), variance_q[i], queries.position_scatter);
+    k.add(dot({of_keys.row(draw), line.size()}, line), variance_k[i], keys.position_scatter);
+  }
+  return {position.mean(), q.mean(), k.mean(), position.p(), q.p(), k.p()};
+}
+
+}  // namespace qkscope

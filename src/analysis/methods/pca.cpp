@@ -1,0 +1,230 @@
+#include "analysis/methods/pca.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/core/nan.h"
+#include "base/core/translate_exceptions.h"
+#include "base/numerics/correlation.h"
+#include "base/numerics/products.h"
+#include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/top_eigenvector.h"
+
+namespace qkscope {
+namespace {
+
+struct Projection {
+  double variance = 0;    // sum of squares around the mean
+  double covariance = 0;  // with position, a sum
+};
+
+Projection project(const Moments& rows, std::span<const double> direction) {
+  return {std::max(0.0, quadratic_form(rows.scatter, direction)),
+          dot(rows.cross_scatter, direction)};
+}
+
+// A direction whose variance is rounding error against the rows' own has no correlation.
+Correlation with_position(const Moments& rows, const Projection& projection) {
+  const bool varies = projection.variance > 1e-24 * trace(rows.scatter);
+  return correlation(projection.covariance, varies ? projection.variance : 0, rows.position_scatter,
+                     rows.size());
+}
+
+bool largest_is_negative(std::span<const double> direction) {
+  return *std::max_element(direction.begin(), direction.end(),
+                           [](double x, double y) { return std::fabs(x) < std::fabs(y); }) < 0;
+}
+
+bool must_flip(const PcaComponent& component, const PcaOptions& options) {
+  const double r_q = component.q.r;
+  const double r_k = component.k.r;
+  if (!std::isnan(r_q) && std::fabs(r_q) >= options.weak_correlation) return r_q < 0;
+  if (!std::isnan(r_k)) return r_k < 0;
+  return largest_is_negative(component.direction);
+}
+
+void flip(PcaComponent& component) {
+  component.q.r = -component.q.r;
+  component.k.r = -component.k.r;
+  for (double& x : component.direction) x = -x;
+}
+
+PcaComponent component_along(std::vector<double> direction, double explained_variance,
+                             const Moments& queries, const Moments& keys,
+                             const PcaOptions& options) {
+  PcaComponent component;
+  component.explained_variance = explained_variance;
+  component.direction = std::move(direction);
+  component.q = with_position(queries, project(queries, component.direction));
+  component.k = with_position(keys, project(keys, component.direction));
+  if (must_flip(component, options)) flip(component);
+  return component;
+}
+
+void describe_first(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                    PcaResult& result) {
+  const auto& direction = result.components.front().direction;
+  const auto centre = dot(pooled.mean, direction);
+  const auto q = project(queries, direction);
+  const auto k = project(keys, direction);
+  result.mu_q = dot(queries.mean, direction) - centre;
+  result.mu_k = dot(keys.mean, direction) - centre;
+  result.slope_q = q.covariance / queries.position_scatter;
+  result.slope_k = k.covariance / keys.position_scatter;
+  const double within = 0.5 * (q.variance / static_cast<double>(queries.size()) +
+                               k.variance / static_cast<double>(keys.size()));
+  const double apart = dot(pooled.delta, direction);
+  result.fisher = apart * apart / within;
+}
+
+// Rows by group of texts (one group where there are none), and those on the right side of a line:
+// `side` is 1 for queries, -1 for keys.
+void count_beyond(const CentredRows& rows, std::span<const double> line, double threshold,
+                  double side, const TextGroups* texts, PcaResult& result) {
+  const auto along = CentredProjection(rows, line).of_all();
+  const double mean = dot(rows.mean, line);
+  for (std::size_t row = 0; row < along.size(); ++row) {
+    const auto group =
+        texts ? static_cast<std::size_t>(texts->of(rows.source.example(row))) : std::size_t{0};
+    ++result.qk_rows[group];
+    result.qk_right[group] += side * (along[row] + mean - threshold) > 0 ? 1 : 0;
+  }
+}
+
+// Linear discriminant of queries against keys on the first two components: both have the
+// covariance within (2 x 2), and priors are their numbers. Its accuracy is that on the rows
+// themselves.
+void discriminate(const CentredRows& queries, const CentredRows& keys, const TextGroups* texts,
+                  PcaResult& result) {
+  if (result.components.size() < 2) return;
+  const auto& x = result.components[0].direction;
+  const auto& y = result.components[1].direction;
+  double xx = 0;
+  double xy = 0;
+  double yy = 0;
+  for (const CentredRows* rows : {&queries, &keys}) {
+    const auto along_x = multiply(rows->scatter, x);
+    xx += dot(along_x, x);
+    xy += dot(along_x, y);
+    yy += quadratic_form(rows->scatter, y);
+  }
+  const double apart_x = dot(queries.mean, x) - dot(keys.mean, x);
+  const double apart_y = dot(queries.mean, y) - dot(keys.mean, y);
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  const double determinant = (xx * yy - xy * xy) / (nq + nk);
+  if (!(determinant > 0)) return;
+  const double weight_x = (yy * apart_x - xy * apart_y) / determinant;
+  const double weight_y = (xx * apart_y - xy * apart_x) / determinant;
+  std::vector<double> line(x.size());
+  add_scaled(weight_x, x, line);
+  add_scaled(weight_y, y, line);
+  const double threshold =
+      0.5 * (dot(queries.mean, line) + dot(keys.mean, line)) - std::log(nq / nk);
+  const auto groups = texts ? static_cast<std::size_t>(texts->size()) : std::size_t{1};
+  result.qk_rows.assign(groups, 0);
+  result.qk_right.assign(groups, 0);
+  count_beyond(queries, line, threshold, 1, texts, result);
+  count_beyond(keys, line, threshold, -1, texts, result);
+  const auto right =
+      std::accumulate(result.qk_right.begin(), result.qk_right.end(), std::int64_t{0});
+  result.qk_accuracy = static_cast<double>(right) / (nq + nk);
+}
+
+const char* name_of(HeadClass head_class) {
+  switch (head_class) {
+    case HeadClass::position_dominated:
+      return "position_dominated";
+    case HeadClass::q_positional:
+      return "q_positional";
+    case HeadClass::k_positional:
+      return "k_positional";
+    case HeadClass::content_focused:
+      return "content_focused";
+    case HeadClass::mixed:
+      return "mixed";
+    case HeadClass::undefined:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+PcaResult pca_from_moments(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                           const PcaOptions& options) {
+  const auto kept = std::min<std::int64_t>(options.components, pooled.scatter.rows);
+  const Eigenpairs eigen = leading_eigenpairs(pooled.scatter, kept);
+  PcaResult result;
+  // Rounding can leave the smallest eigenvalues of a singular matrix just below zero.
+  double total = 0;
+  for (const double value : eigen.values) total += std::max(0.0, value);
+  for (const double value : eigen.values)
+    result.explained_variance.push_back(std::max(0.0, value) / total);
+  for (std::int64_t i = 0; i < kept; ++i) {
+    auto component = component_along(
+        {eigen.vectors.row(i), eigen.vectors.row(i) + eigen.vectors.cols},
+        result.explained_variance[static_cast<std::size_t>(i)], queries, keys, options);
+    result.positional_variance_q += component.explained_variance * component.q.r * component.q.r;
+    result.positional_variance_k += component.explained_variance * component.k.r * component.k.r;
+    result.components.push_back(std::move(component));
+  }
+  describe_first(queries, keys, pooled, result);
+  result.qk_accuracy = kNan;
+  return result;
+}
+
+PcaResult combined_pca(const CentredRows& queries, const CentredRows& keys,
+                       const PooledMoments& pooled, const PcaOptions& options,
+                       const TextGroups* texts) {
+  PcaResult result = pca_from_moments(queries, keys, pooled, options);
+  discriminate(queries, keys, texts, result);
+  return result;
+}
+
+PcaResult first_component(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                          std::span<const double> near, const PcaOptions& options) {
+  auto direction = top_eigenvector(pooled.scatter, near);
+  const double share = quadratic_form(pooled.scatter, direction) / trace(pooled.scatter);
+  PcaResult result;
+  result.components.push_back(component_along(std::move(direction), share, queries, keys, options));
+  describe_first(queries, keys, pooled, result);
+  result.qk_accuracy = result.positional_variance_q = result.positional_variance_k = kNan;
+  return result;
+}
+
+std::vector<SideComponent> separate_pca(const Moments& rows, int components) {
+  if (components <= 0) return {};
+  const auto kept = std::min<std::int64_t>(components, rows.scatter.rows);
+  const Eigenpairs eigen = leading_eigenpairs(rows.scatter, kept);
+  double total = 0;
+  for (const double value : eigen.values) total += std::max(0.0, value);
+  std::vector<SideComponent> result;
+  for (std::int64_t i = 0; i < kept; ++i) {
+    const std::span<const double> direction(eigen.vectors.row(i),
+                                            static_cast<std::size_t>(eigen.vectors.cols));
+    SideComponent component;
+    component.explained_variance = std::max(0.0, eigen.values[static_cast<std::size_t>(i)]) / total;
+    component.with_position = with_position(rows, project(rows, direction));
+    if (largest_is_negative(direction)) component.with_position.r = -component.with_position.r;
+    result.push_back(component);
+  }
+  return result;
+}
+
+HeadClass classify(double r_q, double r_k, const TaxonomyOptions& options) {
+  if (std::isnan(r_q) || std::isnan(r_k)) return HeadClass::undefined;
+  const double k = std::fabs(r_k);
+  if (r_q > options.high && k > options.high) return HeadClass::position_dominated;
+  if (r_q > options.high && k < options.low) return HeadClass::q_positional;
+  if (r_q < options.low && k > options.high) return HeadClass::k_positional;
+  if (r_q < options.low && k < options.low) return HeadClass::content_focused;
+  return HeadClass::mixed;
+}
+
+std::string to_string(HeadClass head_class) {
+  return translate_exceptions([&] { return std::string(name_of(head_class)); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,103 @@
+#include "analysis/methods/planted.h"
+
+#include <cmath>
+
+#include "base/core/convert.h"
+#include "base/core/error.h"
+#include "base/numerics/random.h"
+
+namespace qkscope {
+namespace {
+
+// Distances to the next kept position are geometric when each is kept with the same probability.
+std::vector<std::int32_t> sample_positions(const PlantedOptions& options, Random& random) {
+  std::vector<std::int32_t> positions;
+  const double keep = options.rows_per_bucket / options.bucket_size;
+  if (keep >= 1) {
+    for (std::int32_t t = 0; t < options.context; ++t) positions.push_back(t);
+    return positions;
+  }
+  double at = -1;
+  while (true) {
+    at += 1 + std::floor(std::log(1 - random.uniform()) / std::log1p(-keep));
+    if (at >= options.context) return positions;
+    positions.push_back(static_cast<std::int32_t>(at));
+  }
+}
+
+class Planter {
+ public:
+  Planter(const PlantedOptions& options, HeadKind kind)
+      : options_(options), queries_(kind == HeadKind::query), basis_(planted_basis(options)) {}
+
+  // The row without noise, added to x.
+  void add_structure(double t, std::vector<double>& x) const {
+    const double middle = 0.5 * options_.context;
+    const double drift = queries_ ? options_.drift_q : options_.drift_k;
+    const double mean = queries_ ? options_.mean_q_a : options_.mean_k_a;
+    add(0, mean + drift * (t - middle), x);
+    add(1, (queries_ ? 0.5 : -0.5) * options_.separation, x);
+    for (std::size_t i = 0; i < options_.planes.size(); ++i) {
+      const auto& plane = options_.planes[i];
+      const auto axis = static_cast<std::int64_t>(2 + 2 * i);
+      add(axis, plane.radius * std::cos(plane.omega * t), x);
+      add(axis + 1, plane.radius * std::sin(plane.omega * t), x);
+    }
+  }
+
+ private:
+  void add(std::int64_t axis, double amount, std::vector<double>& x) const {
+    const double* const direction = basis_.row(axis);
+    for (std::size_t j = 0; j < x.size(); ++j) x[j] += amount * direction[j];
+  }
+
+  const PlantedOptions& options_;
+  bool queries_;
+  Matrix basis_;
+};
+
+}  // namespace
+
+Matrix planted_basis(const PlantedOptions& options) {
+  QKSCOPE_ASSERT(options.dim >= 2 + 2 * std::ssize(options.planes));
+  const auto dim = static_cast<std::int64_t>(options.dim);
+  Random random(options.seed ^ 0xBA515u);
+  Matrix basis(dim, dim);
+  for (double& x : basis.data) x = random.normal();
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const std::span<double> row(basis.row(i), static_cast<std::size_t>(dim));
+    for (int round = 0; round < 2; ++round)
+      for (std::int64_t before = 0; before < i; ++before) {
+        const std::span<const double> other(basis.row(before), static_cast<std::size_t>(dim));
+        const double along = dot(row, other);
+        for (std::size_t j = 0; j < row.size(); ++j) row[j] -= along * other[j];
+      }
+    const double length = norm(row);
+    for (double& x : row) x /= length;
+  }
+  return basis;
+}
+
+HeadRows plant_rows(const PlantedOptions& options, HeadKind kind, std::uint64_t rows_seed) {
+  const Planter planter(options, kind);
+  Random random(rows_seed);
+  HeadRows sampled;
+  sampled.head_dim = options.dim;
+  std::vector<double> x(static_cast<std::size_t>(options.dim));
+  for (int example = 0; example < options.examples; ++example) {
+    for (const auto t : sample_positions(options, random)) {
+      for (double& value : x) value = options.noise * random.normal();
+      planter.add_structure(t, x);
+      for (const double value : x) {
+        const auto narrow = static_cast<float>(value);
+        sampled.vectors.push_back(options.round_to_bf16 ? to_float(to_bf16(narrow)) : narrow);
+      }
+      sampled.position.push_back(t);
+      sampled.example_id.push_back(example);
+      sampled.bucket.push_back(t / options.bucket_size);
+    }
+  }
+  return sampled;
+}
+
+}  // namespace qkscope

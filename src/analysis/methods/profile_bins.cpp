@@ -1,0 +1,116 @@
+#include "analysis/methods/profile_bins.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/core/error.h"
+
+namespace qkscope {
+namespace {
+
+std::int64_t context_of(const Rows& queries, const Rows& keys, const BucketRanges& buckets) {
+  std::int64_t end = 1;
+  std::int32_t last_bucket = 0;
+  for (const Rows* rows : {&queries, &keys})
+    for (std::size_t i = 0; i < rows->position.size(); ++i) {
+      end = std::max(end, rows->position[i] + std::int64_t{1});
+      last_bucket = std::max(last_bucket, rows->bucket[i]);
+    }
+  return buckets.equal_size() > 0 ? std::max(end, buckets.range(last_bucket).end) : end;
+}
+
+int bins_for(const Rows& queries, std::int64_t used, std::int64_t context,
+             const BucketRanges& buckets) {
+  const auto most = static_cast<int>(std::min<std::int64_t>(kMostBinsUnasked, context));
+  const double wanted = static_cast<double>(used) / kQueriesPerBin;
+  const auto size = buckets.equal_size();
+  if (size > 0 && context % size == 0 && context / size <= most) {
+    const auto count = static_cast<int>(context / size);
+    const auto in_each =
+        static_cast<int>(std::clamp<std::int64_t>(std::llround(wanted / count), 1, most / count));
+    return count * in_each;
+  }
+  const std::set<std::int32_t> held(queries.bucket.begin(), queries.bucket.end());
+  const auto least = std::min(most, static_cast<int>(held.size()));
+  return static_cast<int>(std::clamp<std::int64_t>(std::llround(wanted), least, most));
+}
+
+}  // namespace
+
+void check_profile_options(const PlasticityOptions& options) {
+  constexpr int kMost = PlasticityOptions::kMostBins;
+  if (options.profile_bins < PlasticityOptions::kBuckets || options.profile_bins > kMost)
+    bad_input("profile bins: found {}, expected 1 to {}", options.profile_bins, kMost);
+  const auto& edges = options.length_bins;
+  if (edges.empty()) return;
+  if (edges.size() < 2)
+    bad_input("length bins: found one edge, {}; expected two or more", edges[0]);
+  if (edges[0] < 0) bad_input("length bins: the first edge is {}, expected 0 or more", edges[0]);
+  for (std::size_t i = 1; i < edges.size(); ++i)
+    if (edges[i] <= edges[i - 1])
+      bad_input("length bins: edge {} follows {}; expected edges that ascend", edges[i],
+                edges[i - 1]);
+}
+
+ProfileGrid profile_grid(const Rows& queries, const Rows& keys, const BucketRanges& buckets,
+                         std::int64_t used, const PlasticityOptions& options) {
+  ProfileGrid grid;
+  grid.context = options.context > 0 ? options.context : context_of(queries, keys, buckets);
+  if (options.profile_bins == PlasticityOptions::kBuckets) return grid;
+  grid.bins = options.profile_bins > 0 ? options.profile_bins
+                                       : bins_for(queries, used, grid.context, buckets);
+  grid.bins = static_cast<int>(std::min<std::int64_t>(grid.bins, grid.context));
+  return grid;
+}
+
+std::vector<std::int32_t> profile_bins_of(const ProfileGrid& grid, const Rows& rows) {
+  if (grid.bins == 0) return {rows.bucket.begin(), rows.bucket.end()};
+  std::vector<std::int32_t> bins;
+  for (const auto position : rows.position) bins.push_back(grid.bin(position));
+  return bins;
+}
+
+std::vector<QueryBin> query_bins(const ProfileGrid& grid, const Rows& queries,
+                                 const BucketRanges& buckets, std::span<const std::int64_t> times) {
+  const DistinctNumbers bins(profile_bins_of(grid, queries));
+  const DistinctNumbers in_buckets(queries.bucket);
+  const auto bucket_count = in_buckets.numbers.size();
+  struct Sum {
+    double position = 0;  // whole numbers: their sum is exact
+    std::int64_t count = 0;
+  };
+  std::vector<Sum> sums(bins.numbers.size());
+  std::vector<std::int64_t> held(sums.size() * bucket_count);  // (bins, buckets): queries
+  for (std::size_t i = 0; i < bins.place.size(); ++i) {
+    const std::int64_t count = times.empty() ? 1 : times[i];
+    const auto bin = static_cast<std::size_t>(bins.place[i]);
+    sums[bin].position += static_cast<double>(count * queries.position[i]);
+    sums[bin].count += count;
+    held[bin * bucket_count + static_cast<std::size_t>(in_buckets.place[i])] += count;
+  }
+  std::vector<QueryBin> result;
+  result.reserve(sums.size());
+  const double width =
+      static_cast<double>(grid.context) / static_cast<double>(std::max(1, grid.bins));
+  for (std::size_t b = 0; b < sums.size(); ++b) {
+    const auto bin = bins.numbers[b];
+    const auto most = std::span(held).subspan(b * bucket_count, bucket_count);
+    const auto bucket = std::max_element(most.begin(), most.end()) - most.begin();
+    QueryBin query{bin,
+                   bin * width,
+                   (bin + 1) * width,
+                   sums[b].position / static_cast<double>(sums[b].count),
+                   sums[b].count,
+                   in_buckets.numbers[static_cast<std::size_t>(bucket)]};
+    if (grid.bins == 0) {
+      const auto range = buckets.range(bin);
+      query.low = static_cast<double>(range.begin);
+      query.high = static_cast<double>(range.end);
+    }
+    result.push_back(query);
+  }
+  return result;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,165 @@
+#include "analysis/methods/profile_means.h"
+
+#include <cmath>
+#include <vector>
+
+#include "analysis/methods/jackknife.h"
+#include "base/core/nan.h"
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+using Kind = ProfileBinMean::Kind;
+
+// The profile's values in the order of its points.
+std::vector<double> values_of(const PlasticityResult& result) {
+  std::vector<double> values;
+  for (const auto& point : result.profile) values.push_back(point.mean.ap);
+  return values;
+}
+
+std::vector<double> queries_of(const PlasticityResult& result) {
+  std::vector<double> queries;
+  for (const auto& point : result.profile) queries.push_back(static_cast<double>(point.queries));
+  return queries;
+}
+
+// The same without a group of texts.
+std::span<const double> values_without(const PlasticityResult& result, int group) {
+  const auto points = result.profile.size();
+  return std::span(result.profile_without.value)
+      .subspan(static_cast<std::size_t>(group) * points, points);
+}
+std::span<const double> queries_without(const PlasticityResult& result, int group) {
+  const auto points = result.profile.size();
+  return std::span(result.profile_without.queries)
+      .subspan(static_cast<std::size_t>(group) * points, points);
+}
+
+struct BinsMean {
+  double ap = kNan;
+  std::int64_t bins = 0;
+};
+
+// Of the bins whose centre is at positions [low, high).
+BinsMean mean_between(std::span<const ProfilePoint> points, std::span<const double> values,
+                      double low, double high) {
+  double sum = 0;
+  std::int64_t bins = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (std::isnan(values[i]) || points[i].centre() < low || points[i].centre() >= high) continue;
+    sum += values[i];
+    ++bins;
+  }
+  return {bins > 0 ? sum / static_cast<double>(bins) : kNan, bins};
+}
+
+double weighted_mean(std::span<const double> values, std::span<const double> weights) {
+  double sum = 0;
+  double total = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) continue;
+    sum += weights[i] * values[i];
+    total += weights[i];
+  }
+  return total > 0 ? sum / total : kNan;
+}
+
+std::vector<double> equal_edges(double low, double high, int parts) {
+  std::vector<double> edges;
+  for (int i = 0; i <= parts; ++i) edges.push_back(low + (high - low) * i / parts);
+  return edges;
+}
+
+ProfileMeans means_of(const PlasticityResult& result, std::span<const double> values,
+                      std::span<const double> queries) {
+  const auto fifths = equal_edges(result.profile_low, result.profile_high, 5);
+  ProfileMeans means;
+  means.overall = weighted_mean(values, queries);
+  means.first20 = mean_between(result.profile, values, fifths[0], fifths[1]).ap;
+  means.last20 = mean_between(result.profile, values, fifths[4], fifths[5]).ap;
+  means.drop = means.first20 - means.last20;
+  return means;
+}
+
+// The jackknife's error of a number that of(values) makes of a profile's values.
+template <typename Of>
+double error_of(const PlasticityResult& result, const Of& of) {
+  std::vector<double> numbers;
+  numbers.reserve(static_cast<std::size_t>(result.profile_without.groups));
+  for (int group = 0; group < result.profile_without.groups; ++group)
+    numbers.push_back(of(values_without(result, group)));
+  return jackknife_error(numbers);
+}
+
+// The bins between two edges each.
+void add_bin_means(Kind kind, std::span<const double> edges, std::span<const double> values,
+                   PlasticityResult& result) {
+  for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
+    const auto between = [&](std::span<const double> some) {
+      return mean_between(result.profile, some, edges[i], edges[i + 1]);
+    };
+    const auto mean = between(values);
+    const double se =
+        error_of(result, [&](std::span<const double> some) { return between(some).ap; });
+    result.profile_bin_means.push_back(
+        {kind, static_cast<int>(i), edges[i], edges[i + 1], mean.ap, mean.bins, se});
+  }
+}
+
+std::vector<double> length_edges(const PlasticityOptions& options, double context) {
+  if (!options.length_bins.empty()) return {options.length_bins.begin(), options.length_bins.end()};
+  std::vector<double> edges = {0, 1024};
+  while (edges.back() < context) edges.push_back(2 * edges.back());
+  return edges;
+}
+
+}  // namespace
+
+std::string to_string(ProfileBinMean::Kind kind) {
+  return translate_exceptions([&]() -> std::string {
+    switch (kind) {
+      case Kind::decile:
+        return "decile";
+      case Kind::quintile:
+        return "quintile";
+      case Kind::length:
+        return "length";
+    }
+    return "";
+  });
+}
+
+ProfileMeans profile_means_without(const PlasticityResult& result, int group) {
+  return means_of(result, values_without(result, group), queries_without(result, group));
+}
+
+void summarise_profile(const PlasticityOptions& options, PlasticityResult& result) {
+  const auto values = values_of(result);
+  result.profile_low = 0;
+  result.profile_high = result.profile_context;
+  if (options.fifths == PlasticityOptions::Fifths::range) {
+    bool any = false;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::isnan(values[i])) continue;
+      if (!any) result.profile_low = result.profile[i].low;
+      result.profile_high = result.profile[i].high;
+      any = true;
+    }
+  }
+  const auto means = means_of(result, values, queries_of(result));
+  result.ap_profile_overall = means.overall;
+  result.ap_first20 = means.first20;
+  result.ap_last20 = means.last20;
+  result.ap_drop = means.drop;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    result.profile[i].se = error_of(result, [i](std::span<const double> some) { return some[i]; });
+  const double low = result.profile_low;
+  const double high = result.profile_high;
+  add_bin_means(Kind::decile, equal_edges(low, high, 10), values, result);
+  add_bin_means(Kind::quintile, equal_edges(low, high, 5), values, result);
+  add_bin_means(Kind::length, length_edges(options, result.profile_context), values, result);
+}
+
+}  // namespace qkscope

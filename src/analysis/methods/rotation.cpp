@@ -1,0 +1,287 @@
+#include "analysis/methods/rotation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "analysis/methods/complement.h"
+#include "analysis/methods/null.h"
+#include "base/core/nan.h"
+#include "base/numerics/correlation.h"
+#include "base/numerics/frequency_search.h"
+#include "base/numerics/products.h"
+#include "base/numerics/symmetric_eigen.h"
+#include "base/numerics/top_eigenvector.h"
+
+namespace qkscope {
+namespace {
+
+// E[(q-k)(q-k)^T] over all pairs of a query and a key.
+Matrix difference_covariance(const Moments& queries, const Moments& keys,
+                             const PooledMoments& pooled) {
+  Matrix covariance = queries.scatter;
+  const auto dim = static_cast<std::size_t>(queries.dim());
+  const auto nq = static_cast<double>(queries.size());
+  const auto nk = static_cast<double>(keys.size());
+  for (std::size_t i = 0; i < dim; ++i)
+    for (std::size_t j = 0; j < dim; ++j) {
+      double& entry = covariance.data[i * dim + j];
+      entry = entry / nq + keys.scatter.data[i * dim + j] / nk + pooled.delta[i] * pooled.delta[j];
+    }
+  return covariance;
+}
+
+// x without its part along the unit vector a, twice so that nothing is left by rounding; empty when
+// x is parallel to a.
+std::vector<double> unit_off(std::vector<double> x, std::span<const double> a) {
+  const double before = norm(x);
+  for (int round = 0; round < 2; ++round) {
+    const double along = dot(x, a);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] -= along * a[i];
+  }
+  const double length = norm(x);
+  if (!(length > 1e-12 * before)) return {};
+  for (double& value : x) value /= length;
+  return x;
+}
+
+// (I - aa^T) matrix (I - aa^T) for a symmetric matrix.
+Matrix projected_off(Matrix matrix, std::span<const double> a) {
+  const auto along = multiply(matrix, a);
+  const double both = dot(along, a);
+  for (std::int64_t i = 0; i < matrix.rows; ++i)
+    for (std::int64_t j = 0; j < matrix.cols; ++j) {
+      const auto x = static_cast<std::size_t>(i);
+      const auto y = static_cast<std::size_t>(j);
+      matrix(i, j) -= a[x] * along[y] + along[x] * a[y] - both * a[x] * a[y];
+    }
+  return matrix;
+}
+
+std::vector<double> first_eigenvector(const Matrix& matrix, std::span<const double> near) {
+  if (!near.empty()) return top_eigenvector(matrix, near);
+  const Eigenpairs eigen = symmetric_eigen(matrix);
+  return {eigen.vectors.row(0), eigen.vectors.row(0) + eigen.vectors.cols};
+}
+
+// `near`: where b lay in a head with nearly the same rows; empty: not known.
+std::vector<double> separation_direction(const Matrix& difference, const PooledMoments& pooled,
+                                         std::span<const double> a, RotationOptions::Separation how,
+                                         std::span<const double> near) {
+  using Separation = RotationOptions::Separation;
+  if (how == Separation::mean) return unit_off(pooled.delta, a);
+  auto b = unit_off(
+      first_eigenvector(how == Separation::eigen ? projected_off(difference, a) : difference, near),
+      a);
+  if (!b.empty() && dot(b, pooled.delta) < 0)
+    for (double& x : b) x = -x;
+  return b;
+}
+
+void describe_a(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                RotationResult& result) {
+  const auto& a = result.a;
+  const double total = trace(pooled.scatter);
+  const double variance = quadratic_form(pooled.scatter, a);
+  const double along_q = dot(queries.cross_scatter, a);
+  const double along_k = dot(keys.cross_scatter, a);
+  result.position_r = std::fabs(
+      correlation(dot(pooled.cross_scatter, a), variance, pooled.position_scatter, pooled.count).r);
+  result.r_q_a = correlation(along_q, quadratic_form(queries.scatter, a), queries.position_scatter,
+                             queries.size())
+                     .r;
+  result.r_k_a =
+      correlation(along_k, quadratic_form(keys.scatter, a), keys.position_scatter, keys.size()).r;
+  result.alpha_q = along_q / queries.position_scatter;
+  result.alpha_k = along_k / keys.position_scatter;
+  result.mu_q_a = dot(queries.mean, a);
+  result.mu_k_a = dot(keys.mean, a);
+  result.bias_strength = result.mu_q_a * result.alpha_k;
+  result.var_frac_a = variance / total;
+}
+
+void describe_b(const Moments& queries, const Moments& keys, const PooledMoments& pooled,
+                const Matrix& difference, RotationResult& result) {
+  const auto& b = result.b;
+  result.mu_q_b = dot(queries.mean, b);
+  result.mu_k_b = dot(keys.mean, b);
+  result.separation_strength = quadratic_form(difference, b) / trace(difference);
+  result.var_frac_b = quadratic_form(pooled.scatter, b) / trace(pooled.scatter);
+  result.plane_var_fraction = result.var_frac_a + result.var_frac_b;
+  result.content_var_b = (quadratic_form(queries.scatter, b) + quadratic_form(keys.scatter, b)) /
+                         static_cast<double>(pooled.count);
+}
+
+// The largest |correlation| with position over b and the complement. A direction that holds nothing
+// but rounding error has none.
+double residual_correlation(const PooledMoments& pooled, std::span<const double> b,
+                            const Complement& complement) {
+  const double variance = quadratic_form(pooled.scatter, b);
+  if (variance <= 1e-20 * trace(pooled.scatter)) return complement.position_r;
+  const double r = dot(pooled.cross_scatter, b) / std::sqrt(variance * pooled.position_scatter);
+  return std::max(complement.position_r, std::fabs(r));
+}
+
+RotationResult without_direction(std::string reason) {
+  RotationResult result;
+  for (double* value : {&result.position_r,
+                        &result.r_q_a,
+                        &result.r_k_a,
+                        &result.alpha_q,
+                        &result.alpha_k,
+                        &result.mu_q_a,
+                        &result.mu_k_a,
+                        &result.mu_q_b,
+                        &result.mu_k_b,
+                        &result.bias_strength,
+                        &result.separation_strength,
+                        &result.var_frac_a,
+                        &result.var_frac_b,
+                        &result.plane_var_fraction,
+                        &result.residual_pos_r,
+                        &result.content_var_b,
+                        &result.omega,
+                        &result.omega_r_squared,
+                        &result.active_variance,
+                        &result.active_variance_total})
+    *value = kNan;
+  result.undefined = std::move(reason);
+  return result;
+}
+
+FrequencyBand band_of(const RotationOptions& options) {
+  if (options.inv_freq.empty()) return {0, options.max_omega};
+  const auto [low, high] = std::minmax_element(options.inv_freq.begin(), options.inv_freq.end());
+  return {*low, std::max(*high, *low * (1 + 1e-9))};
+}
+
+void without_separation(RotationResult& result) {
+  const auto nothing = without_direction("no_separation");
+  for (double RotationResult::*field :
+       {&RotationResult::mu_q_b, &RotationResult::mu_k_b, &RotationResult::separation_strength,
+        &RotationResult::var_frac_b, &RotationResult::plane_var_fraction,
+        &RotationResult::residual_pos_r, &RotationResult::content_var_b})
+    result.*field = nothing.*field;
+  result.undefined = nothing.undefined;
+}
+
+// With the axes of all planes asked for, and of the first in any case.
+Complement complement_for(const PooledMoments& pooled, const RotationResult& result,
+                          const RotationOptions& options) {
+  return complement_of(pooled, result.a, result.b, 2 * std::max<std::int64_t>(1, options.pairs));
+}
+
+// What the moments say of the complement.
+void describe_complement(const PooledMoments& pooled, const Complement& complement,
+                         const RotationOptions& options, RotationResult& result) {
+  result.residual_pos_r = residual_correlation(pooled, result.b, complement);
+  if (complement.axes.rows >= 2) {
+    result.c0.assign(complement.axes.row(0), complement.axes.row(1));
+    result.c1.assign(complement.axes.row(1), complement.axes.row(2));
+  }
+  result.complement = complement_shares(pooled, complement, options);
+}
+
+// Of planes that turn with position: their variance and their axes.
+void sum_active(const Complement& complement, RotationResult& result) {
+  if (result.complement.empty()) return;
+  result.active_variance = result.active_variance_total = 0;
+  for (std::size_t i = 0; i < result.complement.size(); ++i) {
+    const auto& pair = result.complement[i];
+    if (!pair.active) continue;
+    result.active_variance += pair.variance_share;
+    result.active_variance_total += pair.variance_share_total;
+    const auto first = static_cast<std::int64_t>(2 * i);
+    result.active_axes.insert(result.active_axes.end(), complement.axes.row(first),
+                              complement.axes.row(first + 2));
+  }
+}
+
+// All rows, the queries before the keys in the order given to it.
+std::vector<const float*> rows_in_order(const CentredRows& queries, const CentredRows& keys,
+                                        const PositionOrder& order) {
+  std::vector<const float*> rows(static_cast<std::size_t>(order.rows()));
+  std::size_t next = 0;
+  for (const CentredRows* side : {&queries, &keys})
+    for (std::int64_t i = 0; i < side->size(); ++i)
+      rows[order.places()[next++]] = side->source.vectors.data() + i * side->dim();
+  return rows;
+}
+
+// The axes of the first planes, two for each.
+Matrix axes_of(const Complement& complement, std::size_t planes) {
+  Matrix axes(2 * static_cast<std::int64_t>(planes), complement.axes.cols);
+  std::copy_n(complement.axes.data.begin(), axes.data.size(), axes.data.begin());
+  return axes;
+}
+
+}  // namespace
+
+RotationResult drift_and_separation(const Moments& queries, const Moments& keys,
+                                    const PooledMoments& pooled, const RotationOptions& options,
+                                    std::span<const double> near_b) {
+  if (!(pooled.position_scatter > 0)) return without_direction("constant_position");
+  const double drift = norm(pooled.cross_scatter);
+  if (!(drift > 0)) return without_direction("no_drift");
+  RotationResult result;
+  result.residual_pos_r = result.omega = result.omega_r_squared = kNan;
+  result.active_variance = result.active_variance_total = kNan;
+  for (const double x : pooled.cross_scatter) result.a.push_back(x / drift);
+  describe_a(queries, keys, pooled, result);
+  const Matrix difference = difference_covariance(queries, keys, pooled);
+  result.b = separation_direction(difference, pooled, result.a, options.separation, near_b);
+  if (result.b.empty())
+    without_separation(result);
+  else
+    describe_b(queries, keys, pooled, difference, result);
+  return result;
+}
+
+FrequencySearch& RotationMemory::search(std::vector<std::int32_t> positions, FrequencyBand band) {
+  const bool same =
+      search_ && band.low == band_.low && band.high == band_.high && positions == positions_;
+  if (!same) {
+    search_.emplace(positions, band);
+    positions_ = std::move(positions);
+    band_ = band;
+  }
+  return *search_;
+}
+
+RotationResult rotation_from_moments(const Moments& queries, const Moments& keys,
+                                     const PooledMoments& pooled, const RotationOptions& options) {
+  auto result = drift_and_separation(queries, keys, pooled, options);
+  if (result.a.empty() || result.b.empty()) return result;
+  describe_complement(pooled, complement_for(pooled, result, options), options, result);
+  return result;
+}
+
+RotationResult planar_rotation(const CentredRows& queries, const CentredRows& keys,
+                               const PooledMoments& pooled, const RotationOptions& options,
+                               RotationMemory* memory) {
+  auto result = drift_and_separation(queries, keys, pooled, options);
+  if (result.a.empty()) return result;
+  result.null = shuffled_positions(queries, keys, pooled, result, options);
+  std::vector<std::int32_t> positions(queries.source.position.begin(),
+                                      queries.source.position.end());
+  positions.insert(positions.end(), keys.source.position.begin(), keys.source.position.end());
+  RotationMemory own;
+  RotationMemory& used = memory ? *memory : own;
+  FrequencySearch& search = used.search(std::move(positions), band_of(options));
+  Complement complement;
+  if (!result.b.empty()) {
+    complement = complement_for(pooled, result, options);
+    describe_complement(pooled, complement, options, result);
+  }
+  const Matrix axes = axes_of(complement, result.complement.size());
+  PlaneUnits& units = used.units();
+  units.project(axes, result.a, rows_in_order(queries, keys, search.order()), pooled.mean);
+  const auto wave = search.best_sinusoid(units.on_line());
+  result.omega = wave.omega;
+  result.omega_r_squared = wave.r_squared;
+  search_planes(queries, keys, pooled, axes, {search, units}, options, result.complement);
+  sum_active(complement, result);
+  return result;
+}
+
+}  // namespace qkscope

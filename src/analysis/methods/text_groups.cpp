@@ -1,0 +1,31 @@
+#include "analysis/methods/text_groups.h"
+
+#include <algorithm>
+
+namespace qkscope {
+
+TextGroups::TextGroups(const Rows& queries, const Rows& keys) {
+  std::vector<std::int64_t> texts;
+  for (const Rows* rows : {&queries, &keys})
+    for (std::size_t i = 0; i < rows->position.size(); ++i) texts.push_back(rows->example(i));
+  *this = of_texts(std::move(texts));
+}
+
+TextGroups TextGroups::of_texts(std::vector<std::int64_t> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  const auto count = texts.size();
+  const auto groups = std::min<std::size_t>(kMost, count);
+  std::vector<std::int64_t> first;
+  // Text i is in group i G / n, so group g begins with text ceil(g n / G).
+  for (std::size_t g = 0; g < groups; ++g)
+    first.push_back(texts[(g * count + groups - 1) / groups]);
+  return TextGroups(std::move(first));
+}
+
+int TextGroups::of(std::int64_t example) const {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), example);
+  return std::max(0, static_cast<int>(after - first_.begin()) - 1);
+}
+
+}  // namespace qkscope

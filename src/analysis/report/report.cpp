@@ -1,0 +1,182 @@
+#include "analysis/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string_view>
+
+#include "analysis/figures/style.h"
+#include "analysis/report/report_heads.h"
+#include "base/core/base64.h"
+#include "base/core/error.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+
+// Files of report/, put into the program by CMake.
+namespace embedded {
+extern const char page_html[];
+extern const char page_css[];
+extern const char data_js[];
+extern const char heads_js[];
+extern const char head_view_js[];
+extern const char page_js[];
+}  // namespace embedded
+
+namespace {
+
+// SVG is sharp at any size, but thousands of points are smaller as pixels.
+constexpr std::uintmax_t kLargestSvg = 250'000;
+constexpr std::int64_t kMostTableCells = 20'000;
+
+std::string picture(const std::string& folder, const std::string& name) {
+  const MappedFile svg(folder + "/" + name + ".svg");
+  if (svg.bytes().size() <= kLargestSvg) return "data:image/svg+xml;base64," + base64(svg.bytes());
+  return "data:image/png;base64," + base64(MappedFile(folder + "/" + name + ".png").bytes());
+}
+
+Json cell(const Table::Column& column, std::size_t row) {
+  switch (column.type) {
+    case Table::Type::integer:
+    case Table::Type::boolean:
+      return column.integers[row];
+    case Table::Type::real:
+      return std::isnan(column.reals[row]) ? Json() : Json(column.reals[row]);
+    case Table::Type::text:
+      break;
+  }
+  return column.texts[row];
+}
+
+// Rows with the names first; null where the table is too long to be read.
+Json table_of(const Table& table) {
+  if (table.rows() * std::ssize(table.columns()) > kMostTableCells) return nullptr;
+  Json rows = Json::array({Json::array()});
+  for (const auto& column : table.columns()) rows[0].push_back(column.name);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(table.rows()); ++row) {
+    Json cells = Json::array();
+    for (const auto& column : table.columns()) cells.push_back(cell(column, row));
+    rows.push_back(std::move(cells));
+  }
+  return rows;
+}
+
+double rounded(double fraction) {
+  return std::round(1e4 * fraction) / 1e4;
+}
+
+// [left, top, right, bottom, text] of each cell, and layer and head where it is of one.
+Json hover_cells(const Figure& figure) {
+  Json cells = Json::array();
+  for (const auto& cell : figure.hover) {
+    Json entry = {rounded(cell.left), rounded(cell.top), rounded(cell.right), rounded(cell.bottom),
+                  cell.text};
+    if (cell.layer >= 0) entry.insert(entry.end(), {Json(cell.layer), Json(cell.head)});
+    cells.push_back(std::move(entry));
+  }
+  return cells;
+}
+
+Json figures_of(const ReportInput& input) {
+  Json list = Json::array();
+  for (const auto& [name, figure] : input.figures)
+    list.push_back({{"name", name},
+                    {"title", figure.title},
+                    {"caption", figure.caption},
+                    {"width", figure.width},
+                    {"height", figure.height},
+                    {"picture", picture(input.pictures, name)},
+                    {"hover", hover_cells(figure)},
+                    {"table", table_of(figure.data)}});
+  return list;
+}
+
+std::string title_of(const Results& results) {
+  if (!results.name().empty()) return results.name();
+  if (results.single()) return results.runs().front().title;
+  return std::filesystem::weakly_canonical(results.folder()).filename().string();
+}
+
+// Means of the table of runs, and what errors.csv calls them.
+constexpr std::pair<const char*, const char*> kIntervals[] = {
+    {"r_q", "r_q"},
+    {"r_k", "r_k"},
+    {"explained_variance", "pc0_variance"},
+    {"abs_r_k_a", "abs_r_k_a"},
+    {"alpha_k", "alpha_k"},
+    {"bias_strength", "bias_strength"},
+    {"separation_strength", "separation_strength"},
+    {"plane_var_fraction", "plane_var_fraction"},
+    {"ap_profile_overall", "ap_profile_overall"},
+    {"ap_first20", "ap_first20"},
+    {"ap_last20", "ap_last20"},
+    {"ap_drop", "ap_drop"}};
+
+// Runs with what is known of them. First those with rows, in their order: heads name them by their
+// place here.
+Json runs_of(const Results& results) {
+  Json runs = Json::array();
+  for (const auto& run : results.runs()) {
+    Json known = run.facts;
+    known["title"] = run.title;
+    known["family"] = run.family;
+    for (const auto& [measure, quantity] : kIntervals)
+      if (const auto found = results.interval(runs.size(), quantity))
+        known["intervals"][measure] = {found->low, found->high};
+    runs.push_back(std::move(known));
+  }
+  for (const auto& entry : results.runs_without_rows()) runs.push_back(entry);
+  return runs;
+}
+
+// JSON that can stand in a <script>: no text in it can end the element or begin a comment.
+std::string for_script(const Json& json) {
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
+  return text;
+}
+
+// `page` with each {{name}} replaced, in one pass: what is put in is not looked at again.
+std::string filled(std::string_view page,
+                   const std::vector<std::pair<std::string, std::string>>& parts) {
+  std::string text;
+  for (const auto& [name, content] : parts) {
+    const std::string mark = "{{" + name + "}}";
+    const auto at = page.find(mark);
+    QKSCOPE_ASSERT(at != std::string_view::npos);
+    text.append(page.substr(0, at)).append(content);
+    page.remove_prefix(at + mark.size());
+  }
+  return text.append(page);
+}
+
+}  // namespace
+
+std::string report_page(const ReportInput& input) {
+  ReportHeads heads = report_heads(input.results);
+  const Json data = {{"title", title_of(input.results)},
+                     {"version", version_string()},
+                     {"runs", runs_of(input.results)},
+                     {"figures", figures_of(input)},
+                     {"left_out", input.drawn.left_out},
+                     {"of_several", input.drawn.of_several},
+                     {"heads", std::move(heads.json)},
+                     {"shades",
+                      {{"query", {style::kQueryEarly, style::kQueryLate}},
+                       {"key", {style::kKeyEarly, style::kKeyLate}},
+                       {"accent", style::kKey}}}};
+  const std::string script = std::string(embedded::data_js) + embedded::heads_js +
+                             embedded::head_view_js + embedded::page_js;
+  return filled(embedded::page_html, {{"style", embedded::page_css},
+                                      {"data", for_script(data)},
+                                      {"points", heads.points},
+                                      {"script", script}});
+}
+
+}  // namespace qkscope

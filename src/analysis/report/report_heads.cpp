@@ -1,0 +1,210 @@
+#include "analysis/report/report_heads.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "analysis/figures/style.h"
+#include "analysis/report/report_points.h"
+#include "base/core/nan.h"
+
+namespace qkscope {
+namespace {
+
+// Every head that some table knows, by run, layer and head.
+class HeadIndex {
+ public:
+  explicit HeadIndex(const Results& results) {
+    for (const char* name : {"qk", "rotated", "head_metrics"}) {
+      if (!results.has(name)) continue;
+      const Frame& frame = results.frame(name);
+      for (std::size_t row = 0; row < frame.rows(); ++row) heads_.insert({key(frame, row), 0});
+    }
+    std::size_t next = 0;
+    for (auto& [key, place] : heads_) place = next++;
+  }
+
+  std::size_t size() const { return heads_.size(); }
+
+  // Calls body(row, place of its head) for every row of the table.
+  template <typename Body>
+  void each_row(const Frame& frame, const Body& body) const {
+    for (std::size_t row = 0; row < frame.rows(); ++row)
+      if (const auto found = heads_.find(key(frame, row)); found != heads_.end())
+        body(row, found->second);
+  }
+
+  template <typename Body>
+  void each_head(const Body& body) const {
+    for (const auto& [key, place] : heads_)
+      body(place, std::get<0>(key), std::get<1>(key), std::get<2>(key));
+  }
+
+ private:
+  using Key = std::tuple<int, std::int64_t, std::int64_t>;  // run, layer, head
+  static Key key(const Frame& frame, std::size_t row) {
+    return {frame.run()[row], frame.integers("layer")[row], frame.heads()[row]};
+  }
+
+  std::map<Key, std::size_t> heads_;
+};
+
+struct HeadMeasure {
+  const char* table;
+  const char* column;
+  bool optional = false;  // not all results have it
+};
+
+constexpr HeadMeasure kHeadMeasures[] = {{"qk", "r_q"},
+                                         {"qk", "r_q_null", true},
+                                         {"qk", "r_k"},
+                                         {"qk", "r_k_null", true},
+                                         {"qk", "explained_variance"},
+                                         {"qk", "fisher"},
+                                         {"qk", "positional_variance_q"},
+                                         {"qk", "positional_variance_k"},
+                                         {"rotated", "position_r"},
+                                         {"rotated", "position_r_null", true},
+                                         {"rotated", "position_r_p", true},
+                                         {"rotated", "r_q_a"},
+                                         {"rotated", "r_q_a_null", true},
+                                         {"rotated", "r_q_a_p", true},
+                                         {"rotated", "r_k_a"},
+                                         {"rotated", "r_k_a_null", true},
+                                         {"rotated", "r_k_a_p", true},
+                                         {"rotated", "alpha_q"},
+                                         {"rotated", "alpha_k"},
+                                         {"rotated", "mu_q_a"},
+                                         {"rotated", "mu_k_a"},
+                                         {"rotated", "bias_strength"},
+                                         {"rotated", "separation_strength"},
+                                         {"rotated", "var_frac_a"},
+                                         {"rotated", "var_frac_b"},
+                                         {"rotated", "plane_var_fraction"},
+                                         {"rotated", "omega"},
+                                         {"rotated", "omega_r_squared"},
+                                         {"head_metrics", "q_R2_pos"},
+                                         {"head_metrics", "q_beta_norm"},
+                                         {"head_metrics", "ap_profile_overall"},
+                                         {"head_metrics", "ap_overall"},
+                                         {"head_metrics", "ap_first20"},
+                                         {"head_metrics", "ap_last20"},
+                                         {"head_metrics", "ap_drop"},
+                                         {"attention", "sink_0", true},
+                                         {"attention", "previous_token_head", true},
+                                         {"attention", "induction_head", true},
+                                         {"attention", "stream", true},
+                                         {"attention", "entropy", true},
+                                         {"attention", "distance_mean", true},
+                                         {"attention", "perplexity", true}};
+
+Json measures_of(const Results& results, const HeadIndex& heads) {
+  Json list = Json::array();
+  for (const auto& measure : kHeadMeasures) {
+    if (!results.has(measure.table)) continue;
+    const Frame& frame = results.frame(measure.table);
+    if (measure.optional && !frame.has(measure.column)) continue;
+    const auto& from = frame.reals(measure.column);
+    const auto* components = std::string(measure.table) == "qk" ? &frame.integers("pc") : nullptr;
+    std::vector<float> values(heads.size(), kNan);
+    heads.each_row(frame, [&](std::size_t row, std::size_t place) {
+      if (!components || (*components)[row] == 0) values[place] = static_cast<float>(from[row]);
+    });
+    list.push_back({{"name", measure.column}, {"data", packed(values)}});
+  }
+  return list;
+}
+
+// Where a text of the heads stands in `names`; 255 where it does not.
+std::string text_codes(const Results& results, const HeadIndex& heads,
+                       const std::vector<const char*>& tables, const char* column,
+                       const std::vector<std::string>& names) {
+  std::vector<std::uint8_t> codes(heads.size(), 255);
+  for (const char* table : tables) {
+    if (!results.has(table)) continue;
+    const Frame& frame = results.frame(table);
+    const auto& texts = frame.texts(column);
+    heads.each_row(frame, [&](std::size_t row, std::size_t place) {
+      const auto found = std::find(names.begin(), names.end(), texts[row]);
+      if (found != names.end()) codes[place] = static_cast<std::uint8_t>(found - names.begin());
+    });
+  }
+  return packed(codes);
+}
+
+Json profiles_of(const Results& results, const HeadIndex& heads) {
+  if (!results.has("head_profile")) return nullptr;
+  const Frame& frame = results.frame("head_profile");
+  std::vector<std::vector<std::size_t>> rows(heads.size());
+  heads.each_row(frame, [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
+  std::vector<std::uint32_t> start = {0};
+  std::vector<float> positions;
+  std::vector<float> values;
+  std::vector<float> errors;
+  const std::string error = profile_error_column(frame);
+  for (const auto& of_head : rows) {
+    for (const auto row : of_head) {
+      positions.push_back(static_cast<float>(frame.reals("position")[row]));
+      values.push_back(static_cast<float>(frame.reals("ap")[row]));
+      errors.push_back(error.empty() ? std::numeric_limits<float>::quiet_NaN()
+                                     : static_cast<float>(frame.reals(error)[row]));
+    }
+    start.push_back(static_cast<std::uint32_t>(values.size()));
+  }
+  return {{"start", packed(start)},
+          {"position", packed(positions)},
+          {"ap", packed(values)},
+          {"error", packed(errors)}};
+}
+
+void add_scatter(const Results& results, const HeadIndex& heads, ReportHeads& report) {
+  report.json["scatter"] = nullptr;
+  if (!results.has("head_scatter")) return;
+  const Frame& frame = results.frame("head_scatter");
+  std::vector<std::vector<std::size_t>> rows(heads.size());
+  heads.each_row(frame, [&](std::size_t row, std::size_t place) { rows[place].push_back(row); });
+  PointPacker packer(results, frame);
+  for (auto& of_head : rows) packer.add_head(std::move(of_head));
+  report.json["scatter"] = packer.json();
+  report.points = packer.points();
+}
+
+}  // namespace
+
+ReportHeads report_heads(const Results& results) {
+  const HeadIndex heads(results);
+  std::vector<std::uint16_t> run(heads.size());
+  std::vector<std::uint16_t> layer(heads.size());
+  std::vector<std::uint16_t> head(heads.size());
+  heads.each_head([&](std::size_t place, int r, std::int64_t l, std::int64_t h) {
+    run[place] = static_cast<std::uint16_t>(r);
+    layer[place] = static_cast<std::uint16_t>(l);
+    head[place] = static_cast<std::uint16_t>(h);
+  });
+  const std::vector<std::string> ropes = {"rope", "nope", "unknown"};
+  std::vector<std::string> classes;
+  Json class_styles = Json::array();
+  for (const auto& c : style::kClasses) {
+    classes.emplace_back(c.name);
+    class_styles.push_back({{"title", c.title}, {"colour", c.colour}});
+  }
+  ReportHeads report;
+  report.json = {
+      {"count", heads.size()},
+      {"run", packed(run)},
+      {"layer", packed(layer)},
+      {"head", packed(head)},
+      {"ropes", ropes},
+      {"rope", text_codes(results, heads, {"qk", "rotated", "head_metrics"}, "rope", ropes)},
+      {"classes", class_styles},
+      {"class", text_codes(results, heads, {"taxonomy"}, "class", classes)},
+      {"measures", measures_of(results, heads)},
+      {"profile", profiles_of(results, heads)}};
+  add_scatter(results, heads, report);
+  return report;
+}
+
+}  // namespace qkscope

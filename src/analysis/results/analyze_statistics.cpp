@@ -1,0 +1,408 @@
+#include "analysis/results/analyze_statistics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "analysis/methods/moments.h"
+#include "analysis/methods/pca.h"
+#include "analysis/methods/plasticity.h"
+#include "analysis/methods/profile_bins.h"
+#include "analysis/methods/rotation.h"
+#include "analysis/methods/text_groups.h"
+#include "analysis/results/few_rows.h"
+#include "analysis/results/head_filter.h"
+#include "analysis/results/statistics_tables.h"
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/nan.h"
+#include "base/core/text.h"
+#include "base/core/thread_pool.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "capture/format/capture_source.h"
+#include "capture/format/head_examples.h"
+#include "capture/format/layout.h"
+#include "capture/format/metadata.h"
+#include "capture/stats_format/stats_file.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/statistics.h"
+
+namespace qkscope {
+namespace {
+
+std::size_t at(std::int64_t place) {
+  return static_cast<std::size_t>(place);
+}
+
+// A symmetric matrix from its upper triangle by rows.
+Matrix unpacked(const double* triangle, std::int64_t dim) {
+  Matrix matrix(dim, dim);
+  for (std::int64_t i = 0; i < dim; ++i)
+    for (std::int64_t j = i; j < dim; ++j) matrix(i, j) = matrix(j, i) = *triangle++;
+  return matrix;
+}
+
+std::vector<double> row_of(const std::vector<double>& values, std::int64_t row,
+                           std::int64_t width) {
+  const auto* first = values.data() + row * width;
+  return {first, first + width};
+}
+
+Moments moments_of(const HeadMoments& from, std::int64_t head) {
+  Moments moments;
+  moments.count = from.n();
+  moments.mean = row_of(from.mean, head, from.dim);
+  moments.scatter = unpacked(from.m2.data() + head * triangle_size(from.dim), from.dim);
+  moments.position_mean = from.positions.t_mean;
+  moments.position_scatter = from.positions.t_m2;
+  moments.cross_scatter = row_of(from.ct, head, from.dim);
+  return moments;
+}
+
+// How many documents have a token at each position.
+std::vector<std::int64_t> documents_at(const Statistics& s) {
+  std::vector<std::int64_t> ends(at(s.max_length) + 1);
+  for (const auto length : s.lengths) ++ends[at(length)];
+  std::vector<std::int64_t> counts;
+  auto left = std::ssize(s.lengths);
+  for (std::int64_t t = 0; left > ends[at(t)]; ++t) counts.push_back(left -= ends[at(t)]);
+  return counts;
+}
+
+// Mean of |log2(t + 1) - mean| over all tokens.
+double mean_log_deviation(std::span<const std::int64_t> counts, const PositionSums& positions) {
+  double sum = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    sum += static_cast<double>(counts[t]) *
+           std::fabs(std::log2(static_cast<double>(t + 1)) - positions.u_mean);
+  return sum / static_cast<double>(positions.n);
+}
+
+// What all heads share.
+struct Shared {
+  const AnalyzeOptions& options;
+  const Statistics& statistics;
+  VectorStage stage;
+  PlasticityOptions plasticity;
+  std::vector<std::int64_t> times;       // (positions): documents with a token there
+  std::vector<std::int32_t> position;    // (positions)
+  std::vector<std::int32_t> bucket;      // (positions)
+  std::optional<CaptureSource> capture;  // of keys
+  std::optional<TextGroups> texts;       // of that capture
+};
+
+// The position buckets of the statistics, as a sampler lays them out.
+SamplerOptions buckets_of(const Statistics& s) {
+  return {SamplerType::uniform, 1.0, s.settings.bucket_size, {}};
+}
+
+const LayerMoments& layer_moments(const Shared& shared, VectorKind kind, std::int64_t layer) {
+  const auto* found = shared.statistics.find(kind, shared.stage, layer);
+  if (found == nullptr)
+    bad_input(
+        "{}: there are no {} moments of {} in layer {}; expected statistics of group A with "
+        "kinds q and k and this stage",
+        shared.options.data_root, stage_name(shared.stage), kind_name(kind), layer);
+  return *found;
+}
+
+// One layer: its queries and keys over all rows.
+struct Layer {
+  const LayerMoments& queries;
+  const LayerMoments& keys;
+  HeadMoments all_queries;
+  HeadMoments all_keys;
+};
+
+std::vector<double> key_signs(const BucketMoments& buckets, std::int64_t head) {
+  Matrix means(0, buckets.dim);
+  for (std::int64_t b = 0; b < buckets.buckets; ++b) {
+    if (buckets.n[at(b)] == 0) continue;
+    const auto mean = row_of(buckets.mean, head * buckets.buckets + b, buckets.dim);
+    means.data.insert(means.data.end(), mean.begin(), mean.end());
+    ++means.rows;
+  }
+  return signs_of(means);
+}
+
+std::vector<QueryBucketMoments> query_buckets(const Statistics& s, const BucketMoments& from,
+                                              std::int64_t head) {
+  std::vector<QueryBucketMoments> buckets;
+  for (std::int64_t b = 0; b < from.buckets; ++b) {
+    if (from.n[at(b)] == 0) continue;
+    const auto cell = head * from.buckets + b;
+    QueryBucketMoments bucket{static_cast<std::int32_t>(b),
+                              from.n[at(b)],
+                              s.bucket_positions[at(b)].t_mean,
+                              row_of(from.mean, cell, from.dim),
+                              {}};
+    if (!from.cov.empty())
+      bucket.scatter = unpacked(from.cov.data() + cell * triangle_size(from.dim), from.dim);
+    buckets.push_back(std::move(bucket));
+  }
+  return buckets;
+}
+
+QueryModel query_model(const Shared& shared, const Layer& layer, const Moments& queries,
+                       std::int64_t head, std::int64_t key_head) {
+  const LogPositions log_positions{layer.all_queries.positions.u_m2,
+                                   mean_log_deviation(shared.times, layer.all_queries.positions),
+                                   row_of(layer.all_queries.cu, head, layer.all_queries.dim)};
+  return fit_moments(queries, log_positions, key_signs(layer.keys.buckets, key_head),
+                     query_buckets(shared.statistics, layer.queries.buckets, head));
+}
+
+// Keys of the capture, in the buckets of the statistics.
+HeadFile read_keys(const Shared& shared, const HeadId& key) {
+  HeadFile file = read_head_file(head_file_path(shared.capture->index().data_root, key));
+  if (file.rows.head_dim != shared.statistics.dim)
+    bad_input("--keys {}: vectors have {} numbers, those of the statistics {}", shared.options.keys,
+              file.rows.head_dim, shared.statistics.dim);
+  for (std::size_t i = 0; i < file.rows.position.size(); ++i)
+    file.rows.bucket[i] = bucket_of(buckets_of(shared.statistics), file.rows.position[i]);
+  return file;
+}
+
+PlasticityResult plasticity_of(const Shared& shared, const QueryModel& model,
+                               const HeadReport& report) {
+  if (!shared.capture) return plasticity_of_model(model, shared.plasticity);
+  const HeadFile file = read_keys(shared, {report.query.layer, report.k_head, HeadKind::key});
+  PlasticityOptions options = shared.plasticity;
+  options.sliding_window = file.rows.sliding_window;
+  const Rows positions{report.dim, {}, shared.position, {}, shared.bucket, {}};
+  return plasticity_with_keys({model, positions, shared.times, report.n_q},
+                              centre(rows_of(file.rows)), options);
+}
+
+void run_head(const Shared& shared, const Layer& layer, HeadReport& report) {
+  const auto& options = shared.options;
+  const Moments queries = moments_of(layer.all_queries, report.query.head);
+  const Moments keys = moments_of(layer.all_keys, report.k_head);
+  report.dim = queries.dim();
+  report.n_q = queries.size();
+  report.n_k = keys.size();
+  report.positions_vary = queries.position_scatter > 0;
+  const PooledMoments pooled = pool(queries, keys);
+  if (options.pca) {
+    report.pca = pca_from_moments(queries, keys, pooled, options.pca_options);
+    report.q_components = separate_pca(queries, options.pca_options.separate_components);
+    const auto in_group = shared.statistics.heads / shared.statistics.key_heads;
+    if (report.query.head % in_group == 0)
+      report.k_components = separate_pca(keys, options.pca_options.separate_components);
+  }
+  if (options.rotation)
+    report.rotation = rotation_from_moments(queries, keys, pooled, options.rotation_options);
+  if (options.plasticity)
+    report.plasticity = plasticity_of(
+        shared, query_model(shared, layer, queries, report.query.head, report.k_head), report);
+}
+
+void check_options(const AnalyzeOptions& options) {
+  if (options.max_tokens > 0)
+    bad_input("{}: statistics have no rows to draw from; leave out --max-tokens",
+              options.data_root);
+  if (!options.planes_of.empty())
+    bad_input("{}: statistics have no rows to show on planes; leave out --planes-of",
+              options.data_root);
+  if (options.head_counts || !options.model.empty() || !options.nope_layers.empty())
+    bad_input(
+        "{}: statistics tell head counts and RoPE themselves; leave out --model, --q-heads, "
+        "--k-heads and --nope-layers",
+        options.data_root);
+}
+
+void check_keys(const AnalyzeOptions& options, const Statistics& s) {
+  if (!options.plasticity)
+    bad_input("--keys {}: the plasticity compares them, which is not asked for", options.keys);
+  if (options.pre_rope)
+    bad_input(
+        "--keys {}: keys of a capture are compared as they enter the dot product; leave out "
+        "--stage pre",
+        options.keys);
+  if (s.settings.bucket_size * s.settings.buckets < s.max_length)
+    bad_input(
+        "--keys {}: the last bucket of these statistics is longer than the others, and the "
+        "plasticity takes equal ones; make them with fewer settings: leave out stats.bucket_size",
+        options.keys);
+  using Kind = PlasticityOptions::QueryModelKind;
+  if (options.plasticity_options.profile_model == Kind::linear) return;
+  const auto& kept = s.settings.bucket_covariance;
+  if (std::find(kept.begin(), kept.end(), VectorKind::query) == kept.end())
+    bad_input(
+        "--keys {}: the profile takes the covariance of the queries of each bucket, which "
+        "these statistics do not have; give --query-model linear, or make them with "
+        "stats.bucket_covariance: [q]",
+        options.keys);
+}
+
+// Of the capture: it must be of the same model in the same arithmetic.
+void check_same_run(const std::string& keys, const Metadata& capture, const Metadata& statistics) {
+  for (const char* name :
+       {metadata::kModel, metadata::kCommit, metadata::kRevision, metadata::kDtype}) {
+    const auto a = capture.find(name);
+    const auto b = statistics.find(name);
+    if (a == capture.end() || b == statistics.end() || a->second == b->second) continue;
+    bad_input(
+        "--keys {}: its {} is {}, that of the statistics {}; expected a capture of the same "
+        "run",
+        keys, name, in_quotes(a->second), in_quotes(b->second));
+  }
+  const auto stage = capture.find(metadata::kStage);
+  if (stage != capture.end() && stage->second != "post_rope")
+    bad_input("--keys {}: its vectors are {}; expected post_rope, what enters the dot product",
+              keys, stage->second);
+}
+
+void open_keys(Shared& shared, const std::vector<HeadId>& queries) {
+  const auto& options = shared.options;
+  check_keys(options, shared.statistics);
+  shared.capture.emplace(options.keys, FetchOptions{.quiet = options.quiet, .stop = options.stop});
+  const auto in_group = static_cast<int>(shared.statistics.heads / shared.statistics.key_heads);
+  std::set<HeadId> keys;
+  for (const auto& query : queries)
+    keys.insert({query.layer, query.head / in_group, HeadKind::key});
+  const auto& there = shared.capture->index().keys;
+  for (const auto& key : keys)
+    if (!std::binary_search(there.begin(), there.end(), key))
+      bad_input(
+          "--keys {}: there is no key head {} of layer {}; choose heads with --heads, or "
+          "capture them",
+          options.keys, key.head, key.layer);
+  shared.capture->fetch({keys.begin(), keys.end()});
+  const auto& root = shared.capture->index().data_root;
+  check_same_run(options.keys, read_head_metadata(head_file_path(root, *keys.begin())),
+                 shared.statistics.metadata);
+  std::set<std::int64_t> texts;
+  std::set<int> layers;
+  for (const auto& key : keys)
+    if (layers.insert(key.layer).second)
+      for (const auto example : read_head_examples(head_file_path(root, key)))
+        texts.insert(example);
+  shared.texts = TextGroups::of_texts({texts.begin(), texts.end()});
+  shared.plasticity.text_groups = shared.texts->first();
+}
+
+// The query heads of the layers that have moments.
+CaptureIndex index_of(const Statistics& s, const std::string& folder) {
+  CaptureIndex index;
+  index.data_root = folder;
+  for (const auto layer : s.moment_layers)
+    for (std::int64_t head = 0; head < s.heads; ++head)
+      index.queries.push_back({static_cast<int>(layer), static_cast<int>(head), HeadKind::query});
+  return index;
+}
+
+RopeUse rope_of(const Statistics& s, std::int64_t layer) {
+  const auto found = std::find(s.layers.begin(), s.layers.end(), layer);
+  return s.rotary[at(found - s.layers.begin())] > 0 ? RopeUse::rope : RopeUse::nope;
+}
+
+Shared make_shared(const AnalyzeOptions& options, const Statistics& s) {
+  Shared shared{options,
+                s,
+                options.pre_rope ? VectorStage::pre : VectorStage::post,
+                options.plasticity_options,
+                documents_at(s),
+                {},
+                {},
+                {},
+                {}};
+  check_profile_options(shared.plasticity);
+  shared.plasticity.seed = options.seed;
+  shared.plasticity.sampler = buckets_of(s);
+  for (std::size_t t = 0; t < shared.times.size(); ++t) {
+    shared.position.push_back(static_cast<std::int32_t>(t));
+    shared.bucket.push_back(bucket_of(*shared.plasticity.sampler, shared.position.back()));
+  }
+  return shared;
+}
+
+std::vector<HeadReport> make_reports(const Statistics& s, const std::vector<HeadId>& queries) {
+  std::vector<HeadReport> reports;
+  for (const auto& query : queries) {
+    HeadReport report;
+    report.query = query;
+    report.k_head = static_cast<int>(query.head / (s.heads / s.key_heads));
+    report.rope = rope_of(s, query.layer);
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+void run_layer(const Shared& shared, std::span<HeadReport> heads) {
+  const auto layer = heads.front().query.layer;
+  const auto& queries = layer_moments(shared, VectorKind::query, layer);
+  const auto& keys = layer_moments(shared, VectorKind::key, layer);
+  const Layer both{queries, keys, all_rows(queries), all_rows(keys)};
+  parallel_for(std::ssize(heads), [&](std::int64_t i) {
+    HeadReport& report = heads[at(i)];
+    try {
+      run_head(shared, both, report);
+    } catch (const Error& error) {
+      report.pca.reset();
+      report.rotation.reset();
+      report.plasticity.reset();
+      report.error = error.what();
+      report.error_kind = error.kind();
+    }
+  });
+}
+
+Metadata shown_metadata(const Statistics& s) {
+  Metadata metadata = s.metadata;
+  if (const auto model = metadata.find(metadata::kModel); model != metadata.end())
+    model->second = short_name(model->second);
+  return metadata;
+}
+
+}  // namespace
+
+bool is_statistics_folder(const std::string& folder) {
+  return path_exists(folder + "/" + stats_layout::kStateFile);
+}
+
+AnalysisRun analyze_statistics(const AnalyzeOptions& options) {
+  check_options(options);
+  const Statistics s = read_statistics(options.data_root);
+  if (s.moments.empty())
+    bad_input("{}: these statistics have no moments (group A), from which the analyses follow",
+              options.data_root);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto queries = chosen_queries(index_of(s, options.data_root), options);
+  Shared shared = make_shared(options, s);
+  AnalysisRun run;
+  run.from_sums = true;
+  run.compares_keys = !options.keys.empty();
+  if (run.compares_keys) open_keys(shared, queries);
+  run.capture = shown_metadata(s);
+  run.state = std::string(MappedFile(options.data_root + "/" + stats_layout::kStateFile).text());
+  run.texts = std::ssize(s.lengths);
+  const auto model = run.capture.find(metadata::kModel);
+  run.label = !options.label.empty()       ? options.label
+              : model != run.capture.end() ? model->second
+                                           : short_name(options.data_root);
+  run.heads = make_reports(s, queries);
+  run.more = statistics_tables(s, run.label, queries);
+  Progress progress(
+      {.what = "analyze", .unit = "heads", .total = std::ssize(run.heads), .quiet = options.quiet});
+  for (std::size_t begin = 0; begin < run.heads.size();) {
+    auto end = begin;
+    while (end < run.heads.size() && run.heads[end].query.layer == run.heads[begin].query.layer)
+      ++end;
+    run_layer(shared, std::span(run.heads).subspan(begin, end - begin));
+    progress.update(static_cast<std::int64_t>(end));
+    begin = end;
+  }
+  progress.finish();
+  run.warnings = warnings_of(run);
+  for (const auto& warning : run.warnings) log::warn("{}: {}", run.label, warning);
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  return run;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,156 @@
+#include "analysis/results/scatter.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "analysis/methods/complement.h"
+
+namespace qkscope {
+namespace {
+
+// Rows in the order of position and text, as far as single places of it are asked for.
+class PositionRanks {
+ public:
+  explicit PositionRanks(const Rows& rows) : rows_(rows), order_(rows.position.size()) {
+    if (order_.empty()) return;
+    const auto [low, high] = std::minmax_element(rows.position.begin(), rows.position.end());
+    const std::int64_t first = *low;
+    const std::int64_t width = (*high - first) / static_cast<std::int64_t>(kBins) + 1;
+    const auto bin = [&](std::size_t row) {
+      return static_cast<std::size_t>((rows.position[row] - first) / width);
+    };
+    for (std::size_t i = 0; i < order_.size(); ++i) ++begin_[bin(i) + 1];
+    std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    auto next = begin_;
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[next[bin(i)]++] = i;
+  }
+
+  // Each bin of positions is sorted when it is first asked for.
+  std::size_t at(std::size_t rank) {
+    const auto bin = static_cast<std::size_t>(std::upper_bound(begin_.begin(), begin_.end(), rank) -
+                                              begin_.begin() - 1);
+    if (!std::exchange(sorted_[bin], true))
+      std::sort(order_.data() + begin_[bin], order_.data() + begin_[bin + 1],
+                [&](std::size_t i, std::size_t j) {
+                  return std::tuple(rows_.position[i], rows_.example(i)) <
+                         std::tuple(rows_.position[j], rows_.example(j));
+                });
+    return order_[rank];
+  }
+
+ private:
+  static constexpr std::size_t kBins = 1024;
+
+  const Rows& rows_;
+  std::vector<std::size_t> order_;              // (rows): by bin
+  std::array<std::size_t, kBins + 1> begin_{};  // (bins + 1)
+  std::array<bool, kBins> sorted_{};
+};
+
+std::vector<std::size_t> evenly_by_position(const Rows& rows, int count) {
+  PositionRanks ranks(rows);
+  const auto total = static_cast<std::size_t>(rows.size());
+  const auto wanted = std::min(total, static_cast<std::size_t>(count));
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < wanted; ++i)  // the middle of each of `wanted` equal stretches
+    kept.push_back(ranks.at((2 * i + 1) * total / (2 * wanted)));
+  return kept;
+}
+
+// A row's coordinate along a direction, seen from `origin`; NaN when there is no direction.
+class Axis {
+ public:
+  Axis(const std::vector<double>* direction, const CentredRows& rows,
+       const std::vector<double>& origin) {
+    if (!direction || direction->empty()) return;
+    projection_.emplace(rows, *direction);
+    shift_ = dot(rows.mean, *direction);
+    if (!origin.empty()) shift_ -= dot(origin, *direction);
+  }
+
+  double operator()(std::size_t row) const {
+    if (!projection_) return std::numeric_limits<double>::quiet_NaN();
+    return (*projection_)(static_cast<std::int64_t>(row)) + shift_;
+  }
+
+ private:
+  std::optional<CentredProjection> projection_;
+  double shift_ = 0;
+};
+
+// The directions that points are shown on.
+struct Directions {
+  std::vector<const std::vector<double>*> components;
+  const std::vector<double>* a = nullptr;
+  const std::vector<double>* b = nullptr;
+  const std::vector<double>* c0 = nullptr;
+  const std::vector<double>* c1 = nullptr;
+  std::vector<std::vector<double>> planes;  // axes 2i and 2i + 1 span plane i
+};
+
+Directions directions_of(const ScatterSource& source, int pairs) {
+  Directions directions;
+  if (source.pca)
+    for (const auto& component : source.pca->components)
+      directions.components.push_back(&component.direction);
+  if (!source.rotation) return directions;
+  const RotationResult& rotation = *source.rotation;
+  directions.a = &rotation.a;
+  directions.b = &rotation.b;
+  directions.c0 = &rotation.c0;
+  directions.c1 = &rotation.c1;
+  if (pairs == 0 || rotation.a.empty() || rotation.b.empty()) return directions;
+  const Complement complement = complement_of(source.pooled, rotation.a, rotation.b, 2 * pairs);
+  for (std::int64_t i = 0; i < complement.axes.rows / 2 * 2; ++i)
+    directions.planes.emplace_back(complement.axes.row(i),
+                                   complement.axes.row(i) + complement.axes.cols);
+  return directions;
+}
+
+void add_side(HeadKind side, const CentredRows& rows, const std::vector<std::string>& tokens,
+              const std::vector<double>& pooled_mean, const Directions& directions, int count,
+              std::vector<ScatterPoint>& points) {
+  const std::vector<double> nowhere;
+  const Axis a(directions.a, rows, nowhere);
+  const Axis b(directions.b, rows, nowhere);
+  const Axis c0(directions.c0, rows, pooled_mean);
+  const Axis c1(directions.c1, rows, pooled_mean);
+  std::vector<Axis> components;
+  for (const auto* direction : directions.components)
+    components.emplace_back(direction, rows, pooled_mean);
+  std::vector<Axis> planes;
+  for (const auto& direction : directions.planes)
+    planes.emplace_back(&direction, rows, pooled_mean);
+  for (const auto i : evenly_by_position(rows.source, count)) {
+    ScatterPoint point;
+    point.side = side;
+    point.position = rows.source.position[i];
+    if (!tokens.empty()) point.token = tokens[i];
+    for (const auto& axis : components) point.pc.push_back(axis(i));
+    point.a = a(i);
+    point.b = b(i);
+    point.c0 = c0(i);
+    point.c1 = c1(i);
+    for (const auto& axis : planes) point.planes.push_back(axis(i));
+    points.push_back(std::move(point));
+  }
+}
+
+}  // namespace
+
+std::vector<ScatterPoint> scatter_points(const ScatterSource& source, int per_side, int pairs) {
+  const Directions directions = directions_of(source, pairs);
+  std::vector<ScatterPoint> points;
+  const auto& mean = source.pooled.mean;
+  add_side(HeadKind::query, source.queries, source.query_tokens, mean, directions, per_side,
+           points);
+  add_side(HeadKind::key, source.keys, source.key_tokens, mean, directions, per_side, points);
+  return points;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,90 @@
+#include "analysis/results/statistics_tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "capture/stats_format/stats_tables.h"
+
+namespace qkscope {
+namespace {
+
+using Column = Table::Column;
+
+// The rows of a table of statistics that are over all buckets and of chosen heads, behind the
+// model's label.
+Table over_all_buckets(const Table& from, const std::string& label,
+                       const std::set<std::pair<std::int64_t, std::int64_t>>& heads) {
+  std::vector<std::size_t> rows;
+  const auto& layer = from.find("layer")->integers;
+  const auto& head = from.find("head")->integers;
+  const auto& bucket = from.find("bucket")->integers;
+  for (std::size_t i = 0; i < bucket.size(); ++i)
+    if (bucket[i] == Table::kNoInteger && heads.contains({layer[i], head[i]})) rows.push_back(i);
+  std::vector<Column> columns = {
+      {"model", Table::Type::text, {}, {}, std::vector<std::string>(rows.size(), label)}};
+  for (const auto& column : from.columns()) {
+    if (column.name == "bucket") continue;
+    Column chosen{column.name, column.type, {}, {}, {}};
+    for (const auto row : rows) {
+      if (!column.integers.empty()) chosen.integers.push_back(column.integers[row]);
+      if (!column.reals.empty()) chosen.reals.push_back(column.reals[row]);
+      if (!column.texts.empty()) chosen.texts.push_back(column.texts[row]);
+    }
+    columns.push_back(std::move(chosen));
+  }
+  return Table(std::move(columns));
+}
+
+// Spread and range of every channel of the keys, before and after RoPE.
+Table key_channels(const Statistics& s, const std::string& label, const std::set<int>& layers) {
+  Table table;
+  table.column("model", Table::Type::text)
+      .column("layer", Table::Type::integer)
+      .column("head", Table::Type::integer)
+      .column("rope", Table::Type::text)
+      .column("stage", Table::Type::text)
+      .column("channel", Table::Type::integer)
+      .column("mean", Table::Type::real)
+      .column("std", Table::Type::real)
+      .column("absmax", Table::Type::real);
+  for (const auto stage : {VectorStage::pre, VectorStage::post})
+    for (std::size_t i = 0; i < s.layers.size(); ++i) {
+      const auto* found = s.find(VectorKind::key, stage, s.layers[i]);
+      if (found == nullptr || !layers.contains(static_cast<int>(s.layers[i]))) continue;
+      const HeadMoments m = all_rows(*found);
+      for (std::int64_t place = 0; place < m.heads * m.dim; ++place) {
+        const auto at = static_cast<std::size_t>(place);
+        const auto head = place / m.dim;
+        const auto channel = place % m.dim;
+        const double square = m.m2[static_cast<std::size_t>(
+            head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
+        table.add({label, s.layers[i], head, std::string(s.rotary[i] > 0 ? "rope" : "nope"),
+                   std::string(stage_name(stage)), channel, m.mean[at],
+                   std::sqrt(square / static_cast<double>(std::max<std::int64_t>(1, m.n() - 1))),
+                   static_cast<double>(std::max(-m.min[at], m.max[at]))});
+      }
+    }
+  return table;
+}
+
+}  // namespace
+
+std::vector<ResultTable> statistics_tables(const Statistics& s, const std::string& label,
+                                           const std::vector<HeadId>& queries) {
+  std::set<std::pair<std::int64_t, std::int64_t>> heads;
+  std::set<int> layers;
+  for (const auto& query : queries) {
+    heads.insert({query.layer, query.head});
+    layers.insert(query.layer);
+  }
+  std::vector<ResultTable> tables;
+  if (!s.attention.empty())
+    tables.push_back({"attention", over_all_buckets(attention_table(s), label, heads)});
+  if (!s.attention.empty() && s.settings.all_keys)
+    tables.push_back({"distance", over_all_buckets(distance_table(s), label, heads)});
+  tables.push_back({"key_channels", key_channels(s, label, layers)});
+  return tables;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,198 @@
+#include "base/core/convert.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/core/cpu_target.h"
+#include "base/core/error.h"
+#include "base/core/made_once.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/convert.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Bits = hn::ScalableTag<std::uint32_t>;
+using BitVector = hn::Vec<Bits>;
+
+HWY_INLINE BitVector bf16_bits(BitVector code) {
+  return hn::ShiftLeft<16>(code);
+}
+
+// A small format whose exponent and mantissa, moved to where float32 has its own, give the value
+// times a power of two: the product with its inverse rescales subnormals too.
+HWY_INLINE BitVector rescaled(BitVector magnitude, float factor) {
+  const Floats floats;
+  return hn::BitCast(Bits(), hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, factor)));
+}
+
+HWY_INLINE BitVector fp16_bits(BitVector code) {
+  const Bits d;
+  const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(d, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(code, hn::Set(d, 0x7fffu)));
+  const auto infinity = hn::Set(d, 0x7f800000u);
+  const auto special = hn::Gt(magnitude, hn::Set(d, 0x0f7fffffu));  // infinity or NaN
+  const auto value =
+      hn::IfThenElse(special, hn::Or(magnitude, infinity), rescaled(magnitude, 0x1p112f));
+  return hn::Or(value, sign);
+}
+
+HWY_INLINE BitVector e4m3_bits(BitVector code) {
+  const Bits d;
+  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(d, 0x80u)));
+  const auto magnitude = hn::And(code, hn::Set(d, 0x7fu));
+  const auto is_nan = hn::Eq(magnitude, hn::Set(d, 0x7fu));
+  const auto value = hn::IfThenElse(is_nan, hn::Set(d, 0x7fc00000u),
+                                    rescaled(hn::ShiftLeft<20>(magnitude), 0x1p120f));
+  return hn::Or(value, sign);
+}
+
+template <typename Code, typename Function>
+HWY_INLINE void widen_codes(const Code* source, std::size_t count, float* out, Function to_bits) {
+  const Bits d;
+  const hn::Rebind<Code, Bits> codes;
+  const auto widen_vector = [&](const Code* from, float* to) HWY_ATTR {
+    const auto bits = to_bits(hn::PromoteTo(d, hn::LoadU(codes, from)));
+    hn::StoreU(hn::BitCast(Floats(), bits), Floats(), to);
+  };
+  constexpr std::size_t kLanes = hn::MaxLanes(Bits());
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) widen_vector(source + i, out + i);
+  if (i == count) return;
+  Code last[kLanes] = {};
+  float widened[kLanes];
+  std::memcpy(last, source + i, (count - i) * sizeof(Code));
+  widen_vector(last, widened);
+  std::memcpy(out + i, widened, (count - i) * sizeof(float));
+}
+
+void widen_bf16(const Bf16* source, std::size_t count, float* out) {
+  const auto* codes = reinterpret_cast<const std::uint16_t*>(source);
+  std::size_t i = 0;
+  if constexpr (hn::MaxLanes(Bits()) == 4) {  // one shuffle puts zeros below the codes
+    const hn::Repartition<std::uint16_t, Bits> d;
+    const auto zeros = hn::Zero(d);
+    for (; i + 8 <= count; i += 8) {
+      const auto eight = hn::LoadU(d, codes + i);
+      const auto lower = hn::InterleaveLower(d, zeros, eight);
+      const auto upper = hn::InterleaveUpper(d, zeros, eight);
+      hn::StoreU(hn::BitCast(Floats(), lower), Floats(), out + i);
+      hn::StoreU(hn::BitCast(Floats(), upper), Floats(), out + i + 4);
+    }
+  }
+  widen_codes(codes + i, count - i, out + i,
+              [](BitVector code) HWY_ATTR { return bf16_bits(code); });
+}
+
+void widen_fp16(const Fp16* source, std::size_t count, float* out) {
+  widen_codes(reinterpret_cast<const std::uint16_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return fp16_bits(code); });
+}
+
+void widen_e4m3(const Fp8E4m3* source, std::size_t count, float* out) {
+  widen_codes(reinterpret_cast<const std::uint8_t*>(source), count, out,
+              [](BitVector code) HWY_ATTR { return e4m3_bits(code); });
+}
+
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+
+HWY_EXPORT(widen_bf16);
+HWY_EXPORT(widen_fp16);
+HWY_EXPORT(widen_e4m3);
+
+namespace {
+
+// value = sign * 2^(exponent-7) * 1.mantissa, subnormals at 2^-6.
+std::array<float, 256> e4m3_table() {
+  std::array<float, 256> table{};
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = (code >> 3) & 15;
+    const int mantissa = code & 7;
+    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    if ((code & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
+    table[static_cast<std::size_t>(code)] = (code & 0x80) ? -value : value;
+  }
+  return table;
+}
+
+}  // namespace
+
+float to_float(Fp16 value) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = value.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u)  // infinity or NaN
+    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // Shifting into place gives the value times 2^-112; the product rescales subnormals too.
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
+}
+
+Fp16 to_fp16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
+  if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
+  if (magnitude < 0x38800000u) {  // below 2^-14: let the float unit round at the subnormal's grid
+    const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
+    return {
+        static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3f000000u))};
+  }
+  const std::uint32_t rebased = magnitude - 0x38000000u;
+  return {static_cast<std::uint16_t>(sign | (rebased + 0xfffu + ((rebased >> 13) & 1u)) >> 13)};
+}
+
+float to_float(Fp8E4m3 value) {
+  return made_once([] { return e4m3_table(); })[value.bits];
+}
+
+void widen(ConstTensorView source, std::span<float> destination) {
+  QKSCOPE_ASSERT(source.is_contiguous());
+  QKSCOPE_ASSERT(static_cast<std::size_t>(source.size()) == destination.size());
+  switch (source.dtype()) {
+    case DType::f32:
+      if (!destination.empty())
+        std::memcpy(destination.data(), source.bytes(), destination.size_bytes());
+      return;
+    case DType::bf16:
+      return QKSCOPE_DISPATCH(widen_bf16)(source.data<Bf16>(), destination.size(),
+                                          destination.data());
+    case DType::f16:
+      return QKSCOPE_DISPATCH(widen_fp16)(source.data<Fp16>(), destination.size(),
+                                          destination.data());
+    case DType::f8_e4m3:
+      return QKSCOPE_DISPATCH(widen_e4m3)(source.data<Fp8E4m3>(), destination.size(),
+                                          destination.data());
+    case DType::f64: {
+      const double* values = source.data<double>();
+      for (std::size_t i = 0; i < destination.size(); ++i)
+        destination[i] = static_cast<float>(values[i]);
+      return;
+    }
+    default:
+      failure("cannot widen {} to float32: only floating types can be widened",
+              dtype_name(source.dtype()));
+  }
+}
+
+Tensor to_float32(ConstTensorView source) {
+  Tensor result(source.shape(), DType::f32);
+  widen(source, {result.data<float>(), static_cast<std::size_t>(result.size())});
+  return result;
+}
+
+}  // namespace qkscope
+#endif

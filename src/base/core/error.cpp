@@ -1,0 +1,49 @@
+#include "base/core/error.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+bool is_user_error(int error) {
+  return error == ENOENT || error == EACCES || error == EISDIR || error == ENOTDIR ||
+         error == EROFS || error == EPERM || error == ENAMETOOLONG || error == ELOOP;
+}
+
+}  // namespace
+
+void system_error(const std::string& operation, const std::string& path, int error) {
+  throw Error(is_user_error(error) ? ErrorKind::bad_input : ErrorKind::failure,
+              fmt::format("{}: cannot {}: {}", path, operation, std::strerror(error)));
+}
+
+void assertion_failed(const char* condition, const char* file, int line) {
+  const auto name = std::filesystem::path(file).filename().string();
+  failure("internal error: {} is false at {}:{}; please report this", condition, name, line);
+}
+
+void rethrow_as_error() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::filesystem::filesystem_error& error) {
+    system_error("use it", error.path1().string(), error.code().value());
+  } catch (const std::system_error& error) {
+    failure("the system refused: {}", error.what());
+  } catch (const std::bad_alloc&) {
+    failure("out of memory");
+  } catch (const std::exception& error) {
+    failure("internal error: {}; please report this", error.what());
+  } catch (...) {
+    failure("internal error: an exception of no known type; please report this");
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,38 @@
+// Messages to whoever listens (qkscope/experimental/log.h); results never go through here.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "qkscope/experimental/log.h"
+
+namespace qkscope::log {
+
+bool wanted(LogLevel level);
+void write(LogLevel level, const std::string& message);
+
+template <typename... Args>
+void write(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (wanted(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::debug, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::info, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::warning, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  write(LogLevel::error, format, std::forward<Args>(args)...);
+}
+
+}  // namespace qkscope::log

@@ -1,0 +1,208 @@
+#include "base/core/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/core/log.h"
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+thread_local bool inside_parallel_for = false;
+
+int cores_available() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+constexpr std::chrono::microseconds kLookingTime{50};
+
+class Pool {
+ public:
+  // With as many threads as the system gives: the calling one is always there.
+  explicit Pool(int threads) {
+    workers_.reserve(static_cast<std::size_t>(threads - 1));
+    try {
+      while (this->threads() < threads) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception& error) {
+      log::warn("only {} of {} threads could be started ({}); going on with those", this->threads(),
+                threads, error.what());
+    }
+  }
+
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  void run(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+    const std::lock_guard one_at_a_time(run_mutex_);
+    const Job job{&body, count};
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      next_.store(0);
+      failed_ = nullptr;
+      ++generation_;
+    }
+    wake_.notify_all();
+    take_indices(job);
+    look_for([this] { return busy_ == 0; });
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;  // who wakes now comes too late: nobody waits for it
+    idle_.wait(lock, [this] { return busy_ == 0; });
+    if (failed_) std::rethrow_exception(failed_);
+  }
+
+ private:
+  struct Job {
+    const std::function<void(std::int64_t)>* body;
+    std::int64_t count;
+  };
+
+  void work() {
+    std::uint64_t seen = 0;
+    while (const Job* job = next_job(seen)) {
+      take_indices(*job);
+      const std::lock_guard lock(mutex_);
+      if (--busy_ == 0) idle_.notify_one();
+    }
+  }
+
+  // Null when the pool ends.
+  const Job* next_job(std::uint64_t& seen) {
+    const auto called = [&] { return stopping_ || generation_ != seen; };
+    while (true) {
+      look_for(called);
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, called);
+      if (stopping_) return nullptr;
+      seen = generation_;
+      if (job_ == nullptr) continue;
+      ++busy_;
+      return job_;
+    }
+  }
+
+  // Steps of a forward pass follow each other within microseconds, and a thread that sleeps takes
+  // tens of them to wake: it looks for a while first. A sleep comes after it in any case.
+  template <typename Condition>
+  static void look_for(Condition condition) {
+    const auto until = std::chrono::steady_clock::now() + kLookingTime;
+    while (!condition() && std::chrono::steady_clock::now() < until) continue;
+  }
+
+  void take_indices(const Job& job) {
+    inside_parallel_for = true;
+    try {
+      for (std::int64_t i = next_++; i < job.count; i = next_++) (*job.body)(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failed_) failed_ = std::current_exception();
+      next_.store(job.count);
+    }
+    inside_parallel_for = false;
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex run_mutex_;  // two callers take turns
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  const Job* job_ = nullptr;
+  std::atomic<std::int64_t> next_{0};
+  std::exception_ptr failed_;
+  // Written under mutex_, and looked at without it.
+  std::atomic<int> busy_ = 0;  // workers that took the job
+  std::atomic<std::uint64_t> generation_ = 0;
+  std::atomic<bool> stopping_ = false;
+};
+
+// The pool and who may replace it. A child process has no worker threads: after fork it leaves what
+// it inherited where it is and makes a pool of the same size when it needs one.
+struct Slot {
+  std::mutex mutex;
+  std::shared_ptr<Pool> pool;
+  int wanted = 0;  // threads; 0: one per core
+
+  Slot();
+};
+
+Slot& slot() {
+  static auto* slot =
+      new Slot;  // never destroyed: a thread may still compute while the process ends
+  return *slot;
+}
+
+Slot::Slot() {
+  pthread_atfork([] { slot().mutex.lock(); }, [] { slot().mutex.unlock(); },
+                 [] {
+                   auto& inherited = slot();
+                   new std::shared_ptr<Pool>(std::move(inherited.pool));  // not ours to destroy
+                   inherited.mutex.unlock();
+                   inside_parallel_for = false;
+                 });
+}
+
+std::shared_ptr<Pool> pool() {
+  auto& current = slot();
+  const std::lock_guard lock(current.mutex);
+  if (!current.pool)
+    current.pool = std::make_shared<Pool>(current.wanted > 0 ? current.wanted : cores_available());
+  return current.pool;
+}
+
+}  // namespace
+
+void set_thread_count(int count) {
+  translate_exceptions([&] {
+    auto replacement = std::make_shared<Pool>(count > 0 ? count : cores_available());
+    auto& current = slot();
+    const std::lock_guard lock(current.mutex);
+    current.wanted = count;
+    current.pool.swap(replacement);
+  });
+}
+
+int thread_count() {
+  return translate_exceptions([] { return pool()->threads(); });
+}
+
+void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  if (count <= 0) return;
+  if (inside_parallel_for || count == 1) {
+    for (std::int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  pool()->run(count, body);
+}
+
+void parallel_ranges(std::int64_t count, std::int64_t grain,
+                     const std::function<void(std::int64_t, std::int64_t)>& body) {
+  parallel_for((count + grain - 1) / grain,
+               [&](std::int64_t i) { body(i * grain, std::min(count, (i + 1) * grain)); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,38 @@
+#include "base/io/arrow_error.h"
+
+#include <new>
+#include <stdexcept>
+
+#include <parquet/exception.h>
+
+namespace qkscope {
+
+namespace {
+
+// Arrow puts the system's reason ("No space left on device") into a detail beside the message.
+std::string reason(const arrow::Status& status) {
+  auto text = status.message().empty() ? status.CodeAsString() : status.message();
+  if (status.detail() != nullptr) text += ": " + status.detail()->ToString();
+  return text;
+}
+
+}  // namespace
+
+void check_arrow(const arrow::Status& status, const std::string& doing, ErrorKind kind) {
+  if (status.ok()) return;
+  throw Error(kind, fmt::format("{}: {}", doing, reason(status)));
+}
+
+void rethrow_parquet_error(const std::string& path) {
+  try {
+    throw;
+  } catch (const parquet::ParquetException& error) {
+    bad_input("{}: not a readable Parquet file: {}", path, error.what());
+  } catch (const std::bad_alloc&) {
+    bad_input("{}: not a readable Parquet file: it claims more rows than fit into memory", path);
+  } catch (const std::length_error&) {
+    bad_input("{}: not a readable Parquet file: it claims an impossible number of rows", path);
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,62 @@
+#include "base/io/file_lock.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/io/folder.h"
+
+namespace qkscope {
+namespace {
+
+// Whether the open file is still the one under the name: a process that finishes removes it.
+bool still_there(int file, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+bool lock(int file, int operation) {
+  int result = 0;
+  do {
+    result = ::flock(file, operation);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+}  // namespace
+
+FileLock::FileLock(const std::string& file, Mode mode, Wait wait) {
+  const int operation =
+      (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | (wait == Wait::no ? LOCK_NB : 0);
+  while (true) {
+    file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (file_ < 0 && errno == ENOENT) {  // whoever held it may have removed the folder with it
+      make_folders(parent_folder(file));
+      continue;
+    }
+    if (file_ < 0) system_error("lock", file, errno);
+    const bool locked = lock(file_, operation);
+    if (locked && still_there(file_, file)) return;
+    ::close(std::exchange(file_, -1));
+    if (!locked) return;
+  }
+}
+
+bool FileLock::try_alone() const {
+  return lock(file_, LOCK_EX | LOCK_NB);
+}
+
+FileLock::~FileLock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+}  // namespace qkscope

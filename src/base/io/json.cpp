@@ -1,0 +1,91 @@
+#include "base/io/json.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/mapped_file.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kMaxDepth = 200;
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr std::int64_t kMaxValues = 4'000'000;  // keys counted in; each takes about 50 bytes
+
+std::string place(std::string_view text, std::size_t byte) {
+  const auto before = text.substr(0, std::min(byte, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto newline = before.rfind('\n');
+  const auto column = before.size() - (newline == std::string_view::npos ? 0 : newline + 1);
+  return fmt::format("line {}, column {}", line, column);
+}
+
+// Watches the parser: refuses deep nesting, more values than fit into memory and, where asked,
+// repeated keys.
+class Guard {
+ public:
+  Guard(const std::string& where, RepeatedKeys repeated) : where_(where), repeated_(repeated) {}
+
+  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    if (depth > kMaxDepth) bad_input("{}: JSON nested deeper than {} levels", where_, kMaxDepth);
+    if (++events_ > kMaxValues) bad_input("{}: JSON of more than {} values", where_, kMaxValues);
+    if (repeated_ == RepeatedKeys::refuse) watch_keys(event, parsed);
+    return true;
+  }
+
+ private:
+  void watch_keys(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      keys_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys_.back().insert(key).second)
+        bad_input("{}: the key {} appears twice in one object", where_, in_quotes(key));
+    }
+  }
+
+  const std::string& where_;
+  RepeatedKeys repeated_;
+  std::int64_t events_ = 0;
+  std::vector<std::set<std::string>> keys_;  // of each object that is still open
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where, RepeatedKeys repeated) {
+  if (text.size() > kMaxBytes)
+    bad_input("{}: JSON of {}, expected at most {}", where, format_bytes(text.size()),
+              format_bytes(kMaxBytes));
+  // The parser takes a zero byte for the end of the text and would pass by what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)
+    bad_input("{}: not valid JSON at {}: a zero byte", where, place(text, zero + 1));
+  Guard guard(where, repeated);
+  try {
+    return Json::parse(text, std::ref(guard));
+  } catch (const Json::parse_error& error) {
+    std::string reason =
+        error.what();  // "[json.exception.parse_error.101] parse error at ...: why"
+    if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
+    bad_input("{}: not valid JSON at {}: {}", where, place(text, error.byte), reason);
+  } catch (const Json::exception& error) {
+    bad_input("{}: not valid JSON: {}", where, error.what());
+  }
+}
+
+Json load_json(const std::string& path) {
+  const MappedFile file(path);
+  return parse_json(file.text(), path);
+}
+
+void check_json(std::string_view text, const std::string& where) {
+  translate_exceptions([&] { parse_json(text, where); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,65 @@
+#include "base/io/output_file.h"
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/io/durable_file.h"
+#include "base/io/folder.h"
+
+namespace qkscope {
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<std::uint64_t> count = 0;
+  return fmt::format("{}.{}-{}.tmp", path, ::getpid(), count++);
+}
+
+OutputFile::OutputFile(const std::string& path) : path_(path), temporary_(temporary_name(path)) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    bad_input("{}: cannot write: the folder {} does not exist; make it first", path,
+              folder.string());
+  if (std::filesystem::is_directory(path)) bad_input("{}: cannot write: it is a folder", path);
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (file_ < 0) system_error("write", path, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (file_ < 0) return;
+  ::close(file_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto count = ::write(file_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) system_error("write", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    written_ += static_cast<std::uint64_t>(count);
+  }
+}
+
+void OutputFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
+
+void OutputFile::commit() {
+  if (::fsync(file_) != 0) system_error("sync", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) system_error("rename to", path_, errno);
+  ::close(file_);
+  file_ = -1;
+  sync_folder(parent_folder(path_));
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  OutputFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+}  // namespace qkscope

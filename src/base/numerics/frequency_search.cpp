@@ -1,0 +1,157 @@
+#include "base/numerics/frequency_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+
+#include "base/numerics/phase_sums.h"
+
+namespace qkscope {
+namespace {
+
+// A peak halfway between two half grid points keeps 0.9 of its power on them, and the parabola
+// through the three highest reaches 0.98 of it; leave room for noise, which adds to both.
+constexpr double kSeen = 0.6;
+constexpr double kSeenByParabola = 0.8;
+// On the nearer of two whole grid points it keeps 0.64 at least: places between points that are
+// both below this share of the highest point need no look.
+constexpr double kSeenBeside = 0.4;
+
+// The top of a parabola through a local maximum and its neighbours.
+double parabola_top(double left, double middle, double right) {
+  const double bend = left - 2 * middle + right;
+  const double slope = 0.5 * (right - left);
+  return bend < 0 ? middle - 0.5 * slope * slope / bend : std::max({left, middle, right});
+}
+
+struct Candidate {
+  double k = 0;  // grid point, with a fraction, in units of the grid step; of either sign
+  double power = 0;
+};
+
+// The top of the peak next to a half grid point, from quarters of a step around it.
+Candidate top_of_peak(const Spectrum& spectrum, std::int64_t half) {
+  const auto power = spectrum.quarters(half);
+  const double* const highest = std::max_element(power.data() + 1, power.data() + 4);
+  const double bend = highest[-1] - 2 * highest[0] + highest[1];
+  const double slope = 0.5 * (highest[1] - highest[-1]);
+  const double move = bend < 0 ? std::clamp(-slope / bend, -1.5, 1.5) : 0.0;
+  const double quarters = static_cast<double>(highest - power.data() - 2) + move;
+  const double top = highest[0] + slope * move + 0.5 * bend * move * move;
+  return {0.5 * static_cast<double>(half) + 0.25 * quarters, std::max(top, *highest)};
+}
+
+// The way from where the sums were taken to the top of |S|^2, in [low, high]: Newton's method with
+// steps of at most `step` where S bends upwards.
+double way_up(const TurnedSums& sums, double low, double high, double step) {
+  double move = 0;
+  for (int round = 0; round < 30; ++round) {
+    const auto [value, slope, bend] = sums.at(move);
+    const double along = std::real(std::conj(value) * slope);
+    const double curve = std::norm(slope) + std::real(std::conj(value) * bend);
+    const double next =
+        std::clamp(move + (curve < 0 ? -along / curve : std::copysign(step, along)), low, high);
+    if (std::fabs(next - move) <= 1e-9 * step) break;
+    move = next;
+  }
+  return std::norm(sums.at(move).value) > std::norm(sums.at(0).value) ? move : 0;
+}
+
+}  // namespace
+
+FrequencySearch::FrequencySearch(std::span<const std::int32_t> positions, FrequencyBand band)
+    : order_(positions), band_(band), spectrum_(order_.offsets(), order_.length(), band) {}
+
+// Held inside one grid step around the start and inside the band.
+RotationPeak FrequencySearch::refine_rotation(double start,
+                                              std::span<const std::complex<double>> units) const {
+  const double step = spectrum_.step();
+  const double sign = start < 0 ? -1 : 1;
+  const double low = std::max(band_.low, std::fabs(start) - step);
+  const double high = std::min(band_.high, std::fabs(start) + step);
+  const double first = std::clamp(std::fabs(start), low, high);
+  // Sums reach far enough to come closer, and are exact to the last digits nearer by.
+  const double reach = 0.25 * step;
+  const double exact = TurnedSums::exact_reach(order_);
+  double at = sign * first;
+  for (int round = 0;; ++round) {
+    const auto sums = turned_sums(at, order_, units);
+    const double before = sign > 0 ? low - at : -high - at;
+    const double behind = sign > 0 ? high - at : -low - at;
+    double move = way_up(sums, std::max(before, -reach), std::min(behind, reach), reach);
+    if (round == 20) move = 0;  // where nothing was left out
+    if (std::fabs(move) <= exact) {
+      const double strength = std::abs(sums.at(move).value) / static_cast<double>(order_.rows());
+      return {std::clamp(std::fabs(at + move), low, high), strength, sign < 0};
+    }
+    at += move;
+  }
+}
+
+std::vector<FrequencySearch::Peak> FrequencySearch::high_points() const {
+  const auto size = spectrum_.size();
+  float highest = spectrum_.highest();
+  std::vector<HighPoint> found;
+  spectrum_.find_above(static_cast<float>(kSeen) * highest,
+                       static_cast<float>(kSeenBeside) * highest, found);
+  for (auto& [half, power] : found) {
+    if (half > size) half -= 2 * size;
+    if (spectrum_.inside(half >> 1)) highest = std::max(highest, power);
+  }
+  const auto first = spectrum_.first_half();
+  const auto last = spectrum_.last_half();
+  std::vector<Peak> peaks;
+  for (const auto& [half, power] : found) {
+    const auto steps = std::abs(half);
+    if (steps < first || steps > last || !(power > static_cast<float>(kSeen) * highest)) continue;
+    const double here = spectrum_.power(half);
+    const double before = spectrum_.power(half - 1);
+    const bool edge = steps == first || steps == last;
+    if (!edge && here < before) continue;
+    const double behind = spectrum_.power(half + 1);
+    if (edge || here >= behind) peaks.push_back({half, here, parabola_top(before, here, behind)});
+  }
+  std::sort(peaks.begin(), peaks.end(),
+            [](const Peak& a, const Peak& b) { return a.half < b.half; });
+  const auto same = [](const Peak& a, const Peak& b) { return a.half == b.half; };
+  peaks.erase(std::unique(peaks.begin(), peaks.end(), same), peaks.end());
+  return peaks;
+}
+
+RotationPeak FrequencySearch::strongest_rotation(std::span<const std::complex<double>> units) {
+  spectrum_.compute(units);
+  const auto peaks = high_points();
+  const double step = spectrum_.step();
+  const auto in_band = [&](double k) {
+    return std::fabs(k) * step >= band_.low && std::fabs(k) * step <= band_.high;
+  };
+  double highest = 0;
+  for (const auto& peak : peaks)
+    if (in_band(0.5 * static_cast<double>(peak.half))) highest = std::max(highest, peak.power);
+  std::vector<Candidate> candidates;
+  double best = 0;
+  for (const auto& peak : peaks) {
+    if (peak.top < kSeenByParabola * highest) continue;
+    candidates.push_back(top_of_peak(spectrum_, peak.half));
+    if (in_band(candidates.back().k)) best = std::max(best, candidates.back().power);
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.power > b.power; });
+  RotationPeak strongest;
+  // What spreading and interpolation may have got wrong, of two candidates and of one.
+  constexpr double kDoubt = 0.02;
+  for (const auto& candidate : candidates) {
+    const double exact = strongest.strength * static_cast<double>(order_.rows());
+    if (candidate.power < std::max((1 - kDoubt) * best, (1 - kDoubt / 2) * exact * exact)) break;
+    const auto peak = refine_rotation(candidate.k * step, units);
+    if (peak.strength > strongest.strength) strongest = peak;
+  }
+  return strongest;
+}
+
+SinusoidFit FrequencySearch::best_sinusoid(std::span<const double> values) {
+  if (!sinusoids_) sinusoids_.emplace(order_, band_, spectrum_);
+  return sinusoids_->best(values, order_, spectrum_);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,155 @@
+#include "base/numerics/phase_sums.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/core/cpu_target.h"
+#include "base/numerics/phase_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/phase_sums.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using namespace phase_sums;
+
+using Two = hn::CappedTag<double, 2>;  // the real and the imaginary part
+using Vector = hn::Vec<Two>;
+
+// Kernels sum over the rows of a block. Products of complex numbers stay out of them: where there
+// are fused multiply-adds GCC 12 fuses those, also under -ffp-contract=off.
+
+HWY_INLINE Vector turned(Vector re, Vector im, const Turn& turn) {
+  return hn::MulAdd(re, hn::LoadU(Two(), turn.along), hn::Mul(im, hn::LoadU(Two(), turn.across)));
+}
+
+// The sums of turned values, and of the same times powers of t, t from the block's middle.
+struct RunningSums {
+  Vector part[kBlockPowers];
+
+  HWY_INLINE RunningSums() {
+    for (auto& sum : part) sum = hn::Zero(Two());
+  }
+  HWY_INLINE void add(const std::complex<double>& value, const Turn& turn) {
+    const Vector here = turned(hn::Set(Two(), value.real()), hn::Set(Two(), value.imag()), turn);
+    part[0] = hn::Add(part[0], here);
+#pragma GCC unroll 3
+    for (int m = 1; m < kBlockPowers; ++m)
+      part[m] = hn::MulAdd(hn::Set(Two(), turn.t[m - 1]), here, part[m]);
+  }
+};
+
+// `fine` turns a row by its place in its block.
+void row_kernel(const Turn* fine, const PositionOrder& order, const std::complex<double>* values,
+                BlockSums* blocks) {
+  const std::int32_t* const offsets = order.offsets().data();
+  const auto turn = [&](std::size_t i) -> const Turn& {
+    return fine[static_cast<std::uint32_t>(offsets[i]) % kBlock];
+  };
+  for (std::int64_t block = 0; block < order.blocks(); ++block) {
+    const auto end = order.begin(block + 1);
+    auto i = order.begin(block);
+    RunningSums even;  // two rows at a time: neither waits for the other
+    RunningSums odd;
+    for (; i + 2 <= end; i += 2) {
+      even.add(values[i], turn(i));
+      odd.add(values[i + 1], turn(i + 1));
+    }
+    if (i < end) even.add(values[i], turn(i));
+#pragma GCC unroll 4
+    for (int m = 0; m < kBlockPowers; ++m)
+      hn::StoreU(hn::Add(even.part[m], odd.part[m]), Two(), blocks[block].sum[m]);
+  }
+}
+
+// Adds up blocks, each turned as a whole: from sums of t^m those of (start + t)^m. `coarse` has the
+// start as its t.
+void block_kernel(std::span<const Turn> coarse, const BlockSums* blocks, double* out) {
+  Vector sums[TurnedSums::kPowers];
+  for (auto& sum : sums) sum = hn::Zero(Two());
+  for (std::size_t block = 0; block < coarse.size(); ++block) {
+    const Turn& turn = coarse[block];
+    Vector part[kBlockPowers];  // sums of t^i (start + t)^m
+#pragma GCC unroll 4
+    for (int i = 0; i < kBlockPowers; ++i)
+      part[i] = turned(hn::Set(Two(), blocks[block].sum[i][0]),
+                       hn::Set(Two(), blocks[block].sum[i][1]), turn);
+    const Vector start = hn::Set(Two(), turn.t[0]);
+#pragma GCC unroll 8
+    for (auto& sum : sums) {
+      sum = hn::Add(sum, part[0]);
+#pragma GCC unroll 3
+      for (int i = 0; i + 1 < kBlockPowers; ++i) part[i] = hn::MulAdd(start, part[i], part[i + 1]);
+      part[kBlockPowers - 1] = hn::Mul(start, part[kBlockPowers - 1]);
+    }
+  }
+  for (int m = 0; m < TurnedSums::kPowers; ++m) hn::StoreU(sums[m], Two(), out + 2 * m);
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+using namespace phase_sums;
+namespace {
+
+HWY_EXPORT(row_kernel);
+HWY_EXPORT(block_kernel);
+
+Turn turn_of(const std::complex<double>& e, double t) {
+  return {{e.real(), e.imag()}, {-e.imag(), e.real()}, {t, t * t, t * t * t}};
+}
+
+}  // namespace
+
+PhaseSum TurnedSums::at(double move) const {
+  // S = sum over m of (-i move)^m / m! sum[m]; derivatives take later sums with the same factors.
+  PhaseSum result;
+  std::complex<double> factor = 1;
+  for (std::size_t m = 0; m < kPowers; ++m) {
+    result.value += PhaseTable::product(factor, sum[m]);
+    if (m + 1 < kPowers) result.slope += PhaseTable::product(factor, sum[m + 1]);
+    if (m + 2 < kPowers) result.bend += PhaseTable::product(factor, sum[m + 2]);
+    const double next = move / static_cast<double>(m + 1);
+    factor = {next * factor.imag(), -next * factor.real()};
+  }
+  result.slope = {result.slope.imag(), -result.slope.real()};
+  result.bend = -result.bend;
+  return result;
+}
+
+double TurnedSums::exact_reach(const PositionOrder& order) {
+  return std::min(0.12 / static_cast<double>(order.length()), 8e-6);
+}
+
+TurnedSums turned_sums(double omega, const PositionOrder& order,
+                       std::span<const std::complex<double>> values) {
+  const PhaseTable phase(omega, order.length());
+  Turn fine[kBlock];
+  constexpr double kHalf = 0.5 * kBlock;
+  for (std::uint32_t i = 0; i < kBlock; ++i)
+    fine[i] = turn_of(phase.fine(i), static_cast<double>(i) - kHalf);
+  const double middle = 0.5 * static_cast<double>(order.length() - 1);
+  std::vector<Turn> coarse;
+  for (std::int64_t block = 0; block < order.blocks(); ++block)
+    coarse.push_back(
+        turn_of(phase.coarse(block), static_cast<double>(block * kBlock) + kHalf - middle));
+  TurnedSums sums;
+  std::vector<BlockSums> blocks(coarse.size());
+  QKSCOPE_DISPATCH(row_kernel)(fine, order, values.data(), blocks.data());
+  QKSCOPE_DISPATCH(block_kernel)
+  (coarse, blocks.data(), reinterpret_cast<double*>(sums.sum.data()));
+  const auto back = std::polar(1.0, omega * middle);
+  for (auto& sum : sums.sum) sum = PhaseTable::product(back, sum);
+  return sums;
+}
+
+}  // namespace qkscope
+#endif

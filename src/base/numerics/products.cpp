@@ -1,0 +1,461 @@
+#include "base/numerics/products.h"
+
+#include <algorithm>
+
+#include "base/core/cpu_target.h"
+#include "base/core/error.h"
+#include "base/numerics/vectors.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/products.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "base/numerics/counts-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::CappedTag<double, kPanelColumns>;
+constexpr int kLanes = hn::MaxLanes(Doubles());
+constexpr int kVectors = kPanelColumns / kLanes;  // of a line of eight columns
+using Vector = hn::Vec<Doubles>;
+// Whether products take a number of the left side from a vector that holds it. Arm does so at no
+// cost, where a number that is spread while it is loaded takes up a multiplier.
+constexpr bool kFromVectors = HWY_TARGET == HWY_NEON;
+// As many sums as keep the multipliers busy and the registers hold; whole tiles make up eight rows.
+constexpr int kTileRows = HWY_TARGET == HWY_SSE4 ? 2 : kVectors == 1 ? 8 : 4;
+// With a vector of eight a tile has twice as many: of rows, or of panels of a gram matrix.
+constexpr int kTwice = kVectors == 1 ? 2 : 1;
+
+// Four rows of the left side of a product, side by side: number k of a row is k `step` on. The next
+// four rows are `apart`. Passed by reference: as a value its halves are stored one by one and
+// loaded as one vector, for which x86 waits until earlier stores are done.
+struct LeftRows {
+  const double* first;
+  std::int64_t step;
+  std::int64_t apart;
+
+  HWY_INLINE const double* at(int row, std::int64_t k) const {
+    return first + row / kSideBySide * apart + k * step + row % kSideBySide;
+  }
+  HWY_INLINE LeftRows from(std::int64_t row) const {
+    return {first + row / kSideBySide * apart + row % kSideBySide, step, apart};
+  }
+};
+
+// sum (kRows, 8 kPanels) = left (kRows, depth) times panels (depth, 8), `apart` from one another,
+// all sums in registers.
+template <int kRows, int kPanels>
+HWY_INLINE void tile_product(std::int64_t depth, const LeftRows& left, const double* panel,
+                             std::int64_t apart, Vector (&sum)[kRows][kPanels * kVectors]) {
+  const Doubles d;
+  constexpr int kWidth = kPanels * kVectors;
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
+#pragma GCC unroll 2
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Vector line[kWidth];
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v)
+      line[v] =
+          hn::LoadU(d, panel + v / kVectors * apart + k * kPanelColumns + v % kVectors * kLanes);
+    const auto add = [&](int row, Vector number) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number, sum[row][v]);
+    };
+    if constexpr (kFromVectors && kRows % 2 == 0) {
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; row += 2) {
+        const Vector two = hn::LoadU(d, left.at(row, k));
+        add(row, hn::Broadcast<0>(two));
+        add(row + 1, hn::Broadcast<1>(two));
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) add(row, hn::Set(d, *left.at(row, k)));
+    }
+  }
+}
+
+// out (kRows, 8) becomes the product. Not inlined, as all that hold a tile: in a larger function
+// the compiler runs out of registers for the sums.
+template <int kRows>
+HWY_NOINLINE void store_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+                             double* out) {
+  Vector sum[kRows][kVectors];
+  tile_product<kRows, 1>(depth, left, panel, 0, sum);
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      hn::StoreU(sum[row][v], Doubles(), out + row * kPanelColumns + v * kLanes);
+}
+
+// The product is added to `to` (kTileRows, 8 kPanels), rows `stride` apart.
+template <int kPanels>
+HWY_NOINLINE void add_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+                           std::int64_t apart, double* to, std::int64_t stride) {
+  constexpr int kWidth = kPanels * kVectors;
+  Vector sum[kTileRows][kWidth];
+  tile_product<kTileRows, kPanels>(depth, left, panel, apart, sum);
+#pragma GCC unroll 16
+  for (int row = 0; row < kTileRows; ++row, to += stride)
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v)
+      hn::StoreU(hn::Add(hn::LoadU(Doubles(), to + v * kLanes), sum[row][v]), Doubles(),
+                 to + v * kLanes);
+}
+
+void panel_product(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
+                   double* out) {
+  const LeftRows all{left, kSideBySide, kSideBySide * depth};
+  std::int64_t row = 0;
+  for (; row + kTwice * kTileRows <= filled_up(rows); row += kTwice * kTileRows)
+    store_tile<kTwice * kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
+  for (; row < rows; row += kTileRows)
+    store_tile<kTileRows>(depth, all.from(row), panel, out + row * kPanelColumns);
+}
+
+void row_product(const double* row, std::int64_t depth, const double* panel, double* out) {
+  store_tile<1>(depth, {row, 1, 0}, panel, out);
+}
+
+// Vectors of columns that a narrow product takes at a time.
+constexpr int kNarrowVectors = kTwice * kVectors;
+
+// kWidth vectors in each row of out, rows `out_stride` apart, = left (kRows, depth) times as many
+// of right (depth, stride).
+template <int kRows, int kWidth>
+HWY_NOINLINE void narrow_tile(const double* left, std::int64_t depth, const double* right,
+                              std::int64_t stride, double* out, std::int64_t out_stride) {
+  const Doubles d;
+  Vector sum[kRows][kWidth];
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::Zero(d);
+  // A line of the right side times number k of every row, which number(row) spreads.
+  const auto add = [&](const auto& number) HWY_ATTR {
+    Vector line[kWidth];
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) line[v] = hn::LoadU(d, right + v * kLanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) sum[row][v] = hn::MulAdd(line[v], number(row), sum[row][v]);
+    right += stride;
+  };
+  std::int64_t k = 0;
+  if constexpr (kFromVectors) {
+#pragma GCC unroll 2
+    for (; k + 2 <= depth; k += 2) {
+      Vector two[kRows];
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) two[row] = hn::LoadU(d, left + row * depth + k);
+      add([&](int row) HWY_ATTR { return hn::Broadcast<0>(two[row]); });
+      add([&](int row) HWY_ATTR { return hn::Broadcast<1>(two[row]); });
+    }
+  }
+#pragma GCC unroll 2
+  for (; k < depth; ++k) add([&](int row) HWY_ATTR { return hn::Set(d, left[row * depth + k]); });
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row, out += out_stride)
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) hn::StoreU(sum[row][v], d, out + v * kLanes);
+}
+
+// Rows of a tile that is kWidth vectors wide: as many as keep the multipliers busy, and as the
+// registers hold.
+template <int kWidth>
+constexpr int narrow_rows() {
+  if (kVectors == 1) return kWidth > 1 ? 12 : 16;
+  if (HWY_ARCH_X86) return kWidth > 2 ? 2 : 6 / kWidth;
+  return kWidth > 2 ? 20 / kWidth : 8;
+}
+
+template <int kWidth>
+void narrow_strip(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
+                  std::int64_t stride, double* out, std::int64_t out_stride) {
+  constexpr int kRows = narrow_rows<kWidth>();
+  for (std::int64_t first = 0; first < rows;) {
+    const auto tiles = (rows - first + kRows - 1) / kRows;
+    const auto height = (rows - first + tiles - 1) / tiles;  // all about equally high
+    with_count<kRows>(height, [&](auto tile_rows) HWY_ATTR {
+      narrow_tile<tile_rows, kWidth>(left + first * depth, depth, right, stride,
+                                     out + first * out_stride, out_stride);
+    });
+    first += height;
+  }
+}
+
+// What is stored behind a row's last column belongs to the next row, which is stored later: rows
+// come in order, and their last columns first.
+void narrow_product(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
+                    std::int64_t stride, std::int64_t columns, double* out) {
+  constexpr std::int64_t kTogether = 16;  // rows that stay in the first cache for all columns
+  constexpr std::int64_t kColumns = kNarrowVectors * kLanes;
+  for (std::int64_t first = 0; first < rows; first += kTogether)
+    for (auto column = (columns - 1) / kColumns * kColumns; column >= 0; column -= kColumns) {
+      const auto used = std::min(kColumns, columns - column);
+      with_count<kNarrowVectors>((used + kLanes - 1) / kLanes, [&](auto width) HWY_ATTR {
+        narrow_strip<width>(left + first * depth, std::min(kTogether, rows - first), depth,
+                            right + column, stride, out + first * columns + column, columns);
+      });
+    }
+}
+
+// Adds rows i.. of the gram matrix of packed rows in columns j.. to `sum`, a tile of them.
+HWY_INLINE void add_gram_tile(std::int64_t depth, const LeftRows& left, const double* panel,
+                              std::int64_t i, std::int64_t j, Matrix& sum) {
+  const auto rows = std::min<std::int64_t>(kTileRows, sum.rows - i);
+  const auto columns = std::min<std::int64_t>(kPanelColumns, sum.cols - j);
+  if (rows == kTileRows && columns == kPanelColumns)
+    return add_tile<1>(depth, left, panel, 0, sum.row(i) + j, sum.cols);
+  double out[kTileRows * kPanelColumns];
+  store_tile<kTileRows>(depth, left, panel, out);
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t c = 0; c < columns; ++c) sum(i + row, j + c) += out[row * kPanelColumns + c];
+}
+
+// Adds the gram matrix of `depth` rows, packed as (n / 8, packed_depth, 8), to the upper triangle.
+void gram_of_panels(const double* packed, std::int64_t packed_depth, std::int64_t depth,
+                    Matrix& sum) {
+  constexpr std::int64_t kTogether = 4 * kPanelColumns;  // columns that stay in the first cache
+  constexpr std::int64_t kWide = kTwice * kPanelColumns;
+  const auto n = sum.cols;
+  const auto panel_of = [&](std::int64_t j) { return packed + j * packed_depth; };
+  for (std::int64_t begin = 0; begin < n; begin += kTogether) {
+    const auto end = std::min(begin + kTogether, n);
+    for (std::int64_t i = 0; i < end; i += kTileRows) {
+      const auto first = i / kPanelColumns * kPanelColumns;
+      const LeftRows left{panel_of(first) + (i - first), kPanelColumns, kSideBySide};
+      auto j = std::max(begin, first);
+      if (kTwice > 1 && i + kTileRows <= n)
+        for (; j + kWide <= end; j += kWide)
+          add_tile<kTwice>(depth, left, panel_of(j), packed_depth * kPanelColumns, sum.row(i) + j,
+                           n);
+      for (; j < end; j += kPanelColumns) add_gram_tile(depth, left, panel_of(j), i, j, sum);
+    }
+  }
+}
+
+// packed (cols / 8, packed_depth, 8) = rows of vectors (.., cols) minus mean, filled up with zeros.
+void pack_centred(const float* vectors, std::span<const std::int64_t> rows,
+                  std::span<const double> mean, std::int64_t packed_depth, double* packed) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  const auto cols = std::ssize(mean);
+  for (const auto row : rows) {
+    const float* const x = vectors + row * cols;
+    double* to = packed;
+    packed += kPanelColumns;
+    std::int64_t j = 0;
+    for (; j + kPanelColumns <= cols; j += kPanelColumns, to += packed_depth * kPanelColumns)
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const auto at = j + v * kLanes;
+        hn::StoreU(
+            hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, x + at)), hn::LoadU(d, mean.data() + at)), d,
+            to + v * kLanes);
+      }
+    if (j == cols) continue;
+    std::fill_n(to, kPanelColumns, 0.0);
+    for (; j < cols; ++j) *to++ = x[j] - mean[static_cast<std::size_t>(j)];
+  }
+}
+
+// Numbers of four rows, side by side.
+HWY_INLINE void store_side_by_side(Vector a, Vector b, Vector c, Vector e, double* to) {
+  const Doubles d;
+  if constexpr (kLanes == 2) {  // faster than an instruction for four on Arm
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+    hn::StoreU(hn::InterleaveLower(d, c, e), d, to + 2);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + 4);
+    hn::StoreU(hn::InterleaveUpper(d, c, e), d, to + 6);
+  } else {
+    hn::StoreInterleaved4(a, b, c, e, d, to);
+  }
+}
+
+// Rows minus mean, four side by side, filled up with rows of zeros to whole eights.
+void centred_rows_kernel(const float* const* rows, std::int64_t count, const double* mean,
+                         std::int64_t cols, double* out) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> floats;
+  std::int64_t i = 0;
+  for (; i + kSideBySide <= count; i += kSideBySide, rows += kSideBySide) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes, out += kSideBySide * kLanes) {
+      const Vector centre = hn::LoadU(d, mean + j);
+      const auto off = [&](int row) HWY_ATTR {
+        return hn::Sub(hn::PromoteTo(d, hn::LoadU(floats, rows[row] + j)), centre);
+      };
+      store_side_by_side(off(0), off(1), off(2), off(3), out);
+    }
+    for (; j < cols; ++j)
+      for (int row = 0; row < kSideBySide; ++row) *out++ = rows[row][j] - mean[j];
+  }
+  for (; i < filled_up(count); i += kSideBySide, rows += kSideBySide)
+    for (std::int64_t j = 0; j < cols; ++j)
+      for (int row = 0; row < kSideBySide; ++row)
+        *out++ = i + row < count ? rows[row][j] - mean[j] : 0.0;
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+namespace {
+
+HWY_EXPORT(panel_product);
+HWY_EXPORT(row_product);
+HWY_EXPORT(narrow_product);
+HWY_EXPORT(gram_of_panels);
+HWY_EXPORT(pack_centred);
+HWY_EXPORT(centred_rows_kernel);
+
+// Rows of a gram matrix that are summed before they are added: they stay in the first cache.
+constexpr std::int64_t kGramRows = 64;
+// Of a panel: not a power of two, so that panels do not share lines of the cache.
+constexpr std::int64_t kGramStride = kGramRows + 1;
+
+// Room for such rows, eight columns side by side, so that a tile reads memory in order:
+// (panels, kGramStride, 8).
+LineVector<double> gram_panels(std::int64_t cols) {
+  const auto panels = (cols + kPanelColumns - 1) / kPanelColumns;
+  return LineVector<double>(static_cast<std::size_t>(panels * kGramStride * kPanelColumns));
+}
+
+// A matrix (depth, columns) cut into panels of eight columns, the last filled up with zeros.
+struct PackedColumns {
+  std::int64_t depth;
+  std::int64_t columns;
+  LineVector<double> data;  // (panels, depth, 8)
+
+  PackedColumns(const Matrix& matrix, bool transposed)
+      : depth(transposed ? matrix.cols : matrix.rows),
+        columns(transposed ? matrix.rows : matrix.cols),
+        data(static_cast<std::size_t>((columns + kPanelColumns - 1) / kPanelColumns * depth *
+                                      kPanelColumns)) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      double* const to = data.data() + column / kPanelColumns * depth * kPanelColumns;
+      for (std::int64_t k = 0; k < depth; ++k)
+        to[k * kPanelColumns + column % kPanelColumns] =
+            transposed ? matrix(column, k) : matrix(k, column);
+    }
+  }
+};
+
+// Rows of a matrix, four side by side, filled up with rows of zeros to whole eights.
+LineVector<double> side_by_side(const Matrix& matrix, std::int64_t first, std::int64_t rows) {
+  LineVector<double> packed(static_cast<std::size_t>(filled_up(rows) * matrix.cols));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double* const to =
+        packed.data() + row / kSideBySide * kSideBySide * matrix.cols + row % kSideBySide;
+    for (std::int64_t k = 0; k < matrix.cols; ++k) to[k * kSideBySide] = matrix(first + row, k);
+  }
+  return packed;
+}
+
+Matrix multiply_packed(const Matrix& left, const PackedColumns& right) {
+  Matrix product(left.rows, right.columns);
+  constexpr std::int64_t kBlock = 32;  // rows that stay in the first cache for all panels
+  double out[kBlock * kPanelColumns];
+  for (std::int64_t first = 0; first < left.rows; first += kBlock) {
+    const auto rows = std::min(kBlock, left.rows - first);
+    const auto packed = side_by_side(left, first, rows);
+    for (std::int64_t column = 0; column < right.columns; column += kPanelColumns) {
+      multiply_panel(packed.data(), rows, right.depth, right.data.data() + column * right.depth,
+                     out);
+      const auto used = std::min<std::int64_t>(kPanelColumns, right.columns - column);
+      for (std::int64_t row = 0; row < rows; ++row)
+        std::copy_n(out + row * kPanelColumns, used, product.row(first + row) + column);
+    }
+  }
+  return product;
+}
+
+}  // namespace
+
+void multiply_panel(const double* left, std::int64_t rows, std::int64_t depth, const double* panel,
+                    double* out) {
+  QKSCOPE_DISPATCH(panel_product)(left, rows, depth, panel, out);
+}
+
+void centre_side_by_side(std::span<const float* const> rows, std::span<const double> mean,
+                         double* out) {
+  QKSCOPE_DISPATCH(centred_rows_kernel)
+  (rows.data(), std::ssize(rows), mean.data(), std::ssize(mean), out);
+}
+
+void multiply_narrow(const double* left, std::int64_t rows, std::int64_t depth, const double* right,
+                     std::int64_t stride, std::int64_t columns, double* out) {
+  QKSCOPE_DISPATCH(narrow_product)(left, rows, depth, right, stride, columns, out);
+}
+
+Matrix multiply(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.rows);
+  return multiply_packed(left, PackedColumns(right, false));
+}
+
+Matrix multiply_transposed(const Matrix& left, const Matrix& right) {
+  QKSCOPE_ASSERT(left.cols == right.cols);
+  return multiply_packed(left, PackedColumns(right, true));
+}
+
+void add_gram(const double* rows, std::int64_t count, Matrix& sum) {
+  const auto n = sum.cols;
+  auto packed = gram_panels(n);
+  for (std::int64_t begin = 0; begin < count; begin += kGramRows) {
+    const auto depth = std::min(kGramRows, count - begin);
+    for (std::int64_t k = 0; k < depth; ++k)
+      for (std::int64_t j = 0; j < n; j += kPanelColumns)
+        std::copy_n(rows + (begin + k) * n + j, std::min<std::int64_t>(kPanelColumns, n - j),
+                    packed.data() + j * kGramStride + k * kPanelColumns);
+    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, depth, sum);
+  }
+}
+
+void add_centred_gram(const float* vectors, std::span<const std::int64_t> rows,
+                      std::span<const double> mean, Matrix& sum,
+                      std::span<const WeightedSum> weighted) {
+  QKSCOPE_ASSERT(sum.cols == std::ssize(mean));
+  auto packed = gram_panels(sum.cols);
+  for (std::size_t begin = 0; begin < rows.size(); begin += kGramRows) {
+    const auto part = rows.subspan(begin, std::min<std::size_t>(kGramRows, rows.size() - begin));
+    QKSCOPE_DISPATCH(pack_centred)(vectors, part, mean, kGramStride, packed.data());
+    QKSCOPE_DISPATCH(gram_of_panels)(packed.data(), kGramStride, std::ssize(part), sum);
+    for (const auto& [weight, total] : weighted)
+      for (std::int64_t j = 0; j < sum.cols; j += kPanelColumns) {
+        double out[kPanelColumns];
+        QKSCOPE_DISPATCH(row_product)
+        (weight.data() + begin, std::ssize(part), packed.data() + j * kGramStride, out);
+        add_scaled(1,
+                   std::span(out).first(std::min<std::size_t>(
+                       kPanelColumns, total.size() - static_cast<std::size_t>(j))),
+                   total.subspan(static_cast<std::size_t>(j)));
+      }
+  }
+}
+
+std::vector<double> multiply(const Matrix& matrix, std::span<const double> x) {
+  QKSCOPE_ASSERT(matrix.cols == std::ssize(x));
+  std::vector<double> product(static_cast<std::size_t>(matrix.rows));
+  dots(matrix.data.data(), matrix.rows, x, product.data());
+  return product;
+}
+
+double quadratic_form(const Matrix& matrix, std::span<const double> x) {
+  return dot(multiply(matrix, x), x);
+}
+
+}  // namespace qkscope
+#endif

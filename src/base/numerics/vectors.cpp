@@ -1,0 +1,332 @@
+#include "base/numerics/vectors.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/core/cpu_target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "numerics/vectors.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "base/numerics/running_sums-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::int64_t kSums = 16;
+using Doubles = hn::CappedTag<double, kSums>;
+using Vector = hn::Vec<Doubles>;
+using Floats = hn::Rebind<float, Doubles>;
+constexpr int kLanes = hn::MaxLanes(Doubles());
+constexpr int kVectors = kSums / kLanes;
+
+HWY_INLINE Vector load(const double* from) {
+  return hn::LoadU(Doubles(), from);
+}
+HWY_INLINE Vector load(const float* from) {
+  return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), from));
+}
+
+// Sixteen running sums: enough that the additions do not wait for one another.
+struct Sums {
+  Vector v[kVectors];
+
+  HWY_INLINE Sums() {
+    for (Vector& part : v) part = hn::Zero(Doubles());
+  }
+  HWY_INLINE double total() const { return total_of(Doubles(), v); }
+};
+
+// Calls add(i, values) for vector i of every sixteen values, the last filled up.
+template <typename Add>
+HWY_INLINE void for_each_vector(const double* x, std::int64_t count, double filler,
+                                const Add& add) {
+  std::int64_t at = 0;
+  for (; at + kSums <= count; at += kSums)
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) add(i, load(x + at + i * kLanes));
+  if (at == count) return;
+  double rest[kSums];
+  std::fill_n(std::copy(x + at, x + count, rest), kSums - (count - at), filler);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) add(i, load(rest + i * kLanes));
+}
+
+double sum_kernel(const double* x, std::int64_t count) {
+  Sums sums;
+  for_each_vector(x, count, 0,
+                  [&](int i, Vector values) HWY_ATTR { sums.v[i] = hn::Add(sums.v[i], values); });
+  return sums.total();
+}
+
+PowerSums powers_kernel(const double* x, std::int64_t count, double centre) {
+  Sums first;
+  Sums second;
+  Sums third;
+  Sums fourth;
+  const Vector middle = hn::Set(Doubles(), centre);
+  for_each_vector(x, count, centre, [&](int i, Vector values) HWY_ATTR {
+    const Vector off = hn::Sub(values, middle);
+    const Vector square = hn::Mul(off, off);
+    first.v[i] = hn::Add(first.v[i], off);
+    second.v[i] = hn::Add(second.v[i], square);
+    third.v[i] = hn::MulAdd(square, off, third.v[i]);
+    fourth.v[i] = hn::MulAdd(square, square, fourth.v[i]);
+  });
+  return {first.total(), second.total(), third.total(), fourth.total()};
+}
+
+template <typename Number>
+HWY_INLINE double dot_of(const Number* x, const double* y, std::int64_t count) {
+  Sums sums;
+  const auto add = [&](const Number* from, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i)
+      sums.v[i] = hn::MulAdd(load(from + i * kLanes), load(with + i * kLanes), sums.v[i]);
+  };
+  std::int64_t at = 0;
+  for (; at + kSums <= count; at += kSums) add(x + at, y + at);
+  if (at < count) {
+    Number rest[kSums] = {};
+    double with[kSums] = {};
+    std::copy(x + at, x + count, rest);
+    std::copy(y + at, y + count, with);
+    add(rest, with);
+  }
+  return sums.total();
+}
+
+double dot_kernel(const double* x, const double* y, std::int64_t count) {
+  return dot_of(x, y, count);
+}
+
+double dot_float_kernel(const float* x, const double* y, std::int64_t count) {
+  return dot_of(x, y, count);
+}
+
+// Two rows at a time, for which y is loaded once.
+template <typename Number>
+HWY_INLINE void dots_of(const Number* rows, std::int64_t count, const double* y, std::int64_t cols,
+                        double* out) {
+  std::int64_t i = 0;
+  for (; i + 2 <= count; i += 2, rows += 2 * cols) {
+    Sums first;
+    Sums second;
+    const auto add = [&](const Number* x1, const Number* x2, const double* with) HWY_ATTR {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector by = load(with + v * kLanes);
+        first.v[v] = hn::MulAdd(load(x1 + v * kLanes), by, first.v[v]);
+        second.v[v] = hn::MulAdd(load(x2 + v * kLanes), by, second.v[v]);
+      }
+    };
+    std::int64_t at = 0;
+    for (; at + kSums <= cols; at += kSums) add(rows + at, rows + cols + at, y + at);
+    if (at < cols) {
+      Number rest[2][kSums] = {};
+      double with[kSums] = {};
+      std::copy(rows + at, rows + cols, rest[0]);
+      std::copy(rows + cols + at, rows + 2 * cols, rest[1]);
+      std::copy(y + at, y + cols, with);
+      add(rest[0], rest[1], with);
+    }
+    out[i] = first.total();
+    out[i + 1] = second.total();
+  }
+  if (i < count) out[i] = dot_of(rows, y, cols);
+}
+
+void dots_kernel(const double* rows, std::int64_t count, const double* y, std::int64_t cols,
+                 double* out) {
+  dots_of(rows, count, y, cols, out);
+}
+
+void dots_float_kernel(const float* rows, std::int64_t count, const double* y, std::int64_t cols,
+                       double* out) {
+  dots_of(rows, count, y, cols, out);
+}
+
+// y[i] = function(y[i], x[i]) in vectors, the rest in one filled up with zeros.
+template <typename Number, typename Function>
+HWY_INLINE void combine(const Number* x, std::int64_t count, double* y, const Function& function) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    hn::StoreU(function(load(y + i), load(x + i)), Doubles(), y + i);
+  if (i == count) return;
+  Number rest[kLanes] = {};
+  double out[kLanes] = {};
+  std::copy(x + i, x + count, rest);
+  std::copy(y + i, y + count, out);
+  hn::StoreU(function(load(out), load(rest)), Doubles(), out);
+  std::copy_n(out, count - i, y + i);
+}
+
+void add_scaled_kernel(double factor, const double* x, std::int64_t count, double* y) {
+  const Vector by = hn::Set(Doubles(), factor);
+  combine(x, count, y, [&](Vector to, Vector value) HWY_ATTR { return hn::MulAdd(by, value, to); });
+}
+
+// Adding 1.5 2^52 leaves a number, rounded, in the last bits of the sum: quicker than conversions.
+void bins_kernel(const double* x, std::int64_t count, double low, double scale, double last,
+                 std::uint16_t* bin) {
+  constexpr double kWhole = 6755399441055744.0;
+  const hn::ScalableTag<double> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> words;
+  const hn::Repartition<std::uint16_t, decltype(d)> halves;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto at_zero = hn::Set(d, -low * scale - 0.5);
+  const auto numbers = [&](const double* from) HWY_ATTR {
+    const auto scaled = hn::MulAdd(hn::LoadU(d, from), hn::Set(d, scale), at_zero);
+    const auto held = hn::Min(hn::Max(scaled, hn::Zero(d)), hn::Set(d, last));
+    return hn::BitCast(words, hn::Add(held, hn::Set(d, kWhole)));
+  };
+  const auto four = [&](const double* from) HWY_ATTR {
+    const auto low_half = hn::ConcatEven(words, numbers(from + lanes), numbers(from));
+    const auto high_half =
+        hn::ConcatEven(words, numbers(from + 3 * lanes), numbers(from + 2 * lanes));
+    return hn::ConcatEven(halves, hn::BitCast(halves, high_half), hn::BitCast(halves, low_half));
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) hn::StoreU(four(x + i), halves, bin + i);
+  if (i == count) return;
+  double rest[4 * hn::MaxLanes(d)] = {};
+  std::uint16_t out[4 * hn::MaxLanes(d)];
+  std::copy(x + i, x + count, rest);
+  hn::StoreU(four(rest), halves, out);
+  std::copy_n(out, count - i, bin + i);
+}
+
+float bounds_kernel(const std::int32_t* before, const float* cdf, std::size_t bins, float share,
+                    float* bound) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> integers;
+  const auto share_below = [&](std::size_t edge) HWY_ATTR {
+    return hn::Mul(hn::Set(d, share), hn::ConvertTo(d, hn::LoadU(integers, before + edge)));
+  };
+  auto reached = hn::Zero(d);
+  for (std::size_t bin = 0; bin < bins; bin += hn::Lanes(d)) {
+    const auto low = hn::LoadU(d, cdf + bin);
+    const auto high = hn::LoadU(d, cdf + bin + 1);
+    const auto first = share_below(bin);
+    const auto last = share_below(bin + 1);
+    hn::StoreU(hn::Max(hn::Sub(last, low), hn::Sub(high, first)), d, bound + bin);
+    reached = hn::Max(reached, hn::Max(hn::Sub(last, high), hn::Sub(low, first)));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, reached));
+}
+
+void add_rows_kernel(const float* rows, std::int64_t count, std::int64_t cols, double* sum) {
+  constexpr std::int64_t kTogether = 64;  // rows that stay in the first cache
+  for (std::int64_t begin = 0; begin < count; begin += kTogether) {
+    const float* const from = rows + begin * cols;
+    const auto here = std::min(kTogether, count - begin);
+    std::int64_t j = 0;
+    for (; j + kSums <= cols; j += kSums) {
+      Vector total[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) total[v] = load(sum + j + v * kLanes);
+      for (std::int64_t i = 0; i < here; ++i) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v)
+          total[v] = hn::Add(total[v], load(from + i * cols + j + v * kLanes));
+      }
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(total[v], Doubles(), sum + j + v * kLanes);
+    }
+    for (std::int64_t i = 0; i < here && j < cols; ++i)
+      combine(from + i * cols + j, cols - j, sum + j,
+              [](Vector to, Vector value) HWY_ATTR { return hn::Add(to, value); });
+  }
+}
+
+void centre_rows_kernel(const float* rows, std::int64_t count, const double* mean,
+                        std::int64_t cols, double* out) {
+  for (std::int64_t i = 0; i < count; ++i, rows += cols, out += cols) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes)
+      hn::StoreU(hn::Sub(load(rows + j), load(mean + j)), Doubles(), out + j);
+    for (; j < cols; ++j) out[j] = rows[j] - mean[j];
+  }
+}
+
+}  // namespace
+}  // namespace qkscope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope {
+namespace {
+
+HWY_EXPORT(sum_kernel);
+HWY_EXPORT(powers_kernel);
+HWY_EXPORT(dot_kernel);
+HWY_EXPORT(dot_float_kernel);
+HWY_EXPORT(dots_kernel);
+HWY_EXPORT(dots_float_kernel);
+HWY_EXPORT(add_scaled_kernel);
+HWY_EXPORT(bins_kernel);
+HWY_EXPORT(bounds_kernel);
+HWY_EXPORT(add_rows_kernel);
+HWY_EXPORT(centre_rows_kernel);
+
+}  // namespace
+
+double sum(std::span<const double> x) {
+  return QKSCOPE_DISPATCH(sum_kernel)(x.data(), std::ssize(x));
+}
+
+double dot(std::span<const double> x, std::span<const double> y) {
+  return QKSCOPE_DISPATCH(dot_kernel)(x.data(), y.data(), std::ssize(x));
+}
+
+double dot(std::span<const float> x, std::span<const double> y) {
+  return QKSCOPE_DISPATCH(dot_float_kernel)(x.data(), y.data(), std::ssize(x));
+}
+
+void dots(const double* rows, std::int64_t count, std::span<const double> y, double* out) {
+  QKSCOPE_DISPATCH(dots_kernel)(rows, count, y.data(), std::ssize(y), out);
+}
+
+void dots(const float* rows, std::int64_t count, std::span<const double> y, double* out) {
+  QKSCOPE_DISPATCH(dots_float_kernel)(rows, count, y.data(), std::ssize(y), out);
+}
+
+double norm(std::span<const double> x) {
+  return std::sqrt(dot(x, x));
+}
+
+PowerSums powers_around(std::span<const double> x, double centre) {
+  return QKSCOPE_DISPATCH(powers_kernel)(x.data(), std::ssize(x), centre);
+}
+
+void add_scaled(double factor, std::span<const double> x, std::span<double> y) {
+  QKSCOPE_DISPATCH(add_scaled_kernel)(factor, x.data(), std::ssize(x), y.data());
+}
+
+void bins_of(std::span<const double> x, double low, double scale, std::uint16_t last,
+             std::uint16_t* bin) {
+  QKSCOPE_DISPATCH(bins_kernel)(x.data(), std::ssize(x), low, scale, last, bin);
+}
+
+float distance_bounds(std::span<const std::int32_t> before, std::span<const float> cdf,
+                      std::span<float> bound) {
+  const float share = 1 / static_cast<float>(before.back());
+  return QKSCOPE_DISPATCH(bounds_kernel)(before.data(), cdf.data(), bound.size(), share,
+                                         bound.data());
+}
+
+void add_rows(const float* rows, std::int64_t count, std::span<double> sum) {
+  QKSCOPE_DISPATCH(add_rows_kernel)(rows, count, std::ssize(sum), sum.data());
+}
+
+void centre_rows(const float* rows, std::int64_t count, std::span<const double> mean, double* out) {
+  QKSCOPE_DISPATCH(centre_rows_kernel)(rows, count, mean.data(), std::ssize(mean), out);
+}
+
+}  // namespace qkscope
+#endif

@@ -1,0 +1,258 @@
+#include "qkscope/tables.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/io/memory.h>
+#include <fmt/compile.h>
+#include <fmt/format.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/writer.h>
+#include <parquet/exception.h>
+
+#include "base/core/error.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/arrow_error.h"
+#include "base/io/folder.h"
+#include "base/io/output_file.h"
+#include "base/tables/arrow_columns.h"
+
+namespace qkscope {
+namespace {
+
+std::size_t length(const Table::Column& column) {
+  switch (column.type) {
+    case Table::Type::integer:
+    case Table::Type::boolean:
+      return column.integers.size();
+    case Table::Type::real:
+      return column.reals.size();
+    case Table::Type::text:
+      break;
+  }
+  return column.texts.size();
+}
+
+void check_cells(const std::vector<Table::Column>& columns, const std::vector<Table::Cell>& cells) {
+  if (cells.size() != columns.size())
+    bad_input("table: a row has {} cells; expected {}, one per column", cells.size(),
+              columns.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const bool text = std::holds_alternative<std::string>(cells[i]);
+    const auto* number = std::get_if<double>(&cells[i]);
+    const bool real = number != nullptr && !std::isnan(*number);
+    const auto type = columns[i].type;
+    const bool fits = type == Table::Type::text   ? text
+                      : type == Table::Type::real ? !text
+                                                  : !text && !real;
+    if (!fits)
+      bad_input("table: a cell of column '{}' is {}, which the column does not hold",
+                columns[i].name,
+                text   ? "text"
+                : real ? "a real number"
+                       : "an integer");
+  }
+}
+
+// ---- Writing.
+
+bool needs_quotes(char c) {
+  return c == ',' || c == '"' || c == '\r' || c == '\n';
+}
+
+void append_quoted(std::string& out, const std::string& text) {
+  if (std::none_of(text.begin(), text.end(), needs_quotes)) {
+    out += text;
+    return;
+  }
+  out += '"';
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  out += '"';
+}
+
+template <typename Number>
+void append_number(std::string& out, Number number) {
+  std::array<char, 32> text;  // integers take up to 20, shortest reals 24
+  out.append(text.data(), fmt::format_to(text.data(), FMT_COMPILE("{}"), number));
+}
+
+void append_field(std::string& out, const Table::Column& column, std::size_t row) {
+  switch (column.type) {
+    case Table::Type::integer:
+      if (column.integers[row] != Table::kNoInteger) append_number(out, column.integers[row]);
+      break;
+    case Table::Type::boolean:
+      if (column.integers[row] != Table::kNoInteger)
+        out += column.integers[row] != 0 ? "true" : "false";
+      break;
+    case Table::Type::real:
+      if (!std::isnan(column.reals[row])) append_number(out, column.reals[row]);
+      break;
+    case Table::Type::text:
+      append_quoted(out, column.texts[row]);
+      break;
+  }
+}
+
+// The table as the bytes of a Parquet file.
+std::shared_ptr<arrow::Buffer> to_parquet(const Table& from, const std::string& doing) {
+  constexpr std::int64_t kFirstBytes = 4096;  // it grows
+  const auto table = to_arrow(from);
+  const auto stream = take_arrow(arrow::io::BufferOutputStream::Create(kFirstBytes, table_memory()),
+                                 doing, ErrorKind::failure);
+  check_arrow(parquet::arrow::WriteTable(*table, table_memory(), stream, kTableRowGroup,
+                                         table_properties(*table->schema())),
+              doing, ErrorKind::failure);
+  return take_arrow(stream->Finish(), doing, ErrorKind::failure);
+}
+
+// ---- Reading.
+
+// Their places in the file.
+std::vector<int> indices_of(const arrow::Schema& schema, const std::vector<std::string>& columns,
+                            const std::string& path) {
+  std::vector<int> indices;
+  if (columns.empty())
+    for (int i = 0; i < schema.num_fields(); ++i) indices.push_back(i);
+  for (const auto& name : columns) {
+    const int index = schema.GetFieldIndex(name);
+    if (index < 0) bad_input("{}: there is no column '{}'; analyse again", path, name);
+    indices.push_back(index);
+  }
+  return indices;
+}
+
+Table read_columns(const std::string& path, const std::vector<std::string>& columns, Gaps gaps) {
+  check_regular_file(path);
+  const auto file = take_arrow(arrow::io::ReadableFile::Open(path), path, ErrorKind::bad_input);
+  std::unique_ptr<parquet::arrow::FileReader> reader;
+  const auto doing = path + ": not a readable Parquet file";
+  parquet::arrow::FileReaderBuilder builder;
+  check_arrow(builder.Open(file), doing, ErrorKind::bad_input);
+  check_arrow(builder.Build(&reader), doing, ErrorKind::bad_input);
+  std::shared_ptr<arrow::Schema> schema;
+  check_arrow(reader->GetSchema(&schema), doing, ErrorKind::bad_input);
+  const auto indices = indices_of(*schema, columns, path);
+  std::vector<Table::Column> result;
+  for (const int index : indices) {
+    std::shared_ptr<arrow::ChunkedArray> column;
+    check_arrow(reader->ReadColumn(index, &column), doing, ErrorKind::bad_input);
+    const auto& name = schema->field(index)->name();
+    result.push_back(from_arrow(name, *column, gaps, fmt::format("{}: column '{}'", path, name)));
+  }
+  return Table(std::move(result));
+}
+
+Table read_table(const std::string& path, const std::vector<std::string>& columns, Gaps gaps) {
+  return translate_exceptions([&] {
+    if (!path_exists(path)) bad_input("{}: there is no such file", path);
+    try {
+      return read_columns(path, columns, gaps);
+    } catch (const parquet::ParquetException& error) {
+      bad_input("{}: not a readable Parquet file: {}", path, error.what());
+    }
+  });
+}
+
+}  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  translate_exceptions([&] {
+    if (!columns_.empty()) rows_ = static_cast<std::int64_t>(length(columns_.front()));
+    for (const auto& column : columns_)
+      if (static_cast<std::int64_t>(length(column)) != rows_)
+        bad_input("table: column '{}' has {} rows, '{}' has {}; expected as many", column.name,
+                  length(column), columns_.front().name, rows_);
+  });
+}
+
+const Table::Column* Table::find(std::string_view name) const {
+  for (const auto& column : columns_)
+    if (column.name == name) return &column;
+  return nullptr;
+}
+
+Table& Table::column(std::string name, Type type) {
+  translate_exceptions([&] {
+    if (rows_ > 0)
+      bad_input("table: column '{}' is declared after {} rows; expected before the first", name,
+                rows_);
+    columns_.push_back({std::move(name), type, {}, {}, {}});
+  });
+  return *this;
+}
+
+void Table::add(std::vector<Cell> cells) {
+  translate_exceptions([&] {
+    check_cells(columns_, cells);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      Column& column = columns_[i];
+      switch (column.type) {
+        case Type::integer:
+        case Type::boolean:
+          column.integers.push_back(std::holds_alternative<double>(cells[i])
+                                        ? kNoInteger
+                                        : std::get<std::int64_t>(cells[i]));
+          break;
+        case Type::real:
+          column.reals.push_back(std::holds_alternative<double>(cells[i])
+                                     ? std::get<double>(cells[i])
+                                     : static_cast<double>(std::get<std::int64_t>(cells[i])));
+          break;
+        case Type::text:
+          column.texts.push_back(std::move(std::get<std::string>(cells[i])));
+          break;
+      }
+    }
+    ++rows_;
+  });
+}
+
+std::string Table::to_csv() const {
+  return translate_exceptions([&] {
+    std::string out;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (i > 0) out += ',';
+      append_quoted(out, columns_[i].name);
+    }
+    out += '\n';
+    for (std::size_t row = 0; row < static_cast<std::size_t>(rows_); ++row) {
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        if (i > 0) out += ',';
+        append_field(out, columns_[i], row);
+      }
+      out += '\n';
+    }
+    return out;
+  });
+}
+
+void Table::write_csv(const std::string& path) const {
+  translate_exceptions([&] { write_file(path, to_csv()); });
+}
+
+void Table::write_parquet(const std::string& path) const {
+  translate_exceptions([&] {
+    const auto buffer = to_parquet(*this, fmt::format("writing {}", path));
+    write_file(path, std::string_view(reinterpret_cast<const char*>(buffer->data()),
+                                      static_cast<std::size_t>(buffer->size())));
+  });
+}
+
+Table read_parquet_table(const std::string& path, const std::vector<std::string>& columns) {
+  return read_table(path, columns, Gaps::refuse);
+}
+
+Table read_parquet_table_with_gaps(const std::string& path,
+                                   const std::vector<std::string>& columns) {
+  return read_table(path, columns, Gaps::keep);
+}
+
+}  // namespace qkscope

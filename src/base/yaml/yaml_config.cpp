@@ -1,0 +1,282 @@
+#include "base/yaml/yaml_config.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/core/utf8.h"
+#include "base/io/mapped_file.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kDeepest = 50;
+constexpr std::size_t kLargest = std::size_t{4} << 20;  // bytes; real ones have a few thousand
+constexpr int kMostValues = 100'000;                    // aliases may repeat what they stand for
+
+// YAML has none, and what yaml-cpp makes of them is no longer UTF-8.
+void refuse_control_characters(const std::string& text, const std::string& where) {
+  int line = 1;
+  for (const char character : text) {
+    const auto code = static_cast<unsigned char>(character);
+    if (code == '\n') ++line;
+    if ((code < 0x20 && code != '\n' && code != '\r' && code != '\t') || code == 0x7f)
+      bad_input("{}:{}: not YAML: the control character 0x{:02x}", where, line, code);
+  }
+}
+
+YAML::Node parse(const std::string& text, const std::string& where) {
+  if (text.size() > kLargest)
+    bad_input("{}: YAML of {}, expected at most {}", where, format_bytes(text.size()),
+              format_bytes(kLargest));
+  if (const auto at = utf8::find_invalid(text); at != std::string::npos)
+    bad_input("{}: not UTF-8 at byte {}", where, at);
+  refuse_control_characters(text, where);
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    bad_input("{}:{}: not YAML: {}", where, error.mark.line + 1, error.msg);
+  }
+}
+
+Json scalar_to_json(const YAML::Node& node) {
+  const auto& text = node.Scalar();
+  if (node.Tag() == "!") return text;  // in quotes
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
+  std::int64_t integer = 0;
+  if (YAML::convert<std::int64_t>::decode(node, integer)) return integer;
+  double number = 0.0;
+  if (YAML::convert<double>::decode(node, number)) return number;
+  return text;
+}
+
+// `left`: values that may still be made.
+Json to_json(const YAML::Node& node, int depth, int& left) {
+  const auto line = node.Mark().line + 1;
+  if (depth > kDeepest)
+    bad_input("configuration, line {}: maps nested deeper than {} levels", line, kDeepest);
+  if (--left < 0)
+    bad_input("configuration, line {}: its aliases stand for more than {} values", line,
+              kMostValues);
+  if (node.IsScalar()) return scalar_to_json(node);
+  if (node.IsSequence()) {
+    Json list = Json::array();
+    for (const auto& item : node) list.push_back(to_json(item, depth + 1, left));
+    return list;
+  }
+  if (node.IsMap()) {
+    Json map = Json::object();
+    for (const auto& entry : node)
+      map[entry.first.as<std::string>("")] = to_json(entry.second, depth + 1, left);
+    return map;
+  }
+  return nullptr;
+}
+
+std::string shown(const YAML::Node& node) {
+  if (node.IsScalar()) return in_quotes(node.Scalar());
+  return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : "nothing";
+}
+
+}  // namespace
+
+std::string YamlDocument::where(const std::string& key, const YAML::Node& node) const {
+  for (const auto& [option, origin] : overridden)
+    if (key == option || key.starts_with(option + ".")) return origin + " " + key;
+  const auto line = node.Mark().line;
+  return line < 0 ? fmt::format("{}: {}", file, key)
+                  : fmt::format("{}:{}: {}", file, line + 1, key);
+}
+
+YamlDocument load_yaml(const std::string& file) {
+  return parse_yaml(std::string(MappedFile(file).text()), file);
+}
+
+YamlDocument parse_yaml(const std::string& text, const std::string& where) {
+  YamlDocument document{.file = where, .root = parse(text, where), .overridden = {}};
+  if (document.root.IsNull()) document.root = YAML::Node(YAML::NodeType::Map);
+  if (!document.root.IsMap()) bad_input("{}: expected a map of keys and values", where);
+  return document;
+}
+
+void override_value(YamlDocument& document, const std::string& key, const YAML::Node& value,
+                    const std::string& origin) {
+  const auto parts = split(key, '.');
+  YAML::Node node = document.root;
+  std::string path;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    path += (path.empty() ? "" : ".") + parts[i];
+    YAML::Node next = node[parts[i]];
+    if (next.IsDefined() && !next.IsNull() && !next.IsMap())
+      bad_input("{} {}: {} is not a map", origin, key, document.where(path, next));
+    node.reset(next);
+  }
+  node[parts.back()] = value;
+  document.overridden[key] = origin;
+}
+
+void override_values(YamlDocument& document, const std::vector<std::string>& options) {
+  for (const auto& option : options) {
+    const auto equals = option.find('=');
+    if (equals == std::string::npos || equals == 0)
+      bad_input("--set: found {}, expected KEY=VALUE (capture.min_bucket_size=256)",
+                in_quotes(option));
+    const auto key = option.substr(0, equals);
+    override_value(document, key, parse(option.substr(equals + 1), "--set " + key), "--set");
+  }
+}
+
+Json yaml_to_json(const YAML::Node& node) {
+  int left = kMostValues;
+  return to_json(node, 0, left);
+}
+
+YamlSection::YamlSection(const YamlDocument& document, const YAML::Node& node, std::string path)
+    : document_(document), node_(node), path_(std::move(path)) {
+  if (!node_.IsDefined() || node_.IsNull()) node_ = YAML::Node(YAML::NodeType::Map);
+  if (!node_.IsMap())
+    bad_input("{}: found {}, expected a map", document.where(path_, node), shown(node));
+  std::set<std::string> seen;
+  for (const auto& entry : node_) {
+    const auto key = entry.first.as<std::string>("");
+    if (!seen.insert(key).second)
+      bad_input("{}: the key is there twice", document_.where(full(key), entry.first));
+  }
+}
+
+std::string YamlSection::full(const std::string& key) const {
+  return path_.empty() ? key : path_ + "." + key;
+}
+
+YAML::Node YamlSection::find(const std::string& key) {
+  known_.insert(key);
+  const YAML::Node& node = node_;  // const: looking must not add the key
+  const YAML::Node found = node[key];
+  return found.IsDefined() && !found.IsNull() ? found : YAML::Node(YAML::NodeType::Null);
+}
+
+void YamlSection::expected(const std::string& key, const std::string& what) const {
+  const YAML::Node& node = node_;
+  const YAML::Node found = node[key];
+  if (!found.IsDefined())
+    bad_input("{}: {} is missing: expected {}", document_.file, full(key), what);
+  bad_input("{}: found {}, expected {}", document_.where(full(key), found), shown(found), what);
+}
+
+std::optional<std::string> YamlSection::text(const std::string& key) {
+  const auto node = find(key);
+  if (node.IsNull()) return {};
+  if (!node.IsScalar()) expected(key, "a string");
+  return node.Scalar();
+}
+
+std::string YamlSection::required_text(const std::string& key) {
+  auto value = text(key);
+  if (!value || value->empty()) expected(key, "a string");
+  return *value;
+}
+
+std::optional<std::int64_t> YamlSection::integer(const std::string& key, std::int64_t least) {
+  const auto node = find(key);
+  if (node.IsNull()) return {};
+  std::int64_t value = 0;
+  const auto wanted = least == INT64_MIN ? std::string("a whole number")
+                                         : fmt::format("a whole number from {} on", least);
+  if (!node.IsScalar() || !YAML::convert<std::int64_t>::decode(node, value) || value < least)
+    expected(key, wanted);
+  return value;
+}
+
+std::optional<double> YamlSection::positive_number(const std::string& key) {
+  const auto node = find(key);
+  if (node.IsNull()) return {};
+  double value = 0.0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) || !std::isfinite(value) ||
+      value <= 0.0)
+    expected(key, "a number above 0");
+  return value;
+}
+
+std::optional<bool> YamlSection::boolean(const std::string& key) {
+  const auto node = find(key);
+  if (node.IsNull()) return {};
+  bool value = false;
+  if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) expected(key, "true or false");
+  return value;
+}
+
+std::optional<std::vector<std::int64_t>> YamlSection::integers(const std::string& key) {
+  const auto node = find(key);
+  if (node.IsNull()) return {};
+  std::vector<std::int64_t> values;
+  if (!node.IsSequence()) expected(key, "a list of whole numbers, or null for all");
+  for (const auto& item : node) {
+    std::int64_t value = 0;
+    if (!item.IsScalar() || !YAML::convert<std::int64_t>::decode(item, value))
+      bad_input("{}: found {} in the list, expected whole numbers",
+                document_.where(full(key), item), shown(item));
+    values.push_back(value);
+  }
+  if (values.empty()) expected(key, "at least one entry, or null for all");
+  return values;
+}
+
+Json YamlSection::map(const std::string& key) {
+  const auto node = find(key);
+  if (node.IsNull()) return nullptr;
+  if (!node.IsMap()) expected(key, "a map");
+  return yaml_to_json(node);
+}
+
+YamlSection YamlSection::section(const std::string& key) {
+  return {document_, find(key), full(key)};
+}
+
+std::vector<YamlSection> YamlSection::sections(const std::string& key) {
+  const auto list = find(key);
+  if (list.IsNull()) return {};
+  if (!list.IsSequence()) expected(key, "a list");
+  std::vector<YamlSection> all;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    all.emplace_back(document_, list[i], fmt::format("{}[{}]", full(key), i));
+  return all;
+}
+
+YAML::Node YamlSection::node(const std::string& key) {
+  return find(key);
+}
+
+bool YamlSection::has(const std::string& key) {
+  return !find(key).IsNull();
+}
+
+void YamlSection::accept(const std::vector<std::string>& keys) {
+  known_.insert(keys.begin(), keys.end());
+}
+
+void YamlSection::retire(const std::vector<std::string>& keys) {
+  for (const auto& key : keys) {
+    known_.insert(key);
+    const YAML::Node& node = node_;
+    if (const YAML::Node found = node[key]; found.IsDefined())
+      log::warn("{}: no longer used, ignored", document_.where(full(key), found));
+  }
+}
+
+void YamlSection::finish() const {
+  const std::vector<std::string> names(known_.begin(), known_.end());
+  for (const auto& entry : node_) {
+    const auto key = entry.first.as<std::string>("");
+    if (known_.contains(key)) continue;
+    const auto near = nearest(key, names);
+    bad_input("{}: there is no such key{}", document_.where(full(key), entry.first),
+              near.empty() ? fmt::format("; known are {}", fmt::join(names, ", "))
+                           : fmt::format("; did you mean {}?", full(near)));
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,209 @@
+// Scales of an FP8 KV cache in the layout of compressed-tensors: a folder that is the checkpoint
+// with scales beside its weights.
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "capture/exports/consumers.h"
+#include "capture/format/metadata.h"
+#include "input/checkpoint/checkpoint.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/checkpoint/weight_index.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLargestE4m3 = 448;
+constexpr char kScalesFile[] = "kv_scales.safetensors";
+constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
+constexpr char kSingleFile[] = "model.safetensors";
+// transformers takes a file of the name model.safetensors and then reads no index.
+constexpr char kLinkedSingleFile[] = "model-weights.safetensors";
+
+// The name of transformers' class of attention, which config_groups targets.
+std::string attention_class(const ExportInput& input, const std::string& model_type) {
+  static const std::map<std::string, std::string> kClasses = {{"llama", "LlamaAttention"},
+                                                              {"mistral", "MistralAttention"},
+                                                              {"ministral", "MinistralAttention"},
+                                                              {"ministral3", "Ministral3Attention"},
+                                                              {"qwen2", "Qwen2Attention"},
+                                                              {"qwen3", "Qwen3Attention"},
+                                                              {"smollm3", "SmolLM3Attention"},
+                                                              {"gemma3_text", "Gemma3Attention"},
+                                                              {"glm", "GlmAttention"},
+                                                              {"glm4", "Glm4Attention"}};
+  const auto found = kClasses.find(model_type);
+  if (found == kClasses.end())
+    input.refuse(
+        fmt::format("the attention class of its type {} is not known, which scales of "
+                    "queries name; leave out --queries",
+                    in_quotes(model_type)));
+  return found->second;
+}
+
+// The largest magnitude of each head.
+std::vector<float> ranges(const HeadMoments& moments) {
+  std::vector<float> largest(static_cast<std::size_t>(moments.heads));
+  for (std::size_t i = 0; i < moments.min.size(); ++i) {
+    float& value = largest[i / static_cast<std::size_t>(moments.dim)];
+    value = std::max({value, -moments.min[i], moments.max[i]});
+  }
+  return largest;
+}
+
+class ScaleTensors {
+ public:
+  ScaleTensors(const ExportInput& input, std::string prefix)
+      : input_(input), prefix_(std::move(prefix)) {}
+
+  void add(std::int64_t layer, const char* letter, const HeadMoments& moments) {
+    auto largest = ranges(moments);
+    const bool per_head = input_.options().strategy == "attn_head";
+    if (!per_head) largest = {*std::max_element(largest.begin(), largest.end())};
+    const Shape shape = per_head ? Shape{moments.heads, 1, 1} : Shape{1};
+    Tensor& scale = kept_.emplace_back(shape);
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      // What is always zero needs no range, but a scale that can be divided by.
+      scale.data<float>()[i] = largest[i] > 0
+                                   ? static_cast<float>(static_cast<double>(largest[i]) /
+                                                        kLargestE4m3 * input_.options().margin)
+                                   : 1.0f;
+    const auto name = fmt::format("{}{}.self_attn.{}", prefix_, layer, letter);
+    named_.push_back({name + "_scale", scale});
+    if (!input_.options().queries) return;
+    Tensor& zero = kept_.emplace_back(shape, DType::f8_e4m3);
+    std::fill_n(zero.view().bytes(), zero.view().size_bytes(), std::byte{0});
+    named_.push_back({name + "_zero_point", zero});
+  }
+
+  const std::vector<NamedTensor>& all() const { return named_; }
+
+ private:
+  const ExportInput& input_;
+  std::string prefix_;  // "model.layers."
+  std::deque<Tensor> kept_;
+  std::vector<NamedTensor> named_;
+};
+
+// "model.layers." of the checkpoint's tensors.
+std::string layer_prefix(const ExportInput& input, const std::vector<std::string>& names) {
+  constexpr std::string_view kEnd = "layers.0.self_attn.k_proj.weight";
+  for (const auto& name : names)
+    if (name.ends_with(kEnd)) return name.substr(0, name.size() - kEnd.size()) + "layers.";
+  input.refuse(
+      "its checkpoint has no tensor layers.0.self_attn.k_proj.weight, beside which the "
+      "scales stand");
+}
+
+Json quantization_config(const ExportInput& input, const std::string& model_type) {
+  const Json scheme = {{"num_bits", 8},
+                       {"type", "float"},
+                       {"strategy", input.options().strategy},
+                       {"dynamic", false},
+                       {"symmetric", true}};
+  Json groups = Json::object();
+  if (input.options().queries)
+    groups["attention"] = {{"targets", {attention_class(input, model_type)}},
+                           {"input_activations", scheme}};
+  return {{"quant_method", "compressed-tensors"}, {"format", "dense"},
+          {"quantization_status", "frozen"},      {"ignore", Json::array()},
+          {"config_groups", std::move(groups)},   {"kv_cache_scheme", scheme}};
+}
+
+std::string checkpoint_folder(const ExportInput& input) {
+  const auto& asked = input.options().checkpoint;
+  if (!asked.empty()) return resolve_checkpoint(asked, "");
+  const auto commit = input.text(metadata::kCommit);
+  return resolve_checkpoint(input.text(metadata::kModel),
+                            commit.empty() ? input.text(metadata::kRevision) : commit);
+}
+
+// Names of tensors by the file that holds them, with the files' names in the new folder.
+std::map<std::string, std::string> weight_map(const std::string& folder,
+                                              const std::vector<std::string>& names) {
+  const auto index = folder + "/" + kWeightIndexFile;
+  if (!path_exists(folder + "/" + kSingleFile) && path_exists(index))
+    return parse_weight_index(MappedFile(index).text(), index);
+  if (!path_exists(folder + "/" + kSingleFile))
+    bad_input("{}: its weights are no safetensors; scales can be put beside those only", folder);
+  std::map<std::string, std::string> map;
+  for (const auto& name : names) map[name] = kLinkedSingleFile;
+  return map;
+}
+
+// Everything of the checkpoint but what the export writes itself.
+void link_files(const std::string& from, const std::string& to) {
+  for (const auto& name : names_in(from)) {
+    if (name == "config.json" || name == kWeightIndexFile || name == kScalesFile) continue;
+    const auto link = fs::path(to) / (name == kSingleFile ? kLinkedSingleFile : name);
+    std::error_code error;
+    fs::remove(link, error);
+    fs::create_symlink(fs::canonical(fs::path(from) / name), link, error);
+    if (error) system_error("link", link.string(), error.value());
+  }
+}
+
+void check_checkpoint(const ExportInput& input, const std::string& folder, const Json& config) {
+  if (config.contains("quantization_config"))
+    input.refuse("its checkpoint has a quantization_config already, and a file holds one");
+  const ModelConfig model = read_model_config(folder);
+  if (model.n_layers != input.layers() || model.n_kv_heads != input.key_heads() ||
+      model.n_heads != input.heads() || model.d_head != input.dim())
+    bad_input(
+        "{}: {} layers, {} query and {} key heads of {}; the statistics are of {}, {}, {} "
+        "and {}: give the --checkpoint they were made with",
+        folder, model.n_layers, model.n_heads, model.n_kv_heads, model.d_head, input.layers(),
+        input.heads(), input.key_heads(), input.dim());
+  for (std::int64_t layer = 0; layer < input.layers(); ++layer)
+    if (!input.runs_on_text(layer))
+      input.refuse(
+          fmt::format("layer {} attends to images, and there are no scales of its keys", layer));
+}
+
+}  // namespace
+
+std::string export_fp8_kv(const ExportInput& input) {
+  const auto from = checkpoint_folder(input);
+  Json config = load_config(from);
+  check_checkpoint(input, from, config);
+  const Checkpoint checkpoint = Checkpoint::open(from);
+  const auto names = checkpoint.names();
+  ScaleTensors scales(input, layer_prefix(input, names));
+  for (const auto layer : input.statistics().layers) {
+    using enum VectorStage;
+    if (input.options().queries)
+      scales.add(layer, "q", input.moments(VectorKind::query, post, layer, "all"));
+    scales.add(layer, "k", input.moments(VectorKind::key, post, layer, "all"));
+    scales.add(layer, "v", input.moments(VectorKind::value, pre, layer, "all"));
+  }
+  auto map = weight_map(from, names);
+  std::uint64_t total = checkpoint.bytes();
+  for (const auto& [name, tensor] : scales.all()) {
+    map[name] = kScalesFile;
+    total += tensor.size_bytes();
+  }
+  config["quantization_config"] = quantization_config(input, config.value("model_type", ""));
+  const auto& folder = input.options().out;
+  prepare_folder(input.options(), folder);
+  if (fs::equivalent(folder, from))
+    bad_input("{}: is the checkpoint itself; give another --out", folder);
+  link_files(from, folder);
+  write_safetensors(folder + "/" + kScalesFile, scales.all(), {{"format", "pt"}});
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  write_file(folder + "/" + kWeightIndexFile, index.dump(2) + "\n");
+  write_file(folder + "/config.json", config.dump(2) + "\n");
+  return folder;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,106 @@
+// For kvpress: statistics of ExpectedAttentionStatsPress, and the filters of QFilterPress.
+#include <algorithm>
+
+#include "base/core/error.h"
+#include "base/io/output_file.h"
+#include "base/numerics/products.h"
+#include "base/numerics/symmetric_eigen.h"
+#include "capture/exports/consumers.h"
+#include "qkscope/model.h"
+
+namespace qkscope {
+namespace {
+
+// Zeros: cross-attention layers keep them.
+Tensor zeros(const Shape& shape) {
+  Tensor tensor(shape);
+  std::fill_n(tensor.data<float>(), tensor.size(), 0.0f);
+  return tensor;
+}
+
+void write_json(const std::string& path, const Json& json) {
+  write_file(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::int64_t longest(const Statistics& statistics) {
+  return *std::max_element(statistics.lengths.begin(), statistics.lengths.end());
+}
+
+// The first eigenvector of the second moment around zero, on the side of the mean.
+std::vector<double> main_direction(const HeadMoments& moments, std::int64_t head) {
+  Matrix second = scatter_of(moments, head);
+  const std::span<const double> mean(moments.mean.data() + head * moments.dim, at(moments.dim));
+  const auto n = static_cast<double>(moments.n());
+  for (std::int64_t i = 0; i < moments.dim; ++i)
+    for (std::int64_t j = 0; j < moments.dim; ++j)
+      second(i, j) = second(i, j) / n + mean[at(i)] * mean[at(j)];
+  const Eigenpairs eigen = symmetric_eigen(second);
+  std::vector<double> direction(eigen.vectors.row(0), eigen.vectors.row(0) + moments.dim);
+  if (dot(direction, mean) < 0)
+    for (double& x : direction) x = -x;
+  return direction;
+}
+
+}  // namespace
+
+std::string export_expected_attention(const ExportInput& input) {
+  input.refuse_interleaved();
+  input.refuse_partial_rotary();
+  const auto dim = input.dim();
+  Tensor mean = zeros({input.layers(), input.heads(), dim});
+  Tensor covariance = zeros({input.layers(), input.heads(), dim, dim});
+  for (const auto layer : input.statistics().layers) {
+    const auto moments = input.moments(VectorKind::query, VectorStage::pre, layer, "body");
+    float* const means = mean.data<float>() + layer * input.heads() * dim;
+    std::transform(moments.mean.begin(), moments.mean.end(), means,
+                   [](double x) { return static_cast<float>(x); });
+    float* out = covariance.data<float>() + layer * input.heads() * dim * dim;
+    for (std::int64_t head = 0; head < input.heads(); ++head)
+      for (const double x : scatter_of(moments, head).data)
+        *out++ = static_cast<float>(x / static_cast<double>(moments.n() - 1));
+  }
+  const auto& folder = input.options().out;
+  prepare_folder(input.options(), folder);
+  write_json(folder + "/config.json", {{"num_layers", input.layers()},
+                                       {"num_heads", input.heads()},
+                                       {"head_dim", dim},
+                                       {"n_sink", input.statistics().settings.first},
+                                       {"num_samples", input.statistics().lengths.size()},
+                                       {"sample_seq_len", longest(input.statistics())},
+                                       {"dataset_name", input.text("dataset")},
+                                       {"model_name", input.model_name()}});
+  const NamedTensor tensors[] = {{"query_mean", mean}, {"query_cov", covariance}};
+  write_safetensors(folder + "/model.safetensors", tensors);
+  return folder;
+}
+
+std::string export_q_filters(const ExportInput& input) {
+  const auto dim = input.dim();
+  const auto group = input.heads_per_key();
+  Tensor filters = zeros({input.layers(), input.key_heads(), dim});
+  for (const auto layer : input.statistics().layers) {
+    const auto moments = input.moments(VectorKind::query, VectorStage::post, layer, "all");
+    for (std::int64_t key = 0; key < input.key_heads(); ++key) {
+      std::vector<double> mean(at(dim));
+      for (std::int64_t head = key * group; head < (key + 1) * group; ++head)
+        add_scaled(-1.0 / static_cast<double>(group), main_direction(moments, head), mean);
+      float* const out = filters.data<float>() + (layer * input.key_heads() + key) * dim;
+      std::transform(mean.begin(), mean.end(), out, [](double x) { return static_cast<float>(x); });
+    }
+  }
+  auto folder = input.options().out;
+  if (const auto& name = input.options().kvpress_name; !name.empty()) {
+    if (name.find_first_of("/\\") != std::string::npos || name.front() == '.')
+      bad_input("--kvpress-name {}: expected the model's name without an organisation", name);
+    folder += "/nthngdy/" + name + "_qfilt";
+  }
+  prepare_folder(input.options(), folder);
+  write_json(
+      folder + "/config.json",
+      {{"num_layers", input.layers()}, {"num_kv_heads", input.key_heads()}, {"kv_head_dim", dim}});
+  const NamedTensor tensors[] = {{"q_filters", filters}};
+  write_safetensors(folder + "/model.safetensors", tensors);
+  return folder;
+}
+
+}  // namespace qkscope

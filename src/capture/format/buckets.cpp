@@ -1,0 +1,85 @@
+#include "capture/format/buckets.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/core/error.h"
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kLastPower = 62;  // 2^62 is the largest power that positions are compared with
+
+// floor(log2(n)) as torch has it in float32: just below a large power of two the logarithm rounds
+// up to the power (from n = 2^21 - 1 on).
+int floor_log2_float32(std::int64_t n) {
+  constexpr std::int64_t kExactBelow = 1 << 20;
+  if (n < kExactBelow) return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) - 1;
+  const auto exact = std::log2(static_cast<double>(static_cast<float>(n)));
+  return static_cast<int>(std::floor(static_cast<float>(exact)));
+}
+
+// The smallest n whose logarithm is at least `power`: 2^power, or a little less where float32
+// rounds up to it.
+std::int64_t first_with_log2(int power) {
+  if (power <= 0) return 1;
+  std::int64_t below = std::int64_t{1} << (power - 1);  // has a smaller logarithm
+  std::int64_t first = std::int64_t{1} << power;
+  while (first - below > 1) {
+    const auto middle = below + (first - below) / 2;
+    (floor_log2_float32(middle) >= power ? first : below) = middle;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::string_view sampler_type_name(SamplerType type) {
+  switch (type) {
+    case SamplerType::log_uniform:
+      return "log_uniform";
+    case SamplerType::uniform:
+      return "uniform";
+    case SamplerType::all:
+      return "all";
+  }
+  return "";
+}
+
+Buckets::Buckets(const SamplerOptions& sampler)
+    : type_(sampler.type),
+      size_(sampler.min_bucket_size),
+      smallest_power_(static_cast<int>(
+          std::bit_width(static_cast<std::uint64_t>(sampler.min_bucket_size - 1)))) {
+  if (size_ < 1) bad_input("min_bucket_size is {}; expected 1 or more", size_);
+}
+
+std::int32_t Buckets::of(std::int64_t position) const {
+  if (type_ == SamplerType::log_uniform)
+    return std::max(floor_log2_float32(position + 1), smallest_power_);
+  return static_cast<std::int32_t>(position / size_);
+}
+
+PositionRange Buckets::positions(std::int32_t bucket) const {
+  const std::int64_t number = bucket;
+  if (type_ != SamplerType::log_uniform)
+    return number < 0 ? PositionRange{} : PositionRange{number * size_, (number + 1) * size_};
+  if (bucket < smallest_power_ || bucket >= kLastPower) return {};
+  return {bucket == smallest_power_ ? 0 : first_with_log2(bucket) - 1,
+          first_with_log2(bucket + 1) - 1};
+}
+
+std::int32_t bucket_of(const SamplerOptions& sampler, std::int64_t position) {
+  return translate_exceptions([&] {
+    if (position < 0) bad_input("position is {}; expected 0 or more", position);
+    return Buckets(sampler).of(position);
+  });
+}
+
+PositionRange positions_of_bucket(const SamplerOptions& sampler, std::int32_t bucket) {
+  return translate_exceptions([&] { return Buckets(sampler).positions(bucket); });
+}
+
+}  // namespace qkscope

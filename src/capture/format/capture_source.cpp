@@ -1,0 +1,255 @@
+#include "capture/format/capture_source.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/core/blake2b.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "capture/format/capture_index.h"
+#include "capture/format/layout.h"
+#include "capture/format/stored_run.h"
+#include "capture/stats_format/stats_file.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/hub/fetch.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+RepositoryName repository_of(const HubCapture& capture) {
+  return {RepositoryKind::dataset, capture.repo};
+}
+
+// Heads of a listing by the folder they lie in, at most one below the top, or all below `folder`.
+HeadsByFolder heads_listed(const std::vector<std::string>& paths, const std::string& folder) {
+  HeadsByFolder heads;
+  for (const auto& path : paths) {
+    const fs::path file = path;
+    const auto name = file.parent_path().filename().string();
+    const auto id = parse_folder_name(name);
+    if (file.filename() != layout::kHeadFile || !id || folder_name(*id) != name) continue;
+    const auto above = file.parent_path().parent_path().string();
+    const bool wanted = folder.empty() ? above.find('/') == std::string::npos : above == folder;
+    if (wanted) heads[above].push_back(*id);
+  }
+  if (heads.contains("")) return {{"", heads[""]}};
+  return heads;
+}
+
+[[noreturn]] void no_heads(const std::vector<std::string>& paths, const std::string& where) {
+  bad_input(
+      "{}: no capture: expected head files such as l00h00q/{}; it holds {}. Captures are often "
+      "kept "
+      "on branches of their own: name one after the @",
+      where, layout::kHeadFile, some_of(paths));
+}
+
+// The folder of the heads in a repository.
+std::string folder_in(const HeadsByFolder& heads, const HubCapture& capture) {
+  return only_folder(heads, capture.repo + "@" + capture.branch, ":");
+}
+
+void add_if_listed(const std::vector<std::string>& paths, const std::string& path,
+                   std::vector<std::string>& chosen) {
+  if (std::find(paths.begin(), paths.end(), path) != paths.end()) chosen.push_back(path);
+}
+
+// The listing, which every fetch brings, and the state file.
+FileChoice state_file(const HubCapture& capture) {
+  return [capture](const std::vector<std::string>& paths, const FileReader&,
+                   const std::string& where) {
+    const auto heads = heads_listed(paths, capture.folder);
+    if (heads.empty()) no_heads(paths, where);
+    const auto folder = folder_in(heads, capture);
+    std::vector<std::string> chosen;
+    add_if_listed(paths, layout::kStateFile, chosen);
+    if (!folder.empty()) add_if_listed(paths, folder + "/" + layout::kStateFile, chosen);
+    return std::optional(chosen);
+  };
+}
+
+FileChoice these_files(std::vector<std::string> wanted) {
+  return [wanted = std::move(wanted)](const std::vector<std::string>& paths, const FileReader&,
+                                      const std::string&) {
+    std::vector<std::string> chosen;
+    for (const auto& path : wanted) add_if_listed(paths, path, chosen);
+    return std::optional(chosen);
+  };
+}
+
+bool is_head_file(const std::string& path) {
+  const fs::path file = path;
+  return file.filename() == layout::kHeadFile &&
+         parse_folder_name(file.parent_path().filename().string());
+}
+
+// Every file of a capture where the repository holds one, else those of one split.
+FileChoice capture_or_split(const std::string& name, const std::string& split) {
+  const auto otherwise = dataset_files(name, split.empty() ? "train" : split);
+  const bool whole = name.empty() && split.empty();
+  return [whole, otherwise](const std::vector<std::string>& paths, const FileReader& read,
+                            const std::string& where) {
+    if (!whole || std::none_of(paths.begin(), paths.end(), is_head_file))
+      return otherwise(paths, read, where);
+    std::vector<std::string> chosen;
+    for (const auto& path : paths)
+      if (path.find('/') == std::string::npos || is_head_file(path)) chosen.push_back(path);
+    return std::optional(chosen);
+  };
+}
+
+[[noreturn]] void not_in_cache(const std::string& repo, const std::string& revision) {
+  bad_input(
+      "{}@{}: not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope download "
+      "{} "
+      "--dataset --revision {}' with the network on",
+      repo, revision, repo, revision);
+}
+
+// Of a capture without a state: what can be seen without reading all of it.
+std::string hash_of_files(const CaptureIndex& index) {
+  constexpr std::size_t kEnd = 4096;
+  std::string all;
+  for (const auto* heads : {&index.queries, &index.keys})
+    for (const auto& head : *heads) {
+      const MappedFile file(head_file_path(index.data_root, head));
+      const auto text = file.text();
+      all += fmt::format("{} {}\n", folder_name(head), text.size());
+      all += text.substr(text.size() - std::min(kEnd, text.size()));
+    }
+  return fmt::format("{:016x}", blake2b_64(all));
+}
+
+// The state of a finished capture or of statistics: the same hash as of a local copy.
+std::string hash_of_stored(const StoreAddress& address) {
+  const auto folder = open_stored_folder(address);
+  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
+    if (folder.manifest().find(state) == nullptr) continue;
+    folder.fetch({state}, true);
+    const auto file = folder.local_folder() + "/" + state;
+    return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+  }
+  return folder.hash();
+}
+
+}  // namespace
+
+std::optional<HubCapture> parse_hub_capture(const std::string& name) {
+  const auto at = name.find('@');
+  if (path_exists(name) || at == std::string::npos) return {};
+  HubCapture capture{.repo = name.substr(0, at), .branch = name.substr(at + 1), .folder = ""};
+  if (const auto colon = capture.branch.find(':'); colon != std::string::npos) {
+    capture.folder = capture.branch.substr(colon + 1);
+    capture.branch.resize(colon);
+    if (capture.folder.empty())
+      bad_input("{}: no folder after the ':'; expected REPO@BRANCH or REPO@BRANCH:FOLDER", name);
+  }
+  if (!is_repository_id(capture.repo)) no_such_capture(name);
+  if (!is_revision(capture.branch))
+    bad_input("{}: {} is no branch, tag or commit; expected REPO@BRANCH, such as org/name@main",
+              name, in_quotes(capture.branch));
+  return capture;
+}
+
+CaptureSource::CaptureSource(const std::string& name, const FetchOptions& options)
+    : options_(options) {
+  const auto address = parse_store_address(name);
+  if (!address) remote_ = parse_hub_capture(name);
+  if (address) {
+    open_stored(*address);
+  } else if (remote_) {
+    open_remote(*remote_);
+  } else {
+    index_ = index_capture(name);
+    short_name_ = fs::weakly_canonical(index_.data_root).filename().string();
+  }
+}
+
+void CaptureSource::open_remote(const HubCapture& remote) {
+  const auto snapshot =
+      fetch_files({repository_of(remote), remote.branch, ""}, state_file(remote), options_);
+  if (snapshot.empty()) not_in_cache(remote.repo, remote.branch);
+  short_name_ = remote.branch == "main" ? fs::path(remote.repo).filename().string() : remote.branch;
+  commit_ = fs::path(snapshot).filename().string();
+  const auto paths = listed_files(repository_of(remote), snapshot);
+  listed_ = paths.has_value();
+  if (!paths) {  // offline, from a cache of another client: what is there must do
+    index_ = index_capture(remote.folder.empty() ? snapshot : snapshot + "/" + remote.folder);
+    return;
+  }
+  auto heads = heads_listed(*paths, remote.folder);
+  const auto folder = folder_in(heads, remote);
+  prefix_ = folder.empty() ? "" : folder + "/";
+  index_ =
+      make_index(snapshot, folder, std::move(heads[folder]), remote.repo + "@" + remote.branch);
+}
+
+void CaptureSource::open_stored(const StoreAddress& address) {
+  stored_ = std::make_shared<const StoredFolder>(open_stored_folder(address));
+  const auto where = address.to_string();
+  auto heads = heads_listed(stored_->names(), "");
+  if (heads.empty()) no_heads(stored_->names(), where);
+  stored_->fetch({layout::kStateFile}, true);
+  index_ = make_index(stored_->local_folder(), "", std::move(heads[""]), where);
+  short_name_ = address.last_name();
+}
+
+void CaptureSource::fetch(const std::vector<HeadId>& heads) const {
+  if (!stored_ && (!remote_ || !listed_)) return;
+  std::vector<std::string> files;
+  files.reserve(heads.size());
+  for (const auto& head : heads)
+    files.push_back(prefix_ + folder_name(head) + "/" + layout::kHeadFile);
+  if (stored_) return stored_->fetch(files, options_.quiet);
+  fetch_files({repository_of(*remote_), remote_->branch, commit_}, these_files(std::move(files)),
+              options_);
+}
+
+bool names_capture(const std::string& name) {
+  return translate_exceptions([&] {
+    try {
+      if (const auto address = parse_store_address(name))
+        return stored_kind(*address) == StoredRun::kCapture;
+      if (!parse_hub_capture(name)) index_capture(name);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  });
+}
+
+std::string capture_hash(const std::string& name) {
+  if (const auto address = parse_store_address(name)) return hash_of_stored(*address);
+  if (const auto remote = parse_hub_capture(name))
+    return cached_commit(RepositoryKind::dataset, remote->repo, remote->branch);
+  for (const char* state : {layout::kStateFile, stats_layout::kStateFile}) {
+    const auto file = name + "/" + state;
+    if (path_exists(file)) return fmt::format("{:016x}", blake2b_64(MappedFile(file).text()));
+  }
+  return is_folder(name) ? hash_of_files(index_capture(name)) : "";
+}
+
+std::string fetch_dataset_revision(const std::string& id, const std::string& revision,
+                                   const std::string& name, const std::string& split,
+                                   const FetchOptions& options) {
+  return translate_exceptions([&] {
+    if (!is_repository_id(id))
+      bad_input("{}: not the id of a dataset on the Hugging Face Hub; expected org/name",
+                in_quotes(id));
+    if (!revision.empty() && !is_revision(revision))
+      bad_input("{}: not a branch, tag or commit", in_quotes(revision));
+    const auto folder = fetch_files({{RepositoryKind::dataset, id}, revision, ""},
+                                    capture_or_split(name, split), options);
+    if (folder.empty()) not_in_cache(id, revision.empty() ? "main" : revision);
+    return folder;
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,325 @@
+#include "capture/format/data_root.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/io/durable_file.h"
+#include "base/io/folder.h"
+#include "capture/format/metadata.h"
+
+namespace qkscope {
+namespace {
+
+// Whose manifests a part that begins reads: all of a thousand would read a million.
+constexpr std::size_t kComparedParts = 8;
+
+// Of a run in the folder that is not the one at hand.
+[[noreturn]] void refuse(const std::string& root, const std::string& difference) {
+  bad_input(
+      "{}: holds a capture that this run cannot continue: {}; choose another output.data_root, or "
+      "start again with --overwrite",
+      root, difference);
+}
+
+std::vector<std::string> head_folders(const OpenFolder& root) {
+  std::vector<std::string> folders;
+  for (const auto& name : root.names())
+    if (parse_folder_name(name) && root.has_folder(name)) folders.push_back(name);
+  return folders;
+}
+
+// Whether the part is one of this run; a part that cannot be read is not.
+bool is_of_run(const std::string& part, const Manifest& manifest) {
+  try {
+    return manifest_difference(load_manifest(part + "/" + layout::kManifestFile), manifest).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool same_shard(const Shard& a, const Shard& b) {
+  return a.index == b.index && a.count == b.count;
+}
+
+// The manifest goes first: what is left of a part without one is no part. The lock stays.
+void empty_part(const OpenFolder& part) {
+  part.remove_file(layout::kManifestFile);
+  part.sync();
+  for (const auto& name : part.names())
+    if (name != layout::kLockFile) part.remove_tree(name);
+}
+
+void refuse_link(const OpenFolder& folder, const std::string& name) {
+  if (folder.has_link(name))
+    bad_input("{}/{}: is a link; links inside a capture are not followed: remove it", folder.path(),
+              name);
+}
+
+}  // namespace
+
+bool has_configuration(const Json& identity, const Json& effective) {
+  if (!identity.is_object()) return false;
+  for (const auto& [key, value] : effective.items())
+    if (identity.value(key, Json()) != value) return false;
+  return true;
+}
+
+DataRoot::DataRoot(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+}
+
+std::string DataRoot::part(const Shard& shard) const {
+  return parts() + "/" + part_name(shard);
+}
+
+void DataRoot::refuse_links(const std::optional<Shard>& own) const {
+  const OpenFolder root(path_);
+  for (const auto* name :
+       {layout::kPartsFolder, layout::kExamplesFile, layout::kCardFile, layout::kStateFile})
+    refuse_link(root, name);
+  for (const auto& name : root.names()) {
+    if (!parse_folder_name(name)) continue;
+    refuse_link(root, name);
+    if (root.has_folder(name)) refuse_link(root.folder(name), layout::kHeadFile);
+  }
+  if (!root.has_folder(layout::kPartsFolder)) return;
+  const auto parts = root.folder(layout::kPartsFolder);
+  for (const auto& name : parts.names()) {
+    const auto shard = parse_part_name(name);
+    if (shard && own && !same_shard(*shard, *own)) continue;
+    refuse_link(parts, name);
+    if (!shard || !parts.has_folder(name)) continue;
+    const auto part = parts.folder(name);
+    for (const auto& file : part.names()) refuse_link(part, file);
+  }
+}
+
+FileLock DataRoot::lock_folder(const std::string& folder, FileLock::Mode mode) const {
+  FileLock lock(folder + "/" + layout::kLockFile, mode, FileLock::Wait::no);
+  if (!lock.held())
+    bad_input("{}: another capture is running into this folder; wait until it ends", path_);
+  return lock;
+}
+
+DataRootLock DataRoot::lock(const Shard& shard) const {
+  if (path_exists(path_) && !is_folder(path_))
+    bad_input("{}: output.data_root is a file, expected a folder", path_);
+  DataRootLock lock;
+  lock.made = make_folders(path_);
+  refuse_links(shard);
+  if (shard.count == 1) {
+    lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+  } else {
+    lock.files.push_back(lock_folder(parts(), FileLock::Mode::shared));
+    lock.files.push_back(lock_folder(part(shard), FileLock::Mode::exclusive));
+  }
+  make_folders(part(shard));
+  refuse_links(shard);  // nobody put one there in between
+  return lock;
+}
+
+DataRootLock DataRoot::lock_whole() const {
+  DataRootLock lock;
+  refuse_links();
+  lock.files.push_back(lock_folder(parts(), FileLock::Mode::exclusive));
+  refuse_links();
+  return lock;
+}
+
+bool DataRoot::finished() const {
+  return path_exists(state_file());
+}
+
+bool DataRoot::holds(const Json& effective) const {
+  if (!finished()) return false;
+  const Json state = load_json(state_file());
+  return state.is_object() &&
+         has_configuration(state.value(metadata::kStateConfiguration, Json()), effective);
+}
+
+bool DataRoot::continues(const Manifest& manifest) const {
+  if (finished()) return false;
+  for (const auto& shard : shards())
+    if (Journal::has_entries(part(shard))) return is_of_run(part(shard), manifest);
+  return false;
+}
+
+void DataRoot::check_finished(const Json& identity) const {
+  const Json state = load_json(state_file());
+  if (!state.is_object() || !state.value(metadata::kStateConfiguration, Json()).is_object())
+    bad_input(
+        "{}: holds a capture that another program made; choose another output.data_root, or "
+        "replace it with --overwrite",
+        path_);
+  const auto difference = identity_difference(state[metadata::kStateConfiguration], identity);
+  if (!difference.empty()) refuse(path_, difference);
+}
+
+std::vector<Shard> DataRoot::part_folders() const {
+  std::vector<Shard> found;
+  if (!is_folder(parts())) return found;
+  for (const auto& name : names_in(parts()))
+    if (const auto shard = parse_part_name(name)) found.push_back(*shard);
+  std::sort(found.begin(), found.end(),
+            [](const Shard& a, const Shard& b) { return a.index < b.index; });
+  return found;
+}
+
+std::vector<Shard> DataRoot::shards() const {
+  auto found = part_folders();
+  std::erase_if(found, [&](const Shard& shard) { return !Journal::exists(part(shard)); });
+  return found;
+}
+
+Journal DataRoot::open_part(const Manifest& manifest, const Shard& shard) const {
+  const auto folder = part(shard);
+  if (Journal::exists(folder) && Journal::has_entries(folder)) {
+    continue_part(folder, manifest);
+  } else {
+    empty_part(OpenFolder(parts()).folder(part_name(shard)));
+    Journal::create(folder, manifest);
+  }
+  // After the own part is there: of two that begin together at least one sees the other.
+  check_other_parts(manifest, shard);
+  return Journal(folder);
+}
+
+void DataRoot::continue_part(const std::string& folder, const Manifest& manifest) const {
+  const auto before = Journal(folder).manifest();
+  const auto difference = manifest_difference(before, manifest);
+  if (!difference.empty()) refuse(path_, difference);
+  auto now = before;  // where to publish may have changed
+  now.repo = manifest.repo;
+  now.branch = manifest.branch;
+  now.private_repo = manifest.private_repo;
+  if (to_json(now) != to_json(before)) Journal::create(folder, now);
+}
+
+void DataRoot::check_other_parts(const Manifest& manifest, const Shard& shard) const {
+  const OpenFolder folder(parts());
+  std::size_t others = 0;
+  for (const auto& other : part_folders()) {
+    if (same_shard(other, shard)) continue;
+    if (others >= kComparedParts && other.count == shard.count) continue;
+    if (!Journal::exists(part(other))) continue;
+    refuse_link(folder, part_name(other));
+    check_other_part(manifest, shard, other);
+    ++others;
+  }
+  if (others == 0 && !Journal::has_entries(part(shard)) && !head_folders(OpenFolder(path_)).empty())
+    bad_input(
+        "{}: holds head files of another capture; choose another output.data_root, or replace "
+        "them with --overwrite",
+        path_);
+}
+
+void DataRoot::check_other_part(const Manifest& manifest, const Shard& shard,
+                                const Shard& other) const {
+  const auto folder = part(other);
+  const bool same_count = other.count == shard.count;
+  if (same_count && is_of_run(folder, manifest)) return;
+  if (!Journal::has_entries(folder)) {  // it does not matter, if nobody is at it
+    const FileLock lock(folder + "/" + layout::kLockFile, FileLock::Mode::exclusive,
+                        FileLock::Wait::no);
+    if (lock.held() && !Journal::has_entries(folder))
+      return remove_part(OpenFolder(parts()), other);
+  }
+  if (!same_count)
+    bad_input(
+        "{}: holds a run in {} shard{}, not in {}; continue that one, or start again with "
+        "--overwrite",
+        path_, other.count, other.count == 1 ? "" : "s", shard.count);
+  refuse(path_, manifest_difference(Journal(folder).manifest(), manifest));
+}
+
+// With its lock, which goes last, so that nobody comes in while there is something to protect.
+void DataRoot::remove_part(const OpenFolder& parts, const Shard& shard) const {
+  {
+    const auto part = parts.folder(part_name(shard));
+    empty_part(part);
+    part.remove_file(layout::kLockFile);
+  }
+  parts.remove_empty_folder(part_name(shard));
+}
+
+void DataRoot::remove_unused_part(const Shard& shard, const DataRootLock& lock) const {
+  if (Journal::has_entries(part(shard))) return;
+  {
+    const OpenFolder root(path_);
+    const auto parts = root.folder(layout::kPartsFolder);
+    remove_part(parts, shard);
+    const bool alone = shard.count == 1 || lock.files.front().try_alone();
+    if (!alone || !shards().empty()) return;
+  }
+  remove_parts();
+  if (lock.made.empty()) return;
+  // From the root up to the outermost one that was made, as long as they are empty.
+  for (auto folder = path_;; folder = parent_folder(folder)) {
+    const auto name = std::filesystem::path(folder).filename().string();
+    if (!OpenFolder(parent_folder(folder)).remove_empty_folder(name) || folder == lock.made) return;
+  }
+}
+
+void DataRoot::remove_capture(const Manifest& manifest, const Shard& shard) const {
+  const OpenFolder root(path_);
+  root.remove_file(layout::kStateFile);  // first: what is left does not look whole
+  root.sync();
+  for (const auto& name : head_folders(root)) {
+    root.folder(name).remove_file(layout::kHeadFile);
+    root.remove_empty_folder(name);
+  }
+  root.remove_file(layout::kExamplesFile);
+  root.remove_file(layout::kCardFile);
+  const auto parts = root.folder(layout::kPartsFolder);
+  for (const auto& other : shards()) {
+    if (same_shard(other, shard)) {
+      empty_part(parts.folder(part_name(other)));
+      continue;
+    }
+    if (other.count == shard.count && is_of_run(part(other), manifest))
+      continue;  // a shard of this very run
+    const auto lock = lock_folder(part(other), FileLock::Mode::exclusive);
+    remove_part(parts, other);
+  }
+}
+
+void DataRoot::publish_final() const {
+  const OpenFolder root(path_);
+  const auto from = root.folder(layout::kPartsFolder).folder(layout::kFinalFolder);
+  const auto names = from.names();
+  parallel_for(static_cast<std::int64_t>(names.size()), [&](std::int64_t i) {
+    const auto& name = names[static_cast<std::size_t>(i)];
+    if (name == layout::kStateFile) return;
+    if (!from.has_folder(name)) return from.move(name, root);
+    const auto head = root.make_folder(name);
+    from.folder(name).move(layout::kHeadFile, head);
+    head.sync();
+  });
+  root.sync();
+  from.move(layout::kStateFile, root);
+  root.sync();
+}
+
+void DataRoot::remove_parts() const {
+  const OpenFolder root(path_);
+  if (!root.has(layout::kPartsFolder)) return;
+  {
+    const auto parts = root.folder(layout::kPartsFolder);
+    for (const auto& name : parts.names())
+      if (name != layout::kLockFile) parts.remove_tree(name);
+    parts.remove_file(layout::kLockFile);
+  }
+  root.remove_empty_folder(layout::kPartsFolder);  // not empty: the next writer is in it already
+}
+
+void DataRoot::remove_left_parts() const {
+  if (!finished() || !path_exists(parts())) return;
+  const auto lock = lock_whole();
+  remove_parts();
+}
+
+}  // namespace qkscope

@@ -1,0 +1,189 @@
+#include "capture/format/dataset_card.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "base/core/text.h"
+#include "capture/format/layout.h"
+#include "capture/format/metadata.h"
+
+namespace qkscope {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+std::vector<std::string> config_names(const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& group : manifest.groups)
+    for (const auto head : group.heads) names.push_back(folder_name(manifest.head_id(group, head)));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::size_t head_count(const Manifest& manifest, HeadKind kind) {
+  std::size_t count = 0;
+  for (const auto& group : manifest.groups)
+    if (group.kind == kind) count += group.heads.size();
+  return count;
+}
+
+void write_front_matter(Out out, const std::vector<std::string>& names) {
+  fmt::format_to(out,
+                 "---\npretty_name: Query and key vectors\ntags:\n- attention\n"
+                 "- interpretability\nconfigs:\n");
+  for (const auto& name : names)
+    fmt::format_to(out, "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/{1}\n",
+                   name, layout::kHeadFile);
+  fmt::format_to(out, "---\n\n");
+}
+
+std::string positions_sentence(const SamplerOptions& sampler) {
+  const auto size = sampler.min_bucket_size;
+  switch (sampler.type) {
+    case SamplerType::uniform:
+      return fmt::format("each position with probability min(1, {} / {}); bucket = position / {}",
+                         sampler.base_rate, size, size);
+    case SamplerType::log_uniform:
+      return fmt::format(
+          "each position with probability min(1, {} / 2^bucket); bucket = floor(log2(position + "
+          "1)), at least ceil(log2({}))",
+          sampler.base_rate, size);
+    case SamplerType::all:
+      return fmt::format("all; bucket = position / {}", size);
+  }
+  return "";
+}
+
+void write_facts(Out out, const Manifest& manifest, const CaptureSummary& summary) {
+  const auto& details = manifest.model_metadata;
+  std::int64_t rows = 0;
+  for (const auto& [bucket, count] : summary.buckets) rows += count;
+  const auto fact = [&](const std::string& name, const std::string& value) {
+    fmt::format_to(out, "| {} | {} |\n", name, value);
+  };
+  fmt::format_to(out, "| | |\n| --- | --- |\n");
+  fact("model", fmt::format("{}, revision {}", short_name(manifest.model_name),
+                            manifest.metadata.at(metadata::kRevision)));
+  if (const auto commit = manifest.metadata.find(metadata::kCommit);
+      commit != manifest.metadata.end())
+    fact("commit", commit->second);
+  fact("texts", fmt::format("{}, split {}", short_name(details.value("source_dataset", "")),
+                            details.value("dataset_split", "")));
+  fact("examples", format_count(static_cast<std::uint64_t>(summary.examples)));
+  fact("rows", format_count(static_cast<std::uint64_t>(rows)));
+  if (summary.non_finite > 0)
+    fact("rows with NaN or infinity", format_count(static_cast<std::uint64_t>(summary.non_finite)));
+  fact("query heads", std::to_string(head_count(manifest, HeadKind::query)));
+  fact("key heads", std::to_string(head_count(manifest, HeadKind::key)));
+  fact("head dimension", std::to_string(manifest.head_dim));
+  fact("stage", manifest.metadata.at(metadata::kStage));
+  fact("positions kept", positions_sentence(manifest.sampler));
+  fact("computed in", fmt::format("{} on {}", manifest.metadata.at(metadata::kDtype),
+                                  manifest.metadata.at(metadata::kDevice)));
+  fact("made by", fmt::format("qkscope {}, configuration {}",
+                              manifest.metadata.at(metadata::kVersion), manifest.config_hash));
+}
+
+void write_columns(Out out, bool token_strings) {
+  fmt::format_to(
+      out,
+      "\n## Columns\n\n| column | type | |\n| --- | --- | --- |\n"
+      "| bucket | int32 | which stretch of the context the position is in |\n"
+      "| example_id | int32 | low 32 bits of example_key, which texts may share; see `{}` |\n"
+      "| position | int32 | token position, from 0 |\n"
+      "| vector | list of float32 | the vector that enters the attention product |\n"
+      "| sliding_window | int32 | the layer's window; null on full attention |\n",
+      layout::kExamplesFile);
+  if (token_strings) fmt::format_to(out, "| token_str | string | the token at the position |\n");
+  fmt::format_to(out,
+                 "| example_key | int64 | the example's key: tells every text from the others |\n");
+}
+
+void write_buckets(Out out, const BucketCounts& buckets) {
+  fmt::format_to(out, "\n## Rows per bucket, all heads\n\n| bucket | rows |\n| --- | --- |\n");
+  for (const auto& [bucket, rows] : buckets)
+    fmt::format_to(out, "| {} | {} |\n", bucket, format_count(static_cast<std::uint64_t>(rows)));
+}
+
+void write_sampling(Out out, const Json& details) {
+  fmt::format_to(out, "\n## Head sampling\n\n| | |\n| --- | --- |\n");
+  for (const auto& [key, value] : details.items())
+    if (key.starts_with("head_sampling_"))
+      fmt::format_to(out, "| {} | {} |\n", key,
+                     value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+void write_loading(Out out, const Manifest& manifest, const std::string& name) {
+  const auto repo = manifest.repo.empty() ? "path/to/this/folder" : manifest.repo;
+  const auto branch =
+      manifest.branch.empty() ? "" : fmt::format(", revision=\"{}\"", manifest.branch);
+  fmt::format_to(out,
+                 "\n## Loading\n\n```python\nfrom datasets import load_dataset\n\n"
+                 "head = load_dataset(\"{}\", \"{}\"{}, split=\"train\")\n```\n\n"
+                 "A configuration is a layer, a head and q or k: `{}` is layer {}.\n",
+                 repo, name, branch, name, manifest.groups.front().layer);
+}
+
+void put_state_sampler(Json& details, const SamplerOptions& sampler) {
+  const auto size = sampler.min_bucket_size;
+  if (sampler.type == SamplerType::log_uniform) {
+    details[metadata::kStateSampling] = "log";
+    details[metadata::kStateLeastBucket] = std::bit_ceil(static_cast<std::uint64_t>(size));
+  } else {
+    details[metadata::kStateSampling] = sampler_type_name(sampler.type);
+    details[metadata::kStateBucketSize] = size;
+  }
+}
+
+// What is known of the model and the run, with the words that qk-sniffer has for it. Where the
+// capture is published may change until it is finished, so it is not in the manifest's details.
+Json state_details(const Manifest& manifest) {
+  Json details = manifest.model_metadata;
+  if (!details.contains("dataset_name")) details["dataset_name"] = "";
+  details[metadata::kStateAttentionScope] =
+      details.value(metadata::kStateFullAttentionOnly, 0) == 1 ? "full_only" : "all_attention";
+  details[metadata::kStateDatasetRepo] = manifest.repo;
+  details[metadata::kStateDatasetBranch] = manifest.branch;
+  put_state_sampler(details, manifest.sampler);
+  return details;
+}
+
+}  // namespace
+
+std::string dataset_card(const Manifest& manifest, const CaptureSummary& summary) {
+  const auto names = config_names(manifest);
+  std::string text;
+  const auto out = std::back_inserter(text);
+  write_front_matter(out, names);
+  fmt::format_to(out, "# Query and key vectors of {}\n\n", short_name(manifest.model_name));
+  fmt::format_to(out,
+                 "The query and key vectors of single attention heads, taken {} rotary "
+                 "position embedding at sampled token positions.\n\n",
+                 manifest.metadata.at(metadata::kStage) == "pre_rope" ? "before" : "after");
+  write_facts(out, manifest, summary);
+  write_columns(out, manifest.token_strings);
+  write_buckets(out, summary.buckets);
+  write_sampling(out, manifest.model_metadata);
+  write_loading(out, manifest, names.front());
+  return text;
+}
+
+Json saver_state(const Manifest& manifest, const CaptureSummary& summary) {
+  Json buckets = Json::object();
+  for (const auto& [bucket, rows] : summary.buckets) buckets[std::to_string(bucket)] = rows;
+  Json state = {{metadata::kStateModelName, manifest.model_name},
+                {metadata::kStateModelMetadata, state_details(manifest)},
+                {metadata::kStateBucketCounts, buckets},
+                {metadata::kStateConfiguration, manifest.identity},
+                {metadata::kStateConfigurationHash, manifest.config_hash}};
+  if (summary.non_finite > 0) state[metadata::kStateNonFinite] = summary.non_finite;
+  if (!manifest.repo.empty())
+    state[metadata::kStatePublish] = {
+        {"repo", manifest.repo}, {"branch", manifest.branch}, {"private", manifest.private_repo}};
+  return state;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,457 @@
+// Reads one head file of a capture, ours or a foreign one without metadata, and checks what must
+// hold for its rows.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <numeric>
+#include <tuple>
+#include <unordered_set>
+
+#include <arrow/buffer.h>
+#include <arrow/io/memory.h>
+#include <arrow/memory_pool.h>
+#include <arrow/util/key_value_metadata.h>
+#include <parquet/column_reader.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/schema.h>
+#include <parquet/statistics.h>
+
+#include "base/core/error.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/arrow_error.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "capture/format/head_examples.h"
+#include "capture/format/vector_pages.h"
+#include "qkscope/captures.h"
+
+namespace qkscope {
+namespace {
+
+constexpr char kColumns[] = "bucket, example_id, position, vector, sliding_window";
+
+// A file mapped by us and not by Arrow: where it is cut under us, the message can name it.
+class MappedBuffer : public arrow::Buffer {
+ public:
+  explicit MappedBuffer(MappedFile file)
+      : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(file.bytes().data()),
+                      static_cast<std::int64_t>(file.bytes().size())),
+        file_(std::move(file)) {}
+
+ private:
+  MappedFile file_;
+};
+
+std::unique_ptr<parquet::ParquetFileReader> open(const std::string& path) {
+  if (!path_exists(path)) bad_input("{}: there is no such file", path);
+  const auto buffer = std::make_shared<MappedBuffer>(MappedFile(path));
+  // Its pages take memory from where all else does: what one file leaves the next one can use.
+  return parquet::ParquetFileReader::Open(std::make_shared<arrow::io::BufferReader>(buffer),
+                                          parquet::ReaderProperties(arrow::system_memory_pool()));
+}
+
+Metadata metadata_of(const parquet::FileMetaData& file) {
+  Metadata metadata;
+  const auto& pairs = file.key_value_metadata();
+  for (std::int64_t i = 0; pairs && i < pairs->size(); ++i)
+    if (pairs->key(i) != "ARROW:schema") metadata[pairs->key(i)] = pairs->value(i);
+  return metadata;
+}
+
+// The leaf column under a top-level name, -1 where there is none.
+int leaf_of(const parquet::SchemaDescriptor& schema, const std::string& name) {
+  for (int i = 0; i < schema.num_columns(); ++i)
+    if (schema.Column(i)->path()->ToDotVector().front() == name) return i;
+  return -1;
+}
+
+// Also behind a page without values, which a writer may leave where its dictionary ends: Parquet's
+// reader takes it for the end, once.
+template <typename Reader>
+bool has_next(Reader& reader) {
+  return reader.HasNext() || reader.HasNext();
+}
+
+// One file being read: knows its path for messages.
+class Reading {
+ public:
+  Reading(const std::string& path, parquet::ParquetFileReader& file)
+      : path_(path), file_(file), schema_(*file.metadata()->schema()) {
+    check_row_count();
+  }
+
+  HeadRows rows() {
+    HeadRows rows;
+    const int vector = required("vector", parquet::Type::FLOAT);
+    rows.bucket = int_column(required("bucket", parquet::Type::INT32));
+    rows.example_id = int_column(required("example_id", parquet::Type::INT32));
+    rows.position = int_column(required("position", parquet::Type::INT32));
+    if (leaf_of(schema_, "example_key") >= 0)
+      rows.example_key = numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
+    read_vectors(vector, rows);
+    read_window(rows);
+    read_tokens(rows);
+    for (std::size_t i = 0; i < rows.position.size(); ++i)
+      if (rows.position[i] < 0)
+        bad_input("{}: row {}: position is {}; expected 0 or more", path_, i, rows.position[i]);
+    return rows;
+  }
+
+  // What HeadRows::example says of each row.
+  std::vector<std::int64_t> examples() {
+    if (leaf_of(schema_, "example_key") >= 0)
+      return numbers<parquet::Int64Type>(required("example_key", parquet::Type::INT64));
+    const auto ids = int_column(required("example_id", parquet::Type::INT32));
+    return {ids.begin(), ids.end()};
+  }
+
+ private:
+  std::int64_t row_count() const { return file_.metadata()->num_rows(); }
+
+  // Before memory for them is taken: a row has a vector, which takes at least some bits.
+  void check_row_count() const {
+    constexpr std::uintmax_t kRowsPerByte = 64;
+    const auto& metadata = *file_.metadata();
+    const auto most = kRowsPerByte * std::filesystem::file_size(path_);
+    std::uintmax_t rows = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group) {
+      const auto count = metadata.RowGroup(group)->num_rows();
+      if (count >= 0) rows += static_cast<std::uintmax_t>(count);
+      if (count < 0 || rows > most)
+        bad_input("{}: row group {} has {} rows, which such a file cannot hold; it is damaged",
+                  path_, group, count);
+    }
+    if (row_count() < 0 || static_cast<std::uintmax_t>(row_count()) != rows)
+      bad_input("{}: says it has {} rows, but its row groups have {}; it is damaged", path_,
+                row_count(), rows);
+  }
+
+  int required(const std::string& name, parquet::Type::type type) const {
+    const int leaf = leaf_of(schema_, name);
+    if (leaf < 0) bad_input("{}: no column '{}'; expected the columns {}", path_, name, kColumns);
+    const auto found = schema_.Column(leaf)->physical_type();
+    if (found != type)
+      bad_input("{}: column '{}' is {}; expected {}", path_, name, parquet::TypeToString(found),
+                parquet::TypeToString(type));
+    return leaf;
+  }
+
+  // Calls row_group(reader, rows) for the column in each row group.
+  template <typename Type, typename Body>
+  void each_group(int leaf, const Body& body) {
+    for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+      const auto column = file_.RowGroup(group)->Column(leaf);
+      body(static_cast<parquet::TypedColumnReader<Type>&>(*column),
+           file_.metadata()->RowGroup(group)->num_rows());
+    }
+  }
+
+  std::vector<std::int32_t> int_column(int leaf, std::vector<std::int16_t>* defined = nullptr) {
+    return numbers<parquet::Int32Type>(leaf, defined);
+  }
+
+  // Values of a flat column; `defined` receives 1 or 0 per row when nulls are allowed.
+  template <typename Type>
+  std::vector<typename Type::c_type> numbers(int leaf,
+                                             std::vector<std::int16_t>* defined = nullptr) {
+    std::vector<typename Type::c_type> all;
+    all.reserve(static_cast<std::size_t>(row_count()));
+    const auto max_level = schema_.Column(leaf)->max_definition_level();
+    each_group<Type>(leaf, [&](auto& reader, std::int64_t rows) {
+      std::vector<std::int16_t> levels(static_cast<std::size_t>(rows), max_level);
+      std::vector<typename Type::c_type> values(static_cast<std::size_t>(rows));
+      std::int64_t done = 0;
+      std::int64_t stored = 0;
+      while (done < rows && has_next(reader)) {
+        std::int64_t read = 0;
+        done += reader.ReadBatch(rows - done, levels.data() + done, nullptr, values.data() + stored,
+                                 &read);
+        stored += read;
+      }
+      if (done != rows) cut_short(leaf, done, rows);
+      if (defined == nullptr && stored != rows) null_in(leaf, all.size(), levels, max_level);
+      all.insert(all.end(), values.begin(), values.begin() + stored);
+      if (defined == nullptr) return;
+      for (const auto level : levels) defined->push_back(level == max_level ? 1 : 0);
+    });
+    return all;
+  }
+
+  [[noreturn]] void cut_short(int leaf, std::int64_t found, std::int64_t expected) const {
+    bad_input("{}: column '{}' ends after {} of {} values; the file is damaged", path_,
+              schema_.Column(leaf)->path()->ToDotVector().front(), found, expected);
+  }
+
+  [[noreturn]] void null_in(int leaf, std::size_t first_row,
+                            const std::vector<std::int16_t>& levels, std::int16_t max_level) const {
+    std::size_t row = 0;
+    while (row < levels.size() && levels[row] == max_level) ++row;
+    bad_input("{}: row {}: '{}' is null; expected a number", path_, first_row + row,
+              schema_.Column(leaf)->path()->ToDotVector().front());
+  }
+
+  std::size_t count_values(int leaf) const;
+  void read_vectors(int leaf, HeadRows& rows);
+  void read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows);
+  [[noreturn]] void null_in_vector(std::int64_t first_row,
+                                   const std::vector<std::int16_t>& definition,
+                                   const std::vector<std::int16_t>& repetition,
+                                   std::int16_t max_level) const;
+  void check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
+                     HeadRows& rows) const;
+  bool all_null(int leaf) const;
+  std::vector<std::int64_t> windows(int leaf, std::vector<std::int16_t>& defined);
+  void read_window(HeadRows& rows);
+  void read_tokens(HeadRows& rows);
+
+  const std::string& path_;
+  parquet::ParquetFileReader& file_;
+  const parquet::SchemaDescriptor& schema_;
+};
+
+// The vectors of one row group as they come, with levels that tell what is wrong with them.
+void Reading::read_lists(int leaf, int group, std::int64_t first_row, HeadRows& rows) {
+  const auto column = file_.RowGroup(group)->Column(leaf);
+  auto& reader = static_cast<parquet::TypedColumnReader<parquet::FloatType>&>(*column);
+  const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+  std::vector<std::int16_t> definition(static_cast<std::size_t>(expected));
+  std::vector<std::int16_t> repetition(static_cast<std::size_t>(expected));
+  float* const values = rows.vectors.data() + rows.vectors.size() - expected;
+  std::int64_t done = 0;
+  std::int64_t stored = 0;
+  while (done < expected && has_next(reader)) {
+    std::int64_t read = 0;
+    done += reader.ReadBatch(expected - done, definition.data() + done, repetition.data() + done,
+                             values + stored, &read);
+    stored += read;
+  }
+  if (done != expected) cut_short(leaf, done, expected);
+  const auto max_level = schema_.Column(leaf)->max_definition_level();
+  if (stored != done) null_in_vector(first_row, definition, repetition, max_level);
+  check_lengths(repetition, first_row, rows);
+}
+
+// In all row groups.
+std::size_t Reading::count_values(int leaf) const {
+  std::size_t count = 0;
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group)
+    count += static_cast<std::size_t>(
+        file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values());
+  return count;
+}
+
+void Reading::read_vectors(int leaf, HeadRows& rows) {
+  if (schema_.Column(leaf)->max_repetition_level() != 1)
+    bad_input("{}: column 'vector' is not a list of float32", path_);
+  std::int64_t first_row = 0;
+  rows.vectors.reserve(count_values(leaf));
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+    const auto group_rows = file_.metadata()->RowGroup(group)->num_rows();
+    const auto expected = file_.metadata()->RowGroup(group)->ColumnChunk(leaf)->num_values();
+    const auto start = rows.vectors.size();
+    rows.vectors.resize(start + static_cast<std::size_t>(expected));
+    // Mostly all rows are there and equally long, which is quick to see.
+    const auto length =
+        rows.head_dim > 0 || group_rows == 0 ? rows.head_dim : expected / group_rows;
+    if (length > 0 && expected == length * group_rows &&
+        read_equal_lists(*file_.RowGroup(group)->GetColumnPageReader(leaf), *schema_.Column(leaf),
+                         length, std::span(rows.vectors).subspan(start)))
+      rows.head_dim = static_cast<int>(length);
+    else
+      read_lists(leaf, group, first_row, rows);
+    first_row += group_rows;
+  }
+  if (rows.vectors.size() != rows.position.size() * static_cast<std::size_t>(rows.head_dim))
+    bad_input("{}: column 'vector' has {} numbers; expected {} rows of {}", path_,
+              rows.vectors.size(), rows.position.size(), rows.head_dim);
+}
+
+void Reading::null_in_vector(std::int64_t first_row, const std::vector<std::int16_t>& definition,
+                             const std::vector<std::int16_t>& repetition,
+                             std::int16_t max_level) const {
+  std::int64_t row = first_row - 1;
+  std::size_t i = 0;
+  for (; i < definition.size() && definition[i] == max_level; ++i)
+    row += repetition[i] == 0 ? 1 : 0;
+  if (i < definition.size() && repetition[i] == 0) ++row;
+  bad_input("{}: row {}: 'vector' is null, empty or holds a null; expected numbers", path_, row);
+}
+
+// A new row begins where the repetition level is 0; all rows must be equally long.
+void Reading::check_lengths(const std::vector<std::int16_t>& repetition, std::int64_t first_row,
+                            HeadRows& rows) const {
+  const auto count = repetition.size();
+  if (rows.head_dim == 0 && count > 0) {
+    std::size_t length = 1;
+    while (length < count && repetition[length] != 0) ++length;
+    rows.head_dim = static_cast<int>(length);
+  }
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  std::int64_t row = first_row;
+  for (std::size_t begin = 0; begin < count; begin += dim, ++row) {
+    const auto end = std::min(begin + dim, count);
+    int starts = 0;  // of other rows inside this one
+    for (std::size_t i = begin + 1; i < end; ++i) starts += repetition[i] == 0 ? 1 : 0;
+    if (starts == 0 && end == begin + dim && (end == count || repetition[end] == 0)) continue;
+    std::size_t length = 1;
+    while (begin + length < count && repetition[begin + length] != 0) ++length;
+    bad_input("{}: row {}: 'vector' has {} numbers; the rows before it have {}", path_, row, length,
+              rows.head_dim);
+  }
+}
+
+// Whether the file's own statistics say that the column holds nothing.
+bool Reading::all_null(int leaf) const {
+  for (int group = 0; group < file_.metadata()->num_row_groups(); ++group) {
+    const auto row_group = file_.metadata()->RowGroup(group);
+    const auto statistics = row_group->ColumnChunk(leaf)->statistics();
+    if (!statistics || !statistics->HasNullCount() ||
+        statistics->null_count() != row_group->num_rows())
+      return false;
+  }
+  return true;
+}
+
+// qk-sniffer leaves the type to Arrow: int64 on layers that slide, a column of nulls on others.
+std::vector<std::int64_t> Reading::windows(int leaf, std::vector<std::int16_t>& defined) {
+  const auto type = schema_.Column(leaf)->physical_type();
+  if (type == parquet::Type::INT64) return numbers<parquet::Int64Type>(leaf, &defined);
+  if (type == parquet::Type::INT32) {
+    const auto narrow = int_column(leaf, &defined);
+    return {narrow.begin(), narrow.end()};
+  }
+  if (!all_null(leaf))
+    bad_input("{}: column 'sliding_window' is {}; expected INT32 or INT64", path_,
+              parquet::TypeToString(type));
+  return {};
+}
+
+void Reading::read_window(HeadRows& rows) {
+  const int leaf = leaf_of(schema_, "sliding_window");
+  rows.window_unsaid = leaf < 0;
+  if (leaf < 0) return;
+  std::vector<std::int16_t> defined;
+  const auto found = windows(leaf, defined);
+  if (found.empty()) return;
+  std::size_t next = 0;
+  for (std::size_t row = 0; row < defined.size(); ++row) {
+    if (defined[row] == 0)
+      bad_input("{}: row {}: 'sliding_window' is null, other rows say {}; expected one window",
+                path_, row, found.front());
+    if (found[next++] != found.front())
+      bad_input("{}: row {}: 'sliding_window' is {}, rows before it say {}; expected one window",
+                path_, row, found[next - 1], found.front());
+  }
+  if (found.front() < 1 || found.front() > INT32_MAX)
+    bad_input("{}: 'sliding_window' is {}; expected 1 to {}", path_, found.front(), INT32_MAX);
+  rows.sliding_window = static_cast<std::int32_t>(found.front());
+}
+
+// Texts of tokens are for people to look at: a column of another type, or a null, is no text.
+void Reading::read_tokens(HeadRows& rows) {
+  const int leaf = leaf_of(schema_, "token_str");
+  if (leaf < 0 || schema_.Column(leaf)->physical_type() != parquet::Type::BYTE_ARRAY ||
+      schema_.Column(leaf)->max_repetition_level() != 0)
+    return;
+  const auto max_level = schema_.Column(leaf)->max_definition_level();
+  each_group<parquet::ByteArrayType>(leaf, [&](auto& reader, std::int64_t group_rows) {
+    constexpr std::int64_t kBatch = 4096;
+    std::vector<std::int16_t> levels(kBatch, max_level);
+    std::vector<parquet::ByteArray> values(kBatch);
+    std::int64_t done = 0;
+    while (done < group_rows && has_next(reader)) {
+      std::int64_t stored = 0;
+      const auto count = reader.ReadBatch(std::min(kBatch, group_rows - done), levels.data(),
+                                          nullptr, values.data(), &stored);
+      // The texts lie in the reader's page and are gone with the next batch.
+      std::size_t next = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const bool text = max_level == 0 || levels[static_cast<std::size_t>(i)] == max_level;
+        rows.token_str.emplace_back(text ? std::string_view(values[next++]) : std::string_view());
+      }
+      done += count;
+    }
+    if (done != group_rows) cut_short(leaf, done, group_rows);
+  });
+}
+
+// Captures are written example by example, positions ascending: then nothing can be there twice,
+// and no sorting is needed to see it.
+bool in_capture_order(const HeadRows& rows) {
+  std::unordered_set<std::int64_t> seen;  // examples; empty while they ascend too
+  for (std::size_t i = 1; i < rows.position.size(); ++i) {
+    const auto before = rows.example(i - 1);
+    const auto here = rows.example(i);
+    if (here == before && rows.position[i] <= rows.position[i - 1]) return false;
+    if (here == before || (seen.empty() && here > before)) continue;
+    if (seen.empty())
+      for (std::size_t j = 0; j < i; ++j) seen.insert(rows.example(j));
+    if (!seen.insert(here).second) return false;
+  }
+  return true;
+}
+
+void check_finite(const HeadRows& rows, const std::string& path) {
+  const auto dim = static_cast<std::size_t>(rows.head_dim);
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    const float* row = rows.vectors.data() + i * dim;
+    // Infinities and NaNs have the largest exponent: the largest bits tell for the whole row.
+    std::uint32_t largest = 0;
+    for (std::size_t j = 0; j < dim; ++j)
+      largest = std::max(largest, std::bit_cast<std::uint32_t>(row[j]) & 0x7FFFFFFFU);
+    if (largest < 0x7F800000U) continue;
+    const auto j = static_cast<std::size_t>(
+        std::find_if_not(row, row + dim, [](float x) { return std::isfinite(x); }) - row);
+    bad_input("{}: row {} (example {}, position {}): vector[{}] is {}; expected finite numbers",
+              path, i, rows.example(i), rows.position[i], j, row[j]);
+  }
+}
+
+// Every (example, position) once.
+void check_distinct(const HeadRows& rows, const std::string& path) {
+  if (in_capture_order(rows)) return;
+  std::vector<std::size_t> order(rows.position.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key = [&](std::size_t i) { return std::tuple(rows.example(i), rows.position[i], i); };
+  std::sort(order.begin(), order.end(), [&](auto x, auto y) { return key(x) < key(y); });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const auto first = order[i - 1];
+    const auto second = order[i];
+    if (rows.example(first) != rows.example(second)) continue;
+    if (rows.position[first] != rows.position[second]) continue;
+    bad_input("{}: rows {} and {} are both example {}, position {}; expected each token once", path,
+              first, second, rows.example(first), rows.position[first]);
+  }
+}
+
+}  // namespace
+
+HeadFile read_head_file(const std::string& path) {
+  return translate_exceptions([&] {
+    HeadFile file = reading_parquet(path, [&] {
+      const auto reader = open(path);
+      return HeadFile{Reading(path, *reader).rows(), metadata_of(*reader->metadata())};
+    });
+    check_finite(file.rows, path);
+    check_distinct(file.rows, path);
+    return file;
+  });
+}
+
+std::vector<std::int64_t> read_head_examples(const std::string& path) {
+  return reading_parquet(path, [&] {
+    const auto reader = open(path);
+    return Reading(path, *reader).examples();
+  });
+}
+
+Metadata read_head_metadata(const std::string& path) {
+  return translate_exceptions(
+      [&] { return reading_parquet(path, [&] { return metadata_of(*open(path)->metadata()); }); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,201 @@
+#include "capture/format/journal.h"
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <set>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/io/checksum.h"
+#include "base/io/durable_file.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "capture/format/layout.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCheck[] = "check";
+
+std::uint64_t parse_checksum(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
+  return error == std::errc() && stop == end ? value : 0;
+}
+
+// Counts beyond any run's would not add up in 64 bits.
+std::int64_t count_from(const Json& count) {
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;
+  if (!count.is_number_unsigned() || count.get<std::uint64_t>() > kLargest)
+    bad_input("{}: expected a count", count.dump());
+  return count.get<std::int64_t>();
+}
+
+JournalEntry entry_from(const Json& line) {
+  JournalEntry entry;
+  entry.segment = line.at("segment");
+  entry.examples = count_from(line.at("examples"));
+  entry.rows = count_from(line.at("rows"));
+  entry.tokens = count_from(line.at("tokens"));
+  if (line.contains("non_finite")) entry.non_finite = count_from(line.at("non_finite"));
+  entry.checksum = parse_checksum(line.at("checksum").get<std::string>());
+  return entry;
+}
+
+// Of a line's content, after a line with the checksum `before`.
+std::uint64_t check_of(std::uint64_t before, const std::string& content) {
+  return checksum_of(checksum_text(before) + content);
+}
+
+}  // namespace
+
+void Journal::create(const std::string& folder, const Manifest& manifest) {
+  write_file(folder + "/" + layout::kManifestFile, manifest_file(manifest));
+}
+
+bool Journal::exists(const std::string& folder) {
+  return fs::exists(folder + "/" + layout::kManifestFile);
+}
+
+bool Journal::has_entries(const std::string& folder) {
+  std::error_code none;
+  const auto size = fs::file_size(folder + "/" + layout::kJournalFile, none);
+  return !none && size > 0;
+}
+
+Journal::Journal(const std::string& folder) : folder_(folder) {
+  manifest_ = std::make_shared<const Manifest>(load_manifest(folder + "/" + layout::kManifestFile));
+  if (path_exists(folder + "/" + layout::kJournalFile)) read();
+  for (const auto& entry : entries_)
+    if (!path_exists(segment_path(entry.segment)))
+      bad_input("{}: missing, but the journal beside it names it; start again with --overwrite",
+                segment_path(entry.segment));
+}
+
+void Journal::read() {
+  const MappedFile file(folder_ + "/" + layout::kJournalFile);
+  const auto text = file.text();
+  for (std::size_t end = 0; (end = text.find('\n', valid_bytes_)) != std::string_view::npos;) {
+    if (!take_line(text.substr(valid_bytes_, end - valid_bytes_))) {
+      if (text.find('\n', end + 1) == std::string_view::npos)
+        return;  // the power went in this line
+      bad_input("{}: line {} is damaged; start again with --overwrite", file.path(),
+                entries_.size() + 1);
+    }
+    valid_bytes_ = end + 1;
+  }
+}
+
+// False where the line is not as it was written.
+bool Journal::take_line(std::string_view text) {
+  Json line;
+  try {
+    line = parse_json(text, segment_path(layout::kJournalFile));
+    const auto check = parse_checksum(line.at(kCheck).get<std::string>());
+    line.erase(kCheck);
+    if (check != check_of(check_, line.dump())) return false;
+    check_ = check;
+    if (complete_) return false;  // nothing comes after the end
+    if (line.contains("complete")) {
+      complete_ = true;
+      return true;
+    }
+    auto entry = entry_from(line);
+    if (entry.segment != segment_name(entries_.size())) return false;
+    entries_.push_back(std::move(entry));
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::int64_t Journal::sum(std::int64_t JournalEntry::*member) const {
+  std::int64_t sum = 0;
+  for (const auto& entry : entries_) sum += entry.*member;
+  return sum;
+}
+
+std::int64_t Journal::examples() const {
+  return sum(&JournalEntry::examples);
+}
+
+std::int64_t Journal::rows() const {
+  return sum(&JournalEntry::rows);
+}
+
+std::int64_t Journal::tokens() const {
+  return sum(&JournalEntry::tokens);
+}
+
+std::int64_t Journal::non_finite() const {
+  return sum(&JournalEntry::non_finite);
+}
+
+void Journal::append(Json line) {
+  const auto path = folder_ + "/" + layout::kJournalFile;
+  const bool first = !path_exists(path);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (file < 0) system_error("write", path, errno);
+  const auto check = check_of(check_, line.dump());
+  line[kCheck] = checksum_text(check);
+  const auto text = line.dump() + "\n";
+  const auto size = static_cast<ssize_t>(text.size());
+  const auto at = static_cast<off_t>(valid_bytes_);
+  errno = ENOSPC;  // what a write that stops short means
+  const bool written = ::ftruncate(file, at) == 0 &&
+                       ::pwrite(file, text.data(), text.size(), at) == size && ::fsync(file) == 0;
+  const int error = errno;
+  ::close(file);
+  if (!written) system_error("write", path, error);
+  if (first) sync_folder(folder_);
+  valid_bytes_ += text.size();
+  check_ = check;
+  if (follower_)
+    follower_(
+        {.number = entries_.size(), .text = line.dump(), .segment = line.value("segment", "")});
+}
+
+void Journal::add(const JournalEntry& entry) {
+  Json line = {{"segment", entry.segment},
+               {"examples", entry.examples},
+               {"rows", entry.rows},
+               {"tokens", entry.tokens},
+               {"checksum", checksum_text(entry.checksum)}};
+  if (entry.non_finite > 0) line["non_finite"] = entry.non_finite;
+  append(std::move(line));
+  entries_.push_back(entry);
+}
+
+void Journal::mark_complete() {
+  append({{"complete", true}});
+  complete_ = true;
+}
+
+Journal Journal::without_segments() const {
+  Journal journal;
+  journal.folder_ = folder_;
+  journal.manifest_ = manifest_;
+  return journal;
+}
+
+void Journal::remove_strays() const {
+  std::set<std::string> named;
+  for (const auto& entry : entries_) named.insert(entry.segment);
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const auto name = entry.path().filename().string();
+    const bool working_file =
+        name.find(layout::kSegmentSuffix) != std::string::npos || name.ends_with(".tmp");
+    if (working_file && !named.contains(name)) fs::remove(entry.path());
+  }
+}
+
+}  // namespace qkscope

@@ -1,0 +1,88 @@
+#include "capture/format/layout.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+// Digits at the front of `text`, removed from it.
+std::optional<int> take_number(std::string_view& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || text.front() == '-') return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+bool take(std::string_view& text, char expected) {
+  if (text.empty() || text.front() != expected) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+// Five digits, more where the number has more.
+std::optional<std::int64_t> parse_part_number(std::string_view text) {
+  constexpr std::size_t kFewest = 5;
+  constexpr std::size_t kMost = 18;  // what fits
+  if (text.size() < kFewest || text.size() > kMost) return std::nullopt;
+  if (text.size() > kFewest && text.front() == '0') return std::nullopt;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.front() == '-')
+    return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string folder_name(const HeadId& id) {
+  return fmt::format("l{:02}h{:02}{}", id.layer, id.head, static_cast<char>(id.kind));
+}
+
+std::optional<HeadId> parse_folder_name(std::string_view name) {
+  HeadId id;
+  if (!take(name, 'l')) return std::nullopt;
+  const auto layer = take_number(name);
+  if (!layer || !take(name, 'h')) return std::nullopt;
+  const auto head = take_number(name);
+  if (!head || (name != "q" && name != "k")) return std::nullopt;
+  id.layer = *layer;
+  id.head = *head;
+  id.kind = name == "q" ? HeadKind::query : HeadKind::key;
+  return id;
+}
+
+std::string head_file_path(const std::string& data_root, const HeadId& id) {
+  return translate_exceptions(
+      [&] { return data_root + "/" + folder_name(id) + "/" + layout::kHeadFile; });
+}
+
+bool is_capture_file(std::string_view path) {
+  const auto slash = path.find('/');
+  if (slash == std::string_view::npos)
+    return path == layout::kCardFile || path == layout::kStateFile || path == layout::kExamplesFile;
+  return parse_folder_name(path.substr(0, slash)) && path.substr(slash + 1) == layout::kHeadFile;
+}
+
+std::string part_name(const Shard& shard) {
+  return fmt::format("{:05}-of-{:05}", shard.index, shard.count);
+}
+
+std::optional<Shard> parse_part_name(const std::string& name) {
+  const auto middle = name.find("-of-");
+  if (middle == std::string::npos) return {};
+  const auto index = parse_part_number(std::string_view(name).substr(0, middle));
+  const auto count = parse_part_number(std::string_view(name).substr(middle + 4));
+  if (!index || !count || *index >= *count) return {};
+  return Shard{*index, *count};
+}
+
+std::string segment_name(std::size_t number) {
+  return fmt::format("{:08}{}", number, layout::kSegmentSuffix);
+}
+
+}  // namespace qkscope

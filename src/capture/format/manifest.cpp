@@ -1,0 +1,303 @@
+#include "capture/format/manifest.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/core/blake2b.h"
+#include "base/core/error.h"
+#include "base/io/checksum.h"
+#include "capture/format/metadata.h"
+
+namespace qkscope {
+namespace {
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+// Neither a fraction nor a number that T cannot hold.
+template <typename T>
+T integer_from(const Json& json, const std::string& where) {
+  const bool fits = json.is_number_unsigned()
+                        ? std::in_range<T>(json.get<std::uint64_t>())
+                        : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+  if (fits) return json.get<T>();
+  bad_input("{}: expected an integer, found {}", where, json.dump());
+}
+
+template <typename T>
+std::optional<T> optional_from(const Json& json, const std::string& where) {
+  if (json.is_null()) return {};
+  return integer_from<T>(json, where);
+}
+
+Json group_to_json(const HeadGroup& group) {
+  return {{"layer", group.layer}, {"kind", std::string(1, static_cast<char>(group.kind))},
+          {"heads", group.heads}, {"window", or_null(group.window)},
+          {"rope", group.rope},   {"rope_inv_freq", group.rope_inv_freq}};
+}
+
+HeadGroup group_from_json(const Json& json, const std::string& where) {
+  std::vector<std::int64_t> heads;
+  for (const auto& head : json.at("heads").get<std::vector<Json>>())
+    heads.push_back(integer_from<std::int64_t>(head, where));
+  return {.layer = integer_from<std::int64_t>(json.at("layer"), where),
+          .kind = json.at("kind") == "q" ? HeadKind::query : HeadKind::key,
+          .heads = std::move(heads),
+          .window = optional_from<std::int32_t>(json.at("window"), where),
+          .rope = json.at("rope"),
+          .rope_inv_freq = json.at("rope_inv_freq")};
+}
+
+SamplerOptions sampler_from_json(const Json& json, const std::string& where) {
+  SamplerOptions options;
+  for (const auto type : {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all})
+    if (json.at("type") == sampler_type_name(type)) options.type = type;
+  options.base_rate = json.at("base_rate");
+  options.min_bucket_size = integer_from<std::int64_t>(json.at("min_bucket_size"), where);
+  options.max_rows = optional_from<std::int64_t>(json.at("max_rows"), where);
+  return options;
+}
+
+constexpr char kFormat[] = "format";
+constexpr int kFormatNumber = 2;  // of manifest, journal and segments together
+constexpr char kChecksum[] = "checksum";
+
+// A manifest with a right checksum can still be one that nobody wrote for this program.
+void check_numbers(const Manifest& manifest, const std::string& where) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 24;
+  const auto expect = [&](const char* name, std::int64_t value) {
+    if (value < 1 || value > kLargest)
+      bad_input("{}: {} is {}; expected 1 to {}", where, name, value, kLargest);
+  };
+  expect("head_dim", manifest.head_dim);
+  expect("heads_per_key_head", manifest.heads_per_key_head);
+  expect("row_group_size", manifest.row_group_size);
+  expect("groups", static_cast<std::int64_t>(manifest.groups.size()));
+  if (manifest.sampler.min_bucket_size < 1)
+    bad_input("{}: min_bucket_size is {}; expected 1 or more", where,
+              manifest.sampler.min_bucket_size);
+  for (const auto& group : manifest.groups)
+    for (const auto number : group.heads)
+      if (number < 0 || number > kLargest || group.layer < 0 || group.layer > kLargest)
+        bad_input("{}: layer {}, head {}: expected 0 to {}", where, group.layer, number, kLargest);
+}
+
+// What compares identities looks for names in these.
+void check_identity(const Json& identity, const std::string& where) {
+  const auto expect_object = [&](const Json& json, const std::string& name) {
+    if (!json.is_object()) bad_input("{}: {} is not an object", where, name);
+  };
+  expect_object(identity, "identity");
+  if (!identity.contains(kInputs)) return;
+  expect_object(identity[kInputs], "identity.inputs");
+  for (const auto& [kind, files] : identity[kInputs].items())
+    expect_object(files, "identity.inputs." + kind);
+}
+
+constexpr std::size_t kShownDifferences = 5;
+constexpr std::size_t kShownValue = 60;  // bytes
+
+std::string shown(const Json& value) {
+  const auto text = value.dump();
+  return text.size() <= kShownValue ? text : text.substr(0, kShownValue) + "...";
+}
+
+// "capture.min_bucket_size: 128 there, 256 now", one per difference.
+void compare(const Json& there, const Json& now, const std::string& path,
+             std::vector<std::string>& differences) {
+  if (there == now) return;
+  if (there.is_array() && now.is_array() && there.size() == now.size()) {
+    for (std::size_t i = 0; i < there.size(); ++i)
+      compare(there[i], now[i], fmt::format("{}[{}]", path, i), differences);
+    return;
+  }
+  if (!there.is_object() || !now.is_object()) {
+    differences.push_back(fmt::format("{}: {} there, {} now", path, shown(there), shown(now)));
+    return;
+  }
+  std::set<std::string> keys;
+  for (const auto& [key, value] : there.items()) keys.insert(key);
+  for (const auto& [key, value] : now.items()) keys.insert(key);
+  for (const auto& key : keys)
+    compare(there.value(key, Json()), now.value(key, Json()),
+            path.empty() ? key : fmt::format("{}.{}", path, key), differences);
+}
+
+std::string listed(std::vector<std::string> differences) {
+  if (differences.size() > kShownDifferences) {
+    const auto more = differences.size() - kShownDifferences;
+    differences.resize(kShownDifferences);
+    differences.push_back(fmt::format("and {} more", more));
+  }
+  return fmt::format("{}", fmt::join(differences, "; "));
+}
+
+// The names of the files that only one side has, or that have another fingerprint now.
+std::vector<std::string> changed_files(const Json& there, const Json& now) {
+  std::set<std::string> names;
+  for (const auto& [name, print] : there.items())
+    if (now.value(name, Json()) != print) names.insert(name);
+  for (const auto& [name, print] : now.items())
+    if (there.value(name, Json()) != print) names.insert(name);
+  return {names.begin(), names.end()};
+}
+
+std::string input_difference(const Json& there, const Json& now) {
+  if (!there.is_object() || !now.is_object()) return "";
+  const std::pair<const char*, const char*> kinds[] = {{"config", "the model's configuration"},
+                                                       {"weights", "the model's weights"},
+                                                       {"tokenizer", "the tokenizer"},
+                                                       {"dataset", "the dataset"}};
+  std::vector<std::string> changed;
+  for (const auto& [kind, words] : kinds) {
+    if (!there.contains(kind) || !now.contains(kind) || there[kind] == now[kind]) continue;
+    changed.push_back(fmt::format("{} changed since this run began ({})", words,
+                                  fmt::join(changed_files(there[kind], now[kind]), ", ")));
+  }
+  return fmt::format("{}", fmt::join(changed, "; "));
+}
+
+Json without(Json json, std::initializer_list<const char*> keys) {
+  for (const auto* key : keys)
+    if (json.is_object()) json.erase(key);
+  return json;
+}
+
+}  // namespace
+
+std::string config_hash(const Json& effective) {
+  return fmt::format("{:016x}", blake2b_64(effective.dump()));
+}
+
+std::string identity_difference(const Json& there, const Json& now) {
+  std::vector<std::string> differences;
+  compare(without(there, {kInputs}), without(now, {kInputs}), "", differences);
+  if (!differences.empty())
+    return fmt::format("the configuration differs ({})", listed(std::move(differences)));
+  return input_difference(there.value(kInputs, Json()), now.value(kInputs, Json()));
+}
+
+std::string manifest_difference(const Manifest& there, const Manifest& now) {
+  if (auto difference = identity_difference(there.identity, now.identity); !difference.empty())
+    return difference;
+  const auto rest = [](const Manifest& manifest) {
+    return without(to_json(manifest), {"identity", "repo", "branch", "private"});
+  };
+  std::vector<std::string> differences;
+  compare(rest(there), rest(now), "", differences);
+  if (differences.empty()) return "";
+  return fmt::format("what would be written differs ({})", listed(std::move(differences)));
+}
+
+HeadId Manifest::head_id(const HeadGroup& group, std::int64_t head) const {
+  return {static_cast<int>(group.layer), static_cast<int>(head), group.kind};
+}
+
+Metadata Manifest::file_metadata(const HeadGroup& group, std::int64_t head) const {
+  Metadata all = metadata;
+  all[metadata::kLayer] = std::to_string(group.layer);
+  all[metadata::kHead] = std::to_string(head);
+  all[metadata::kKind] = std::string(1, static_cast<char>(group.kind));
+  if (group.kind == HeadKind::query)
+    all[metadata::kKeyHead] = std::to_string(head / heads_per_key_head);
+  all[metadata::kRope] = group.rope;
+  if (!group.rope_inv_freq.empty()) all[metadata::kRopeInvFreq] = group.rope_inv_freq;
+  put_sampler(all, sampler);
+  all[metadata::kConfigHash] = config_hash;
+  return all;
+}
+
+Json to_json(const Manifest& manifest) {
+  Json groups = Json::array();
+  for (const auto& group : manifest.groups) groups.push_back(group_to_json(group));
+  const auto& sampler = manifest.sampler;
+  return {{"identity", manifest.identity},
+          {"config_hash", manifest.config_hash},
+          {"head_dim", manifest.head_dim},
+          {"heads_per_key_head", manifest.heads_per_key_head},
+          {"row_group_size", manifest.row_group_size},
+          {"token_strings", manifest.token_strings},
+          {"sampler",
+           {{"type", sampler_type_name(sampler.type)},
+            {"base_rate", sampler.base_rate},
+            {"min_bucket_size", sampler.min_bucket_size},
+            {"max_rows", or_null(sampler.max_rows)}}},
+          {"groups", groups},
+          {"metadata", manifest.metadata},
+          {"model_name", manifest.model_name},
+          {"model_metadata", manifest.model_metadata},
+          {"repo", manifest.repo},
+          {"branch", manifest.branch},
+          {"private", manifest.private_repo}};
+}
+
+Manifest manifest_from_json(const Json& json, const std::string& where) {
+  Manifest manifest;
+  manifest.identity = json.at("identity");
+  manifest.config_hash = json.at("config_hash");
+  const auto integer = [&](const char* name) {
+    return integer_from<std::int64_t>(json.at(name), where);
+  };
+  manifest.head_dim = integer("head_dim");
+  manifest.heads_per_key_head = integer("heads_per_key_head");
+  manifest.row_group_size = integer("row_group_size");
+  manifest.token_strings = json.at("token_strings");
+  manifest.sampler = sampler_from_json(json.at("sampler"), where);
+  for (const auto& group : json.at("groups"))
+    manifest.groups.push_back(group_from_json(group, where));
+  manifest.metadata = json.at("metadata").get<Metadata>();
+  manifest.model_name = json.at("model_name");
+  manifest.model_metadata = json.at("model_metadata");
+  manifest.repo = json.at("repo");
+  manifest.branch = json.at("branch");
+  manifest.private_repo = json.value("private", false);
+  check_identity(manifest.identity, where);
+  check_numbers(manifest, where);
+  return manifest;
+}
+
+std::string manifest_file(const Manifest& manifest) {
+  Json json = to_json(manifest);
+  json[kFormat] = kFormatNumber;
+  json[kChecksum] = checksum_text(checksum_of(json.dump()));
+  return json.dump(1) + "\n";
+}
+
+namespace {
+
+Manifest checked_manifest(Json json, const std::string& path) {
+  try {
+    if (json.value(kFormat, Json()) != kFormatNumber)
+      bad_input(
+          "{}: another version of qkscope began this capture; finish it with that version, or "
+          "start "
+          "again with --overwrite",
+          path);
+    const std::string checksum = json.at(kChecksum);
+    json.erase(kChecksum);
+    if (checksum != checksum_text(checksum_of(json.dump())))
+      bad_input(
+          "{}: damaged: its checksum is not that of its content; start again with --overwrite",
+          path);
+    return manifest_from_json(json, path);
+  } catch (const Json::exception& error) {
+    bad_input("{}: damaged ({}); start again with --overwrite", path, error.what());
+  }
+}
+
+}  // namespace
+
+Manifest load_manifest(const std::string& path) {
+  return checked_manifest(load_json(path), path);
+}
+
+Manifest parse_manifest_file(const std::string& text, const std::string& where) {
+  return checked_manifest(parse_json(text, where), where);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,331 @@
+#include "capture/format/segment.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr std::size_t kCheckedBytes = std::size_t{64} << 10;  // at a time, on every thread
+
+// The fixed parts are in the byte order of the machine: segments are working files that never leave
+// it.
+constexpr char kSegmentMagic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
+
+struct SegmentTrailer {
+  std::uint64_t examples = 0;
+  std::uint64_t groups = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t table_offset = 0;
+  std::uint64_t data_checksum = 0;   // of what is before the index
+  std::uint64_t index_checksum = 0;  // of index and table
+  std::uint64_t checksum = 0;        // of the fields above
+  char magic[8] = {'Q', 'K', 'S', 'E', 'G', '0', '2', '\n'};
+};
+
+std::uint64_t checksum_of_trailer(const SegmentTrailer& trailer) {
+  return checksum_of({reinterpret_cast<const char*>(&trailer), offsetof(SegmentTrailer, checksum)});
+}
+
+// The least that an example takes in the table.
+constexpr std::uint64_t kLeastRecord = 2 * sizeof(std::int64_t) + sizeof(std::uint64_t) +
+                                       sizeof(std::int32_t) + 2 * sizeof(std::uint32_t);
+
+// Reads values out of bytes that may be damaged; false when they end too early.
+class Cursor {
+ public:
+  Cursor(const char* data, std::size_t size) : data_(data), left_(size) {}
+
+  template <typename T>
+  bool value(T& into) {
+    if (left_ < sizeof into) return false;
+    std::memcpy(&into, data_, sizeof into);
+    skip(sizeof into);
+    return true;
+  }
+
+  bool record(ExampleRecord& into) {
+    std::uint32_t truncated = 0;
+    const bool whole = value(into.row) && value(into.key) && value(into.text) &&
+                       value(into.tokens) && value(truncated) && string(into.source_id);
+    into.truncated = truncated != 0;
+    return whole;
+  }
+
+  std::size_t left() const { return left_; }
+
+  bool string(std::string& into) {
+    std::uint32_t size = 0;
+    if (!value(size) || left_ < size) return false;
+    into.assign(data_, size);
+    skip(size);
+    return true;
+  }
+
+ private:
+  void skip(std::size_t bytes) {
+    data_ += bytes;
+    left_ -= bytes;
+  }
+
+  const char* data_;
+  std::size_t left_;
+};
+
+}  // namespace
+
+SegmentWriter::SegmentWriter(const std::string& path, std::size_t groups)
+    : file_(path), groups_(groups), buffer_(kBufferBytes) {
+  append(kSegmentMagic, sizeof kSegmentMagic);
+}
+
+void SegmentWriter::append(const void* data, std::size_t bytes) {
+  if (bytes > buffer_.size() - filled_) write_buffer();
+  if (bytes > buffer_.size()) {
+    const std::span all(static_cast<const std::byte*>(data), bytes);
+    sum_->add(all);
+    return file_.write(all);
+  }
+  if (bytes > 0) std::memcpy(buffer_.data() + filled_, data, bytes);
+  filled_ += bytes;
+}
+
+template <typename T>
+void SegmentWriter::append_value(const T& value) {
+  append(&value, sizeof value);
+}
+
+void SegmentWriter::append_string(std::string_view text) {
+  append_value(static_cast<std::uint32_t>(text.size()));
+  append(text.data(), text.size());
+}
+
+void SegmentWriter::write_buffer() {
+  const auto filled = std::span(buffer_).first(filled_);
+  sum_->add(filled);
+  file_.write(filled);
+  filled_ = 0;
+}
+
+std::size_t SegmentWriter::add_example(const ExampleRecord& example) {
+  examples_.push_back(example);
+  BlockEntry empty;
+  empty.example_row = example.row;
+  empty.example_key = example.key;
+  index_.insert(index_.end(), groups_, empty);
+  return examples_.size() - 1;
+}
+
+void SegmentWriter::add_block(std::size_t example, std::size_t group,
+                              std::span<const std::int32_t> positions,
+                              std::span<const std::string_view> token_strings,
+                              ConstTensorView vectors) {
+  QKSCOPE_ASSERT(example < examples_.size() && group < groups_);
+  QKSCOPE_ASSERT(token_strings.empty() || token_strings.size() == positions.size());
+  QKSCOPE_ASSERT(vectors.dim(0) == static_cast<std::int64_t>(positions.size()));
+  auto& entry = index_[example * groups_ + group];
+  entry.offset = bytes();
+  entry.rows = static_cast<std::uint32_t>(positions.size());
+  append(positions.data(), positions.size_bytes());
+  const auto strings_begin = bytes();
+  for (const auto text : token_strings) append_string(text);
+  entry.string_bytes = static_cast<std::uint32_t>(bytes() - strings_begin);
+  const auto width = static_cast<std::size_t>(vectors.dim(2)) * sizeof(float);
+  for (std::int64_t head = 0; head < vectors.dim(1); ++head) {
+    const float* of_head = vectors.data<float>() + head * vectors.stride(1);
+    for (std::int64_t row = 0; row < vectors.dim(0); ++row)
+      append(of_head + row * vectors.stride(0), width);
+  }
+  rows_ += entry.rows;
+}
+
+std::uint64_t SegmentWriter::commit() {
+  SegmentTrailer trailer;
+  trailer.examples = examples_.size();
+  trailer.groups = groups_;
+  trailer.index_offset = bytes();
+  trailer.data_checksum = take_checksum();
+  for (std::size_t group = 0; group < groups_; ++group)
+    for (std::size_t example = 0; example < examples_.size(); ++example)
+      append_value(index_[example * groups_ + group]);
+  trailer.table_offset = bytes();
+  for (const auto& example : examples_) {
+    append_value(example.row);
+    append_value(example.key);
+    append_value(example.text);
+    append_value(example.tokens);
+    append_value(static_cast<std::uint32_t>(example.truncated));
+    append_string(example.source_id);
+  }
+  trailer.index_checksum = take_checksum();
+  trailer.checksum = checksum_of_trailer(trailer);
+  append_value(trailer);
+  write_buffer();
+  file_.commit();
+  return trailer.checksum;
+}
+
+// Of the bytes since the last call.
+std::uint64_t SegmentWriter::take_checksum() {
+  write_buffer();
+  const auto sum = sum_->value();
+  sum_ = std::make_unique<Checksum>();
+  return sum;
+}
+
+SegmentReader::SegmentReader(const std::string& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+  if (file_ < 0) system_error("read", path, errno);
+}
+
+SegmentReader::SegmentReader(const std::string& path, std::size_t groups) : SegmentReader(path) {
+  groups_ = groups;
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) system_error("read", path, errno);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  SegmentTrailer trailer;
+  if (size_ < sizeof kSegmentMagic + sizeof trailer) damaged();
+  read_at(size_ - sizeof trailer, &trailer, sizeof trailer);
+  if (std::memcmp(trailer.magic, kSegmentMagic, sizeof kSegmentMagic) != 0 ||
+      trailer.checksum != checksum_of_trailer(trailer) || trailer.groups != groups ||
+      trailer.examples > size_ / kLeastRecord || trailer.index_offset > size_ ||
+      trailer.table_offset > size_ - sizeof trailer ||
+      trailer.index_offset + trailer.examples * groups * sizeof(BlockEntry) != trailer.table_offset)
+    damaged();
+  examples_ = trailer.examples;
+  index_offset_ = trailer.index_offset;
+  table_offset_ = trailer.table_offset;
+  checksum_ = trailer.checksum;
+  data_checksum_ = trailer.data_checksum;
+  index_checksum_ = trailer.index_checksum;
+}
+
+SegmentReader::~SegmentReader() {
+  if (file_ >= 0) ::close(file_);
+}
+
+SegmentReader::SegmentReader(SegmentReader&& other) noexcept
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, -1)),
+      size_(other.size_),
+      groups_(other.groups_),
+      examples_(other.examples_),
+      index_offset_(other.index_offset_),
+      table_offset_(other.table_offset_),
+      checksum_(other.checksum_),
+      data_checksum_(other.data_checksum_),
+      index_checksum_(other.index_checksum_) {}
+
+void SegmentReader::check_index() const {
+  if (checksum_of_bytes(index_offset_, size_ - sizeof(SegmentTrailer)) != index_checksum_)
+    damaged();
+}
+
+void SegmentReader::check_all() const {
+  check_index();
+  if (checksum_of_bytes(0, index_offset_) != data_checksum_) damaged();
+}
+
+std::uint64_t SegmentReader::checksum_of_bytes(std::uint64_t begin, std::uint64_t end) const {
+  Checksum sum;
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kCheckedBytes, end - begin));
+  while (begin < end) {
+    const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), end - begin));
+    read_at(begin, piece.data(), piece.size());
+    sum.add(piece);
+    begin += piece.size();
+  }
+  return sum.value();
+}
+
+void SegmentReader::damaged() const {
+  bad_input("{}: damaged: not a whole part of this capture; start again with --overwrite", path_);
+}
+
+void SegmentReader::read_at(std::uint64_t offset, void* into, std::size_t bytes) const {
+  if (offset > size_ || bytes > size_ - offset) damaged();
+  auto* destination = static_cast<char*>(into);
+  while (bytes > 0) {
+    const auto count = ::pread(file_, destination, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) system_error("read", path_, errno);
+    if (count == 0) damaged();
+    destination += count;
+    offset += static_cast<std::uint64_t>(count);
+    bytes -= static_cast<std::size_t>(count);
+  }
+}
+
+std::vector<ExampleRecord> SegmentReader::example_table() const {
+  std::string bytes(size_ - table_offset_ - sizeof(SegmentTrailer), '\0');
+  read_at(table_offset_, bytes.data(), bytes.size());
+  Cursor cursor(bytes.data(), bytes.size());
+  std::vector<ExampleRecord> table(examples_);
+  for (auto& example : table)
+    if (!cursor.record(example)) damaged();
+  return table;
+}
+
+ExampleRecord SegmentReader::example(std::uint64_t& offset) const {
+  constexpr std::uint64_t kUsualRecord = 256;  // ids are short; a longer one takes another look
+  const auto table_bytes = size_ - table_offset_ - sizeof(SegmentTrailer);
+  if (offset > table_bytes) damaged();
+  const auto left = table_bytes - offset;
+  std::string bytes;
+  for (auto size = std::min(kUsualRecord, left);; size = left) {
+    bytes.resize(size);
+    read_at(table_offset_ + offset, bytes.data(), bytes.size());
+    Cursor cursor(bytes.data(), bytes.size());
+    ExampleRecord example;
+    if (cursor.record(example)) {
+      offset += size - cursor.left();
+      return example;
+    }
+    if (size == left) damaged();
+  }
+}
+
+std::vector<BlockEntry> SegmentReader::index(std::size_t group) const {
+  QKSCOPE_ASSERT(group < groups_);
+  std::vector<BlockEntry> entries(examples_);
+  const auto bytes = entries.size() * sizeof(BlockEntry);
+  read_at(index_offset_ + group * bytes, entries.data(), bytes);
+  return entries;
+}
+
+void SegmentReader::read(const BlockEntry& entry, const HeadRange& heads, std::int64_t head_dim,
+                         HeadBlock& block) const {
+  const std::size_t rows = entry.rows;
+  const auto width = static_cast<std::size_t>(head_dim);
+  if (rows * (sizeof(std::int32_t) + heads.count * width * sizeof(float)) > size_) damaged();
+  block.example_key = entry.example_key;
+  block.positions.resize(rows);
+  block.vectors.resize(heads.count * rows * width);
+  block.token_strings.clear();
+  auto offset = entry.offset;
+  read_at(offset, block.positions.data(), rows * sizeof(std::int32_t));
+  offset += rows * sizeof(std::int32_t);
+  if (entry.string_bytes > 0) {
+    std::string bytes(entry.string_bytes, '\0');
+    read_at(offset, bytes.data(), bytes.size());
+    Cursor cursor(bytes.data(), bytes.size());
+    block.token_strings.resize(rows);
+    for (auto& text : block.token_strings)
+      if (!cursor.string(text)) damaged();
+    offset += entry.string_bytes;
+  }
+  const auto of_head = rows * width * sizeof(float);
+  read_at(offset + heads.first * of_head, block.vectors.data(), heads.count * of_head);
+}
+
+}  // namespace qkscope

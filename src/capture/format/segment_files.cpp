@@ -1,0 +1,40 @@
+#include "capture/format/segment_files.h"
+
+#include <algorithm>
+
+namespace qkscope {
+
+SegmentFiles::SegmentFiles(const std::vector<Journal>& parts, std::size_t most)
+    : parts_(parts), most_(std::max<std::size_t>(1, most)) {}
+
+std::shared_ptr<const SegmentReader> SegmentFiles::open(std::size_t part, std::size_t segment) {
+  const Place place(part, segment);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = places_.find(place); found != places_.end())
+      return kept_[found->second].file;
+  }
+  const auto& journal = parts_[part];
+  auto file = std::make_shared<const SegmentReader>(
+      journal.segment_path(journal.entries()[segment].segment), journal.manifest().groups.size());
+  const std::lock_guard lock(mutex_);
+  keep(place, file);
+  return file;
+}
+
+// Parts are read in turn, so the file that was not used for longest is wanted next: which one gives
+// way is left to chance.
+void SegmentFiles::keep(const Place& place, const std::shared_ptr<const SegmentReader>& file) {
+  if (places_.contains(place)) return;  // another thread was faster
+  if (kept_.size() < most_) {
+    places_[place] = kept_.size();
+    kept_.push_back({place, file});
+    return;
+  }
+  const auto at = random_() % kept_.size();
+  places_.erase(kept_[at].place);
+  places_[place] = at;
+  kept_[at] = {place, file};
+}
+
+}  // namespace qkscope

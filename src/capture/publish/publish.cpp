@@ -1,0 +1,223 @@
+// publish_capture() of qkscope/hub.h: a finished capture as a branch of a dataset repository.
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/core/thread_pool.h"
+#include "base/core/translate_exceptions.h"
+#include "capture/format/layout.h"
+#include "capture/publish/finished_capture.h"
+#include "capture/publish/upload.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/hub/digest.h"
+#include "qkscope/hub.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostConflicts = 4;
+
+constexpr const char* kMainCard =
+    "---\n"
+    "pretty_name: Query and key vectors\n"
+    "tags:\n"
+    "- attention\n"
+    "- interpretability\n"
+    "---\n\n"
+    "# Query and key vectors of attention heads\n\n"
+    "Each branch of this repository holds one capture: the vectors that enter the attention "
+    "product of one model, by head, at sampled token positions. This branch holds none. The card "
+    "of a branch says what is in it.\n\n"
+    "```python\n"
+    "from datasets import load_dataset\n\n"
+    "head = load_dataset(\"{repo}\", \"l00h00q\", revision=\"BRANCH\", split=\"train\")\n"
+    "```\n";
+
+std::vector<LocalFile> describe_files(const std::string& data_root,
+                                      const std::vector<std::string>& paths) {
+  std::vector<LocalFile> files(paths.size());
+  parallel_for(static_cast<std::int64_t>(paths.size()), [&](std::int64_t i) {
+    auto& file = files[static_cast<std::size_t>(i)];
+    file.path = paths[static_cast<std::size_t>(i)];
+    file.source = data_root + "/" + file.path;
+    file.size = fs::file_size(file.source);
+    file.sha256 = sha256_of_file(file.source);
+  });
+  return files;
+}
+
+bool is_same(const LocalFile& local, const RemoteFile& remote) {
+  if (local.size != remote.size) return false;
+  return remote.sha256.empty() ? git_sha1_of_file(local.source) == remote.git_sha1
+                               : local.sha256 == remote.sha256;
+}
+
+// When each file was last written: shows whether they changed meanwhile.
+std::vector<fs::file_time_type> times_of(const std::string& data_root,
+                                         const std::vector<std::string>& paths) {
+  std::vector<fs::file_time_type> times;
+  for (const auto& path : paths) {
+    std::error_code error;  // a file that is gone has no time, which is a change too
+    times.push_back(fs::last_write_time(data_root + "/" + path, error));
+  }
+  return times;
+}
+
+class Publication {
+ public:
+  Publication(const HubClient& client, std::string data_root, PublishOptions options)
+      : client_(client),
+        data_root_(std::move(data_root)),
+        options_(std::move(options)),
+        repository_{{RepositoryKind::dataset, options_.repo}} {}
+
+  PublishResult run(const FinishedCapture& capture) {
+    const auto times = times_of(data_root_, capture.files);
+    const auto files = describe_files(data_root_, capture.files);
+    ensure_repository(client_, repository_, options_.private_repo);
+    if (options_.branch != "main") {
+      ensure_main_card();
+      ensure_branch(client_, repository_, options_.branch);
+    }
+    PublishResult result;
+    result.address =
+        client_.at(fmt::format("{}/tree/{}", repository_.page_path(), options_.branch)).to_string();
+    commit_until_taken(options_.branch, [&] {
+      auto commit = difference(files, result);
+      if (commit.empty()) return commit;
+      choose_storage(client_, repository_, options_.branch, commit.files);
+      upload(commit.files);
+      if (times_of(data_root_, capture.files) != times)
+        failure("{}: files changed while they were published; publish again", data_root_);
+      commit.message = fmt::format("Query and key vectors of {}", capture.model);
+      return commit;
+    });
+    return result;
+  }
+
+ private:
+  // Captures lie on branches; main only says so.
+  void ensure_main_card() {
+    commit_until_taken("main", [&] {
+      Commit commit{.message = "Say what the branches hold",
+                    .parent = fetch_commit(client_, repository_, "main"),
+                    .files = {},
+                    .texts = {},
+                    .removed = {}};
+      if (find_file(fetch_tree(client_, repository_, commit.parent), layout::kCardFile) == nullptr)
+        commit.texts[layout::kCardFile] =
+            fmt::format(fmt::runtime(kMainCard), fmt::arg("repo", repository_.id));
+      return commit;
+    });
+  }
+
+  // Sends what `next` finds to be done until nothing is left: after an answer that got lost the
+  // branch itself says whether the commit was taken.
+  void commit_until_taken(const std::string& branch, const std::function<Commit()>& next) const {
+    Backoff backoff(client_.settings(), client_.stop());
+    for (int conflicts = 0; conflicts < kMostConflicts;) {
+      const auto commit = next();
+      if (commit.empty()) return;
+      const auto response = send_commit(client_, repository_, branch, commit);
+      if (response.ok()) return;
+      log::debug("the commit is not confirmed; looking at the branch");
+      if (worth_another_try(response) && !backoff.wait_after(response)) {
+        if (response.status == 0) connection_failed(response, client_.at(repository_.page_path()));
+        explain_refusal(client_, response, repository_, Access::write);
+      }
+      if (!worth_another_try(response)) ++conflicts;
+    }
+    failure("{}: someone else keeps committing to the branch {}; publish again later",
+            repository_.id, branch);
+  }
+
+  // What makes the branch hold this capture and no other. Files that no capture has stay.
+  Commit difference(const std::vector<LocalFile>& files, PublishResult& result) const {
+    Commit commit;
+    commit.parent = fetch_commit(client_, repository_, options_.branch);
+    const auto tree = fetch_tree(client_, repository_, commit.parent);
+    for (const auto& file : files) {
+      const auto* there = find_file(tree, file.path);
+      if (there == nullptr || !is_same(file, *there)) commit.files.push_back(file);
+    }
+    for (const auto& remote : tree)
+      if (is_capture_file(remote.path) &&
+          std::none_of(files.begin(), files.end(),
+                       [&](const LocalFile& file) { return file.path == remote.path; }))
+        commit.removed.push_back(remote.path);
+    result.sent = std::max(result.sent, commit.files.size());
+    result.removed = std::max(result.removed, commit.removed.size());
+    result.unchanged = files.size() - result.sent;
+    return commit;
+  }
+
+  void upload(const std::vector<LocalFile>& files) const {
+    std::vector<LocalFile> large;
+    std::copy_if(files.begin(), files.end(), std::back_inserter(large),
+                 [](const LocalFile& file) { return file.large; });
+    if (!large.empty())
+      upload_large_files(client_, repository_, options_.branch, large, options_.quiet);
+  }
+
+  const HubClient& client_;
+  std::string data_root_;
+  PublishOptions options_;
+  Repository repository_;
+};
+
+// The options, completed by what the capture's configuration said.
+PublishOptions complete(PublishOptions options, const FinishedCapture& capture,
+                        const std::string& data_root) {
+  if (options.repo.empty()) {
+    options.repo = capture.repo;
+    options.private_repo = options.private_repo || capture.private_repo;
+    if (options.branch.empty()) options.branch = capture.branch;
+  }
+  if (options.repo.empty())
+    bad_input(
+        "{}: where to? The capture's configuration has no output.hf_repo_id; give --repo org/name",
+        data_root);
+  if (options.branch.empty()) options.branch = "main";
+  if (!is_repository_id(options.repo))
+    bad_input("{}: not the name of a repository, which is 'org/name'", in_quotes(options.repo));
+  if (!is_revision(options.branch))
+    bad_input("{}: not the name of a branch", in_quotes(options.branch));
+  return options;
+}
+
+}  // namespace
+
+PublishResult publish_capture(const std::string& data_root, const PublishOptions& options) {
+  return translate_exceptions([&] {
+    const auto capture = check_finished_capture(data_root);
+    const auto completed = complete(options, capture, data_root);
+    const HubClient client(hub_settings());
+    if (client.settings().offline)
+      bad_input("HF_HUB_OFFLINE is set: nothing can be published; unset it and publish again");
+    if (client.settings().token.empty())
+      bad_input(
+          "no token to publish with: set HF_TOKEN to one that may write, or log in with 'hf auth "
+          "login'");
+    if (!capture.others.empty())
+      log::info("{}: not part of the capture and not published: {}", data_root,
+                fmt::join(capture.others, ", "));
+    return Publication(client, data_root, completed).run(capture);
+  });
+}
+
+bool can_publish() {
+  return translate_exceptions([] {
+    const auto settings = hub_settings();
+    return !settings.offline && !settings.token.empty();
+  });
+}
+
+}  // namespace qkscope

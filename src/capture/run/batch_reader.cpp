@@ -1,0 +1,166 @@
+#include "capture/run/batch_reader.h"
+
+#include "base/core/clock.h"
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "capture/run/position_sampler.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kBatchesAhead = 2;
+
+GroupSample draw(const PreparedBatch& prepared, const HeadGroup& group,
+                 const PositionSampler& sampler) {
+  GroupSample sample;
+  for (std::size_t s = 0; s < prepared.sequence.size(); ++s) {
+    const auto& example = prepared.examples[prepared.sequence[s]];
+    const auto& sequence = prepared.batch.sequences[s];
+    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
+    for (const auto position : sampler.sample(seed, sequence.length)) {
+      sample.positions.push_back(position);
+      sample.rows.push_back(sequence.begin + position);
+    }
+    sample.ends.push_back(sample.positions.size());
+  }
+  return sample;
+}
+
+// The forward pass would refuse it too, but does not know which text it was.
+void check_ids(const RunPlan& plan, const Example& example) {
+  const auto rows = plan.model.embedding_rows;
+  for (std::size_t position = 0; position < example.ids.size(); ++position) {
+    const auto id = example.ids[position];
+    if (id >= 0 && id < rows) continue;
+    bad_input(
+        "{}: row {}: token id {} at position {} is outside the model's vocabulary of {}; does the "
+        "tokenizer {} belong to the model {}?",
+        plan.dataset_path, example.record.row, id, position, rows, plan.tokenizer_folder,
+        plan.model_folder);
+  }
+}
+
+}  // namespace
+
+PreparedBatch prepare_batch(const RunPlan& plan, std::vector<Example> examples) {
+  PreparedBatch prepared;
+  prepared.examples = std::move(examples);
+  for (std::size_t i = 0; i < prepared.examples.size(); ++i) {
+    const auto& ids = prepared.examples[i].ids;
+    if (ids.empty()) continue;  // a text without a token has no rows
+    check_ids(plan, prepared.examples[i]);
+    prepared.batch.add(ids);
+    prepared.sequence.push_back(i);
+  }
+  const auto& groups = plan.manifest.groups;
+  const PositionSampler sampler(plan.manifest.sampler);
+  prepared.samples.resize(groups.size());
+  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
+    const auto group = static_cast<std::size_t>(i);
+    prepared.samples[group] = draw(prepared, groups[group], sampler);
+  });
+  return prepared;
+}
+
+BatchReader::BatchReader(const RunPlan& plan, ExampleSource& source, const std::atomic<bool>* stop)
+    : plan_(plan), source_(source), stop_(stop), thread_([this] { read(); }) {}
+
+BatchReader::~BatchReader() {
+  closing_.store(true);
+  {
+    const std::lock_guard lock(mutex_);  // the thread does not miss it between look and wait
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::optional<PreparedBatch> BatchReader::next() {
+  const auto start = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return done_ || !queue_.empty(); });
+  seconds_waited_ += seconds_since(start);
+  if (queue_.empty()) {
+    if (error_) std::rethrow_exception(error_);
+    return {};
+  }
+  std::optional<PreparedBatch> batch = std::move(queue_.front());
+  queue_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return batch;
+}
+
+bool BatchReader::at_end() const {
+  const std::lock_guard lock(mutex_);
+  return finished_ && queue_.empty();
+}
+
+std::size_t BatchReader::ready() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
+void BatchReader::read() {
+  bool all_put = false;
+  try {
+    while (true) {
+      auto examples = take_examples();
+      all_put = examples.empty() && exhausted_;
+      if (examples.empty() || ending()) break;
+      put(prepare_batch(plan_, std::move(examples)));
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    finished_ = all_put;
+  }
+  changed_.notify_all();
+}
+
+// The examples of one batch; none at the end.
+std::vector<Example> BatchReader::take_examples() {
+  std::vector<Example> taken;
+  std::int64_t tokens = 0;
+  const auto& packing = plan_.packing;
+  while (!ending()) {
+    const auto count = static_cast<std::int64_t>(taken.size());
+    if (!packing.takes(count, tokens, 0) || !look_ahead()) break;
+    if (!packing.takes(count, tokens, ahead_->record.tokens)) break;
+    tokens += ahead_->record.tokens;
+    taken.push_back(std::move(*ahead_));
+    ahead_.reset();
+  }
+  return taken;
+}
+
+// False when there is no next example: at the end, or because it cannot be read.
+bool BatchReader::look_ahead() {
+  if (ahead_) return true;
+  if (exhausted_ || error_) return false;
+  Example example;
+  try {
+    exhausted_ = !source_.next(example);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  if (exhausted_ || error_) return false;
+  ahead_ = std::move(example);
+  return true;
+}
+
+bool BatchReader::ending() const {
+  return closing_.load() || (stop_ != nullptr && stop_->load());
+}
+
+void BatchReader::put(PreparedBatch batch) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closing_.load() || queue_.size() < kBatchesAhead; });
+  queue_.push_back(std::move(batch));
+  lock.unlock();
+  changed_.notify_all();
+}
+
+}  // namespace qkscope

@@ -1,0 +1,163 @@
+// Batches that run on several devices at a time: each worker takes the next batch when it is done
+// with one, and results come back in the order of the batches, so that what is made of them does
+// not depend on who was faster.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "capture/run/batch_reader.h"
+
+namespace qkscope {
+
+template <typename Result>
+class BatchWorkers {
+ public:
+  using Work = std::function<Result(const PreparedBatch&)>;
+  // Makes what worker i does; called on the worker's own thread, where it is also used and gone.
+  using Make = std::function<Work(std::size_t)>;
+
+  struct Done {
+    PreparedBatch batch;
+    Result result;
+  };
+
+  // Begins at once. The reader must outlive it. Until `settled` says true, which is asked between
+  // batches, one runs at a time: for state that the first batches fix for all.
+  BatchWorkers(
+      BatchReader& reader, std::size_t count, Make make,
+      std::function<bool()> settled = [] { return true; })
+      : reader_(reader),
+        make_(std::move(make)),
+        settled_(std::move(settled)),
+        ahead_(static_cast<std::int64_t>(2 * count)) {
+    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run(i); });
+  }
+
+  // Waits for the batches that are being computed.
+  ~BatchWorkers() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
+  BatchWorkers(const BatchWorkers&) = delete;
+  BatchWorkers& operator=(const BatchWorkers&) = delete;
+
+  // The next batch in order with its result; nothing after the last. The batch before it is done
+  // with. What went wrong with a batch
+  // is thrown in its turn; what went wrong before a worker could begin, at once.
+  std::optional<Done> next() {
+    std::unique_lock lock(mutex_);
+    given_ += std::exchange(holding_, 0);
+    changed_.notify_all();
+    changed_.wait(lock, [this] {
+      return broken_ || finished_.contains(given_) || (end_ && given_ >= *end_);
+    });
+    if (broken_) std::rethrow_exception(broken_);
+    const auto found = finished_.find(given_);
+    if (found == finished_.end()) return {};
+    auto item = std::move(found->second);
+    finished_.erase(found);
+    holding_ = 1;
+    lock.unlock();
+    if (item.error) std::rethrow_exception(item.error);
+    return std::move(item.done);
+  }
+
+ private:
+  struct Item {
+    std::optional<Done> done;
+    std::exception_ptr error;
+  };
+
+  void run(std::size_t worker) {
+    try {
+      const auto work = make_(worker);
+      while (auto taken = take()) finish(taken->first, compute(work, std::move(taken->second)));
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!broken_) broken_ = std::current_exception();
+      ending_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  // The next batch and its number; nothing at the end. The number belongs to the batch: both are
+  // taken by one worker at a time.
+  std::optional<std::pair<std::int64_t, PreparedBatch>> take() {
+    const std::lock_guard one_at_a_time(reading_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] {
+      return ending_ || end_ || taken_ == given_ || (together_ && taken_ - given_ < ahead_);
+    });
+    if (ending_ || end_) return {};
+    if (!together_) together_ = settled_();  // nobody computes now
+    const auto number = taken_++;
+    lock.unlock();
+    Item item;
+    std::optional<PreparedBatch> batch;
+    try {
+      batch = reader_.next();
+    } catch (...) {
+      item.error = std::current_exception();
+    }
+    if (batch) return std::pair(number, std::move(*batch));
+    {
+      const std::lock_guard again(mutex_);
+      end_ = number + (item.error ? 1 : 0);
+      if (item.error) finished_[number] = std::move(item);
+    }
+    changed_.notify_all();
+    return {};
+  }
+
+  static Item compute(const Work& work, PreparedBatch batch) {
+    Item item;
+    try {
+      auto result = work(batch);
+      item.done = Done{std::move(batch), std::move(result)};
+    } catch (...) {
+      item.error = std::current_exception();
+    }
+    return item;
+  }
+
+  void finish(std::int64_t number, Item item) {
+    {
+      const std::lock_guard lock(mutex_);
+      finished_[number] = std::move(item);
+    }
+    changed_.notify_all();
+  }
+
+  BatchReader& reader_;
+  Make make_;
+  std::function<bool()> settled_;
+  bool together_ = false;  // settled_ said so
+  std::int64_t ahead_;     // batches that may be at work or wait for an earlier one
+
+  std::mutex reading_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::int64_t, Item> finished_;  // by number
+  std::int64_t taken_ = 0;
+  std::int64_t given_ = 0;           // and done with
+  std::int64_t holding_ = 0;         // 1: the caller has one more
+  std::optional<std::int64_t> end_;  // the number of batches, once it is known
+  bool ending_ = false;
+  std::exception_ptr broken_;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace qkscope

@@ -1,0 +1,153 @@
+// The public functions of qkscope/capture.h.
+#include "qkscope/capture.h"
+
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/yaml/yaml_config.h"
+#include "capture/run/capture_config.h"
+#include "capture/run/capture_plan.h"
+#include "capture/run/capture_run.h"
+#include "capture/run/dry_run.h"
+#include "input/store/stored_input.h"
+#include "qkscope/hub.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kIndent = 2;  // of JSON
+
+CaptureConfig read_with_overrides(YamlDocument document,
+                                  const std::vector<std::string>& overrides) {
+  override_values(document, overrides);
+  return read_capture_config(document);
+}
+
+// The model's own comes with its checkpoint.
+void fetch_other_tokenizer(const CaptureConfig& config, const FetchOptions& options) {
+  const auto& tokenizer = config.tokenizer;
+  if (tokenizer.name == config.model.name && tokenizer.revision == config.model.revision) return;
+  auto small_files = options;
+  small_files.weights = false;
+  const auto name = local_input(tokenizer.name, small_files);
+  if (!tokenizer.revision) {
+    fetch_tokenizer(name, options);
+  } else if (!path_exists(name)) {
+    fetch_checkpoint(name, *tokenizer.revision, small_files);
+  }
+}
+
+}  // namespace
+
+CaptureConfig read_capture_config(const std::string& file,
+                                  const std::vector<std::string>& overrides) {
+  return translate_exceptions([&] { return read_with_overrides(load_yaml(file), overrides); });
+}
+
+CaptureConfig parse_capture_config(const std::string& yaml,
+                                   const std::vector<std::string>& overrides) {
+  return translate_exceptions(
+      [&] { return read_with_overrides(parse_yaml(yaml, "config"), overrides); });
+}
+
+void fetch_capture_inputs(const CaptureConfig& config, const FetchOptions& options) {
+  translate_exceptions([&] {
+    const auto& dataset = config.dataset;  // first: a mistake in it shows before the large download
+    fetch_dataset(local_input(dataset.path, options), dataset.name.value_or(""), dataset.split,
+                  options);
+    fetch_other_tokenizer(config, options);
+    fetch_checkpoint(local_input(config.model.name, options), config.model.revision.value_or(""),
+                     options);
+  });
+}
+
+CapturePlan::CapturePlan(std::shared_ptr<const RunPlan> plan) : plan_(std::move(plan)) {}
+
+const CaptureConfig& CapturePlan::config() const {
+  return plan_->config;
+}
+
+const ModelConfig& CapturePlan::model() const {
+  return plan_->model;
+}
+
+Device CapturePlan::device() const {
+  return plan_->backend.device;
+}
+
+std::size_t CapturePlan::workers() const {
+  return plan_->workers.size();
+}
+
+DType CapturePlan::dtype() const {
+  return plan_->backend.dtype;
+}
+
+const MemoryPlan& CapturePlan::memory() const {
+  return plan_->memory;
+}
+
+const std::vector<HeadGroup>& CapturePlan::heads() const {
+  return plan_->manifest.groups;
+}
+
+const std::vector<std::int64_t>& CapturePlan::eligible_layers() const {
+  return plan_->selection.eligible_layers;
+}
+
+const std::vector<std::int64_t>& CapturePlan::excluded_layers() const {
+  return plan_->selection.excluded_layers;
+}
+
+CapturePlan make_plan(const CaptureConfig& config, const ComputeOptions& compute) {
+  return translate_exceptions(
+      [&] { return CapturePlan(std::make_shared<const RunPlan>(make_run_plan(config, compute))); });
+}
+
+DryRun dry_run(const CapturePlan& plan, const Shard& shard) {
+  return translate_exceptions([&] { return dry_run(plan.run_plan(), shard); });
+}
+
+std::string plan_json(const CapturePlan& plan, const DryRun& dry) {
+  return translate_exceptions([&] { return to_json(plan.run_plan(), dry).dump(kIndent); });
+}
+
+std::string_view outcome_name(CaptureResult::Outcome outcome) {
+  using Outcome = CaptureResult::Outcome;
+  switch (outcome) {
+    case Outcome::finished:
+      return "finished";
+    case Outcome::already_finished:
+      return "already finished";
+    case Outcome::part_finished:
+      return "part finished";
+    case Outcome::interrupted:
+      break;
+  }
+  return "interrupted";
+}
+
+std::string result_json(const CaptureResult& result) {
+  return translate_exceptions([&] {
+    const Json json = {{"outcome", outcome_name(result.outcome)},
+                       {"examples", result.examples},
+                       {"tokens", result.tokens},
+                       {"rows", result.rows},
+                       {"non_finite", result.non_finite},
+                       {"seconds", result.seconds},
+                       {"load_seconds", result.load_seconds},
+                       {"forward_seconds", result.forward_seconds},
+                       {"input_seconds", result.input_seconds},
+                       {"assembly_seconds", result.assembly_seconds}};
+    return json.dump(kIndent);
+  });
+}
+
+CaptureResult run_capture(const CapturePlan& plan, const CaptureOptions& options) {
+  return translate_exceptions([&] { return run_capture(plan.run_plan(), options); });
+}
+
+CaptureResult merge_capture(const std::string& data_root, bool quiet) {
+  return translate_exceptions([&] { return merge_parts(data_root, quiet); });
+}
+
+}  // namespace qkscope

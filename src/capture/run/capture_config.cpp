@@ -1,0 +1,272 @@
+#include "capture/run/capture_config.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/yaml/yaml_config.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kAnyInteger = INT64_MIN;
+
+DatasetConfig read_dataset(YamlSection section) {
+  DatasetConfig dataset;
+  dataset.path = section.required_text("path");
+  dataset.name = section.text("name");
+  dataset.split = section.text("split").value_or(dataset.split);
+  dataset.text_column = section.text("text_column").value_or(dataset.text_column);
+  dataset.id_column = section.text("id_column");
+  const auto ids = section.text("ids").value_or("column");
+  if (ids != "column" && ids != "row") section.expected("ids", "column or row");
+  dataset.number_rows = ids == "row";
+  dataset.max_samples = section.integer("max_samples", 1);
+  const auto errors = section.text("errors").value_or("strict");
+  if (errors != "strict" && errors != "replace") section.expected("errors", "strict or replace");
+  dataset.replace_invalid = errors == "replace";
+  section.boolean("streaming");  // reading always streams
+  section.finish();
+  return dataset;
+}
+
+std::optional<DType> read_dtype(YamlSection& section, const std::string& key) {
+  const auto name = section.text(key);
+  if (!name) return {};
+  const auto dtype = compute_dtype_from_name(*name);
+  if (!dtype) section.expected(key, "float16, fp16, bfloat16, bf16, float32 or fp32");
+  return dtype;
+}
+
+bool is_device(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return true;
+  if (!text.starts_with("cuda:") || text.size() == 5 || text.size() > 8) return false;
+  return std::all_of(text.begin() + 5, text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Sections that ask to run a checkpoint's own code. Accepted, because other programs want it; never
+// acted on.
+class RemoteCode {
+ public:
+  void read(YamlSection& section, const std::string& name) {
+    if (section.boolean("trust_remote_code").value_or(false))
+      asked_.push_back(name + ".trust_remote_code");
+  }
+  void warn() const {
+    if (!asked_.empty())
+      log::warn("{}: no code from a checkpoint is ever run; ignored", fmt::join(asked_, ", "));
+  }
+
+ private:
+  std::vector<std::string> asked_;
+};
+
+ModelSource read_model(YamlSection section, RemoteCode& code) {
+  ModelSource model;
+  model.name = section.required_text("name");
+  model.revision = section.text("revision");
+  model.dtype = read_dtype(section, "dtype").value_or(model.dtype);
+  model.device_map = section.text("device_map").value_or(model.device_map);
+  if (!is_device(model.device_map))
+    section.expected("device_map", "auto, cpu, cuda, cuda:N or null");
+  code.read(section, "model");
+  section.text("attn_implementation");  // says how another program attended
+  if (const auto overrides = section.map("config_overrides"); !overrides.is_null())
+    model.config_overrides = overrides.dump();
+  section.finish();
+  return model;
+}
+
+TokenizerConfig read_tokenizer(YamlSection section, const ModelSource& model, RemoteCode& code) {
+  TokenizerConfig tokenizer;
+  const auto name = section.text("name");
+  tokenizer.name = name.value_or(model.name);
+  tokenizer.revision = section.text("revision");
+  if (!name && !tokenizer.revision) tokenizer.revision = model.revision;
+  tokenizer.max_length = section.integer("max_length", 1).value_or(tokenizer.max_length);
+  section.accept({"padding"});  // sequences are never padded
+  code.read(section, "tokenizer");
+  if (section.text("padding_side").value_or("right") != "right")
+    section.expected("padding_side",
+                     "right: sequences are never padded, positions count from the first token");
+  section.finish();
+  return tokenizer;
+}
+
+InferenceConfig read_inference(YamlSection section) {
+  InferenceConfig inference;
+  inference.batch_size = section.integer("batch_size", 1).value_or(inference.batch_size);
+  inference.autocast_dtype = read_dtype(section, "autocast_dtype");
+  inference.debug_logging = section.boolean("debug_logging").value_or(false);
+  inference.debug_log_every_n_batches = section.integer("debug_log_every_n_batches", 1).value_or(1);
+  section.retire({"distributed", "backend", "mps_cleanup_every_batches"});
+  section.finish();
+  return inference;
+}
+
+void read_sampler(YamlSection section, SamplerOptions& sampler) {
+  const auto type = section.text("type").value_or("log_uniform");
+  const auto types = {SamplerType::log_uniform, SamplerType::uniform, SamplerType::all};
+  const auto found = std::find_if(types.begin(), types.end(), [&](SamplerType candidate) {
+    return sampler_type_name(candidate) == type;
+  });
+  if (found == types.end()) section.expected("type", "log_uniform, uniform or all");
+  sampler.type = *found;
+  sampler.base_rate = section.positive_number("base_rate").value_or(sampler.base_rate);
+  section.finish();
+}
+
+// [[3, 5], [3, 6]]: heads 5 and 6 of layer 3.
+std::vector<LayerHead> read_pairs(const YamlSection& section, const YAML::Node& list) {
+  std::vector<LayerHead> pairs;
+  for (const auto& item : list) {
+    LayerHead pair;
+    if (!item.IsSequence() || item.size() != 2 ||
+        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
+        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+      section.expected("heads", "pairs [layer, head] only, as [[3, 5], [3, 6]]");
+    pairs.push_back(pair);
+  }
+  return pairs;
+}
+
+HeadFilter read_heads(YamlSection& section) {
+  HeadFilter filter;
+  filter.layers = section.integers("layers");
+  const auto heads = section.node("heads");
+  if (heads.IsSequence() && heads.size() > 0 && heads[0].IsSequence()) {
+    filter.pairs = read_pairs(section, heads);
+    if (filter.layers) section.expected("layers", "null where heads are pairs [layer, head]");
+  } else {
+    filter.heads = section.integers("heads");
+  }
+  filter.full_attention_only = section.boolean("full_attention_only").value_or(false);
+  if (!section.has("head_sampling")) return filter;
+  auto sampling = section.section("head_sampling");
+  const auto count = sampling.integer("count", 1);
+  if (!count) sampling.expected("count", "the number of query heads to draw");
+  filter.sampling = HeadSampling{*count, sampling.integer("seed", kAnyInteger).value_or(0)};
+  sampling.finish();
+  return filter;
+}
+
+CaptureSettings read_capture(YamlSection section) {
+  CaptureSettings capture;
+  capture.queries = section.boolean("capture_queries").value_or(true);
+  capture.keys = section.boolean("capture_keys").value_or(true);
+  if (!capture.queries && !capture.keys)
+    section.expected("capture_queries", "true, or capture_keys true: one of them is captured");
+  capture.heads = read_heads(section);
+  read_sampler(section.section("sampler"), capture.sampler);
+  capture.sampler.min_bucket_size =
+      section.integer("min_bucket_size", 1).value_or(capture.sampler.min_bucket_size);
+  capture.sampler.max_rows = section.integer("max_rows_per_batch", 1);
+  capture.pre_rope = section.boolean("capture_pre_rope").value_or(false);
+  capture.token_strings = section.boolean("capture_token_strings").value_or(false);
+  const auto non_finite = section.text("non_finite").value_or("refuse");
+  if (non_finite != "refuse" && non_finite != "keep")
+    section.expected("non_finite", "refuse or keep");
+  capture.keep_non_finite = non_finite == "keep";
+  section.finish();
+  return capture;
+}
+
+OutputConfig read_output(YamlSection section) {
+  OutputConfig output;
+  output.data_root = section.text("data_root").value_or(output.data_root);
+  if (output.data_root.empty()) section.expected("data_root", "a folder");
+  section.text("readme_path");  // the dataset card is always data_root/README.md
+  output.hf_repo_id = section.text("hf_repo_id");
+  output.hf_branch = section.text("hf_branch");
+  output.private_repo = section.boolean("private").value_or(false);
+  output.write_batch_size =
+      section.integer("write_batch_size", 1).value_or(output.write_batch_size);
+  output.assemble_ahead = section.boolean("assemble_ahead");
+  section.finish();
+  return output;
+}
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json pairs_json(const std::vector<LayerHead>& pairs) {
+  Json list = Json::array();
+  for (const auto& pair : pairs) list.push_back({pair.layer, pair.head});
+  return list;
+}
+
+Json capture_json(const CaptureSettings& capture) {
+  const auto& sampling = capture.heads.sampling;
+  const auto& sampler = capture.sampler;
+  return {
+      {"capture_queries", capture.queries},
+      {"capture_keys", capture.keys},
+      {"layers", or_null(capture.heads.layers)},
+      {"heads",
+       capture.heads.pairs ? pairs_json(*capture.heads.pairs) : or_null(capture.heads.heads)},
+      {"head_sampling",
+       sampling ? Json{{"count", sampling->count}, {"seed", sampling->seed}} : Json(nullptr)},
+      {"full_attention_only", capture.heads.full_attention_only},
+      {"sampler", {{"type", sampler_type_name(sampler.type)}, {"base_rate", sampler.base_rate}}},
+      {"min_bucket_size", sampler.min_bucket_size},
+      {"max_rows_per_batch", or_null(sampler.max_rows)},
+      {"capture_pre_rope", capture.pre_rope},
+      {"capture_token_strings", capture.token_strings}};
+}
+
+}  // namespace
+
+CaptureConfig read_capture_config(const YamlDocument& document) {
+  YamlSection root(document, document.root, "");
+  CaptureConfig config;
+  config.dataset = read_dataset(root.section("dataset"));
+  RemoteCode code;
+  config.model = read_model(root.section("model"), code);
+  config.tokenizer = read_tokenizer(root.section("tokenizer"), config.model, code);
+  config.inference = read_inference(root.section("inference"));
+  config.capture = read_capture(root.section("capture"));
+  config.output = read_output(root.section("output"));
+  root.accept({"stats"});  // of qkscope stats, which takes the same file
+  root.finish();
+  code.warn();
+  return config;
+}
+
+Json config_overrides(const ModelSource& model) {
+  return model.config_overrides.empty()
+             ? Json(nullptr)
+             : parse_json(model.config_overrides, "model.config_overrides");
+}
+
+Json effective_config(const CaptureConfig& config) {
+  const auto& dataset = config.dataset;
+  Json texts = {{"path", dataset.path},
+                {"name", or_null(dataset.name)},
+                {"split", dataset.split},
+                {"text_column", dataset.text_column},
+                {"id_column", or_null(dataset.id_column)},
+                {"max_samples", or_null(dataset.max_samples)}};
+  if (dataset.number_rows) texts["ids"] = "row";
+  if (dataset.replace_invalid) texts["errors"] = "replace";
+  Json tokenizer = {{"name", config.tokenizer.name}, {"max_length", config.tokenizer.max_length}};
+  if (config.tokenizer.revision) tokenizer["revision"] = *config.tokenizer.revision;
+  const auto autocast = config.inference.autocast_dtype;
+  return {
+      {"dataset", texts},
+      {"model",
+       {{"name", config.model.name},
+        {"revision", or_null(config.model.revision)},
+        {"dtype", dtype_name(config.model.dtype)},
+        {"config_overrides", config_overrides(config.model)}}},
+      {"tokenizer", tokenizer},
+      {"inference", {{"autocast_dtype", autocast ? Json(dtype_name(*autocast)) : Json(nullptr)}}},
+      {"capture", capture_json(config.capture)},
+      {"output", {{"write_batch_size", config.output.write_batch_size}}}};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,231 @@
+#include "capture/run/capture_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "capture/format/metadata.h"
+#include "capture/run/capture_config.h"
+#include "engine/device/device.h"
+#include "engine/device/memory_plan.h"
+#include "engine/model/model_config.h"
+#include "input/checkpoint/checkpoint.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/store/stored_input.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+namespace {
+
+// The commit, where the folder is a snapshot in the cache of the Hub's tools.
+std::string commit_of(const std::string& folder) {
+  const auto path = std::filesystem::path(folder).lexically_normal();
+  const bool snapshot = path.parent_path().filename() == "snapshots";
+  return snapshot ? path.filename().string() : "";
+}
+
+Json rope_json(const RopeConfig& rope) {
+  Json json = {{"type", rope_type_name(rope.type)}, {"theta", rope.theta}, {"dim", rope.dim}};
+  if (rope.type == RopeType::standard) return json;
+  json["factor"] = rope.factor;
+  if (rope.original_max > 0) json["original_max_position_embeddings"] = rope.original_max;
+  if (rope.type == RopeType::yarn) {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    if (rope.mscale != 0.0) json["mscale"] = rope.mscale;
+    if (rope.mscale_all_dim != 0.0) json["mscale_all_dim"] = rope.mscale_all_dim;
+  }
+  if (rope.attention_factor) json["attention_factor"] = *rope.attention_factor;
+  if (rope.type == RopeType::llama3) {
+    json["low_freq_factor"] = rope.low_freq_factor;
+    json["high_freq_factor"] = rope.high_freq_factor;
+  }
+  return json;
+}
+
+Stage stage_of(const ModelConfig& model, bool pre_rope, HeadKind kind) {
+  const bool query = kind == HeadKind::query;
+  if (!pre_rope) return query ? Stage::rot_q : Stage::rot_k;
+  if (model.qk_norm) return query ? Stage::q_normed : Stage::k_normed;
+  return query ? Stage::q : Stage::k;
+}
+
+HeadGroup make_group(const RunPlan& plan, std::int64_t layer, HeadKind kind,
+                     const std::set<std::int64_t>& heads) {
+  HeadGroup group;
+  group.layer = layer;
+  group.kind = kind;
+  group.heads.assign(heads.begin(), heads.end());
+  const auto window = plan.model.layers[static_cast<std::size_t>(layer)].window;
+  if (window > 0) group.window = static_cast<std::int32_t>(window);
+  group.rope = metadata::kRopeNone;
+  if (const auto* rope = plan.model.rope(layer)) {
+    group.rope = rope_json(*rope).dump();
+    const auto frequencies = rope_frequencies(*rope, plan.config.tokenizer.max_length);
+    group.rope_inv_freq = Json(frequencies.inverse).dump();
+  }
+  return group;
+}
+
+void add_groups(RunPlan& plan) {
+  const auto& capture = plan.config.capture;
+  const auto add = [&](std::int64_t layer, HeadKind kind, const std::set<std::int64_t>& heads) {
+    plan.manifest.groups.push_back(make_group(plan, layer, kind, heads));
+    plan.points.push_back({stage_of(plan.model, capture.pre_rope, kind), layer});
+  };
+  for (const auto& [layer, heads] : plan.selection.layers) {
+    if (capture.queries) add(layer, HeadKind::query, heads.queries);
+    if (capture.keys) add(layer, HeadKind::key, heads.keys);
+  }
+}
+
+Metadata common_metadata(const RunPlan& plan) {
+  const auto commit = commit_of(plan.model_folder);
+  Metadata values = {{metadata::kModel, plan.config.model.name},
+                     {metadata::kRevision, plan.config.model.revision.value_or("main")},
+                     {metadata::kStage, plan.config.capture.pre_rope ? "pre_rope" : "post_rope"},
+                     {metadata::kDtype, std::string(dtype_name(plan.backend.dtype))},
+                     {metadata::kDevice, device_name(plan.backend.device)},
+                     {metadata::kVersion, version_string()}};
+  if (!commit.empty()) values[metadata::kCommit] = commit;
+  return values;
+}
+
+Json model_metadata(const RunPlan& plan) {
+  Json values = plan.selection.metadata;
+  const auto& dataset = plan.config.dataset;
+  values["source_dataset"] = dataset.path;
+  values["dataset_split"] = dataset.split;
+  if (dataset.name) values["dataset_name"] = *dataset.name;
+  values["model_revision"] = plan.config.model.revision.value_or("main");
+  values["max_length"] = plan.config.tokenizer.max_length;
+  return values;
+}
+
+void fill_manifest(RunPlan& plan, bool alone) {
+  auto& manifest = plan.manifest;
+  const auto effective = effective_config(plan.config);
+  manifest.config_hash = config_hash(effective);
+  manifest.identity = effective;
+  manifest.identity["device"] = device_name(plan.backend.device);
+  if (alone) manifest.identity["deterministic"] = true;
+  manifest.identity["commit"] = commit_of(plan.model_folder);
+  manifest.identity["dataset_commit"] = commit_of(plan.dataset_path);
+  manifest.head_dim = plan.model.d_head;
+  manifest.heads_per_key_head = plan.model.heads_per_kv_head();
+  manifest.row_group_size = plan.config.output.write_batch_size;
+  manifest.token_strings = plan.config.capture.token_strings;
+  manifest.sampler = plan.config.capture.sampler;
+  manifest.metadata = common_metadata(plan);
+  manifest.model_name = plan.config.model.name;
+  manifest.model_metadata = model_metadata(plan);
+  manifest.repo = plan.config.output.hf_repo_id.value_or("");
+  manifest.branch = plan.config.output.hf_branch.value_or("");
+  manifest.private_repo = plan.config.output.private_repo;
+  add_groups(plan);
+}
+
+bool on_cuda(const RunPlan& plan) {
+  return plan.backend.device.kind == Device::Kind::cuda;
+}
+
+// Device and type. The CPU computes in float32 from the stored weights, whatever is asked for.
+BackendOptions choose_backend(const CaptureConfig& config, const ComputeOptions& compute) {
+  BackendOptions backend;
+  backend.device =
+      !compute.devices.empty()
+          ? choose_devices(compute.devices).front()
+          : choose_device(compute.device.empty() ? config.model.device_map : compute.device);
+  const auto wanted = config.inference.autocast_dtype.value_or(config.model.dtype);
+  const bool cpu = backend.device.kind == Device::Kind::cpu;
+  backend.dtype = cpu ? DType::f32 : wanted;
+  if (cpu && wanted != DType::f32)
+    log::info("model.dtype {}: the CPU computes in float32 from the stored weights",
+              dtype_name(wanted));
+  return backend;
+}
+
+// One worker for each device. What several workers on one GPU may take of it is shared out.
+void plan_workers(RunPlan& plan, const ComputeOptions& compute) {
+  auto worker = plan.backend;
+  worker.device_memory = compute.device_memory;
+  if (compute.devices.empty()) {
+    plan.workers = {worker};
+    return;
+  }
+  const auto devices = choose_devices(compute.devices);
+  for (const auto device : devices) {
+    worker.device = device;
+    worker.device_memory = compute.device_memory;
+    const auto sharing = std::count(devices.begin(), devices.end(), device);
+    if (on_cuda(plan) && sharing > 1) worker.device_memory = usable_memory(worker) / sharing;
+    plan.workers.push_back(worker);
+  }
+}
+
+// What every worker may take.
+std::int64_t memory_of_each(const RunPlan& plan) {
+  auto least = usable_memory(plan.workers.front());
+  for (const auto& worker : plan.workers) least = std::min(least, usable_memory(worker));
+  return least;
+}
+
+// On CUDA short documents are packed; the CPU is as fast with one after another.
+void plan_batches(RunPlan& plan, const ComputeOptions& compute) {
+  const bool alone = on_cuda(plan) && compute.deterministic;
+  const auto documents = alone ? 1 : plan.config.inference.batch_size;
+  const auto max_length = plan.config.tokenizer.max_length;
+  plan_workers(plan, compute);
+  plan.backend = plan.workers.front();
+  plan.memory = plan_memory(plan.model, plan.backend,
+                            {.documents = documents,
+                             .max_length = max_length,
+                             .tokens = alone ? max_length : compute.batch_tokens},
+                            memory_of_each(plan));
+  plan.packing.examples = documents;
+  if (!on_cuda(plan)) return;
+  if (!alone) plan.packing.tokens = plan.memory.batch_tokens;
+  plan.backend.longest_batch = plan.memory.batch_tokens;
+  for (auto& worker : plan.workers) worker.longest_batch = plan.memory.batch_tokens;
+}
+
+}  // namespace
+
+std::shared_future<Tokenizer> load_tokenizer(const RunPlan& plan) {
+  if (plan.tokenizer.valid()) return plan.tokenizer;
+  return std::async(std::launch::async,
+                    [folder = plan.tokenizer_folder] { return Tokenizer::load(folder); });
+}
+
+RunPlan make_run_plan(const CaptureConfig& config, const ComputeOptions& compute) {
+  RunPlan plan;
+  plan.config = config;
+  if (compute.dtype) {
+    plan.config.model.dtype = *compute.dtype;
+    plan.config.inference.autocast_dtype.reset();
+  }
+  plan.backend = choose_backend(plan.config, compute);
+  const FetchOptions small_files{.weights = false};
+  plan.model_folder = resolve_checkpoint(local_input(config.model.name, small_files),
+                                         config.model.revision.value_or(""));
+  const auto tokenizer = local_input(config.tokenizer.name, small_files);
+  plan.tokenizer_folder =
+      path_exists(tokenizer)
+          ? tokenizer
+          : resolve_checkpoint(tokenizer, config.tokenizer.revision.value_or(""));
+  if (on_cuda(plan)) plan.tokenizer = load_tokenizer(plan);  // while the GPU is made ready
+  plan.dataset_path = resolve_dataset(local_input(config.dataset.path, {}));
+  auto json = load_config(plan.model_folder);
+  if (const auto overrides = config_overrides(config.model); !overrides.is_null())
+    json = merge_overrides(std::move(json), overrides);
+  plan.model = parse_model_config(json, config_source(plan.model_folder));
+  plan.selection = select_heads(plan.model, config.capture.heads);
+  plan_batches(plan, compute);
+  fill_manifest(plan, on_cuda(plan) && compute.deterministic);
+  return plan;
+}
+
+}  // namespace qkscope

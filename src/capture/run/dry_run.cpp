@@ -1,0 +1,124 @@
+#include "capture/run/dry_run.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/core/thread_pool.h"
+#include "capture/run/example_source.h"
+#include "capture/run/position_sampler.h"
+#include "engine/device/device.h"
+#include "engine/device/memory_plan.h"
+
+namespace qkscope {
+namespace {
+
+// Rows of one example over all heads of all groups.
+std::int64_t count_rows(const RunPlan& plan, const Example& example) {
+  const auto& groups = plan.manifest.groups;
+  const PositionSampler sampler(plan.manifest.sampler);
+  std::vector<std::int64_t> rows(groups.size());
+  parallel_for(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i) {
+    const auto& group = groups[static_cast<std::size_t>(i)];
+    const auto seed = sampling_seed(example.record.key, group.layer, static_cast<char>(group.kind));
+    const auto kept = sampler.sample(seed, example.record.tokens).size();
+    rows[static_cast<std::size_t>(i)] = static_cast<std::int64_t>(kept * group.heads.size());
+  });
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+double real(std::int64_t number) {
+  return static_cast<double>(number);
+}
+
+// Numbers in the matrices that a row of the layer is multiplied with.
+double layer_weights(const ModelConfig& model, const LayerConfig& layer) {
+  const auto d_model = real(model.d_model);
+  const auto attention =
+      2 * real(model.n_heads + model.n_kv_heads) * real(model.d_head) * d_model;  // q, o; k, v
+  const double matrices = model.gated_mlp() ? 3 : 2;
+  if (!layer.experts) return attention + matrices * d_model * real(model.d_mlp);
+  const auto& experts = model.experts;
+  const auto router = d_model * real(experts.count);
+  return attention + router + matrices * d_model * real(experts.per_token * experts.d_mlp);
+}
+
+}  // namespace
+
+double attended_pairs(std::int64_t length, std::int64_t window) {
+  const auto full = real(length) * real(length + 1) / 2;
+  if (window <= 0 || window >= length) return full;
+  return full - real(length - window) * real(length - window + 1) / 2;
+}
+
+double forward_flop(const ModelConfig& model, std::int64_t length) {
+  double flop = 0;
+  for (const auto& layer : model.layers) {
+    if (layer.cross_attention) continue;  // does not run on text
+    flop += 2 * layer_weights(model, layer) * real(length);
+    flop += 4 * real(model.d_head) * real(model.n_heads) * attended_pairs(length, layer.window);
+  }
+  return flop;
+}
+
+DryRun dry_run(const RunPlan& plan, const Shard& shard) {
+  DryRun dry;
+  ExampleSource source(plan, shard);
+  if (source.has_foreign_ids()) source.check_ids();
+  Example example;
+  std::int64_t batch_examples = 0;
+  std::int64_t batch_tokens = 0;
+  while (source.next(example)) {
+    if (!plan.packing.takes(batch_examples, batch_tokens, example.record.tokens))
+      batch_examples = batch_tokens = 0;
+    ++batch_examples;
+    batch_tokens += example.record.tokens;
+    dry.largest_batch = std::max(dry.largest_batch, batch_tokens);
+    ++dry.examples;
+    dry.truncated += example.record.truncated;
+    dry.tokens += example.record.tokens;
+    dry.longest = std::max<std::int64_t>(dry.longest, example.record.tokens);
+    dry.rows += count_rows(plan, example);
+    dry.flop += forward_flop(plan.model, example.record.tokens);
+  }
+  for (const auto& group : plan.manifest.groups)
+    dry.files += static_cast<std::int64_t>(group.heads.size());
+  constexpr std::int64_t kNumbersBesideVector = 5;  // bucket, example_id, position, example_key
+  dry.bytes = dry.rows * (plan.manifest.head_dim + kNumbersBesideVector) * 4;
+  dry.weight_bytes = plan.memory.held_weights;
+  dry.activation_bytes = activation_bytes(plan.model, dry.largest_batch, plan.backend);
+  return dry;
+}
+
+Json to_json(const RunPlan& plan, const DryRun& dry) {
+  Json heads = Json::object();
+  for (const auto& group : plan.manifest.groups) {
+    auto& layer = heads[std::to_string(group.layer)];
+    if (layer.is_null()) layer = {{"q", Json::array()}, {"k", Json::array()}};
+    layer[group.kind == HeadKind::query ? "q" : "k"] = group.heads;
+  }
+  return {{"model", plan.config.model.name},
+          {"data_root", plan.config.output.data_root},
+          {"heads", heads},
+          {"eligible_layers", plan.selection.eligible_layers},
+          {"excluded_layers", plan.selection.excluded_layers},
+          {"head_sampling", plan.selection.metadata},
+          {"examples", dry.examples},
+          {"truncated", dry.truncated},
+          {"tokens", dry.tokens},
+          {"longest", dry.longest},
+          {"files", dry.files},
+          {"rows", dry.rows},
+          {"bytes", dry.bytes},
+          {"flop", dry.flop},
+          {"device", device_name(plan.backend.device)},
+          {"dtype", dtype_name(plan.backend.dtype)},
+          {"memory", dry.weight_bytes + dry.activation_bytes},
+          {"weight_bytes", dry.weight_bytes},
+          {"weights_stream", plan.memory.streams()},
+          {"activation_bytes", dry.activation_bytes},
+          {"largest_batch", dry.largest_batch},
+          {"device_bytes", plan.memory.available},
+          {"config_hash", plan.manifest.config_hash}};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,241 @@
+#include "capture/stats_format/document_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/nan.h"
+#include "base/io/folder.h"
+#include "base/tables/parquet_stream.h"
+#include "capture/stats_format/head_rows.h"
+#include "capture/stats_format/stats_file.h"
+#include "engine/statistics/attention_sums.h"
+
+namespace qkscope {
+namespace {
+
+// Of a row group, about: few, because all of a group is in memory before it is written.
+constexpr std::int64_t kGroupRows = 4096;
+
+// Places of the columns that the table has.
+std::vector<std::size_t> row_columns(const AttentionStatistics& a) {
+  std::vector<std::size_t> places;
+  for (std::size_t c = 0; c < a.columns.size(); ++c)
+    if (is_row_column(a.columns[c])) places.push_back(c);
+  return places;
+}
+
+Table document_columns(const Statistics& s) {
+  Table table;
+  declare(table, {{"example_id", Table::Type::integer}, {"example_key", Table::Type::integer}});
+  declare_head(table);
+  table.column("rows", Table::Type::integer);
+  for (const auto c : row_columns(s.attention))
+    table.column(s.attention.columns[c], Table::Type::real);
+  for (const auto& name : s.attention.document_columns) table.column(name, Table::Type::real);
+  return table;
+}
+
+std::int64_t low_id(std::int64_t key) {
+  return static_cast<std::int32_t>(static_cast<std::uint64_t>(key));
+}
+
+void add_document(Table& table, const Statistics& s, const std::vector<std::size_t>& columns,
+                  const DocumentAttention& document) {
+  const AttentionStatistics& a = s.attention;
+  const double* mean = document.mean.data();
+  const double* value = document.values.data();
+  for (std::int64_t layer = 0; layer < a.layers; ++layer)
+    for (std::int64_t head = 0; head < a.heads; ++head) {
+      std::vector<Table::Cell> cells = {low_id(document.example_key), document.example_key};
+      for (auto& cell : head_cells(s, layer, head)) cells.push_back(std::move(cell));
+      cells.emplace_back(document.tokens);
+      for (const auto c : columns) cells.emplace_back(mean[c]);
+      for (std::size_t c = 0; c < a.document_columns.size(); ++c) cells.emplace_back(value[c]);
+      mean += a.columns.size();
+      value += a.document_columns.size();
+      table.add(std::move(cells));
+    }
+}
+
+Table key_sum_columns() {
+  Table table;
+  declare(table, {{"example_id", Table::Type::integer},
+                  {"example_key", Table::Type::integer},
+                  {"position", Table::Type::integer},
+                  {"col", Table::Type::real}});
+  return table;
+}
+
+// Rows wait until a row group is full. Documents are whole in a group.
+class GroupedWriter {
+ public:
+  GroupedWriter(const std::string& path, const Table& columns)
+      : file_(path), columns_(columns), rows_(columns) {}
+
+  Table& rows() { return rows_; }
+  void document_done() {
+    if (rows_.rows() >= kGroupRows) flush();
+  }
+  void finish() {
+    flush();
+    file_.finish();
+  }
+
+ private:
+  void flush() {
+    file_.append(rows_);
+    rows_ = columns_;
+  }
+
+  ParquetTableWriter file_;
+  Table columns_;  // without rows
+  Table rows_;
+};
+
+// Rows of a table that was written in whole documents, document after document.
+class DocumentRows {
+ public:
+  DocumentRows(const std::string& path, Table columns)
+      : path_(path), file_(path), expected_(std::move(columns)) {}
+
+  // Goes to the next group where this one is read; false after the last.
+  bool next() {
+    if (row_ < group_rows_) return true;
+    if (group_ == file_.groups()) return false;
+    table_ = file_.read(group_++);
+    row_ = 0;
+    group_rows_ = static_cast<std::size_t>(table_.rows());
+    const auto same = [](const Table::Column& a, const Table::Column& b) {
+      return a.name == b.name && a.type == b.type;
+    };
+    if (!std::equal(table_.columns().begin(), table_.columns().end(), expected_.columns().begin(),
+                    expected_.columns().end(), same))
+      bad_input("{}: its columns are not those of the statistics beside it; make them again",
+                path_);
+    return next();
+  }
+  std::size_t left() const { return group_rows_ - row_; }  // in this group
+  void skip(std::size_t rows) { row_ += rows; }
+  std::int64_t integer(std::size_t column, std::size_t row) const {
+    return table_.columns()[column].integers[row_ + row];
+  }
+  double real(std::size_t column, std::size_t row) const {
+    return table_.columns()[column].reals[row_ + row];
+  }
+  [[noreturn]] void damaged() const {
+    bad_input("{}: its rows are not those of whole documents; make the statistics again", path_);
+  }
+
+ private:
+  std::string path_;
+  ParquetTableReader file_;
+  Table expected_;
+  Table table_;
+  int group_ = 0;
+  std::size_t row_ = 0;
+  std::size_t group_rows_ = 0;
+};
+
+class FolderDocuments : public DocumentSource {
+ public:
+  FolderDocuments(const std::string& folder, const Statistics& s)
+      : statistics_(s),
+        columns_(row_columns(s.attention)),
+        rows_(folder + "/" + stats_layout::kDocumentsFile, document_columns(s)) {
+    if (!s.settings.all_keys) return;
+    for (const auto& head : s.settings.columns)
+      key_sums_.push_back(
+          std::make_unique<DocumentRows>(folder + "/" + key_sums_file(head), key_sum_columns()));
+  }
+
+  bool next(DocumentAttention& document) override {
+    if (!rows_.next()) return false;
+    const AttentionStatistics& a = statistics_.attention;
+    const auto heads = as_index(a.layers * a.heads);
+    if (rows_.left() < heads) rows_.damaged();
+    document.example_key = rows_.integer(kKey, 0);
+    document.tokens = rows_.integer(kRows, 0);
+    document.mean.assign(heads * a.columns.size(), kNan);
+    document.values.clear();
+    for (std::size_t row = 0; row < heads; ++row) {
+      if (rows_.integer(kKey, row) != document.example_key) rows_.damaged();
+      for (std::size_t c = 0; c < columns_.size(); ++c)
+        document.mean[row * a.columns.size() + columns_[c]] = rows_.real(kFirst + c, row);
+      for (std::size_t c = 0; c < a.document_columns.size(); ++c)
+        document.values.push_back(rows_.real(kFirst + columns_.size() + c, row));
+    }
+    rows_.skip(heads);
+    document.key_sums.clear();
+    for (const auto& file : key_sums_) document.key_sums.push_back(read_key_sums(*file, document));
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kKey = 1;    // places of columns
+  static constexpr std::size_t kRows = 6;   // tokens of the document
+  static constexpr std::size_t kFirst = 7;  // statistic
+
+  static std::vector<double> read_key_sums(DocumentRows& file, const DocumentAttention& document) {
+    const auto tokens = as_index(document.tokens);
+    if (!file.next() || file.left() < tokens || file.integer(kKey, 0) != document.example_key)
+      file.damaged();
+    std::vector<double> sums;
+    for (std::size_t t = 0; t < tokens; ++t) sums.push_back(file.real(3, t));
+    file.skip(tokens);
+    return sums;
+  }
+
+  const Statistics& statistics_;
+  std::vector<std::size_t> columns_;
+  DocumentRows rows_;
+  std::vector<std::unique_ptr<DocumentRows>> key_sums_;
+};
+
+class NoDocuments : public DocumentSource {
+ public:
+  bool next(DocumentAttention&) override { return false; }
+};
+
+}  // namespace
+
+std::string key_sums_file(const LayerHead& head) {
+  return fmt::format("{}/l{:02}h{:02}.parquet", stats_layout::kColumnsFolder, head.layer,
+                     head.head);
+}
+
+void write_documents(const std::string& folder, const Statistics& s, DocumentSource& documents) {
+  GroupedWriter table(folder + "/" + stats_layout::kDocumentsFile, document_columns(s));
+  std::vector<std::unique_ptr<GroupedWriter>> key_sums;
+  if (!s.settings.columns.empty() && s.settings.all_keys)
+    make_folders(folder + "/" + stats_layout::kColumnsFolder);
+  for (const auto& head : s.settings.columns)
+    if (s.settings.all_keys)
+      key_sums.push_back(
+          std::make_unique<GroupedWriter>(folder + "/" + key_sums_file(head), key_sum_columns()));
+  const auto columns = row_columns(s.attention);
+  DocumentAttention document;
+  while (documents.next(document)) {
+    add_document(table.rows(), s, columns, document);
+    table.document_done();
+    for (std::size_t i = 0; i < key_sums.size(); ++i) {
+      const auto& sums = document.key_sums[i];
+      for (std::size_t t = 0; t < sums.size(); ++t)
+        key_sums[i]->rows().add({low_id(document.example_key), document.example_key,
+                                 static_cast<std::int64_t>(t), sums[t]});
+      key_sums[i]->document_done();
+    }
+  }
+  table.finish();
+  for (const auto& file : key_sums) file->finish();
+}
+
+std::unique_ptr<DocumentSource> open_documents(const std::string& folder,
+                                               const Statistics& statistics) {
+  if (statistics.attention.empty()) return std::make_unique<NoDocuments>();
+  return std::make_unique<FolderDocuments>(folder, statistics);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,265 @@
+#include "capture/stats_format/stats_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/nan.h"
+#include "base/io/folder.h"
+#include "base/tables/parquet_stream.h"
+#include "capture/stats_format/document_tables.h"
+#include "capture/stats_format/head_rows.h"
+#include "capture/stats_format/stats_file.h"
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
+
+namespace qkscope {
+namespace {
+
+using Type = Table::Type;
+
+// ---- channels.parquet
+
+Table channel_columns() {
+  Table table;
+  declare(table, {{"layer", Type::integer},
+                  {"head", Type::integer},
+                  {"kind", Type::text},
+                  {"stage", Type::text},
+                  {"set", Type::text},
+                  {"channel", Type::integer},
+                  {"n", Type::integer},
+                  {"mean", Type::real},
+                  {"std", Type::real},
+                  {"skew", Type::real},
+                  {"excess_kurtosis", Type::real},
+                  {"min", Type::real},
+                  {"max", Type::real},
+                  {"absmax", Type::real}});
+  return table;
+}
+
+// What one row of channels.parquet says beside its place.
+void add_channel(Table& table, std::vector<Table::Cell> place, const HeadMoments& m,
+                 std::int64_t head, std::int64_t channel) {
+  const auto i = as_index(head * m.dim + channel);
+  const auto n = static_cast<double>(m.n());
+  const double m2 =
+      m.m2[as_index(head * triangle_size(m.dim) + triangle_index(m.dim, channel, channel))];
+  const bool varies = m2 > 0;
+  const bool any = m.n() > 0;
+  const double low = any ? static_cast<double>(m.min[i]) : kNan;
+  const double high = any ? static_cast<double>(m.max[i]) : kNan;
+  for (const double value :
+       {any ? m.mean[i] : kNan, m.n() > 1 ? std::sqrt(m2 / (n - 1)) : kNan,
+        varies ? m.m3[i] / n / std::pow(m2 / n, 1.5) : kNan,
+        varies ? n * m.m4[i] / (m2 * m2) - 3 : kNan, low, high, std::max(-low, high)})
+    place.emplace_back(value);
+  table.add(std::move(place));
+}
+
+void add_channels(Table& table, std::int64_t layer, VectorKind kind, VectorStage stage,
+                  const std::string& set, const HeadMoments& moments) {
+  for (std::int64_t head = 0; head < moments.heads; ++head)
+    for (std::int64_t channel = 0; channel < moments.dim; ++channel)
+      add_channel(table,
+                  {layer, head, std::string(kind_name(kind)), std::string(stage_name(stage)), set,
+                   channel, moments.n()},
+                  moments, head, channel);
+}
+
+void write_channels(const std::string& path, const Statistics& s) {
+  ParquetTableWriter file(path);
+  for (const auto& [key, layers] : s.moments)
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      Table table = channel_columns();
+      const auto layer = s.moment_layers[i];
+      add_channels(table, layer, key.first, key.second, "first", layers[i].first);
+      add_channels(table, layer, key.first, key.second, "body", layers[i].body);
+      add_channels(table, layer, key.first, key.second, "all", all_rows(layers[i]));
+      file.append(table);
+    }
+  file.finish();
+}
+
+// ---- attention.parquet and distance.parquet
+
+// Columns of a statistic: its mean over rows, standard deviation and standard error.
+void declare_value(Table& table, const std::string& name) {
+  table.column(name, Type::real).column(name + "_sd", Type::real).column(name + "_se", Type::real);
+}
+void add_value(std::vector<Table::Cell>& cells, const ColumnValue& value) {
+  for (const double number : {value.mean, value.sd, value.se}) cells.emplace_back(number);
+}
+
+// The largest over the buckets: all of them where bucket is -1.
+double largest_logit(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
+                     std::int64_t bucket) {
+  const auto* logits = a.max_logit.data() + (layer * a.heads + head) * a.buckets;
+  const float largest =
+      bucket >= 0 ? logits[bucket] : *std::max_element(logits, logits + a.buckets);
+  return std::isinf(largest) ? kNan : static_cast<double>(largest);
+}
+
+// Mean over the keys of a bucket of key positions.
+double key_mean(const AttentionStatistics& a, const std::vector<double>& sums, std::int64_t layer,
+                std::int64_t head, std::int64_t bucket) {
+  const auto* of_head = sums.data() + (layer * a.heads + head) * a.buckets;
+  double sum = 0;
+  for (std::int64_t b = 0; b < a.buckets; ++b)
+    if (bucket < 0 || b == bucket) sum += of_head[b];
+  const auto keys = rows_of(a, bucket);
+  return keys > 0 ? sum / static_cast<double>(keys) : kNan;
+}
+
+void add_attention_row(Table& table, const Statistics& s, std::int64_t layer, std::int64_t head,
+                       std::int64_t bucket) {
+  const AttentionStatistics& a = s.attention;
+  auto cells = head_cells(s, layer, head);
+  if (bucket < 0)
+    cells.emplace_back(kNan);
+  else
+    cells.emplace_back(bucket);
+  cells.emplace_back(rows_of(a, bucket));
+  for (std::size_t c = 0; c < a.columns.size(); ++c)
+    if (is_row_column(a.columns[c]))
+      add_value(cells, column_value(a, layer, head, bucket, static_cast<std::int64_t>(c)));
+  cells.emplace_back(largest_logit(a, layer, head, bucket));
+  if (!a.key_mass.empty())
+    for (const auto* sums : {&a.key_mass, &a.key_observed})
+      cells.emplace_back(key_mean(a, *sums, layer, head, bucket));
+  for (std::size_t c = 0; c < a.document_columns.size(); ++c)
+    add_value(cells, bucket < 0 ? document_value(a, layer, head, static_cast<std::int64_t>(c))
+                                : ColumnValue{kNan, kNan, kNan});
+  table.add(std::move(cells));
+}
+
+// Positions i - j with this bit width, [low, high).
+std::pair<std::int64_t, std::int64_t> distances_of(std::int64_t width) {
+  return width == 0 ? std::pair(std::int64_t{0}, std::int64_t{1})
+                    : std::pair(std::int64_t{1} << (width - 1), std::int64_t{1} << width);
+}
+
+// ---- retrieval.parquet
+
+Table retrieval_columns() {
+  Table table;
+  declare(table, {{"trial", Type::integer},
+                  {"id", Type::text},
+                  {"tokens", Type::integer},
+                  {"needle_begin", Type::integer},
+                  {"needle_end", Type::integer},
+                  {"greedy_match", Type::real},
+                  {"counts", Type::boolean},
+                  {"layer", Type::integer},
+                  {"head", Type::integer},
+                  {"score", Type::real}});
+  return table;
+}
+
+Table retrieval_table(const Statistics& s) {
+  Table table = retrieval_columns();
+  for (std::size_t i = 0; i < s.retrieval.size(); ++i) {
+    const RetrievalTrial& trial = s.retrieval[i];
+    for (std::size_t layer = 0; layer < s.layers.size(); ++layer)
+      for (std::int64_t head = 0; head < s.heads; ++head)
+        table.add({static_cast<std::int64_t>(i), trial.id, trial.tokens, trial.needle_begin,
+                   trial.needle_end, trial.greedy_match, std::int64_t{trial.counts ? 1 : 0},
+                   s.layers[layer], head, trial.score[layer * as_index(s.heads) + as_index(head)]});
+  }
+  return table;
+}
+
+}  // namespace
+
+Table attention_table(const Statistics& s) {
+  const AttentionStatistics& a = s.attention;
+  Table table;
+  declare_head(table);
+  table.column("bucket", Type::integer).column("rows", Type::integer);
+  for (const auto& name : a.columns)
+    if (is_row_column(name)) declare_value(table, name);
+  table.column("max_logit_largest", Type::real);
+  if (!a.key_mass.empty()) table.column("key_mass", Type::real).column("key_observed", Type::real);
+  for (const auto& name : a.document_columns) declare_value(table, name);
+  for (std::int64_t layer = 0; layer < a.layers; ++layer)
+    for (std::int64_t head = 0; head < a.heads; ++head)
+      for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
+        if (rows_of(a, bucket) > 0) add_attention_row(table, s, layer, head, bucket);
+  return table;
+}
+
+Table distance_table(const Statistics& s) {
+  const AttentionStatistics& a = s.attention;
+  const ColumnLayout layout = column_layout(s.settings);
+  Table table;
+  declare_head(table);
+  declare(table, {{"bucket", Type::integer},
+                  {"rows", Type::integer},
+                  {"width", Type::integer},
+                  {"distance_low", Type::integer},
+                  {"distance_high", Type::integer},
+                  {"mass", Type::real},
+                  {"mass_se", Type::real}});
+  for (std::int64_t layer = 0; layer < a.layers; ++layer)
+    for (std::int64_t head = 0; head < a.heads; ++head)
+      for (std::int64_t bucket = -1; bucket < a.buckets; ++bucket)
+        for (std::int64_t width = 0; width < kDistances; ++width) {
+          if (rows_of(a, bucket) == 0) continue;
+          const auto value = column_value(a, layer, head, bucket, layout.dist(width));
+          auto cells = head_cells(s, layer, head);
+          cells.push_back(bucket < 0 ? Table::Cell(kNan) : Table::Cell(bucket));
+          const auto [low, high] = distances_of(width);
+          for (const auto number : {rows_of(a, bucket), width, low, high})
+            cells.emplace_back(number);
+          cells.emplace_back(value.mean);
+          cells.emplace_back(value.se);
+          table.add(std::move(cells));
+        }
+  return table;
+}
+
+void write_tables(const std::string& folder, const Statistics& s, DocumentSource& documents) {
+  if (!s.moments.empty()) write_channels(folder + "/" + stats_layout::kChannelsFile, s);
+  if (!s.attention.empty()) {
+    attention_table(s).write_parquet(folder + "/" + stats_layout::kAttentionFile);
+    write_documents(folder, s, documents);
+  }
+  if (s.settings.all_keys && !s.attention.empty())
+    distance_table(s).write_parquet(folder + "/" + stats_layout::kDistanceFile);
+  if (!s.retrieval.empty())
+    retrieval_table(s).write_parquet(folder + "/" + stats_layout::kRetrievalFile);
+}
+
+std::vector<RetrievalTrial> read_retrieval(const std::string& folder, const Statistics& s) {
+  const auto path = folder + "/" + stats_layout::kRetrievalFile;
+  if (!path_exists(path)) return {};
+  const auto heads = s.layers.size() * as_index(s.heads);
+  std::vector<std::string> names;
+  const Table expected = retrieval_columns();
+  for (const auto& column : expected.columns()) names.push_back(column.name);
+  const Table table = read_parquet_table(path, names);
+  const auto& columns = table.columns();
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    if (columns[i].type != expected.columns()[i].type)
+      bad_input("{}: column '{}' is of another type; make the statistics again", path,
+                columns[i].name);
+  if (heads == 0 || as_index(table.rows()) % heads != 0)
+    bad_input("{}: has {} rows; expected {} for each trial", path, table.rows(), heads);
+  std::vector<RetrievalTrial> trials;
+  for (std::size_t row = 0; row < as_index(table.rows()); row += heads) {
+    const auto scores = columns[9].reals.begin() + static_cast<std::ptrdiff_t>(row);
+    trials.push_back({columns[1].texts[row],
+                      columns[2].integers[row],
+                      columns[3].integers[row],
+                      columns[4].integers[row],
+                      columns[5].reals[row],
+                      columns[6].integers[row] != 0,
+                      {scores, scores + static_cast<std::ptrdiff_t>(heads)}});
+  }
+  return trials;
+}
+
+}  // namespace qkscope

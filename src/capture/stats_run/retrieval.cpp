@@ -1,0 +1,215 @@
+#include "capture/stats_run/retrieval.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/json.h"
+#include "engine/forward/forward.h"
+#include "qkscope/tokenizer.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kMostRows = 64;  // of an answer
+
+struct Trial {
+  std::string id;
+  std::vector<std::int32_t> tokens;  // of the text, then of the answer
+  std::int64_t needle_begin = 0;
+  std::int64_t needle_end = 0;
+  std::int64_t answer_begin = 0;
+
+  std::int64_t steps() const { return std::ssize(tokens) - answer_begin; }
+  std::int32_t answer(std::int64_t step) const {
+    return tokens[static_cast<std::size_t>(answer_begin + step)];
+  }
+};
+
+class TrialReader {
+ public:
+  explicit TrialReader(const StatsRunPlan& plan)
+      : plan_(plan), tokenizer_(Tokenizer::load(plan.run.tokenizer_folder)) {}
+
+  std::vector<Trial> read() const {
+    const auto& path = plan_.config.stats.retrieval;
+    std::vector<Trial> trials;
+    const auto text = read_text_file(path);
+    std::int64_t line_number = 0;
+    for (const auto& line : split(text, '\n')) {
+      ++line_number;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const auto where = fmt::format("{}:{}", path, line_number);
+      trials.push_back(parse(parse_json(line, where), where, std::ssize(trials)));
+    }
+    if (trials.empty()) bad_input("{}: holds no trial", path);
+    return trials;
+  }
+
+ private:
+  Trial parse(const Json& json, const std::string& where, std::int64_t number) const {
+    if (!json.is_object() || !json.contains("text") || !json["text"].is_string())
+      bad_input("{}: expected an object with text, needle and answer", where);
+    Trial trial;
+    trial.id = json.contains("id")
+                   ? (json["id"].is_string() ? json["id"].get<std::string>() : json["id"].dump())
+                   : std::to_string(number);
+    trial.tokens = tokenizer_.encode(json["text"].get<std::string>()).ids;
+    trial.answer_begin = std::ssize(trial.tokens);
+    find_needle(json, where, trial);
+    const auto answer = answer_tokens(json, where);
+    if (answer.empty() || std::ssize(answer) > kMostRows)
+      bad_input("{}: answer: expected 1 to {} tokens, found {}", where, kMostRows, answer.size());
+    trial.tokens.insert(trial.tokens.end(), answer.begin(), answer.end());
+    const auto longest = plan_.config.run.tokenizer.max_length;
+    if (std::ssize(trial.tokens) > longest)
+      bad_input("{}: text and answer have {} tokens; tokenizer.max_length is {}", where,
+                trial.tokens.size(), longest);
+    return trial;
+  }
+
+  std::vector<std::int32_t> encode(const std::string& text) const {
+    return tokenizer_.encode(text, {.add_special_tokens = false, .max_length = 0, .offsets = false})
+        .ids;
+  }
+
+  std::vector<std::int32_t> answer_tokens(const Json& json, const std::string& where) const {
+    const auto answer = json.value("answer", Json());
+    if (answer.is_string()) return encode(answer.get<std::string>());
+    if (!answer.is_array()) bad_input("{}: answer: expected a text or a list of token ids", where);
+    std::vector<std::int32_t> ids;
+    for (const auto& id : answer) {
+      if (!id.is_number_integer() || id < 0 || id >= plan_.run.model.vocab_size)
+        bad_input("{}: answer: {} is no token id; the model has 0 to {}", where, id.dump(),
+                  plan_.run.model.vocab_size - 1);
+      ids.push_back(id.get<std::int32_t>());
+    }
+    return ids;
+  }
+
+  void find_needle(const Json& json, const std::string& where, Trial& trial) const {
+    const auto begin = json.value("needle_start", Json());
+    const auto end = json.value("needle_end", Json());
+    if (begin.is_number_integer() && end.is_number_integer()) {
+      trial.needle_begin = begin;
+      trial.needle_end = end;
+    } else if (json.contains("needle") && json["needle"].is_string()) {
+      const auto needle = encode(json["needle"].get<std::string>());
+      const auto found =
+          std::search(trial.tokens.begin(), trial.tokens.end(), needle.begin(), needle.end());
+      if (needle.empty() || found == trial.tokens.end())
+        bad_input(
+            "{}: needle: its tokens are not in the text one after another; give them as "
+            "needle_start and needle_end",
+            where);
+      trial.needle_begin = found - trial.tokens.begin();
+      trial.needle_end = trial.needle_begin + std::ssize(needle);
+    } else {
+      bad_input("{}: expected needle (a text), or needle_start and needle_end (token offsets)",
+                where);
+    }
+    if (trial.needle_begin < 0 || trial.needle_begin >= trial.needle_end ||
+        trial.needle_end > trial.answer_begin)
+      bad_input("{}: the needle is tokens {} to {}; the text has {}", where, trial.needle_begin,
+                trial.needle_end, trial.answer_begin);
+  }
+
+  const StatsRunPlan& plan_;
+  Tokenizer tokenizer_;
+};
+
+// Looks at the rows that predict the answer: where each head looks most, and what comes next.
+class RetrievalObserver : public Observer {
+ public:
+  RetrievalObserver(const Trial& trial, const Statistics& statistics)
+      : trial_(trial), layers_(statistics.layers), heads_(statistics.heads) {
+    for (std::int64_t step = 0; step < trial.steps(); ++step)
+      rows_.push_back(trial.answer_begin + step - 1);
+    score_.resize(layers_.size() * static_cast<std::size_t>(heads_));
+  }
+
+  bool wants(HookPoint point) const override {
+    return point.stage == Stage::attn_scores || point.stage == Stage::logits;
+  }
+  Selection selection(HookPoint point) const override {
+    if (point.stage != Stage::logits) return {};
+    return {.rows = rows_, .heads = {}};
+  }
+  std::span<const std::int64_t> score_rows() const override { return rows_; }
+
+  // scores (n_heads, rows, keys), or logits (rows, vocab_size)
+  void see(HookPoint point, ConstTensorView activation) override {
+    if (point.stage == Stage::logits)
+      compare_greedy(activation);
+    else
+      add_scores(point.layer, activation);
+  }
+
+  std::vector<double> score() const { return score_; }
+  double greedy_match() const {
+    return static_cast<double>(matches_) / static_cast<double>(trial_.steps());
+  }
+
+ private:
+  void add_scores(std::int64_t layer, ConstTensorView scores) {
+    const auto place = std::lower_bound(layers_.begin(), layers_.end(), layer) - layers_.begin();
+    const auto keys = static_cast<std::size_t>(scores.dim(2));
+    for (std::int64_t head = 0; head < heads_; ++head)
+      for (std::int64_t step = 0; step < trial_.steps(); ++step) {
+        const float* row = scores.data<float>() + (head * trial_.steps() + step) * scores.dim(2);
+        score_[static_cast<std::size_t>(place * heads_ + head)] += retrieval_step(
+            {row, keys},
+            {trial_.tokens, trial_.needle_begin, trial_.needle_end, trial_.answer(step)});
+      }
+  }
+
+  void compare_greedy(ConstTensorView logits) {
+    for (std::int64_t step = 0; step < trial_.steps(); ++step) {
+      const float* row = logits.data<float>() + step * logits.dim(1);
+      matches_ += std::max_element(row, row + logits.dim(1)) - row == trial_.answer(step) ? 1 : 0;
+    }
+  }
+
+  const Trial& trial_;
+  const std::vector<std::int64_t>& layers_;
+  std::int64_t heads_;
+  std::vector<std::int64_t> rows_;
+  std::vector<double> score_;  // (layers, heads)
+  std::int64_t matches_ = 0;
+};
+
+}  // namespace
+
+double retrieval_step(std::span<const float> scores, const NeedleStep& step) {
+  const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+  if (best < step.needle_begin || best >= step.needle_end) return 0.0;
+  if (step.tokens[static_cast<std::size_t>(best)] != step.answer) return 0.0;
+  return 1.0 / static_cast<double>(step.needle_end - step.needle_begin);
+}
+
+std::int64_t count_trials(const StatsRunPlan& plan) {
+  return plan.config.stats.retrieval.empty() ? 0 : std::ssize(TrialReader(plan).read());
+}
+
+std::vector<RetrievalTrial> run_trials(const StatsRunPlan& plan, Backend& backend) {
+  std::vector<RetrievalTrial> results;
+  if (plan.config.stats.retrieval.empty()) return results;
+  for (const auto& trial : TrialReader(plan).read()) {
+    Batch batch;
+    batch.add(trial.tokens);
+    RetrievalObserver observer(trial, plan.statistics);
+    forward(backend, batch, observer);
+    results.push_back({.id = trial.id,
+                       .tokens = std::ssize(trial.tokens),
+                       .needle_begin = trial.needle_begin,
+                       .needle_end = trial.needle_end,
+                       .greedy_match = observer.greedy_match(),
+                       .counts = observer.greedy_match() >= plan.config.stats.min_match,
+                       .score = observer.score()});
+  }
+  return results;
+}
+
+}  // namespace qkscope

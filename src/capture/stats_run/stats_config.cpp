@@ -1,0 +1,160 @@
+#include "capture/stats_run/stats_config.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/yaml/yaml_config.h"
+#include "capture/run/capture_config.h"
+#include "capture/stats_run/setting_names.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kLargestWindow = 4096;
+
+// A list of names, or one name.
+std::vector<std::string> names(YamlSection& section, const std::string& key,
+                               const std::string& what) {
+  std::vector<std::string> list;
+  const auto node = section.node(key);
+  if (node.IsNull() || !node.IsDefined()) return list;
+  if (node.IsScalar()) return {node.Scalar()};
+  if (!node.IsSequence()) section.expected(key, what);
+  for (const auto& item : node) {
+    if (!item.IsScalar()) section.expected(key, what);
+    list.push_back(item.Scalar());
+  }
+  return list;
+}
+
+template <typename T, typename Parse>
+std::vector<T> named_values(YamlSection& section, const std::string& key, const std::string& what,
+                            Parse parse) {
+  std::vector<T> values;
+  for (const auto& name : names(section, key, what)) {
+    const auto value = parse(name);
+    if (!value) section.expected(key, what);
+    values.push_back(*value);
+  }
+  return values;
+}
+
+void read_stream(YamlSection& section, StatisticsSettings& settings) {
+  const auto stream = section.integers("stream");
+  if (!stream) return;
+  if (stream->size() != 2 || (*stream)[0] < 0 || (*stream)[1] < 1)
+    section.expected("stream", "[first, last]: how many first and last keys, as [128, 256]");
+  settings.stream_first = (*stream)[0];
+  settings.stream_last = (*stream)[1];
+}
+
+void read_window(YamlSection& section, StatisticsSettings& settings) {
+  settings.window = section.integer("window", 1).value_or(settings.window);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(settings.window)) ||
+      settings.window > kLargestWindow)
+    section.expected("window", "a power of two up to 4096");
+}
+
+void read_columns(YamlSection& section, StatisticsSettings& settings) {
+  const auto node = section.node("columns");
+  if (node.IsNull() || !node.IsDefined()) return;
+  const std::string what = "pairs [layer, head], as [[3, 5], [3, 6]]";
+  if (!node.IsSequence()) section.expected("columns", what);
+  for (const auto& item : node) {
+    LayerHead pair;
+    if (!item.IsSequence() || item.size() != 2 ||
+        !YAML::convert<std::int64_t>::decode(item[0], pair.layer) ||
+        !YAML::convert<std::int64_t>::decode(item[1], pair.head))
+      section.expected("columns", what);
+    settings.columns.push_back(pair);
+  }
+}
+
+void need_group_c(YamlSection& section, const char* key, bool asked,
+                  const StatisticsSettings& settings) {
+  if (asked && !settings.all_keys) section.expected(key, "group C as well: stats.groups: [A, C]");
+}
+
+// What other statistics were exported to, and whether something uses it.
+void read_exports(YamlSection& section, StatisticsSettings& settings) {
+  settings.fp8_scales = section.text("fp8_scales").value_or("");
+  settings.q_filters = section.text("q_filters").value_or("");
+  const bool scaled = std::any_of(settings.kl.begin(), settings.kl.end(), [](const auto& r) {
+    return r.scale == KeyReplacement::Scale::exported;
+  });
+  const bool filtered = std::any_of(settings.keep.begin(), settings.keep.end(), [](const auto& k) {
+    return k.rule == KeptKeys::Rule::filtered_keys;
+  });
+  if (scaled != !settings.fp8_scales.empty())
+    section.expected("fp8_scales", "an fp8-kv export, together with fp8_exported in stats.kl");
+  if (filtered != !settings.q_filters.empty())
+    section.expected("q_filters", "a q-filters export, together with qfilter_P in stats.keep");
+}
+
+StatisticsSettings read_stats(YamlSection section) {
+  StatisticsSettings settings;
+  if (const auto groups = names(section, "groups", "a list of A, B and C"); !groups.empty())
+    set_groups(settings, fmt::format("{}", fmt::join(groups, ",")), "stats.groups");
+  settings.kinds =
+      named_values<VectorKind>(section, "kinds", "a list of q, k and v", kind_from_name);
+  settings.stages =
+      named_values<VectorStage>(section, "stages", "a list of pre and post", stage_from_name);
+  settings.layers = section.integers("layers");
+  settings.first = section.integer("first", 0).value_or(settings.first);
+  settings.buckets = section.integer("buckets", 1).value_or(settings.buckets);
+  settings.bucket_size = section.integer("bucket_size", 1).value_or(0);
+  settings.bucket_covariance =
+      named_values<VectorKind>(section, "bucket_covariance", "a list of q and k", kind_from_name);
+  read_window(section, settings);
+  read_stream(section, settings);
+  read_columns(section, settings);
+  settings.kl = named_values<KeyReplacement>(
+      section, "kl", "names as fp8, fp8_exported, int8_channel, int4_token or int4_group_32",
+      replacement_from_name);
+  settings.keep = named_values<KeptKeys>(
+      section, "keep", "names as first_4_last_256, short_50 or qfilter_50", kept_from_name);
+  read_exports(section, settings);
+  settings.exact_rows = section.integer("exact_rows", 0).value_or(0);
+  settings.retrieval = section.text("retrieval").value_or("");
+  settings.min_match = section.positive_number("min_match").value_or(settings.min_match);
+  need_group_c(section, "columns", !settings.columns.empty(), settings);
+  need_group_c(section, "kl", !settings.kl.empty(), settings);
+  need_group_c(section, "keep", !settings.keep.empty(), settings);
+  need_group_c(section, "exact_rows", settings.exact_rows > 0, settings);
+  section.finish();
+  return settings;
+}
+
+}  // namespace
+
+void set_groups(StatisticsSettings& settings, const std::string& groups, const std::string& where) {
+  settings.moments = settings.near_keys = settings.all_keys = false;
+  for (const auto& group : split(groups, ',')) {
+    if (group == "A")
+      settings.moments = true;
+    else if (group == "B")
+      settings.near_keys = true;
+    else if (group == "C")
+      settings.near_keys = settings.all_keys = true;
+    else
+      bad_input("{}: expected A, B and C, found {}", where, in_quotes(std::string(group)));
+  }
+}
+
+StatsConfig read_stats_config(const YamlDocument& document) {
+  StatsConfig config;
+  config.run = read_capture_config(document);
+  YamlSection root(document, document.root, "");
+  config.stats = read_stats(root.section("stats"));
+  // What a capture keeps decides nothing here.
+  config.run.capture = {};
+  config.run.output.hf_repo_id.reset();
+  config.run.output.hf_branch.reset();
+  return config;
+}
+
+}  // namespace qkscope

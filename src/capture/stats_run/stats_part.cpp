@@ -1,0 +1,160 @@
+#include "capture/stats_run/stats_part.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "base/io/folder.h"
+#include "base/io/open_files.h"
+#include "capture/format/dataset_order.h"
+#include "capture/format/layout.h"
+#include "capture/format/parts_in_order.h"
+#include "capture/format/segment.h"
+#include "capture/format/segment_files.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSegmentExamples = 64;
+constexpr auto kSegmentTime = std::chrono::seconds(60);
+constexpr std::size_t kKeptStates = 2;
+constexpr std::size_t kSegmentsOpen = 256;  // at most, in a merge
+constexpr char kStateSuffix[] = ".state";
+constexpr char kDocumentsSuffix[] = ".docs";
+
+// 00000007.seg -> 00000007.state
+std::string beside(const Journal& journal, const std::string& segment, const char* suffix) {
+  return journal.segment_path(fs::path(segment).stem().string() + suffix);
+}
+
+// The documents of one part.
+class DocumentCursor {
+ public:
+  explicit DocumentCursor(const Journal& journal) : journal_(&journal) { open_next(); }
+
+  bool done() const { return !file_; }
+  std::int64_t row() const { return file_->row(); }
+  DocumentAttention take() {
+    auto document = file_->take();
+    if (file_->done()) open_next();
+    return document;
+  }
+
+ private:
+  void open_next() {
+    file_.reset();
+    const auto& entries = journal_->entries();
+    while (!file_ && next_ < entries.size()) {
+      const auto path = beside(*journal_, entries[next_++].segment, kDocumentsSuffix);
+      if (path_exists(path)) file_.emplace(path);
+      if (file_ && file_->done()) file_.reset();
+    }
+  }
+
+  const Journal* journal_;
+  std::size_t next_ = 0;
+  std::optional<DocumentFile> file_;
+};
+
+class PartDocuments : public DocumentSource {
+ public:
+  explicit PartDocuments(const std::vector<Journal>& parts) {
+    for (const auto& part : parts) add(DocumentCursor(part));
+  }
+
+  bool next(DocumentAttention& document) override {
+    if (order_.empty()) return false;
+    auto first = order_.take();
+    document = first.take();
+    add(std::move(first));
+    return true;
+  }
+
+ private:
+  void add(DocumentCursor cursor) {
+    if (!cursor.done()) order_.add(std::move(cursor));
+  }
+
+  DatasetOrder<DocumentCursor> order_;
+};
+
+}  // namespace
+
+StatsPart::StatsPart(Journal& journal, StatsRunState fresh)
+    : journal_(journal), state_(begins() ? std::move(fresh) : last_state(journal)) {
+  done_.examples = journal.examples();
+  done_.tokens = journal.tokens();
+}
+
+void StatsPart::add(const PreparedBatch& prepared, std::vector<DocumentRecord> documents) {
+  for (const auto& example : prepared.examples) examples_.push_back(example.record);
+  std::move(documents.begin(), documents.end(), std::back_inserter(documents_));
+  done_.examples += std::ssize(prepared.examples);
+  done_.tokens += prepared.tokens();
+  if (due()) flush();
+}
+
+bool StatsPart::due() const {
+  return examples_.size() >= kSegmentExamples || Clock::now() - saved_ >= kSegmentTime;
+}
+
+void StatsPart::flush() {
+  if (examples_.empty()) return;
+  JournalEntry entry;
+  entry.segment = segment_name(journal_.entries().size());
+  save_state(beside(journal_, entry.segment, kStateSuffix), state_);
+  if (!documents_.empty())
+    save_documents(beside(journal_, entry.segment, kDocumentsSuffix), documents_);
+  SegmentWriter segment(journal_.segment_path(entry.segment), journal_.manifest().groups.size());
+  for (const auto& example : examples_) {
+    segment.add_example(example);
+    entry.tokens += example.tokens;
+  }
+  entry.examples = std::ssize(examples_);
+  entry.checksum = segment.commit();
+  journal_.add(entry);
+  remove_old_states();
+  examples_.clear();
+  documents_.clear();
+  saved_ = Clock::now();
+}
+
+void StatsPart::remove_old_states() const {
+  const auto& entries = journal_.entries();
+  if (entries.size() <= kKeptStates) return;
+  fs::remove(beside(journal_, entries[entries.size() - kKeptStates - 1].segment, kStateSuffix));
+}
+
+StatsRunState last_state(const Journal& journal) {
+  return load_state(beside(journal, journal.entries().back().segment, kStateSuffix));
+}
+
+void remove_stray_states(const Journal& journal) {
+  std::set<std::string> named;
+  for (const auto& entry : journal.entries()) named.insert(fs::path(entry.segment).stem().string());
+  for (const auto& name : names_in(journal.folder())) {
+    const fs::path path = name;
+    if ((path.extension() == kStateSuffix || path.extension() == kDocumentsSuffix) &&
+        !named.contains(path.stem().string()))
+      fs::remove(journal.segment_path(name));
+  }
+}
+
+void for_each_example(const std::vector<Journal>& parts,
+                      const std::function<void(const ExampleRecord&)>& take) {
+  for (const auto& part : parts)
+    for (const auto& entry : part.entries())
+      SegmentReader(part.segment_path(entry.segment), part.manifest().groups.size()).check_index();
+  SegmentFiles files(parts, std::min(open_files_left() / 2, kSegmentsOpen));
+  PartsInOrder examples(files);
+  while (examples.next()) take(examples.example());
+}
+
+std::unique_ptr<DocumentSource> documents_of(const std::vector<Journal>& parts) {
+  return std::make_unique<PartDocuments>(parts);
+}
+
+}  // namespace qkscope

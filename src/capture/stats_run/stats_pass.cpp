@@ -1,0 +1,404 @@
+#include "capture/stats_run/stats_pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/core/error.h"
+#include "base/core/index.h"
+#include "base/core/text.h"
+#include "base/core/thread_pool.h"
+#include "capture/stats_run/exact_rows.h"
+#include "engine/forward/no_observer.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kKeyUnit = 1.0 / 1099511627776.0;  // 2^-40, of key sums
+
+Buffer buffer_of(VectorKind kind) {
+  return kind == VectorKind::query ? Buffer::q : kind == VectorKind::key ? Buffer::k : Buffer::v;
+}
+
+std::string_view word(VectorKind kind) {
+  constexpr std::string_view kWords[] = {"query", "key", "value"};
+  return kWords[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
+class StatsPass::Moments : public MomentSink {
+ public:
+  Moments(StatsPass& pass, VectorKind kind, VectorStage stage, std::int64_t layer)
+      : pass_(pass), place_(pass.moments_.size()), kind_(kind), stage_(stage), layer_(layer) {
+    const auto& layers = pass.plan_.statistics.moment_layers;
+    const auto place = std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+    sums_ = &pass.state_.statistics.moments.at({kind, stage})[as_index(place)];
+    auto& shifts = pass.state_.shifts[{kind, stage}];
+    shifts.resize(layers.size());
+    request_ = pass.plan_.moment_request(kind, stage);
+    request_.shift = &shifts[as_index(place)];
+  }
+
+  bool is(VectorStage stage, std::int64_t layer) const {
+    return stage_ == stage && layer_ == layer;
+  }
+  bool has_shift() const { return !request_.shift->empty(); }
+  void begin_batch() { next_ = 0; }
+  void run() { pass_.backend_->add_moments(buffer_of(kind_), request_, *this); }
+
+  void add(const LayerMoments& part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->moments.emplace_back(place_, part);
+      return;
+    }
+    merge(*sums_, part);
+    if (!pass_.areas_.empty() && stage_ == VectorStage::pre) keep_means(part);
+  }
+
+  void refuse(const NonFinite& found) override {
+    const auto& prepared = *pass_.prepared_;
+    const auto& record = prepared.examples[prepared.sequence[as_index(found.sequence)]].record;
+    bad_input(
+        "layer {}, {} head {}, {} RoPE, text {} (row {} of the dataset): a vector holds NaN or "
+        "infinity; the weights or settings of the model are broken, or numbers left the range of "
+        "{} (try --dtype float32)",
+        layer_, word(kind_), found.head, stage_ == VectorStage::pre ? "before" : "after",
+        in_quotes(record.source_id), record.row, dtype_name(pass_.plan_.run.backend.dtype));
+  }
+
+ private:
+  // Where the part is one document: what a GPU merges says nothing of each.
+  void keep_means(const LayerMoments& part) {
+    const auto& sequences = pass_.prepared_->batch.sequences;
+    const auto document = next_++;
+    if (kind_ == VectorKind::value || document >= sequences.size()) return;
+    const auto all = all_rows(part);
+    if (all.n() != sequences[document].length) return;
+    auto& means = kind_ == VectorKind::query ? pass_.query_means_ : pass_.key_means_;
+    means.resize(sequences.size());
+    means[document] = all.mean;
+    if (kind_ == VectorKind::key) pass_.add_mean_areas(document, pass_.place_of(layer_));
+  }
+
+  StatsPass& pass_;
+  std::size_t place_;  // in pass_.moments_
+  VectorKind kind_;
+  VectorStage stage_;
+  std::int64_t layer_;
+  LayerMoments* sums_;
+  MomentRequest request_;
+  std::size_t next_ = 0;  // document of the batch
+};
+
+class StatsPass::Attention : public AttentionSink {
+ public:
+  Attention(StatsPass& pass, std::int64_t place)
+      : pass_(pass), place_(place), request_(pass.attention_request_) {
+    const auto& plan = pass.plan_;
+    const auto layer = as_index(plan.statistics.layers[as_index(place)]);
+    const auto heads = as_index(plan.run.model.n_kv_heads);
+    const auto filters = heads * as_index(plan.run.model.d_head);
+    if (!plan.key_scales.empty())
+      request_.key_scales = std::span(plan.key_scales).subspan(layer * heads, heads);
+    if (!plan.key_filters.empty())
+      request_.key_filters = std::span(plan.key_filters).subspan(layer * filters, filters);
+  }
+
+  void run() { pass_.backend_->add_attention(request_, *this); }
+
+  void add(LayerAttention part) override {
+    if (pass_.held_ != nullptr) {
+      pass_.held_->attention.emplace_back(as_index(place_), std::move(part));
+      return;
+    }
+    const auto& sequences = pass_.prepared_->batch.sequences;
+    QKSCOPE_ASSERT(part.documents == std::ssize(sequences));
+    for (std::int64_t d = 0; d < part.documents; ++d)
+      parallel_for(part.heads, [&](std::int64_t head) { add_head(part, d, head); });
+  }
+
+ private:
+  // One document and head: sums over rows, its share of the sums over documents, its own values.
+  void add_head(const LayerAttention& part, std::int64_t document, std::int64_t head) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto columns = part.columns;
+    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
+    const auto from = (document * part.heads + head) * part.buckets;
+    const auto to = (place_ * a.heads + head) * a.buckets;
+    std::vector<double> whole(as_index(columns));
+    for (std::int64_t b = 0; b < part.buckets; ++b) {
+      const double* sum = part.sum.data() + (from + b) * columns;
+      const double* square = part.square.data() + (from + b) * columns;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        a.sum[as_index((to + b) * columns + c)] += sum[c];
+        a.square[as_index((to + b) * columns + c)] += square[c];
+        whole[as_index(c)] += sum[c];
+      }
+      auto& largest = a.max_logit[as_index(to + b)];
+      largest = std::max(largest, part.max_logit[as_index(from + b)]);
+      add_document(head, b, bucket_rows(sequence.length, b), {sum, as_index(columns)});
+    }
+    add_document(head, a.buckets, sequence.length, whole);
+    finish_document(part, document, head, whole);
+  }
+
+  void add_document(std::int64_t head, std::int64_t bucket, std::int64_t rows,
+                    std::span<const double> sums) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto at = as_index(((place_ * a.heads + head) * (a.buckets + 1) + bucket)) * sums.size();
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      a.document_square[at + c] += sums[c] * sums[c];
+      a.document_cross[at + c] += sums[c] * static_cast<double>(rows);
+    }
+  }
+
+  std::int64_t bucket_rows(std::int64_t length, std::int64_t bucket) const {
+    const auto& request = pass_.attention_request_;
+    const auto end = bucket + 1 == request.buckets ? length : (bucket + 1) * request.bucket_size;
+    return std::max<std::int64_t>(0, std::min(length, end) - bucket * request.bucket_size);
+  }
+
+  void finish_document(const LayerAttention& part, std::int64_t document, std::int64_t head,
+                       std::span<const double> whole) const {
+    auto& a = pass_.state_.statistics.attention;
+    auto& record = pass_.documents_[as_index(document)].attention;
+    const auto cell = place_ * a.heads + head;
+    const auto rows = static_cast<double>(record.tokens);
+    for (std::size_t c = 0; c < whole.size(); ++c)
+      record.mean[as_index(cell) * whole.size() + c] = whole[c] / rows;
+    const auto keys = key_sums(part, document, head);
+    const auto count = a.document_columns.size();
+    const std::span values(record.values.data() + as_index(cell) * count, count);
+    document_values(pass_.attention_request_.layout, pass_.pairs_[as_index(document)], whole, keys,
+                    values);
+    for (std::size_t c = 0; c < count; ++c) {
+      if (std::isnan(values[c])) continue;
+      a.document_sum[as_index(cell) * count + c] += values[c];
+      a.document_sum_square[as_index(cell) * count + c] += values[c] * values[c];
+    }
+    if (!keys.empty()) add_keys(cell, document, head, keys);
+  }
+
+  static std::vector<double> scaled(const std::int64_t* sums, std::int64_t count,
+                                    std::int64_t stride) {
+    std::vector<double> values(as_index(count));
+    for (std::int64_t j = 0; j < count; ++j)
+      values[as_index(j)] = static_cast<double>(sums[j * stride]) * kKeyUnit;
+    return values;
+  }
+
+  std::vector<double> key_sums(const LayerAttention& part, std::int64_t document,
+                               std::int64_t head) const {
+    if (part.key_sums.empty()) return {};
+    const auto& sequence = pass_.prepared_->batch.sequences[as_index(document)];
+    return scaled(part.key_sums.data() + sequence.begin * part.heads + head, sequence.length,
+                  part.heads);
+  }
+
+  void add_keys(std::int64_t cell, std::int64_t document, std::int64_t head,
+                std::span<const double> keys) const {
+    auto& a = pass_.state_.statistics.attention;
+    const auto& request = pass_.attention_request_;
+    const auto length = std::ssize(keys);
+    for (std::int64_t j = 0; j < length; ++j) {
+      const auto bucket = std::min(j / request.bucket_size, request.buckets - 1);
+      const auto at = as_index(cell * a.buckets + bucket);
+      a.key_mass[at] += keys[as_index(j)];
+      a.key_observed[at] += keys[as_index(j)] / static_cast<double>(length - j);
+    }
+    const auto& statistics = pass_.state_.statistics;
+    const auto& chosen = statistics.settings.columns;
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      if (chosen[i] == LayerHead{statistics.layers[as_index(place_)], head})
+        pass_.documents_[as_index(document)].attention.key_sums[i].assign(keys.begin(), keys.end());
+  }
+
+  StatsPass& pass_;
+  std::int64_t place_;  // of the layer among those that run
+  AttentionRequest request_;
+};
+
+StatsPass::StatsPass(const StatsRunPlan& plan, StatsRunState& state) : plan_(plan), state_(state) {
+  for (const auto layer : plan.statistics.moment_layers)
+    for (const auto stage : {VectorStage::pre, VectorStage::post})
+      for (const auto kind : {VectorKind::query, VectorKind::key, VectorKind::value})
+        if (plan.adds(kind, stage, layer))
+          moments_.push_back(std::make_unique<Moments>(*this, kind, stage, layer));
+  const auto& settings = plan.config.stats;
+  attention_request_ = {.layout = column_layout(settings),
+                        .bucket_size = settings.bucket_size,
+                        .buckets = settings.buckets,
+                        .replacements = settings.kl,
+                        .kept = settings.keep};
+  for (std::int64_t place = 0; place < std::ssize(plan.statistics.layers); ++place)
+    attention_.push_back(std::make_unique<Attention>(*this, place));
+  if (keeps_mean_area(settings))
+    for (const auto layer : plan.statistics.layers)
+      areas_.emplace_back(plan.run.model, layer, plan.statistics.max_length);
+}
+
+StatsPass::~StatsPass() = default;
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, Backend& backend) {
+  return add(prepared, [&] { run(prepared, backend); });
+}
+
+HeldStatistics StatsPass::compute(const PreparedBatch& prepared, Backend& backend) {
+  HeldStatistics held;
+  if (prepared.sequence.empty()) return held;
+  prepared_ = &prepared;
+  held_ = &held;
+  run(prepared, backend);
+  held_ = nullptr;
+  return held;
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared, HeldStatistics held) {
+  return add(prepared, [&] {
+    for (const auto& [place, part] : held.moments) moments_[place]->add(part);
+    for (const auto& rows : held.exact) store(rows);  // before the columns that are summed
+    for (auto& [place, part] : held.attention) attention_[place]->add(std::move(part));
+  });
+}
+
+std::vector<DocumentRecord> StatsPass::add(const PreparedBatch& prepared,
+                                           const std::function<void()>& fill) {
+  if (prepared.sequence.empty()) return {};
+  begin(prepared);
+  fill();
+  return finish();
+}
+
+void StatsPass::begin(const PreparedBatch& prepared) {
+  prepared_ = &prepared;
+  for (const auto& moments : moments_) moments->begin_batch();
+  documents_.clear();
+  if (wants_attention()) begin_documents();
+}
+
+std::vector<DocumentRecord> StatsPass::finish() {
+  if (wants_attention()) count_rows();
+  return std::move(documents_);
+}
+
+void StatsPass::run(const PreparedBatch& prepared, Backend& backend) {
+  NoObserver nobody;
+  forward(backend, prepared.batch, nobody, *this);
+}
+
+bool StatsPass::settled() const {
+  return plan_.run.backend.device.kind == Device::Kind::cpu ||
+         std::all_of(moments_.begin(), moments_.end(),
+                     [](const auto& moments) { return moments->has_shift(); });
+}
+
+void StatsPass::begin_documents() {
+  const auto& a = state_.statistics.attention;
+  const auto cells = as_index(a.layers * a.heads);
+  pairs_.clear();
+  for (std::size_t d = 0; d < prepared_->sequence.size(); ++d) {
+    const auto& example = prepared_->examples[prepared_->sequence[d]];
+    DocumentRecord record;
+    record.row = example.record.row;
+    record.attention.example_key = example.record.key;
+    record.attention.tokens = example.record.tokens;
+    record.attention.mean.resize(cells * a.columns.size());
+    record.attention.values.resize(cells * a.document_columns.size(),
+                                   std::numeric_limits<double>::quiet_NaN());
+    record.attention.key_sums.resize(state_.statistics.settings.columns.size());
+    documents_.push_back(std::move(record));
+    pairs_.push_back(count_pairs(example.ids));
+  }
+}
+
+// What is the same for all heads.
+void StatsPass::count_rows() {
+  auto& a = state_.statistics.attention;
+  const auto& request = attention_request_;
+  for (const auto& document : documents_) {
+    const auto length = document.attention.tokens;
+    ++a.documents;
+    for (std::int64_t b = 0; b < a.buckets; ++b) {
+      const auto end = b + 1 == a.buckets ? length : (b + 1) * request.bucket_size;
+      const auto rows = std::max<std::int64_t>(0, std::min(length, end) - b * request.bucket_size);
+      a.rows[as_index(b)] += rows;
+      a.row_square[as_index(b)] += static_cast<double>(rows) * static_cast<double>(rows);
+    }
+    a.row_square[as_index(a.buckets)] += static_cast<double>(length) * static_cast<double>(length);
+    for (std::size_t c = 0; c < a.document_columns.size(); ++c)
+      if (!std::isnan(document.attention.values[c])) ++a.document_counts[c];
+  }
+}
+
+void StatsPass::add_moments(VectorStage stage, std::int64_t layer) {
+  for (const auto& moments : moments_)
+    if (moments->is(stage, layer)) moments->run();
+}
+
+void StatsPass::before_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
+  add_moments(VectorStage::pre, layer);
+}
+
+void StatsPass::after_rotation(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
+  add_moments(VectorStage::post, layer);
+}
+
+void StatsPass::after_attention(Backend& backend, std::int64_t layer) {
+  backend_ = &backend;
+  const auto place = place_of(layer);
+  if (plan_.config.stats.exact_rows > 0) add_exact_rows(backend, place);
+  attention_[as_index(place)]->run();
+}
+
+std::int64_t StatsPass::place_of(std::int64_t layer) const {
+  const auto& layers = plan_.statistics.layers;
+  return std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin();
+}
+
+double* StatsPass::values_of(std::size_t document, std::int64_t place, std::int64_t head) {
+  const auto& a = state_.statistics.attention;
+  return documents_[document].attention.values.data() +
+         (place * a.heads + head) * std::ssize(a.document_columns);
+}
+
+void StatsPass::add_mean_areas(std::size_t document, std::int64_t place) {
+  const auto& columns = state_.statistics.attention.document_columns;
+  const auto column = std::find(columns.begin(), columns.end(), kMeanArea) - columns.begin();
+  const auto dim = as_index(plan_.statistics.dim);
+  const auto group = plan_.statistics.heads / plan_.statistics.key_heads;
+  const std::span<const double> queries = query_means_[document];
+  const std::span<const double> keys = key_means_[document];
+  parallel_for(plan_.statistics.heads, [&](std::int64_t head) {
+    values_of(document, place, head)[column] =
+        areas_[as_index(place)].of(queries.subspan(as_index(head) * dim, dim),
+                                   keys.subspan(as_index(head / group) * dim, dim));
+  });
+}
+
+void StatsPass::add_exact_rows(Backend& backend, std::int64_t place) {
+  const auto& sequences = prepared_->batch.sequences;
+  std::int64_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.length);
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    ExactValues rows{d, place,
+                     exact_rows(backend, sequences[d], longest, plan_.config.stats.exact_rows)};
+    if (held_ != nullptr)
+      held_->exact.push_back(std::move(rows));
+    else
+      store(rows);
+  }
+}
+
+// They are the last columns.
+void StatsPass::store(const ExactValues& rows) {
+  for (std::int64_t head = 0; head < std::ssize(rows.heads); ++head) {
+    const auto& values = rows.heads[as_index(head)];
+    std::copy(values.begin(), values.end(),
+              values_of(rows.document, rows.place, head + 1) - std::ssize(values));
+  }
+}
+
+}  // namespace qkscope

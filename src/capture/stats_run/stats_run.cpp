@@ -1,0 +1,474 @@
+#include "capture/stats_run/stats_run.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/core/clock.h"
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/io/checksum.h"
+#include "base/io/folder.h"
+#include "base/tables/parquet_stream.h"
+#include "capture/format/layout.h"
+#include "capture/format/parts.h"
+#include "capture/run/batch_reader.h"
+#include "capture/run/batch_workers.h"
+#include "capture/run/capture_config.h"
+#include "capture/run/capture_run.h"
+#include "capture/run/run_in_store.h"
+#include "capture/run/run_inputs.h"
+#include "capture/stats_format/document_tables.h"
+#include "capture/stats_format/stats_file.h"
+#include "capture/stats_run/key_exports.h"
+#include "capture/stats_run/retrieval.h"
+#include "capture/stats_run/stats_folder.h"
+#include "capture/stats_run/stats_part.h"
+#include "capture/stats_run/stats_pass.h"
+#include "engine/model/loaded_checkpoint.h"
+#include "engine/statistics/statistics.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/tables.h"
+
+namespace qkscope {
+namespace {
+
+using Outcome = CaptureResult::Outcome;
+
+constexpr PartsKind kStatsParts{"statistics", "stats", "documents"};
+
+Manifest manifest_of(const StatsRunPlan& plan) {
+  auto manifest = manifest_with_inputs(plan.run);
+  const auto& stats = plan.config.stats;
+  const auto add = [&](const char* what, const std::string& file) {
+    manifest.identity[kInputs][what] = {{file, file_fingerprint(file)}};
+  };
+  if (!stats.retrieval.empty()) add("retrieval", stats.retrieval);
+  if (!stats.fp8_scales.empty()) add("fp8_scales", key_scales_file(stats.fp8_scales));
+  if (!stats.q_filters.empty()) add("q_filters", key_filters_file(stats.q_filters));
+  return manifest;
+}
+
+// Sums of the parts, in their order, with what follows from the list of examples.
+Statistics join(const std::vector<Journal>& parts) {
+  // A shard may have no documents: there are more shards than texts, or its rows have none.
+  auto part = std::find_if(parts.begin(), parts.end(),
+                           [](const Journal& each) { return !each.entries().empty(); });
+  if (part == parts.end())
+    bad_input("{}: none of the shards has a document", parts.front().folder());
+  const auto& first = *part;
+  auto statistics = last_state(first).statistics;
+  for (++part; part != parts.end(); ++part)
+    if (!part->entries().empty())
+      merge_statistics(statistics, last_state(*part).statistics, first.folder(), part->folder());
+  statistics.configuration = parts.front().manifest().identity.dump();
+  statistics.lengths.clear();
+  for_each_example(parts, [&](const ExampleRecord& example) {
+    if (example.tokens > 0) statistics.lengths.push_back(example.tokens);
+  });
+  set_positions(statistics);
+  copy_unrotated(statistics);
+  return statistics;
+}
+
+void publish_parts(const StatsFolder& folder, const std::vector<Journal>& parts) {
+  const auto statistics = join(parts);
+  const auto documents = documents_of(parts);
+  folder.publish(statistics, *documents, [&](ExamplesWriter& writer) {
+    for_each_example(parts, [&](const ExampleRecord& example) { writer.append(example); });
+  });
+}
+
+// Adds up the passes of a capture.
+class CaptureStatistics : public PassCompanion {
+ public:
+  CaptureStatistics(const StatsRunPlan& plan, const Shard& shard, Journal& journal)
+      : plan_(plan), shard_(shard), journal_(journal), part_(journal, {plan.statistics, {}}) {}
+
+  std::int64_t examples() const override { return part_.examples(); }
+  void start(Backend& backend) override {
+    if (part_.begins() && shard_.index == 0)
+      part_.state().statistics.retrieval = run_trials(plan_, backend);
+    backend_ = &backend;
+    pass_.emplace(plan_, part_.state());
+  }
+  LayerStatistics& look_at(const PreparedBatch& batch) override {
+    pass_->begin(batch);
+    return *pass_;
+  }
+  void take(const PreparedBatch& batch) override { part_.add(batch, pass_->finish()); }
+  void run_alone(const PreparedBatch& batch) override {
+    part_.add(batch, pass_->add(batch, *backend_));
+  }
+  void finish(bool all) override {
+    part_.flush();
+    if (all) journal_.mark_complete();
+  }
+
+ private:
+  const StatsRunPlan& plan_;
+  Shard shard_;
+  Journal& journal_;
+  StatsPart part_;
+  Backend* backend_ = nullptr;  // that captures
+  std::optional<StatsPass> pass_;
+};
+
+class Run {
+ public:
+  // `stored`: the run is one of an object store, and works in a local folder.
+  Run(const StatsRunPlan& plan, const StatsOptions& options, const CaptureBeside* capture,
+      Manifest manifest, StoredRun* stored = nullptr)
+      : plan_(plan),
+        options_(options),
+        capture_(capture),
+        manifest_(std::move(manifest)),
+        stored_(stored),
+        folder_(stored != nullptr ? stored->local_root() : plan.config.run.output.data_root) {}
+
+  StatsResult run() {
+    folder_.refuse_capture();
+    if (folder_.finished() && !options_.overwrite) {
+      const auto result = already_finished();
+      folder_.remove_left_parts();
+      return result;
+    }
+    const auto lock = root().lock(options_.shard);
+    StatsResult result;
+    try {
+      result = run_locked();
+    } catch (...) {
+      remove_unused_part(lock);
+      throw;
+    }
+    const bool in_store = stored_ != nullptr && result.outcome == Outcome::part_finished;
+    if (result.outcome == Outcome::interrupted || result.outcome == Outcome::already_finished ||
+        in_store)
+      remove_unused_part(lock);
+    return result;
+  }
+
+  // Of the capture beside, where it was run.
+  const std::optional<CaptureResult>& captured() const { return captured_; }
+
+ private:
+  const DataRoot& root() const { return folder_.root(); }
+
+  StatsResult run_locked() {
+    StatsResult result;
+    if (options_.overwrite) {
+      ExampleSource(plan_.run, options_.shard).wait();  // or nothing is replaced
+      folder_.remove_statistics(manifest_, options_.shard);
+    }
+    if (folder_.finished()) return already_finished();  // by another, just now
+    if (stored_ != nullptr) stored_->bring(options_.shard);
+    auto journal = root().open_part(manifest_, options_.shard);
+    journal.remove_strays();
+    remove_stray_states(journal);
+    if (stored_ != nullptr) stored_->follow(journal, options_.shard);
+    if (!journal.complete() && capture_ != nullptr) {
+      CaptureStatistics statistics(plan_, options_.shard, journal);
+      captured_ = run_capture(capture_->plan, capture_->options, &statistics);
+      result.load_seconds = captured_->load_seconds;
+      result.forward_seconds = captured_->forward_seconds;
+    }
+    if (!journal.complete() && !stopped()) add_up(journal, result);
+    result.examples = journal.examples();
+    result.tokens = journal.tokens();
+    if (!journal.complete()) {
+      result.outcome = Outcome::interrupted;
+    } else if (options_.shard.count > 1) {
+      result.outcome = Outcome::part_finished;
+      if (stored_ != nullptr) StoredRun::forget(journal);
+    } else {
+      publish_parts(folder_, {journal});
+      result.outcome = Outcome::finished;
+    }
+    return result;
+  }
+
+  // A run that stored nothing leaves nothing. What goes wrong here is less than what went wrong
+  // before.
+  void remove_unused_part(const DataRootLock& lock) const {
+    try {
+      root().remove_unused_part(options_.shard, lock);
+    } catch (const Error& error) {
+      log::warn("{}", error.what());
+    }
+  }
+
+  StatsResult already_finished() const {
+    folder_.check_finished(manifest_.identity);
+    StatsResult result;
+    result.outcome = Outcome::already_finished;
+    return result;
+  }
+
+  void add_up(Journal& journal, StatsResult& result) {
+    const auto start = Clock::now();
+    ExampleSource source(plan_.run, options_.shard);
+    StatsPart part(journal, {plan_.statistics, {}});
+    // A run that continues has checked its ids before.
+    auto counting = source.count(part.begins() && source.has_foreign_ids(), watched());
+    if (!part.begins()) {
+      log::info("continuing after {} documents",
+                format_count(static_cast<std::uint64_t>(journal.examples())));
+      for_each_example({journal}, [&](const ExampleRecord& example) { source.skip({example}); });
+    }
+    BatchReader reader(plan_.run, source, options_.stop);  // reads while the model is loaded
+    const auto model = load_model(plan_.run.model_folder, config_overrides(plan_.run.config.model));
+    const bool alone = plan_.run.workers.size() == 1;
+    const bool tries =
+        part.begins() && options_.shard.index == 0 && !plan_.config.stats.retrieval.empty();
+    std::unique_ptr<Backend> backend;
+    if (alone || tries) backend = make_backend(model, plan_.run.backend);
+    source.wait();
+    total_ = counting.get();
+    result.load_seconds = seconds_since(start);
+    if (tries) part.state().statistics.retrieval = run_trials(plan_, *backend);
+    if (!alone) backend.reset();
+    const bool all = alone ? add_on_one(reader, *backend, part, result)
+                           : add_with_workers(reader, model, part, result);
+    part.flush();
+    if (all && reader.at_end()) journal.mark_complete();
+  }
+
+  bool add_on_one(BatchReader& reader, Backend& backend, StatsPart& part, StatsResult& result) {
+    StatsPass pass(plan_, part.state());
+    return add_batches(part, [&] {
+      const auto batch = reader.next();
+      if (!batch) return false;
+      const auto start = Clock::now();
+      auto documents = pass.add(*batch, backend);
+      result.forward_seconds += seconds_since(start);
+      part.add(*batch, std::move(documents));
+      return true;
+    });
+  }
+
+  // Every device computes batches; what they give is added in the order of the batches.
+  bool add_with_workers(BatchReader& reader, const LoadedCheckpoint& model, StatsPart& part,
+                        StatsResult& result) {
+    struct Computed {
+      HeldStatistics held;
+      double seconds = 0.0;
+    };
+    const auto count = plan_.run.workers.size();
+    StatsPass pass(plan_, part.state());
+    std::vector<std::unique_ptr<StatsPass>> passes;
+    for (std::size_t i = 0; i < count; ++i)
+      passes.push_back(std::make_unique<StatsPass>(plan_, part.state()));
+    const auto make = [&](std::size_t worker) {
+      const std::shared_ptr<Backend> backend = make_backend(model, plan_.run.workers[worker]);
+      return [backend, &own = *passes[worker]](const PreparedBatch& batch) {
+        const auto start = Clock::now();
+        auto held = own.compute(batch, *backend);
+        return Computed{std::move(held), seconds_since(start)};
+      };
+    };
+    BatchWorkers<Computed> workers(reader, count, make, [&] { return pass.settled(); });
+    return add_batches(part, [&] {
+      auto done = workers.next();
+      if (!done) return false;
+      result.forward_seconds += done->result.seconds / static_cast<double>(count);
+      part.add(done->batch, pass.add(done->batch, std::move(done->result.held)));
+      return true;
+    });
+  }
+
+  // Adds batch after batch; false when it was stopped.
+  bool add_batches(StatsPart& part, const std::function<bool()>& add_next) {
+    Progress progress({.what = "stats",
+                       .unit = "documents",
+                       .total = total_,
+                       .before = part.examples(),
+                       .quiet = options_.quiet});
+    const auto start = Clock::now();
+    const auto tokens_before = part.tokens();
+    while (!stopped()) {
+      if (!add_next()) return true;
+      const auto rate = static_cast<double>(part.tokens() - tokens_before) / seconds_since(start);
+      progress.update(part.examples(),
+                      fmt::format("{} tokens/s", format_count(static_cast<std::uint64_t>(rate))));
+      if (options_.on_batch) options_.on_batch({part.examples(), total_, part.tokens()});
+    }
+    return false;
+  }
+
+  bool watched() const { return !options_.quiet || options_.on_batch; }
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+
+  const StatsRunPlan& plan_;
+  const StatsOptions& options_;
+  const CaptureBeside* capture_;
+  Manifest manifest_;
+  StoredRun* stored_;
+  StatsFolder folder_;
+  std::optional<CaptureResult> captured_;
+  std::int64_t total_ = 0;  // documents; 0: not known
+};
+
+// The documents of several folders, one folder after another.
+class FolderDocuments : public DocumentSource {
+ public:
+  FolderDocuments(const std::vector<std::string>& folders, const Statistics& statistics)
+      : folders_(folders), statistics_(statistics) {}
+
+  bool next(DocumentAttention& document) override {
+    while (true) {
+      if (source_ && source_->next(document)) return true;
+      if (at_ == folders_.size()) return false;
+      source_ = open_documents(folders_[at_++], statistics_);
+    }
+  }
+
+ private:
+  const std::vector<std::string>& folders_;
+  const Statistics& statistics_;
+  std::size_t at_ = 0;
+  std::unique_ptr<DocumentSource> source_;
+};
+
+// The examples of a finished folder, a row group in memory at a time.
+void for_each_example(const std::string& folder,
+                      const std::function<void(const ExampleRecord&)>& take) {
+  const auto path = folder + "/" + layout::kExamplesFile;
+  const ParquetTableReader file(path);
+  for (int group = 0; group < file.groups(); ++group) {
+    const auto table = file.read(group);
+    const auto column = [&](const char* name) -> const Table::Column& {
+      const auto* found = table.find(name);
+      if (found == nullptr)
+        bad_input("{}: has no column '{}'; make the statistics again", path, name);
+      return *found;
+    };
+    const auto& keys = column("example_key").integers;
+    const auto& sources = column("source_id").texts;
+    const auto& tokens = column("tokens").integers;
+    const auto& truncated = column("truncated").integers;
+    const auto rows = static_cast<std::size_t>(table.rows());
+    for (const auto size : {keys.size(), sources.size(), tokens.size(), truncated.size()})
+      if (size != rows) bad_input("{}: not a table of examples; make the statistics again", path);
+    for (std::size_t i = 0; i < rows; ++i)
+      take({.key = keys[i],
+            .source_id = sources[i],
+            .tokens = static_cast<std::int32_t>(tokens[i]),
+            .truncated = truncated[i] != 0});
+  }
+}
+
+StatsResult result_of(const Statistics& statistics) {
+  StatsResult result;
+  result.examples = std::ssize(statistics.lengths);
+  for (const auto length : statistics.lengths) result.tokens += length;
+  return result;
+}
+
+JointResult run_stored(const StoreAddress& address, const StatsRunPlan& plan,
+                       const StatsOptions& options, const CaptureBeside* capture) {
+  if (options.overwrite) {
+    ExampleSource(plan.run, options.shard).wait();  // or nothing is replaced
+  }
+  StoredRun stored(address, StoredRun::kStatistics);
+  const auto manifest = manifest_of(plan);
+  const InStore in_store{.shard = options.shard,
+                         .overwrite = options.overwrite,
+                         .quiet = options.quiet,
+                         .state_file = stats_layout::kStateFile};
+  auto local = options;
+  local.overwrite = false;
+  JointResult result;
+  result.statistics = run_in_store<StatsResult>(stored, manifest, in_store, [&] {
+    Run run(plan, local, capture, manifest, &stored);
+    const auto statistics = run.run();
+    result.capture = run.captured();
+    return statistics;
+  });
+  return result;
+}
+
+JointResult run_anywhere(const StatsRunPlan& plan, const StatsOptions& options,
+                         const CaptureBeside* capture) {
+  const auto start = Clock::now();
+  JointResult result;
+  if (const auto address = parse_store_address(plan.config.run.output.data_root)) {
+    result = run_stored(*address, plan, options, capture);
+  } else {
+    Run run(plan, options, capture, manifest_of(plan));
+    result.statistics = run.run();
+    result.capture = run.captured();
+  }
+  result.statistics.seconds = seconds_since(start);
+  return result;
+}
+
+StatsResult merge_stored_shards(const StoreAddress& address) {
+  const auto start = Clock::now();
+  StoredRun stored(address, StoredRun::kStatistics);
+  auto result = merge_in_store<StatsResult>(stored, stats_layout::kStateFile, "documents", true,
+                                            [&] { return merge_shards(stored.local_root()); });
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace
+
+StatsResult run_stats(const StatsRunPlan& plan, const StatsOptions& options) {
+  return run_anywhere(plan, options, nullptr).statistics;
+}
+
+JointResult run_stats(const StatsRunPlan& plan, const StatsOptions& options,
+                      const CaptureBeside& capture) {
+  return run_anywhere(plan, options, &capture);
+}
+
+StatsResult merge_shards(const std::string& path) {
+  if (const auto address = parse_store_address(path)) return merge_stored_shards(*address);
+  const auto start = Clock::now();
+  const StatsFolder folder(path);
+  StatsResult result;
+  if (folder.finished() && folder.root().shards().empty()) {
+    result.outcome = Outcome::already_finished;
+    return result;
+  }
+  const auto lock = folder.root().lock_whole();
+  const auto parts = complete_parts(folder.root(), kStatsParts);
+  for (const auto& part : parts) {
+    result.examples += part.examples();
+    result.tokens += part.tokens();
+  }
+  publish_parts(folder, parts);
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+StatsResult merge_folders(const std::vector<std::string>& folders, const std::string& out) {
+  const auto start = Clock::now();
+  const StatsFolder folder(out);
+  folder.refuse_capture();
+  if (folder.finished()) bad_input("{}: holds statistics already; choose another --out", out);
+  auto statistics = read_statistics(folders.front());
+  Json configurations = Json::array({parse_json(statistics.configuration, folders.front())});
+  for (std::size_t i = 1; i < folders.size(); ++i) {
+    const auto part = read_statistics(folders[i]);
+    merge_statistics(statistics, part, folders.front(), folders[i]);
+    configurations.push_back(parse_json(part.configuration, folders[i]));
+  }
+  // Damage shows before anything is written.
+  for (const auto& each : folders) for_each_example(each, [](const ExampleRecord&) {});
+  statistics.configuration = Json{{"merged", configurations}}.dump();
+  const auto lock = folder.root().lock({});
+  FolderDocuments documents(folders, statistics);
+  folder.publish(statistics, documents, [&](ExamplesWriter& writer) {
+    for (const auto& each : folders)
+      for_each_example(each, [&](const ExampleRecord& example) { writer.append(example); });
+  });
+  auto result = result_of(statistics);
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace qkscope

@@ -1,9 +1,0 @@
-#include "device/cuda/attention_16bit.cuh"
-
-namespace qkscope::cuda {
-
-void attention_bf16(const AttentionArguments& arguments, cudaStream_t stream) {
-  attention_16bit<__nv_bfloat16>(arguments, stream);
-}
-
-}  // namespace qkscope::cuda

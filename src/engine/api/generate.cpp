@@ -1,0 +1,223 @@
+#include "qkscope/experimental/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <optional>
+
+#include "base/core/error.h"
+#include "base/core/translate_exceptions.h"
+#include "engine/api/sampling.h"
+#include "engine/api/text_stream.h"
+
+namespace qkscope {
+namespace {
+
+// Takes the logits of the last row of every sequence of a batch, and passes everything that the
+// caller's observer wants on to it.
+class LastLogits : public Observer {
+ public:
+  explicit LastLogits(Observer* other) : other_(other) {}
+
+  void begin(const Batch& batch) {
+    rows_.clear();
+    for (const auto& sequence : batch.sequences)
+      rows_.push_back(sequence.begin + sequence.length - 1);
+  }
+  // (sequences, vocab_size) after the pass
+  const Tensor& logits() const { return logits_; }
+
+  bool wants(HookPoint point) const override { return is_logits(point) || other_wants(point); }
+  bool wants_derived() const override { return other_ != nullptr && other_->wants_derived(); }
+  void begin_layer(std::int64_t layer) override {
+    if (other_ != nullptr) other_->begin_layer(layer);
+  }
+  Selection selection(HookPoint point) const override {
+    if (!is_logits(point)) return {};
+    return {.rows = rows_, .heads = {}};
+  }
+  bool edits(HookPoint point) const override { return !is_logits(point) && other_edits(point); }
+  void edit(HookPoint point, TensorView activation) override { other_->edit(point, activation); }
+  bool keeps_on_device() const override { return other_ != nullptr && other_->keeps_on_device(); }
+
+  void see(HookPoint point, ConstTensorView activation) override {
+    if (!is_logits(point)) return other_->see(point, activation);
+    logits_ = to_float32(activation);
+    if (!other_wants(point)) return;
+    if (other_edits(point))
+      other_->edit(point, logits_);
+    else
+      other_->see(point, logits_);
+  }
+
+  bool keep(HookPoint point, const ActivationCopy& activation) override {
+    if (!is_logits(point)) return other_->keep(point, activation);
+    if (other_wants(point)) other_->keep(point, activation);
+    logits_ = Tensor(activation.view.shape());
+    copy_values(logits_, activation.view);
+    return false;
+  }
+
+ private:
+  static bool is_logits(HookPoint point) { return point.stage == Stage::logits; }
+  bool other_wants(HookPoint point) const { return other_ != nullptr && other_->wants(point); }
+  bool other_edits(HookPoint point) const { return other_wants(point) && other_->edits(point); }
+
+  Observer* other_;
+  std::vector<std::int64_t> rows_;
+  Tensor logits_;
+};
+
+void check(std::span<const std::vector<std::int32_t>> prompts, const GenerateOptions& options) {
+  if (prompts.empty()) bad_input("generate: there is no prompt");
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    if (prompts[i].empty()) bad_input("generate: prompt {} has no tokens; one is needed", i);
+  if (options.max_new_tokens < 1)
+    bad_input("generate: max_new_tokens is {}, expected at least 1", options.max_new_tokens);
+  if (!(options.temperature >= 0.0) || !std::isfinite(options.temperature))
+    bad_input("generate: temperature is {}, expected 0 (the most likely token) or more",
+              options.temperature);
+  if (options.top_k < 0)
+    bad_input("generate: top_k is {}, expected 1 or more, or 0 for all tokens", options.top_k);
+  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
+    bad_input("generate: top_p is {}, expected more than 0 and at most 1", options.top_p);
+  if (options.stop_texts.empty()) return;
+  if (options.tokenizer == nullptr) bad_input("generate: stop texts need a tokenizer");
+  for (const auto& text : options.stop_texts)
+    if (text.empty()) bad_input("generate: a stop text is empty");
+}
+
+// One text that grows.
+class GrowingText {
+ public:
+  GrowingText(std::int64_t number, const std::vector<std::int32_t>& prompt,
+              const GenerateOptions& options, std::span<const std::int32_t> stop_tokens)
+      : number_(number),
+        options_(options),
+        stop_tokens_(stop_tokens),
+        ids_(prompt),
+        sampler_({options.temperature, options.top_k, options.top_p}, options.seed, number) {
+    if (options.tokenizer != nullptr)
+      stream_.emplace(*options.tokenizer, prompt, options.stop_texts);
+  }
+
+  bool ended() const { return ended_; }
+
+  // The tokens that the cache does not have yet.
+  void add_to(Batch& batch, KeyValueCache& cache) const {
+    const auto missing = [&] { return ids().subspan(there(cache)); };
+    if (!cache.can_go_on(number_, static_cast<std::int64_t>(missing().size())))
+      cache.shorten(number_, 0);
+    cache.add_to(batch, number_, missing());
+  }
+
+  void choose(std::span<const float> logits, std::int64_t most_tokens) {
+    const auto id = sampler_.choose(logits);
+    ids_.push_back(id);
+    result_.ids.push_back(id);
+    const bool stops =
+        std::find(stop_tokens_.begin(), stop_tokens_.end(), id) != stop_tokens_.end();
+    auto text = read(id, stops);
+    if (stops)
+      end(GenerateEnd::stop_token);
+    else if (stream_ && stream_->stopped())
+      end(GenerateEnd::stop_text);
+    else if (static_cast<std::int64_t>(ids_.size()) >= most_tokens ||
+             static_cast<std::int64_t>(result_.ids.size()) >= options_.max_new_tokens)
+      end(GenerateEnd::length);
+    if (ended_ && stream_) text += stream_->finish();
+    result_.text += text;
+    if (!report({number_, id, text}) && !ended_) end(GenerateEnd::callback);
+  }
+
+  Generated result() && { return std::move(result_); }
+
+ private:
+  std::span<const std::int32_t> ids() const { return ids_; }
+  std::size_t there(const KeyValueCache& cache) const {
+    return static_cast<std::size_t>(cache.length(number_));
+  }
+
+  std::string read(std::int32_t id, bool stops) {
+    return stream_ && !stops ? stream_->add(id) : std::string();
+  }
+
+  bool report(const GeneratedToken& token) const {
+    return !options_.on_token || options_.on_token(token);
+  }
+
+  void end(GenerateEnd reason) {
+    ended_ = true;
+    result_.end = reason;
+  }
+
+  std::int64_t number_;
+  const GenerateOptions& options_;
+  std::span<const std::int32_t> stop_tokens_;
+  std::vector<std::int32_t> ids_;  // the prompt and what followed
+  Sampler sampler_;
+  std::optional<TextStream> stream_;
+  Generated result_;
+  bool ended_ = false;
+};
+
+// Tokens that a text may have: where positions are learned no more than there are.
+std::int64_t most_tokens(const ModelConfig& model) {
+  return model.learned_positions() ? model.max_positions : std::numeric_limits<std::int64_t>::max();
+}
+
+std::int64_t longest_text(std::span<const std::vector<std::int32_t>> prompts,
+                          const GenerateOptions& options, const ModelConfig& model) {
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const auto wanted = static_cast<std::int64_t>(longest) + options.max_new_tokens;
+  return std::max(static_cast<std::int64_t>(longest), std::min(wanted, most_tokens(model)));
+}
+
+std::vector<Generated> generate_all(const Model& model,
+                                    std::span<const std::vector<std::int32_t>> prompts,
+                                    const GenerateOptions& options) {
+  auto stop_tokens = options.stops_at_end ? end_tokens(model) : std::vector<std::int32_t>();
+  stop_tokens.insert(stop_tokens.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+  std::vector<GrowingText> texts;
+  for (const auto& prompt : prompts)
+    texts.emplace_back(std::ssize(texts), prompt, options, stop_tokens);
+  KeyValueCache cache(model, std::ssize(texts), longest_text(prompts, options, model.config()));
+  LastLogits observer(options.observer);
+  while (true) {
+    Batch batch;
+    std::vector<GrowingText*> running;
+    for (auto& text : texts)
+      if (!text.ended()) {
+        text.add_to(batch, cache);
+        running.push_back(&text);
+      }
+    if (running.empty()) break;
+    observer.begin(batch);
+    cache.run(batch, observer);
+    const auto width = static_cast<std::size_t>(model.config().vocab_size);
+    for (std::size_t i = 0; i < running.size(); ++i)
+      running[i]->choose({observer.logits().data<float>() + i * width, width},
+                         most_tokens(model.config()));
+  }
+  std::vector<Generated> results;
+  results.reserve(texts.size());
+  for (auto& text : texts) results.push_back(std::move(text).result());
+  return results;
+}
+
+}  // namespace
+
+std::vector<Generated> generate(const Model& model,
+                                std::span<const std::vector<std::int32_t>> prompts,
+                                const GenerateOptions& options) {
+  translate_exceptions([&] { check(prompts, options); });
+  try {
+    return generate_all(model, prompts, options);
+  } catch (const std::bad_alloc&) {  // all else is an Error, or what the caller threw
+    rethrow_as_error();
+  }
+}
+
+}  // namespace qkscope

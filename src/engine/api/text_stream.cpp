@@ -1,0 +1,65 @@
+#include "engine/api/text_stream.h"
+
+#include <algorithm>
+
+namespace qkscope {
+namespace {
+
+// Of the prompt: what a token looks like as text may depend on those right before it.
+constexpr std::size_t kContext = 6;
+constexpr std::string_view kReplacement = "\uFFFD";  // stands for bytes that are no character
+
+// Bytes at the end of the text that may be the begin of one of the stop texts.
+std::size_t possible_begin(const std::string& text, std::span<const std::string> stop_texts) {
+  std::size_t most = 0;
+  for (const auto& stop : stop_texts)
+    for (auto size = std::min(text.size(), stop.size() - 1); size > most; --size)
+      if (text.compare(text.size() - size, size, stop, 0, size) == 0) most = size;
+  return most;
+}
+
+}  // namespace
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
+                       std::span<const std::string> stop_texts)
+    : tokenizer_(tokenizer), stop_texts_(stop_texts) {
+  const auto context = prompt.last(std::min(kContext, prompt.size()));
+  ids_.assign(context.begin(), context.end());
+  read_ = ids_.size();
+}
+
+std::string TextStream::add(std::int32_t id) {
+  ids_.push_back(id);
+  held_ += read(false);
+  return release(false);
+}
+
+std::string TextStream::finish() {
+  if (stopped_) return {};
+  held_ += read(true);
+  return release(true);
+}
+
+// The text of the ids after those that were read, as it stands behind them.
+std::string TextStream::read(bool last) {
+  const std::span ids(ids_);
+  const auto before = tokenizer_.decode(ids.first(read_), true);
+  const auto whole = tokenizer_.decode(ids, true);
+  if (whole.size() <= before.size() || (!last && whole.ends_with(kReplacement))) return {};
+  const auto first = read_ > kContext ? read_ - kContext : 0;
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(first));
+  read_ = ids_.size();
+  return whole.substr(before.size());
+}
+
+std::string TextStream::release(bool last) {
+  auto end = std::string::npos;
+  for (const auto& stop : stop_texts_) end = std::min(end, held_.find(stop));
+  stopped_ = end != std::string::npos;
+  if (!stopped_) end = held_.size() - (last ? 0 : possible_begin(held_, stop_texts_));
+  auto given = held_.substr(0, end);
+  held_.erase(0, stopped_ ? held_.size() : end);
+  return given;
+}
+
+}  // namespace qkscope

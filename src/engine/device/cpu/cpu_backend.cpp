@@ -1,0 +1,421 @@
+#include "engine/device/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "engine/device/memory_plan.h"
+#include "engine/ops/attention_statistics.h"
+#include "engine/ops/elementwise.h"
+#include "engine/ops/gemm.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/moments.h"
+#include "engine/ops/score_rows.h"
+#include "qkscope/experimental/cpu.h"
+
+namespace qkscope {
+namespace {
+
+TensorView as_matrix(Tensor& heads) {
+  return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
+}
+
+void copy_rows(TensorView to, ConstTensorView from) {
+  std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
+}
+
+// tensor = tensor[rows]
+void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
+  Shape shape = tensor.shape();
+  const auto bytes = tensor.view().size_bytes() / static_cast<std::size_t>(shape[0]);
+  shape[0] = static_cast<std::int64_t>(rows.size());
+  Tensor taken(shape);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::memcpy(taken.view().bytes() + i * bytes,
+                tensor.view().bytes() + static_cast<std::size_t>(rows[i]) * bytes, bytes);
+  tensor = std::move(taken);
+}
+
+struct CpuStore : KeyValueStore {
+  std::vector<KeyStore> layers;
+};
+
+}  // namespace
+
+void CpuBackend::begin(const Batch& batch) {
+  batch_ = &batch;
+  stored_ = nullptr;
+  kept_.clear();
+  layer_input_ = {};
+  tables_.clear();
+  for (const auto& rope : config().ropes) tables_.push_back(rotary_table(rope, batch.sequences));
+}
+
+std::unique_ptr<KeyValueStore> CpuBackend::make_store(std::int64_t sequences, std::int64_t) {
+  auto store = std::make_unique<CpuStore>();
+  for (std::int64_t layer = 0; layer < config().n_layers; ++layer)
+    store->layers.emplace_back(sequences, config().n_kv_heads, config().d_head);
+  return store;
+}
+
+void CpuBackend::use_store(KeyValueStore& store) {
+  stored_ = &dynamic_cast<CpuStore&>(store).layers;
+}
+
+void CpuBackend::embed() {
+  residual_ = Tensor({batch_->rows(), config().d_model});
+  qkscope::embed(batch_->ids, model().weights.embedding,
+                 static_cast<float>(config().embedding_scale), residual_);
+  allocate();
+}
+
+void CpuBackend::embed_positions() {
+  qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
+}
+
+void CpuBackend::put_residual(ConstTensorView residual) {
+  residual_ = Tensor(residual.shape());
+  copy_rows(residual_, residual);
+  allocate();
+}
+
+void CpuBackend::allocate() {
+  const auto rows = running_rows();
+  const auto& c = config();
+  normalized_ = Tensor({rows, c.d_model});
+  update_ = Tensor({rows, c.d_model});
+  q_ = Tensor({rows, c.n_heads, c.d_head});
+  k_ = Tensor({rows, c.n_kv_heads, c.d_head});
+  v_ = Tensor({rows, c.n_kv_heads, c.d_head});
+  z_ = Tensor({rows, c.n_heads, c.d_head});
+}
+
+void CpuBackend::begin_layer(std::int64_t layer) {
+  layer_ = layer;
+  keys_kept_ = false;
+  all_keys_.reset();
+  weights_ = &model().weights.layers[static_cast<std::size_t>(layer)];
+  if (k_.dim(0) != running_rows()) allocate();  // rows were dropped in the layer before
+}
+
+void CpuBackend::keep_layer_input() {
+  layer_input_ = Tensor(residual_.shape());
+  copy_rows(layer_input_, residual_);
+}
+
+void CpuBackend::normalize(Norm norm) {
+  const auto& weights = norm == Norm::before_attention ? weights_->input_norm
+                        : norm == Norm::before_mlp     ? weights_->mlp_norm
+                                                       : model().weights.final_norm;
+  const bool beside = config().parallel_residual && norm == Norm::before_mlp;
+  normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
+}
+
+void CpuBackend::normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
+  if (norm.empty())
+    copy_rows(y, x);
+  else if (config().norm == NormKind::layer)
+    layer_norm(x, norm, config().norm_eps, y);
+  else
+    rms_norm(x, norm.weight, config().norm_eps, y);
+}
+
+void CpuBackend::project_qkv(bool values) {
+  const auto& w = *weights_;
+  if (values)
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}, {w.v, as_matrix(v_)}});
+  else
+    linear(normalized_, {{w.q, as_matrix(q_)}, {w.k, as_matrix(k_)}});
+  if (config().qkv_clip > 0.0) {
+    clip(q_, config().qkv_clip);
+    clip(k_, config().qkv_clip);
+    if (values) clip(v_, config().qkv_clip);
+  }
+}
+
+void CpuBackend::normalize_heads() {
+  const auto normalize = [&](Tensor& heads, const NormWeights& norm) {
+    const auto rows = config().qk_norm_whole ? as_matrix(heads) : heads.view();
+    rms_norm(rows, norm.weight, config().norm_eps, rows);
+  };
+  normalize(q_, weights_->q_norm);
+  normalize(k_, weights_->k_norm);
+}
+
+void CpuBackend::rotate() {
+  const int rope = config().layers[static_cast<std::size_t>(layer_)].rope;
+  if (rope >= 0) {
+    const auto& table = tables_[static_cast<std::size_t>(rope)];
+    apply_rotary(table, config().rope_interleaved, q_);
+    apply_rotary(table, config().rope_interleaved, k_);
+  }
+  if (config().query_scaling) scale_queries(q_, *config().query_scaling, batch_->sequences, kept_);
+}
+
+AttentionInput CpuBackend::attention_input() const {
+  return {.q = q_,
+          .k = k_,
+          .v = v_,
+          .sequences = batch_->sequences,
+          .queries = kept_,
+          .scale = static_cast<float>(config().score_scale(layer_)),
+          .window = config().layers[static_cast<std::size_t>(layer_)].window,
+          .softcap = static_cast<float>(config().attention_softcap),
+          .sinks = weights_->sinks};
+}
+
+void CpuBackend::keep_keys() {
+  if (!keys_kept_) (*stored_)[static_cast<std::size_t>(layer_)].append(k_, v_, batch_->sequences);
+  keys_kept_ = true;
+}
+
+AttentionInput CpuBackend::input_of_all_keys() {
+  auto input = attention_input();
+  if (stored_ == nullptr) return input;
+  keep_keys();
+  if (!all_keys_) all_keys_ = (*stored_)[static_cast<std::size_t>(layer_)].rows(batch_->sequences);
+  input.k = all_keys_->k;
+  input.v = all_keys_->v;
+  return input;
+}
+
+void CpuBackend::attend() {
+  row_sums_.resize(keeps_row_sums_ ? static_cast<std::size_t>(q_.dim(0) * q_.dim(1)) : 0);
+  auto input = attention_input();
+  if (stored_ == nullptr) return attention(input, z_, row_sums_);
+  keep_keys();
+  const auto packed = (*stored_)[static_cast<std::size_t>(layer_)].packed(batch_->sequences);
+  input.packed = &packed;
+  attention(input, z_, row_sums_);
+}
+
+void CpuBackend::project_output(Addition addition) {
+  linear(as_matrix(z_), weights_->o, update_);
+  add_rows(0, running_rows(), weights_->post_attention_norm, addition);
+}
+
+void CpuBackend::add_update() {
+  add_to(residual_, update_);
+}
+
+void CpuBackend::project_router() {
+  router_logits_ = Tensor({running_rows(), config().experts.count});
+  linear(normalized_, weights_->router, router_logits_);
+}
+
+void CpuBackend::choose_experts() {
+  expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+  expert_indices_ = Tensor(expert_weights_.shape());
+  qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
+                          expert_indices_);
+}
+
+std::int64_t CpuBackend::mlp_rows() const {
+  return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+}
+
+TensorView CpuBackend::mlp_view(Tensor& values) const {
+  const auto& experts = config().experts;
+  const auto shape = has_experts() ? Shape{chunk_rows_, experts.per_token, experts.d_mlp}
+                                   : Shape{chunk_rows_, config().d_mlp};
+  return {values.view().bytes(), DType::f32, shape};
+}
+
+void CpuBackend::project_gate_up(std::int64_t begin, std::int64_t count) {
+  chunk_rows_ = count;
+  if (const auto size = mlp_view(gate_).size(); gate_.empty() || gate_.size() < size) {
+    gate_ = Tensor({size});
+    if (config().gated_mlp()) up_ = Tensor({size});
+  }
+  const auto x = normalized_.view().rows(begin, begin + count);
+  if (has_experts()) {
+    by_expert_ =
+        rows_by_expert(expert_indices_.view().rows(begin, begin + count), config().experts.count);
+    experts_gate_up(x, by_expert_, weights_->experts, tensor(Buffer::gate), tensor(Buffer::up));
+  } else if (config().gated_mlp()) {
+    linear(x, {{weights_->gate, tensor(Buffer::gate)}, {weights_->up, tensor(Buffer::up)}});
+  } else {
+    linear(x, weights_->up, tensor(Buffer::gate));
+  }
+}
+
+void CpuBackend::gate(std::int64_t count) {
+  QKSCOPE_ASSERT(count == chunk_rows_);
+  const auto gate = tensor(Buffer::gate);
+  if (config().activation == Activation::clamped_swiglu)
+    clamped_swiglu(config().swiglu, gate, tensor(Buffer::up), gate);
+  else if (config().gated_mlp())
+    gated_activation(config().activation, gate, tensor(Buffer::up), gate);
+  else
+    apply_activation(config().activation, weights_->xielu, gate);
+}
+
+void CpuBackend::project_down(std::int64_t begin, std::int64_t count, Addition addition) {
+  if (has_experts()) {
+    experts_down(tensor(Buffer::gate), by_expert_, weights_->experts,
+                 expert_weights_.view().rows(begin, begin + count),
+                 update_.view().rows(begin, begin + count));
+    return add_rows(begin, count, weights_->post_mlp_norm, addition);
+  }
+  // As many rows at a time as where nothing is shown: the packed input is as wide as the MLP.
+  for (std::int64_t row = 0; row < count; row += kCpuMlpRows) {
+    const auto end = std::min(row + kCpuMlpRows, count);
+    linear(tensor(Buffer::gate).rows(row, end), weights_->down,
+           update_.view().rows(begin + row, begin + end));
+  }
+  add_rows(begin, count, weights_->post_mlp_norm, addition);
+}
+
+void CpuBackend::add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
+                          Addition addition) {
+  const auto update = update_.view().rows(begin, begin + count);
+  if (config().residual_scale != 1.0) scale_by(update, config().residual_scale);
+  if (!post_norm.empty()) normalize_rows(update, post_norm, update);
+  if (addition != Addition::deferred) add_to(residual_.view().rows(begin, begin + count), update);
+}
+
+void CpuBackend::project_logits() {
+  logits_ = Tensor({running_rows(), config().vocab_size});
+  linear(normalized_, model().weights.head, logits_);
+  if (config().logit_scale != 1.0) scale_by(logits_, config().logit_scale);
+  if (config().logit_softcap > 0.0) soft_cap(logits_, config().logit_softcap);
+}
+
+void CpuBackend::keep_rows(std::span<const std::int64_t> rows) {
+  QKSCOPE_ASSERT(kept_.empty());
+  kept_.assign(rows.begin(), rows.end());
+  take_rows(residual_, rows);
+  if (!layer_input_.empty()) take_rows(layer_input_, rows);
+  take_rows(q_, rows);
+  for (auto& table : tables_) {
+    take_rows(table.cos, rows);
+    take_rows(table.sin, rows);
+  }
+  normalized_ = Tensor(residual_.shape());
+  update_ = Tensor(residual_.shape());
+  z_ = Tensor(q_.shape());
+}
+
+TensorView CpuBackend::tensor(Buffer buffer) {
+  switch (buffer) {
+    case Buffer::residual:
+      return residual_;
+    case Buffer::normalized:
+      return normalized_;
+    case Buffer::q:
+      return q_;
+    case Buffer::k:
+      return k_;
+    case Buffer::v:
+      return v_;
+    case Buffer::z:
+      return z_;
+    case Buffer::update:
+      return update_;
+    case Buffer::router_logits:
+      return router_logits_;
+    case Buffer::expert_weights:
+      return expert_weights_;
+    case Buffer::expert_indices:
+      return expert_indices_;
+    case Buffer::gate:
+      return mlp_view(gate_);
+    case Buffer::up:
+      return mlp_view(up_);
+    case Buffer::logits:
+      break;
+  }
+  return logits_;
+}
+
+Tensor CpuBackend::selected_part(ConstTensorView whole, const Selection& selection) const {
+  Shape shape = whole.shape();
+  shape[0] = static_cast<std::int64_t>(selection.rows.size());
+  const bool by_head = !selection.heads.empty();
+  if (by_head) shape[1] = static_cast<std::int64_t>(selection.heads.size());
+  Tensor part(shape);
+  // Without a selection of heads a row is one piece.
+  const auto pieces = by_head ? shape[1] : 1;
+  const auto width = part.size() / std::max<std::int64_t>(1, shape[0] * pieces);
+  float* out = part.data<float>();
+  for (const auto row : selection.rows) {
+    const float* from = whole.data<float>() + running_row(kept_, row) * whole.stride(0);
+    for (std::int64_t piece = 0; piece < pieces; ++piece, out += width)
+      std::memcpy(out,
+                  from + (by_head ? selection.heads[static_cast<std::size_t>(piece)] * width : 0),
+                  static_cast<std::size_t>(width) * sizeof(float));
+  }
+  return part;
+}
+
+void CpuBackend::read(Buffer buffer, const Selection& selection, Show show) {
+  if (selection.rows.empty())
+    show(tensor(buffer));
+  else
+    show(selected_part(tensor(buffer), selection));
+}
+
+void CpuBackend::edit(Buffer buffer, const std::function<void(TensorView)>& change) {
+  change(tensor(buffer));
+}
+
+ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
+  auto copy = std::make_shared<Tensor>();
+  read(buffer, selection, [&](ConstTensorView values) {
+    *copy = Tensor(values.shape());
+    copy_rows(*copy, values);
+  });
+  return {copy, copy->view()};
+}
+
+void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
+  const auto whole = tensor(buffer);
+  QKSCOPE_ASSERT(values.view.shape() == whole.shape());
+  copy_rows(whole, values.view);
+}
+
+std::string CpuBackend::hardware() const {
+  return fmt::format("{}, {} {}", cpu_target(), thread_count(),
+                     thread_count() == 1 ? "thread" : "threads");
+}
+
+std::string CpuBackend::attention_kernel() const {
+  const auto tile = gemm::tile_shape();
+  return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
+}
+
+double CpuBackend::product_rate(double seconds) {
+  return gemm::tile_rate(seconds);
+}
+
+void CpuBackend::score_rows(const RowScores& out) {
+  qkscope::score_rows(input_of_all_keys(), out.rows, out.scores, out.pattern);
+}
+
+void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
+  qkscope::pattern_of_edited_scores(input_of_all_keys(), edited.rows, edited.scores,
+                                    edited.pattern);
+}
+
+void CpuBackend::attend_edited_rows(const RowScores& edited) {
+  qkscope::attend_edited_rows(input_of_all_keys(), edited.rows, edited.scores, edited.pattern, z_);
+}
+
+void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {
+  const auto x = tensor(buffer);
+  for (std::size_t i = 0; i < batch_->sequences.size(); ++i) {
+    const auto document = document_moments(x, batch_->sequences[i], request);
+    if (document.bad_head) sink.refuse({*document.bad_head, static_cast<std::int64_t>(i)});
+    sink.add(document.moments);
+  }
+}
+
+void CpuBackend::add_attention(const AttentionRequest& request, AttentionSink& sink) {
+  QKSCOPE_ASSERT(!row_sums_.empty() && kept_.empty());
+  sink.add(attention_statistics({attention_input(), row_sums_, batch_->ids}, request));
+}
+
+}  // namespace qkscope

@@ -1,0 +1,105 @@
+// The forward pass on the CPU: float32 activations, weights in their stored type.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/device/backend.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/experts.h"
+#include "engine/ops/packed_keys.h"
+#include "engine/ops/rotary.h"
+
+namespace qkscope {
+
+class CpuBackend : public Backend {
+ public:
+  using Backend::Backend;
+
+  void begin(const Batch& batch) override;
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override;
+  void use_store(KeyValueStore& store) override;
+  void embed() override;
+  void embed_positions() override;
+  void put_residual(ConstTensorView residual) override;
+  void begin_layer(std::int64_t layer) override;
+  void keep_layer_input() override;
+  void normalize(Norm norm) override;
+  void project_qkv(bool values) override;
+  void normalize_heads() override;
+  void rotate() override;
+  void attend() override;
+  void project_output(Addition addition) override;
+  void add_update() override;
+  void project_router() override;
+  void choose_experts() override;
+  std::int64_t mlp_rows() const override;
+  void project_gate_up(std::int64_t begin, std::int64_t count) override;
+  void gate(std::int64_t count) override;
+  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override;
+  void project_logits() override;
+  void keep_rows(std::span<const std::int64_t> rows) override;
+  std::int64_t running_rows() const override { return residual_.dim(0); }
+  void read(Buffer buffer, const Selection& selection, Show show) override;
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override;
+  ActivationCopy copy(Buffer buffer, const Selection& selection) override;
+  void put(Buffer buffer, const ActivationCopy& values) override;
+  void score_rows(const RowScores& out) override;
+  void pattern_of_edited_scores(const RowScores& edited) override;
+  void attend_edited_rows(const RowScores& edited) override;
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
+  void finish() override {}
+  std::string hardware() const override;
+  void wait() override {}
+  std::string attention_kernel() const override;
+  double product_rate(double seconds) override;
+
+ private:
+  void allocate();
+  AttentionInput attention_input() const;
+  void keep_keys();
+  // With the keys and values of all positions as rows.
+  AttentionInput input_of_all_keys();
+  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
+  void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
+                Addition addition);
+  bool has_experts() const { return !weights_->experts.empty(); }
+  // Of a tensor as wide as the MLP, the rows of the current chunk.
+  TensorView mlp_view(Tensor& values) const;
+  TensorView tensor(Buffer buffer);
+  Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
+
+  const Batch* batch_ = nullptr;
+  std::int64_t layer_ = 0;
+  const LayerWeights* weights_ = nullptr;
+  std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
+
+  Tensor residual_;              // (rows, d_model)
+  Tensor layer_input_;           // (rows, d_model) in models with parallel residuals
+  Tensor normalized_;            // (rows, d_model)
+  Tensor update_;                // (rows, d_model)
+  Tensor q_;                     // (rows, n_heads, d_head)
+  Tensor k_;                     // (rows, n_kv_heads, d_head)
+  Tensor v_;                     // (rows, n_kv_heads, d_head)
+  Tensor z_;                     // (rows, n_heads, d_head)
+  Tensor router_logits_;         // (rows, experts)
+  Tensor expert_weights_;        // (rows, k)
+  Tensor expert_indices_;        // (rows, k)
+  ExpertRows by_expert_;         // of the current chunk of the MLP
+  Tensor gate_;                  // at least what mlp_view shows of it
+  Tensor up_;                    // the same
+  Tensor logits_;                // (rows, vocab_size)
+  std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
+  bool keeps_row_sums_ = false;
+  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
+  std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
+  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) or null
+  bool keys_kept_ = false;                      // of this layer, in stored_
+  std::optional<KeyStore::Rows> all_keys_;      // of this layer, where scores are shown
+};
+
+}  // namespace qkscope

@@ -1,0 +1,371 @@
+// Attention in bfloat16 and float16 on the matrix units; one block takes a run of queries of one
+// head through the keys they see.
+//
+// What one warp does with one tile of keys is all in registers: scores, mask, running softmax, and
+// the sum of values. A warp holds kBands bands of 16 queries. Of a band's 16 x 8 fragments a lane
+// holds rows g and g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "engine/device/cuda/attention/attention_block.cuh"
+#include "engine/device/cuda/tensor_core.cuh"
+
+namespace qkscope::cuda {
+
+template <int kBands, int kColumns>
+using Fragments = float[kBands][kColumns / 8][4];  // (16 kBands, kColumns) over the warp
+
+template <int kBands>
+struct RunningSoftmax {
+  float maximum[kBands][2];  // of the unscaled scores so far
+  float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
+};
+
+// Where a lane's row lies in the operand of ldmatrix, in bytes from the tile's begin. For q and v
+// the matrices are (rows 0-7, rows 8-15) x (columns 0-7), then columns 8-15; for k, whose rows are
+// the columns of the product, (columns 0-7, columns 8-15) x (rows 0-7), then rows 8-15.
+template <int kWidth>
+__device__ int lane_offset() {
+  const int lane = threadIdx.x % 32;
+  return lane % 16 * kPitch<kWidth> + lane / 16 * 16;
+}
+template <int kWidth>
+__device__ int lane_offset_of_keys() {
+  const int lane = threadIdx.x % 32;
+  return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
+}
+
+// scores (queries, keys) = q kᵀ. queries(step, a) gives the fragments of 16 channels of q.
+template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
+__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, Queries queries,
+                                              std::uint32_t k) {
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[band][n][i] = 0.0f;
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step) {
+    std::uint32_t a[kBands][4];
+    queries(step, a);
+#pragma unroll
+    for (int pair = 0; pair < kKeys / 16; ++pair) {
+      std::uint32_t b[4];
+      load_matrices(b, k + pair * 16 * kPitch<kWidth> + step * 32);
+#pragma unroll
+      for (int band = 0; band < kBands; ++band) {
+        multiply_add<T>(scores[band][2 * pair], a[band], b[0], b[1]);
+        multiply_add<T>(scores[band][2 * pair + 1], a[band], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// The same with q in shared memory.
+template <typename T, int kWidth, int kBands, int kKeys>
+__device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, std::uint32_t q,
+                                              std::uint32_t k) {
+  multiply_keys<T, kWidth, kBands, kKeys>(
+      scores,
+      [q](int step, std::uint32_t(&a)[kBands][4]) {
+#pragma unroll
+        for (int band = 0; band < kBands; ++band)
+          load_matrices(a[band], q + band * 16 * kPitch<kWidth> + step * 32);
+      },
+      k);
+}
+
+// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards. With tanh(u) = 1 -
+// 2 / (exp(2u) + 1) a score is off by some 1e-7 of the cap.
+template <int kBands, int kKeys>
+__device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
+  constexpr float kTwoLog2E = 2.88539008177792681472f;
+  const float inner = kTwoLog2E * scale / softcap, outer = softcap / scale;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float power = exp2_fast(scores[band][n][i] * inner);
+        scores[band][n][i] = outer * (1.0f - __fdividef(2.0f, fminf(power, 1e30f) + 1.0f));
+      }
+}
+
+// -infinity where a query does not see a key; `row` is the warp's first in `ranges`.
+template <int kBands, int kKeys, int kRows>
+__device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
+                                     const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
+  const int lane = threadIdx.x % 32;
+  const auto column = tile.begin + lane % 4 * 2;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = row + band * 16 + half * 8 + lane / 4;
+      const auto first = ranges.first[query] - column;
+      const auto last = min(ranges.last[query], tile.end - 1) - column;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (n * 8 + i < first || n * 8 + i > last) scores[band][n][2 * half + i] = -INFINITY;
+    }
+}
+
+// Turns scores into weights 2^(scale (score - maximum)), with the old sums and the values so far
+// brought to the new maximum. A tile of which a query sees nothing leaves it as it is, bit by bit.
+template <int kWidth, int kBands, int kKeys>
+__device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
+                                               RunningSoftmax<kBands>& softmax,
+                                               Fragments<kBands, kWidth>& values, float scale) {
+  float factor[kBands][2];
+  bool moved = false;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float before = softmax.maximum[band][half];
+      float maximum = before;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        maximum = fmaxf(maximum, fmaxf(scores[band][n][2 * half], scores[band][n][2 * half + 1]));
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
+      // A query that has seen no key yet must not subtract infinity from itself.
+      const float shift = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
+      factor[band][half] = exp2_fast(__fmul_rn(before, scale) - shift);
+      moved |= factor[band][half] != 1.0f;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[band][n][i] = exp2_fast(fmaf(scores[band][n][i], scale, -shift));
+          sum += scores[band][n][i];
+        }
+      softmax.maximum[band][half] = maximum;
+      softmax.sum[band][half] = fmaf(softmax.sum[band][half], factor[band][half], sum);
+    }
+  // In a long scan the maxima rarely move.
+  if (!__any_sync(kAllLanes, moved)) return;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[band][n][i] *= factor[band][i / 2];
+}
+
+// values (queries, kWidth) += weights v. The weights' C fragments are A fragments as they stand:
+// those of 8 keys are the left half of a 16 x 16 operand, those of the next 8 the right half.
+template <typename T, int kWidth, int kBands, int kKeys>
+__device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
+                                           const Fragments<kBands, kKeys>& weights,
+                                           std::uint32_t v) {
+#pragma unroll
+  for (int step = 0; step < kKeys / 16; ++step) {
+    std::uint32_t a[kBands][4];
+#pragma unroll
+    for (int band = 0; band < kBands; ++band)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &weights[band][2 * step + i / 2][i % 2 * 2];
+        a[band][i] = packed<T>(pair[0], pair[1]);
+      }
+#pragma unroll
+    for (int pair = 0; pair < kWidth / 16; ++pair) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, v + step * 16 * kPitch<kWidth> + pair * 32);
+#pragma unroll
+      for (int band = 0; band < kBands; ++band) {
+        multiply_add<T>(values[band][2 * pair], a[band], b[0], b[1]);
+        multiply_add<T>(values[band][2 * pair + 1], a[band], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Of the warp's rows, of which `queries` from `query` on exist.
+template <int kBands>
+__device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
+                                               const RunningSoftmax<kBands>& softmax,
+                                               std::int64_t head, std::int64_t query, int queries,
+                                               float scale) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = softmax.sum[band][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const int row = band * 16 + half * 8 + lane / 4;
+      if (lane % 4 != 0 || row >= queries) continue;
+      const auto at = (query + row) * a.n_heads + head;
+      const float largest = softmax.maximum[band][half];
+      a.row_sums.lse[at] = fmaf(largest, scale, log2f(sum));
+      a.row_sums.largest[at] = largest;
+    }
+}
+
+// values / sum, rounded to T, into the warp's rows of a tile.
+template <typename T, int kWidth, int kBands>
+__device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax<kBands>& softmax,
+                                                const Fragments<kBands, kWidth>& values) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int band = 0; band < kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = softmax.sum[band][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float inverse = 1.0f / sum;
+      char* row = tile + (band * 16 + half * 8 + lane / 4) * kPitch<kWidth> + lane % 4 * 4;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n)
+        *reinterpret_cast<std::uint32_t*>(row + n * 16) =
+            packed<T>(values[band][n][2 * half] * inverse, values[band][n][2 * half + 1] * inverse);
+    }
+}
+
+// 32 queries per warp let each fragment of k and v serve two products; heads of 256 leave registers
+// for 16. With these sizes two blocks run on a multiprocessor (sm_80, sm_90), and one copies or
+// exponentiates while the other multiplies.
+template <int kHeadWidth>
+struct AttentionShape {
+  static constexpr int kWidth = kHeadWidth;  // d_head, padded
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = kWidth <= 128 ? 2 : 1;
+  static constexpr int kWarpRows = kBands * 16;
+  static constexpr int kRows = kWarps * kWarpRows;  // queries of a block
+  static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
+  static constexpr int kTileBytes = kKeys * kPitch<kWidth>;
+  static constexpr int kQueryBytes = kRows * kPitch<kWidth>;
+  static constexpr int kSharedBytes =
+      kQueryBytes + 2 * kTileBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
+};
+
+// How many of the keys of a tile the queries of a warp see: none, each query all of them, or
+// anything between.
+enum class Visible { none, some, all };
+
+template <typename Shape>
+__device__ __forceinline__ Visible visible_keys(KeyTile tile, const KeyRanges<Shape::kRows>& ranges,
+                                                int row) {
+  const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
+  const auto first = ranges.first[query], last = ranges.last[query];
+  if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visible::none;
+  // A short tile has rows of zeros that no query sees.
+  const auto end = tile.begin + Shape::kKeys;
+  const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
+  return __all_sync(kAllLanes, all) ? Visible::all : Visible::some;
+}
+
+template <bool kVectors>
+__device__ HeadRows<const std::uint16_t, kVectors> source_rows(const void* data,
+                                                               std::int64_t stride,
+                                                               std::int64_t head, int d_head) {
+  return {static_cast<const std::uint16_t*>(data) + head * d_head, stride, d_head};
+}
+
+template <typename T, typename Shape, bool kVectors>
+__global__ void __launch_bounds__(Shape::kThreads, 2)
+    attention_16bit_kernel(const AttentionArguments a, float scale) {
+  constexpr int kWidth = Shape::kWidth, kBands = Shape::kBands, kKeys = Shape::kKeys;
+  extern __shared__ __align__(16) char shared[];
+  char* const q_tile = shared;
+  char* const k_tile = q_tile + Shape::kQueryBytes;
+  char* const v_tile = k_tile + Shape::kTileBytes;
+  auto& ranges = *reinterpret_cast<KeyRanges<Shape::kRows>*>(v_tile + Shape::kTileBytes);
+
+  const auto block = this_block<Shape::kRows>(a);
+  const auto d_head = static_cast<int>(a.d_head);
+  const auto k_rows = source_rows<kVectors>(a.k, a.k_stride, block.kv_head, d_head);
+  const auto v_rows = source_rows<kVectors>(a.v, a.v_stride, block.kv_head, d_head);
+  const auto load_keys = [&](char* target, const auto& rows, KeyTile tile) {
+    load_rows<kKeys, kWidth, Shape::kThreads>(target, rows, tile.begin, tile.end - tile.begin);
+  };
+  load_rows<Shape::kRows, kWidth, Shape::kThreads>(
+      q_tile, source_rows<kVectors>(a.q, a.q_stride, block.head, d_head), block.query,
+      block.queries);
+  load_key_ranges(ranges, a, block.query);
+
+  const int row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;  // the warp's first
+  char* const q_warp = q_tile + row * kPitch<kWidth>;
+  const auto address = [](char* tile, int offset) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + offset;
+  };
+  const auto q_lane = address(q_warp, lane_offset<kWidth>());
+  const auto k_lane = address(k_tile, lane_offset_of_keys<kWidth>());
+  const auto v_lane = address(v_tile, lane_offset<kWidth>());
+
+  Fragments<kBands, kWidth> values = {};
+  RunningSoftmax<kBands> softmax;
+#pragma unroll
+  for (int i = 0; i < 2 * kBands; ++i) {
+    softmax.maximum[i / 2][i % 2] = -INFINITY;
+    softmax.sum[i / 2][i % 2] = 0.0f;
+  }
+  const KeyTileWalk<Shape::kRows, kKeys> walk(ranges);
+  auto tile = walk.next(0);
+  load_keys(k_tile, k_rows, tile);
+  while (tile.exists()) {
+    Fragments<kBands, kKeys> scores;
+    const auto visible = visible_keys<Shape>(tile, ranges, row);
+    wait_for_copies();
+    __syncthreads();  // k is there, and every warp is done with the v before
+    load_keys(v_tile, v_rows, tile);
+    if (visible != Visible::none) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
+    const auto next = walk.next(tile.end);
+    wait_for_copies();
+    __syncthreads();  // v is there, and every warp is done with k
+    if (next.exists()) load_keys(k_tile, k_rows, next);
+    if (visible != Visible::none) {
+      if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
+      if (visible == Visible::some) mask<kBands, kKeys>(scores, ranges, row, tile);
+      update_softmax<kWidth, kBands, kKeys>(scores, softmax, values, scale);
+      add_values<T, kWidth, kBands, kKeys>(values, scores, v_lane);
+    }
+    tile = next;
+  }
+
+  if (a.row_sums.lse != nullptr)
+    store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
+  __syncwarp();  // the warp's rows of q, which it alone read, now carry its z
+  write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
+  __syncwarp();
+  const HeadRows<std::uint16_t, kVectors> z_rows{
+      static_cast<std::uint16_t*>(a.z) + block.head * d_head, a.z_stride, d_head};
+  store_rows<Shape::kWarpRows, kWidth>(q_warp, z_rows, block.query + row, block.queries - row);
+}
+
+template <typename T, int kWidth>
+void launch_attention(const AttentionArguments& a, cudaStream_t stream) {
+  using Shape = AttentionShape<kWidth>;
+  const auto whole = [](const void* data, std::int64_t stride) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+  };
+  const bool vectors = whole(a.q, a.q_stride) && whole(a.k, a.k_stride) && whole(a.v, a.v_stride) &&
+                       whole(a.z, a.z_stride) && a.d_head % 8 == 0;
+  launch_blocks<Shape>(
+      vectors ? attention_16bit_kernel<T, Shape, true> : attention_16bit_kernel<T, Shape, false>,
+      Shape::kSharedBytes, a, stream);
+}
+
+template <typename T>
+void attention_16bit(const AttentionArguments& a, cudaStream_t stream) {
+  if (a.d_head <= 16) return launch_attention<T, 16>(a, stream);
+  if (a.d_head <= 32) return launch_attention<T, 32>(a, stream);
+  if (a.d_head <= 64) return launch_attention<T, 64>(a, stream);
+  if (a.d_head <= 96) return launch_attention<T, 96>(a, stream);
+  if (a.d_head <= 128) return launch_attention<T, 128>(a, stream);
+  launch_attention<T, 256>(a, stream);
+}
+
+}  // namespace qkscope::cuda

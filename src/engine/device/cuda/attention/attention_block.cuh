@@ -1,0 +1,117 @@
+// How the attention kernels share out their work: a block takes kRows queries of one head through
+// the tiles of keys that they see.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/device/cuda/attention/attention_kernel.h"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+
+namespace qkscope::cuda {
+
+constexpr std::int32_t kNoKey = 0x7fffffff;
+
+// Key rows [begin, end), at most one tile's worth.
+struct KeyTile {
+  std::int32_t begin, end;
+  __device__ bool exists() const { return begin != kNoKey; }
+};
+
+// The ranges of a block's queries, in shared memory.
+template <int kRows>
+struct KeyRanges {
+  std::int32_t first[kRows];     // first key that the query sees
+  std::int32_t last[kRows];      // last key that it sees
+  std::int32_t sequence[kRows];  // where its tiles are counted from
+};
+
+// For `value(row)` of every row of a block: the least. All lanes of the warp get it.
+template <int kRows, typename Value>
+__device__ std::int32_t least_of_rows(Value value) {
+  std::int32_t least = kNoKey;
+#pragma unroll
+  for (int row = threadIdx.x % 32; row < kRows; row += 32) least = min(least, value(row));
+  return __reduce_min_sync(kAllLanes, least);
+}
+
+// Walks the tiles of kKeys keys that at least one query of the block sees, in ascending order. Each
+// warp walks by itself and finds the same tiles. Tiles begin at a multiple of kKeys from the begin
+// of a query's sequence, and none reaches into the next sequence: what a query sees is cut into the
+// same tiles whatever stands next to it.
+template <int kRows, int kKeys>
+class KeyTileWalk {
+  static_assert((kKeys & (kKeys - 1)) == 0);
+
+ public:
+  // Needs a barrier after the last write to `ranges`.
+  __device__ explicit KeyTileWalk(const KeyRanges<kRows>& ranges)
+      : ranges_(ranges),
+        end_(1 - least_of_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
+
+  // The first tile with keys at or after `from`.
+  __device__ KeyTile next(std::int32_t from) const {
+    const auto begin = least_of_rows<kRows>([&](int row) {
+      if (ranges_.last[row] < from) return kNoKey;
+      const auto key = max(ranges_.first[row], from);
+      return max(key - ((key - ranges_.sequence[row]) & (kKeys - 1)), from);
+    });
+    if (begin == kNoKey) return {kNoKey, kNoKey};
+    const auto cut = least_of_rows<kRows>(
+        [&](int row) { return ranges_.sequence[row] > begin ? ranges_.sequence[row] : kNoKey; });
+    return {begin, min(min(begin + kKeys, cut), end_)};
+  }
+
+ private:
+  const KeyRanges<kRows>& ranges_;
+  std::int32_t end_;  // one past the last key that any query sees
+};
+
+struct AttentionBlock {
+  std::int64_t head, kv_head;
+  std::int64_t query;  // the first
+  int queries;
+};
+
+// Heads of the same queries run at the same time and meet the same keys in the cache; the last
+// queries, which see most, come first, so that no long block is left over at the end.
+template <int kRows>
+__device__ AttentionBlock this_block(const AttentionArguments& a) {
+  const auto head = static_cast<std::int64_t>(blockIdx.x) % a.n_heads;
+  const auto query = (gridDim.x - 1 - blockIdx.x) / a.n_heads * kRows;
+  return {head, head / (a.n_heads / a.n_kv_heads), query,
+          static_cast<int>(min(a.queries - query, std::int64_t{kRows}))};
+}
+
+// Fills `ranges` for the queries from `query` on and ends with a barrier. Rows past the last query
+// repeat it, so that they ask for no tile of their own.
+template <int kRows>
+__device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArguments& a,
+                                std::int64_t query) {
+  for (int row = threadIdx.x; row < kRows; row += blockDim.x) {
+    const auto from = min(query + row, a.queries - 1);
+    ranges.first[row] = a.first_key[from];
+    ranges.last[row] = a.last_key[from];
+    if (a.sequence_begin != nullptr) ranges.sequence[row] = a.sequence_begin[from];
+  }
+  __syncthreads();
+  if (a.sequence_begin != nullptr) return;
+  const auto origin = least_of_rows<kRows>([&](int row) { return ranges.first[row]; });
+  for (int row = threadIdx.x; row < kRows; row += blockDim.x) ranges.sequence[row] = origin;
+  __syncthreads();
+}
+
+// Runs `kernel`, which takes the arguments and the scale of exponents of 2.
+template <typename Shape, typename Kernel>
+void launch_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
+                   cudaStream_t stream) {
+  constexpr float kLog2E = 1.44269504088896340736f;
+  const auto blocks = (a.queries + Shape::kRows - 1) / Shape::kRows * a.n_heads;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+        "attention: shared memory");
+  kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, shared_bytes, stream>>>(
+      a, a.scale * kLog2E);
+  check(cudaGetLastError(), "attention");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,236 @@
+// Attention in float32 throughout, without the matrix units, whose float32 mode keeps 10 bits of a
+// factor. A block takes a run of queries of one head through the keys they see.
+#include <cmath>
+
+#include "engine/device/cuda/attention/attention_block.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+// 16 groups of 8 neighbouring lanes; a group takes queries group, group + 16, ... In a tile of
+// scores a lane takes keys lane, lane + 8, ...; of the values columns 4 lane to 4 lane + 3, then 32
+// further, ...
+template <int kHeadWidth>
+struct Float32Shape {
+  static constexpr int kWidth = kHeadWidth;  // d_head, padded
+  static constexpr int kThreads = 128;
+  static constexpr int kGroups = 16, kLanes = 8;
+  static constexpr int kQueries = kWidth <= 128 ? 4 : 2;  // of a group
+  static constexpr int kRows = kGroups * kQueries;        // queries of a block
+  static constexpr int kKeys = 32;
+  static constexpr int kLaneKeys = kKeys / kLanes;
+  static constexpr int kLaneColumns = kWidth / (4 * kLanes);  // in fours
+  static constexpr int kPitch = kWidth + 4;       // floats; eight rows lie in different banks
+  static constexpr int kWeightPitch = kKeys + 8;  // floats; so do four rows of eight weights
+};
+
+template <typename Shape>
+struct Float32Memory {
+  float q[Shape::kRows][Shape::kPitch];
+  float keys[Shape::kKeys][Shape::kPitch];  // k, then v of the tile
+  float weights[Shape::kRows][Shape::kWeightPitch];
+  KeyRanges<Shape::kRows> ranges;
+};
+
+template <typename Shape>
+using Scores = float[Shape::kQueries][Shape::kLaneKeys];
+template <typename Shape>
+using Values = float4[Shape::kQueries][Shape::kLaneColumns];
+
+// The first `count` rows at `source`, zeros in the tile's other rows and past d_head.
+template <typename Shape, int kRows>
+__device__ void load_rows(float (&tile)[kRows][Shape::kPitch], const float* source,
+                          std::int64_t stride, int count, int d_head) {
+  for (int item = threadIdx.x; item < kRows * Shape::kWidth; item += Shape::kThreads) {
+    const int row = item / Shape::kWidth, column = item % Shape::kWidth;
+    tile[row][column] = row < count && column < d_head ? source[row * stride + column] : 0.0f;
+  }
+}
+
+__device__ float4 four_at(const float* data) {
+  return *reinterpret_cast<const float4*>(data);
+}
+
+template <typename Shape>
+__device__ void multiply_keys(Scores<Shape>& scores, const Float32Memory<Shape>& memory, int group,
+                              int lane) {
+  for (auto& row : scores)
+    for (auto& score : row) score = 0.0f;
+#pragma unroll 4
+  for (int column = 0; column < Shape::kWidth; column += 4) {
+    float4 k[Shape::kLaneKeys];
+#pragma unroll
+    for (int j = 0; j < Shape::kLaneKeys; ++j)
+      k[j] = four_at(&memory.keys[lane + j * Shape::kLanes][column]);
+#pragma unroll
+    for (int i = 0; i < Shape::kQueries; ++i) {
+      const auto q = four_at(&memory.q[group + i * Shape::kGroups][column]);
+#pragma unroll
+      for (int j = 0; j < Shape::kLaneKeys; ++j) {
+        scores[i][j] = fmaf(q.x, k[j].x, scores[i][j]);
+        scores[i][j] = fmaf(q.y, k[j].y, scores[i][j]);
+        scores[i][j] = fmaf(q.z, k[j].z, scores[i][j]);
+        scores[i][j] = fmaf(q.w, k[j].w, scores[i][j]);
+      }
+    }
+  }
+}
+
+// The scores of one query in a tile become weights 2^(score - maximum), with the old sum and values
+// brought to the new maximum.
+template <typename Shape>
+struct RunningQuery {
+  float maximum = -INFINITY;
+  float sum = 0.0f;  // this lane's share
+
+  __device__ void update(float (&scores)[Shape::kLaneKeys], float4 (&values)[Shape::kLaneColumns]) {
+    const float before = maximum;
+    for (const float score : scores) maximum = fmaxf(maximum, score);
+    for (int distance = 1; distance < Shape::kLanes; distance *= 2)
+      maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
+    // A query that has seen no key yet must not subtract infinity from itself.
+    const float shift = maximum == -INFINITY ? 0.0f : maximum;
+    const float factor = exp2f(before - shift);
+    sum *= factor;
+    for (auto& score : scores) {
+      score = exp2f(score - shift);
+      sum += score;
+    }
+    for (auto& value : values) {
+      value.x *= factor;
+      value.y *= factor;
+      value.z *= factor;
+      value.w *= factor;
+    }
+  }
+};
+
+// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards.
+template <typename Shape>
+__device__ void cap(float (&scores)[Shape::kLaneKeys], float scale, float softcap) {
+#pragma unroll
+  for (int j = 0; j < Shape::kLaneKeys; ++j)
+    scores[j] = softcap / scale * tanhf(scores[j] * scale / softcap);
+}
+
+// Scales and masks the scores of one query.
+template <typename Shape>
+__device__ void mask(float (&scores)[Shape::kLaneKeys], const KeyRanges<Shape::kRows>& ranges,
+                     int query, int lane, KeyTile tile, float scale) {
+#pragma unroll
+  for (int j = 0; j < Shape::kLaneKeys; ++j) {
+    const auto key = tile.begin + lane + j * Shape::kLanes;
+    const bool seen = key >= ranges.first[query] && key <= ranges.last[query] && key < tile.end;
+    scores[j] = seen ? scores[j] * scale : -INFINITY;
+  }
+}
+
+template <typename Shape>
+__device__ void add_values(Values<Shape>& values, const Float32Memory<Shape>& memory, int group,
+                           int lane) {
+#pragma unroll 4
+  for (int key = 0; key < Shape::kKeys; ++key) {
+    float weight[Shape::kQueries];
+#pragma unroll
+    for (int i = 0; i < Shape::kQueries; ++i)
+      weight[i] = memory.weights[group + i * Shape::kGroups][key];
+#pragma unroll
+    for (int c = 0; c < Shape::kLaneColumns; ++c) {
+      const auto v = four_at(&memory.keys[key][4 * (lane + c * Shape::kLanes)]);
+#pragma unroll
+      for (int i = 0; i < Shape::kQueries; ++i) {
+        values[i][c].x = fmaf(weight[i], v.x, values[i][c].x);
+        values[i][c].y = fmaf(weight[i], v.y, values[i][c].y);
+        values[i][c].z = fmaf(weight[i], v.z, values[i][c].z);
+        values[i][c].w = fmaf(weight[i], v.w, values[i][c].w);
+      }
+    }
+  }
+}
+
+// One query's values / sum to its row of z.
+template <typename Shape>
+__device__ void store_row(float* z, const float4 (&values)[Shape::kLaneColumns], float sum,
+                          int lane, int d_head) {
+  for (int c = 0; c < Shape::kLaneColumns; ++c) {
+    const float four[4] = {values[c].x, values[c].y, values[c].z, values[c].w};
+    for (int i = 0; i < 4; ++i) {
+      const int column = 4 * (lane + c * Shape::kLanes) + i;
+      if (column < d_head) z[column] = four[i] / sum;
+    }
+  }
+}
+
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 3)
+    attention_f32_kernel(const AttentionArguments a, float scale) {
+  extern __shared__ __align__(16) char shared[];
+  auto& memory = *reinterpret_cast<Float32Memory<Shape>*>(shared);
+  const auto& ranges = memory.ranges;
+  const auto block = this_block<Shape::kRows>(a);
+  const auto d_head = static_cast<int>(a.d_head);
+  const auto* q = static_cast<const float*>(a.q) + block.query * a.q_stride + block.head * d_head;
+  const auto* k = static_cast<const float*>(a.k) + block.kv_head * d_head;
+  const auto* v = static_cast<const float*>(a.v) + block.kv_head * d_head;
+  load_rows<Shape>(memory.q, q, a.q_stride, block.queries, d_head);
+  load_key_ranges(memory.ranges, a, block.query);
+
+  const int group = threadIdx.x / Shape::kLanes, lane = threadIdx.x % Shape::kLanes;
+  Values<Shape> values = {};
+  RunningQuery<Shape> running[Shape::kQueries];
+  const KeyTileWalk<Shape::kRows, Shape::kKeys> walk(ranges);
+  for (auto tile = walk.next(0); tile.exists(); tile = walk.next(tile.end)) {
+    const auto count = tile.end - tile.begin;
+    Scores<Shape> scores;
+    __syncthreads();  // every warp is done with the v before
+    load_rows<Shape>(memory.keys, k + tile.begin * a.k_stride, a.k_stride, count, d_head);
+    __syncthreads();
+    multiply_keys<Shape>(scores, memory, group, lane);
+    __syncthreads();  // every warp is done with k
+    load_rows<Shape>(memory.keys, v + tile.begin * a.v_stride, a.v_stride, count, d_head);
+#pragma unroll
+    for (int i = 0; i < Shape::kQueries; ++i) {
+      const int query = group + i * Shape::kGroups;
+      if (a.softcap > 0.0f) cap<Shape>(scores[i], a.scale, a.softcap);
+      mask<Shape>(scores[i], ranges, query, lane, tile, scale);
+      running[i].update(scores[i], values[i]);
+#pragma unroll
+      for (int j = 0; j < Shape::kLaneKeys; ++j)
+        memory.weights[query][lane + j * Shape::kLanes] = scores[i][j];
+    }
+    __syncthreads();
+    add_values<Shape>(values, memory, group, lane);
+  }
+
+#pragma unroll
+  for (int i = 0; i < Shape::kQueries; ++i) {
+    float sum = running[i].sum;
+    for (int distance = 1; distance < Shape::kLanes; distance *= 2)
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    const int query = group + i * Shape::kGroups;
+    if (query >= block.queries) continue;
+    auto* z = static_cast<float*>(a.z) + (block.query + query) * a.z_stride + block.head * d_head;
+    store_row<Shape>(z, values[i], sum, lane, d_head);
+    if (a.row_sums.lse == nullptr || lane != 0) continue;
+    const auto at = (block.query + query) * a.n_heads + block.head;
+    a.row_sums.lse[at] = running[i].maximum + log2f(sum);
+    a.row_sums.largest[at] = running[i].maximum / scale;
+  }
+}
+
+template <int kWidth>
+void launch(const AttentionArguments& a, cudaStream_t stream) {
+  using Shape = Float32Shape<kWidth>;
+  launch_blocks<Shape>(attention_f32_kernel<Shape>, sizeof(Float32Memory<Shape>), a, stream);
+}
+
+}  // namespace
+
+void attention_f32(const AttentionArguments& a, cudaStream_t stream) {
+  if (a.d_head <= 32) return launch<32>(a, stream);
+  if (a.d_head <= 64) return launch<64>(a, stream);
+  if (a.d_head <= 128) return launch<128>(a, stream);
+  launch<256>(a, stream);
+}
+
+}  // namespace qkscope::cuda

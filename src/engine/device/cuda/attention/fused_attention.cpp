@@ -1,0 +1,238 @@
+#include "engine/device/cuda/attention/fused_attention.h"
+
+#include <algorithm>
+#include <compare>
+#include <future>
+#include <limits>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include <cudnn_frontend.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "engine/device/cuda/attention/cudnn_library.h"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/memory/device_memory.h"
+
+namespace qkscope::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Tensor_attributes;
+
+enum Name : std::int64_t { kQ = 1, kK, kV, kZ, kLengths, kOffsets, kOutputOffsets };
+
+void check(cudnnStatus_t status, const char* operation) {
+  if (status != CUDNN_STATUS_SUCCESS)
+    failure("cuDNN: {} failed: {}", operation, cudnnGetErrorString(status));
+}
+
+// Sequences of different lengths share a plan when the longest are about as long.
+constexpr std::int64_t kLengthStep = 1024;
+constexpr std::int64_t kFirstLength = 4096;  // of the plan that is made while weights are loaded
+
+}  // namespace
+
+struct FusedAttention::Library {
+  // What a plan is made for.
+  struct Key {
+    std::int64_t sequences, length, window;
+    bool ragged;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Plan {
+    std::shared_ptr<fe::graph::Graph> graph;  // null: not supported
+    std::int64_t workspace = 0;
+  };
+
+  Library(const ModelConfig& model_, DType dtype_, cudaStream_t stream_)
+      : model(model_),
+        dtype(dtype_),
+        row_stride((model_.n_heads + 2 * model_.n_kv_heads) * model_.d_head),
+        z_stride(model_.n_heads * model_.d_head),
+        stream(stream_) {}
+  ~Library() {
+    if (started.valid()) started.wait();
+    if (handle != nullptr) cudnnDestroy(handle);
+  }
+
+  bool serves() const {
+    return !failed && (dtype == DType::bf16 || dtype == DType::f16) && model.d_head % 8 == 0 &&
+           model.d_head <= 256;
+  }
+
+  // The first plan loads the library's kernels.
+  void start(int device) {
+    open_cudnn();
+    cuda::check(cudaSetDevice(device), "use the GPU");
+    check(cudnnCreate(&handle), "start");
+    check(cudnnSetStream(handle, stream), "set the stream");
+    const Key first{1, kFirstLength, 0, false};
+    plans[first] = make_plan(first);
+  }
+
+  // What cannot start is done without.
+  void wait_for_start() {
+    if (!started.valid()) return;
+    try {
+      started.get();
+    } catch (const Error& error) {
+      failed = true;
+      log::warn("{}; attention uses our own kernel, which is slower on Hopper", error.what());
+    }
+  }
+
+  const Plan& plan_for(std::int64_t window) {
+    const auto length = ragged ? (longest + kLengthStep - 1) / kLengthStep * kLengthStep : longest;
+    const Key key{static_cast<std::int64_t>(sequences.size()), length,
+                  window >= longest ? 0 : window, ragged};
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+    return plans[key] = make_plan(key);
+  }
+
+  Plan make_plan(const Key& key) const;
+  void upload_sequences();
+
+  const ModelConfig& model;
+  DType dtype;
+  std::int64_t row_stride;  // elements from one row of q, k and v to the next
+  std::int64_t z_stride;
+  cudaStream_t stream;
+  std::future<void> started;
+  bool failed = false;
+  cudnnHandle_t handle = nullptr;
+  std::map<Key, Plan> plans;
+  DeviceBlock workspace;
+
+  std::vector<Sequence> sequences;
+  std::int64_t longest = 0;
+  bool ragged = false;
+  bool uploaded = false;
+  DeviceBlock numbers_of_sequences;  // int32: lengths, offsets in q, k and v, offsets in z
+};
+
+FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int device,
+                               cudaStream_t stream)
+    : library_(std::make_unique<Library>(model, dtype, stream)) {
+  auto& l = *library_;
+  if (l.serves()) l.started = std::async(std::launch::async, [&l, device] { l.start(device); });
+}
+
+FusedAttention::~FusedAttention() = default;
+
+void FusedAttention::begin(std::span<const Sequence> sequences) {
+  auto& l = *library_;
+  l.wait_for_start();
+  l.sequences.assign(sequences.begin(), sequences.end());
+  l.longest = 0;
+  for (const auto& sequence : sequences) l.longest = std::max(l.longest, sequence.length);
+  l.ragged = std::any_of(sequences.begin(), sequences.end(),
+                         [&](const Sequence& sequence) { return sequence.length != l.longest; });
+  l.uploaded = false;
+}
+
+FusedAttention::Library::Plan FusedAttention::Library::make_plan(const Key& key) const {
+  auto graph = std::make_shared<fe::graph::Graph>();
+  graph->set_io_data_type(dtype == DType::f16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
+  const auto numbers = [&](Name name, const char* text, std::int64_t count) {
+    return graph->tensor(Tensor_attributes()
+                             .set_name(text)
+                             .set_uid(name)
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(fe::DataType_t::INT32));
+  };
+  const auto offsets = key.ragged ? numbers(kOffsets, "offsets", key.sequences + 1) : nullptr;
+  const auto input = [&](Name name, const char* text, std::int64_t heads) {
+    auto attributes = Tensor_attributes()
+                          .set_name(text)
+                          .set_uid(name)
+                          .set_dim({key.sequences, heads, key.length, model.d_head})
+                          .set_stride({key.length * row_stride, model.d_head, row_stride, 1});
+    if (offsets) attributes.set_ragged_offset(offsets);
+    return graph->tensor(attributes);
+  };
+  auto options = fe::graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(false)
+                     .set_attn_scale(static_cast<float>(model.attention_scale))
+                     .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+                     .set_diagonal_band_right_bound(0);
+  if (key.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(key.window));
+  if (key.ragged) {
+    const auto lengths = numbers(kLengths, "lengths", key.sequences);
+    options.set_padding_mask(true).set_seq_len_q(lengths).set_seq_len_kv(lengths);
+  }
+  const auto q = input(kQ, "q", model.n_heads);
+  const auto k = input(kK, "k", model.n_kv_heads);
+  const auto v = input(kV, "v", model.n_kv_heads);
+  auto outputs = graph->sdpa(q, k, v, options);
+  auto& z = outputs[0];
+  z->set_output(true)
+      .set_uid(kZ)
+      .set_dim({key.sequences, model.n_heads, key.length, model.d_head})
+      .set_stride({key.length * z_stride, model.d_head, z_stride, 1});
+  if (key.ragged)
+    z->set_ragged_offset(numbers(kOutputOffsets, "output offsets", key.sequences + 1));
+  auto status = graph->build(handle, {fe::HeurMode_t::A});
+  if (status.is_bad()) {
+    log::debug("cuDNN has no attention for {} documents of {} tokens: {}", key.sequences,
+               key.length, status.get_message());
+    return {};
+  }
+  return {graph, graph->get_workspace_size()};
+}
+
+void FusedAttention::Library::upload_sequences() {
+  if (!ragged || uploaded) return;
+  const auto count = sequences.size();
+  std::vector<std::int32_t> numbers;
+  for (const auto& sequence : sequences)
+    numbers.push_back(static_cast<std::int32_t>(sequence.length));
+  for (const auto stride : {row_stride, z_stride}) {
+    for (const auto& sequence : sequences)
+      numbers.push_back(static_cast<std::int32_t>(sequence.begin * stride));
+    const auto& last = sequences.back();
+    numbers.push_back(static_cast<std::int32_t>((last.begin + last.length) * stride));
+  }
+  QKSCOPE_ASSERT(numbers.size() == count + 2 * (count + 1));
+  const auto bytes = numbers.size() * sizeof(std::int32_t);
+  numbers_of_sequences.reserve(static_cast<std::int64_t>(bytes), "lengths of documents");
+  cuda::check(cudaMemcpyAsync(numbers_of_sequences.data(), numbers.data(), bytes,
+                              cudaMemcpyHostToDevice, stream),
+              "copy lengths of documents");
+  uploaded = true;
+}
+
+bool FusedAttention::attend(const FusedAttentionArguments& a) {
+  auto& l = *library_;
+  const auto& last = l.sequences.back();
+  const bool countable = (last.begin + last.length) * std::max(l.row_stride, l.z_stride) <=
+                         std::numeric_limits<std::int32_t>::max();
+  if (!l.serves() || (l.ragged && !countable)) return false;
+  const auto& plan = l.plan_for(a.window);
+  if (!plan.graph) return false;
+  l.upload_sequences();
+  const auto count = l.sequences.size();
+  auto* lengths = l.numbers_of_sequences.as<std::int32_t>();
+  std::unordered_map<std::int64_t, void*> tensors = {{kQ, const_cast<void*>(a.q)},
+                                                     {kK, const_cast<void*>(a.k)},
+                                                     {kV, const_cast<void*>(a.v)},
+                                                     {kZ, a.z}};
+  if (l.ragged) {
+    tensors[kLengths] = lengths;
+    tensors[kOffsets] = lengths + count;
+    tensors[kOutputOffsets] = lengths + 2 * count + 1;
+  }
+  auto* workspace = l.workspace.reserve(std::max<std::int64_t>(plan.workspace, 1), "attention");
+  auto status = plan.graph->execute(l.handle, tensors, workspace);
+  if (status.is_bad()) failure("cuDNN: attention failed: {}", status.get_message());
+  return true;
+}
+
+}  // namespace qkscope::cuda

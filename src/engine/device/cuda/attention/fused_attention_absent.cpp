@@ -1,0 +1,17 @@
+// Stands where cuDNN would be in a build without it: our own kernel does everything.
+#include "engine/device/cuda/attention/fused_attention.h"
+
+namespace qkscope::cuda {
+
+struct FusedAttention::Library {};
+
+FusedAttention::FusedAttention(const ModelConfig&, DType, int, cudaStream_t) {}
+FusedAttention::~FusedAttention() = default;
+
+void FusedAttention::begin(std::span<const Sequence>) {}
+
+bool FusedAttention::attend(const FusedAttentionArguments&) {
+  return false;
+}
+
+}  // namespace qkscope::cuda

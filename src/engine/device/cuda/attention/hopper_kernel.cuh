@@ -1,0 +1,233 @@
+// FlashInfer's kernel is a template; what it works on next comes from a queue of ours. Each size of
+// heads has a file of its own (hopper_64.cu and so on), because they take minutes to compile.
+#pragma once
+
+#include <algorithm>
+
+#include <flashinfer/attention/hopper/prefill_sm90.cuh>
+#include <flashinfer/attention/hopper/variants.cuh>
+
+#include "engine/device/cuda/attention/hopper_heads.h"
+
+namespace qkscope::cuda {
+
+// FlashInfer's softmax reads this name.
+struct ScoreParams {
+  float sm_scale;
+  float softcap;  // 0: none
+};
+
+// FlashInfer's softmax, which hands out the largest score of each row beside the log-sum-exp.
+template <int kRows>
+struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
+  using Base = flashinfer::OnlineSoftmax<kRows, true>;
+  // What a masked score becomes. Small enough for every scale, and near enough to zero that scaling
+  // it twice gives nearly the same: rows of which a tile is all masked subtract it from itself.
+  static constexpr float fill_value = -1e7f;
+  CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
+  struct RowSums {
+    typename Base::TensorT lse, largest;
+  };
+  CUTLASS_DEVICE RowSums get_lse() const { return {this->row_sum, this->row_max}; }
+};
+
+struct PlainScores : flashinfer::StandardAttention {
+  static constexpr bool kCapped = false;
+  template <typename Mainloop, typename Coordinates>
+  CUTLASS_DEVICE PlainScores(const Mainloop& mainloop, const Coordinates& at)
+      : flashinfer::StandardAttention(mainloop, at) {}
+  template <int kRows>
+  CUTLASS_DEVICE auto GetAttentionUpdater() {
+    return Softmax<kRows>(sm_scale_log2);
+  }
+};
+
+// Scores become softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards, with
+// tanh(u) = 1 - 2 / (exp(2u) + 1): a score is off by some 1e-7 of the cap, where the processor's
+// own tanh, which FlashInfer takes, is off by 5e-4.
+struct CappedScores {
+  static constexpr bool kCapped = true;
+  float scale_log2, inner, outer;
+
+  template <typename Mainloop, typename Coordinates>
+  CUTLASS_DEVICE CappedScores(const Mainloop& mainloop, const Coordinates&) {
+    const auto& [scale, softcap] = mainloop.additional_params;
+    scale_log2 = scale * flashinfer::math::log2e;
+    inner = 2.0f * scale_log2 / softcap;
+    outer = softcap / scale;
+  }
+  template <int kRows>
+  CUTLASS_DEVICE auto GetAttentionUpdater() {
+    return Softmax<kRows>(scale_log2);
+  }
+  REGISTER_LOGITS_TRANSFORM(params, score, batch, query, key, head, key_head, {
+    return outer - 2.0f * outer * flashinfer::math::ptx_rcp(exp2f(score * inner) + 1.0f);
+  })
+};
+
+// FlashInfer's way of storing z; and the row sums where they are wanted. Its own store counts every
+// thread twice at the barrier between the writes to shared memory and the reads: one group of warps
+// can pass it alone and read rows of the other that are not there yet.
+template <typename Traits>
+struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
+  using Base = flashinfer::CollectiveEpilogue<Traits>;
+  struct Params : Base::Params {
+    float* largest;  // (rows, n_heads), as lse_ptr; both or neither are null
+    int n_heads;
+  };
+
+  template <typename Z, typename RowSums, typename Storage, typename Mma, typename Coordinates>
+  CUTLASS_DEVICE void store(const Params& params, const Z& z, const RowSums& sums, Storage& storage,
+                            Mma mma, int thread, const Coordinates& at) {
+    const auto [tile, head, kv_head, begin, key_begin, length, key_length, batch] = at;
+    auto rows =
+        cute::make_tensor(cute::make_smem_ptr(storage.smem_o.data()), typename Base::SmemLayoutO{});
+    const auto copy = cute::make_tiled_copy_C(typename Base::SmemCopyAtomO{}, mma);
+    const auto of_thread = copy.get_thread_slice(thread);
+    const auto rounded = flashinfer::convert_type<typename Base::DTypeO>(z);
+    auto to = of_thread.partition_D(rows);
+    // Every warp is done with the values, whose memory z takes.
+    cutlass::arch::NamedBarrier::sync(
+        Base::NUM_MMA_THREADS, static_cast<std::uint32_t>(flashinfer::NamedBarriers::kValueEmpty));
+    cute::copy(copy, of_thread.retile_S(rounded), to);
+    cutlass::arch::fence_view_async_shared();  // before the next values are loaded there
+    cutlass::arch::NamedBarrier::sync(Base::NUM_MMA_THREADS,
+                                      cutlass::arch::ReservedNamedBarriers::EpilogueBarrier);
+    flashinfer::write_O<Base::NUM_COPY_THREADS>(
+        params.O_ptr, typename Base::TiledCopyO{}, params.layout_O,
+        cute::select<0, 1>(typename Base::TileShape_PDV{}), rows, thread, tile, head, begin, length,
+        Base::NUM_WARPS - 1);
+    if (params.lse_ptr == nullptr || thread % 4 != 0) return;
+    // A warp group has 64 rows, a warp 16: lane / 4, and 8 further.
+    const int first = tile * Base::CTA_Q + thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first + 8 * i;
+      if (row >= length) continue;
+      const auto place = static_cast<std::int64_t>(begin + row) * params.n_heads + head;
+      params.lse_ptr[place] = sums.lse(i);
+      params.largest[place] = sums.largest(i);
+    }
+  }
+};
+
+// Tiles in their order: a block takes the next one while it computes, whichever block is first.
+// FlashInfer calls the functions below by name, some from the warp that loads and some from those
+// that compute.
+template <typename Traits>
+struct TileQueue {
+  struct Params {
+    const int4* tiles;  // AttentionTile
+    int count;
+    int* taken;
+    cutlass::FastDivmod group;  // query heads per key head
+  };
+
+  struct WorkTileInfo {
+    int index;
+    int4 tile;
+
+    CUTLASS_DEVICE bool is_valid(const Params& params) const { return index < params.count; }
+    // Tile, query head, key head, first row of queries and of keys, their numbers, batch.
+    CUTLASS_DEVICE auto get_block_coord(const Params& params) const {
+      return cute::tuple{tile.z, tile.w, int(params.group.divide(tile.w)), tile.x, tile.x, tile.y,
+                         tile.y, 0};
+    }
+  };
+
+  // The index of the next tile lies behind the kernel's own shared memory.
+  static constexpr int kNextAt = (sizeof(typename Traits::SharedStorage) + 15) / 16 * 16;
+  static constexpr int kSharedBytes = kNextAt + 16;
+  static constexpr int kThreads = Traits::NUM_MMA_THREADS + 32;  // those that compute, one warp
+  // Barriers that the kernel uses with paged keys only.
+  static constexpr std::uint32_t kEmpty = 5;
+  static constexpr std::uint32_t kFull = 7;
+
+  CUTLASS_DEVICE static int& next() {
+    extern __shared__ char shared_memory[];
+    return *reinterpret_cast<int*>(shared_memory + kNextAt);
+  }
+  CUTLASS_DEVICE static WorkTileInfo work(const Params& params, int index) {
+    return {index, index < params.count ? __ldg(params.tiles + index) : int4{}};
+  }
+
+  CUTLASS_DEVICE WorkTileInfo get_initial_work(const Params& params) const {
+    return work(params, blockIdx.x);
+  }
+  CUTLASS_DEVICE void init_consumer() const {
+    cutlass::arch::NamedBarrier::arrive(kThreads, kEmpty);
+  }
+  CUTLASS_DEVICE void prefetch_next_work(const Params& params, WorkTileInfo& current) const {
+    if (threadIdx.x % 32 == 0) current.index = atomicAdd(params.taken, 1) + int(gridDim.x);
+  }
+  CUTLASS_DEVICE void broadcast_next_work(WorkTileInfo& current) const {
+    cutlass::arch::NamedBarrier::sync(kThreads, kEmpty);
+    if (threadIdx.x % 32 == 0) next() = current.index;
+    cutlass::arch::NamedBarrier::arrive(kThreads, kFull);
+  }
+  template <bool is_producer = false>
+  CUTLASS_DEVICE WorkTileInfo get_next_work(const Params& params,
+                                            const WorkTileInfo& current) const {
+    if constexpr (is_producer) {
+      return work(params, __shfl_sync(0xffffffff, current.index, 0));
+    } else {
+      cutlass::arch::NamedBarrier::sync(kThreads, kFull);
+      const int index = next();
+      cutlass::arch::NamedBarrier::arrive(kThreads, kEmpty);
+      return work(params, index);
+    }
+  }
+};
+
+template <typename Traits, bool kWindow>
+cudaError_t launch(const HopperArguments& a, cudaStream_t stream) {
+  using Element = typename Traits::DTypeQ;
+  using Mainloop = flashinfer::CollectiveMainloop<ScoreParams, Traits, /*CAUSAL=*/true>;
+  using Store = Epilogue<Traits>;
+  using Queue = TileQueue<Traits>;
+  const auto layout = [&](int heads, std::int64_t stride) {
+    return flashinfer::get_gmem_layout(static_cast<int>(a.rows), heads, a.d_head, stride,
+                                       static_cast<std::int64_t>(a.d_head));
+  };
+  const auto mainloop = Mainloop::to_underlying_arguments(
+      {static_cast<const Element*>(a.q), layout(a.n_heads, a.q_stride),
+       static_cast<const Element*>(a.k), layout(a.n_kv_heads, a.kv_stride),
+       static_cast<const Element*>(a.v), layout(a.n_kv_heads, a.kv_stride), a.window - 1,
+       ScoreParams{a.scale, a.softcap}});
+  const typename Store::Params epilogue{
+      Store::to_underlying_arguments(
+          {static_cast<Element*>(a.z), layout(a.n_heads, a.z_stride), a.lse,
+           flashinfer::get_lse_gmem_layout(static_cast<int>(a.rows), a.n_heads)}),
+      a.largest, a.n_heads};
+  const typename Queue::Params queue{reinterpret_cast<const int4*>(a.tiles), a.tile_count,
+                                     a.counter, cutlass::FastDivmod(a.n_heads / a.n_kv_heads)};
+  const auto kernel =
+      flashinfer::PrefillWithKVCacheKernel<Mainloop, Store, Traits, kWindow, true, Queue>;
+  auto status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     Queue::kSharedBytes);
+  if (status != cudaSuccess) return status;
+  status = cudaMemsetAsync(a.counter, 0, sizeof(int), stream);
+  if (status != cudaSuccess) return status;
+  kernel<<<std::min(a.tile_count, a.multiprocessors), Traits::NUM_THREADS, Queue::kSharedBytes,
+           stream>>>(mainloop, epilogue, queue);
+  return cudaGetLastError();
+}
+
+template <typename Scores, int kHead, int kRows, int kKeys, typename Element>
+cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
+  using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kHead, kHead, kRows,
+                                                   kKeys, /*NUM_STAGES=*/2, Element, Element,
+                                                   Element, std::int32_t, Scores>;
+  return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
+}
+
+// Heads of kHead elements in tiles of kRows queries and kKeys keys.
+template <typename Scores, int kHead, int kRows, int kKeys>
+HopperHeads hopper_heads() {
+  return {kHead, Scores::kCapped, kRows, [](const HopperArguments& a, cudaStream_t stream) {
+            return a.bf16 ? launch_type<Scores, kHead, kRows, kKeys, cutlass::bfloat16_t>(a, stream)
+                          : launch_type<Scores, kHead, kRows, kKeys, cutlass::half_t>(a, stream);
+          }};
+}
+
+}  // namespace qkscope::cuda

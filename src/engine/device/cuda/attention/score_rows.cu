@@ -1,0 +1,160 @@
+#include <cmath>
+
+#include "engine/device/cuda/attention/score_rows.h"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kKeys = 128;    // columns of a block, one per thread
+constexpr int kHeads = 4;     // heads of a block: they share the keys they read
+constexpr int kColumns = 64;  // dimensions that are in shared memory at a time
+constexpr int kSoftmaxThreads = 256;
+
+struct ScoreMemory {
+  float q[kHeads][kColumns];
+  float k[kKeys][kColumns + 1];  // an odd pitch: the keys of a warp lie in different banks
+};
+
+// What a block reads: of q one row of some heads, of k some rows of one head.
+template <typename T>
+struct BlockSource {
+  const T* q;  // (heads, d_head)
+  const T* k;  // (keys, d_head)
+  std::int64_t k_stride;
+  int heads, keys, d_head;
+};
+
+// Dimensions [from, from + kColumns) of a block's queries and keys, zeros past what there is.
+template <typename T>
+__device__ void load(ScoreMemory& memory, const BlockSource<T>& source, int from) {
+  for (int item = threadIdx.x; item < kHeads * kColumns; item += kKeys) {
+    const int head = item / kColumns, column = item % kColumns;
+    const bool valid = head < source.heads && from + column < source.d_head;
+    const auto* q = source.q + head * source.d_head + from;
+    memory.q[head][column] = valid ? to_float(q[column]) : 0.0f;
+  }
+  for (int item = threadIdx.x; item < kKeys * kColumns; item += kKeys) {
+    const int key = item / kColumns, column = item % kColumns;
+    const bool valid = key < source.keys && from + column < source.d_head;
+    const auto* k = source.k + key * source.k_stride + from;
+    memory.k[key][column] = valid ? to_float(k[column]) : 0.0f;
+  }
+}
+
+// A block takes kKeys columns of one chosen row, for up to kHeads heads of one kv head. Blocks run
+// (row, columns) along x and (kv head, part of its heads) along y.
+template <typename T>
+__global__ void __launch_bounds__(kKeys)
+    scores_kernel(const ScoreRowsArguments a, int column_blocks, int head_parts) {
+  __shared__ ScoreMemory memory;
+  const auto row = static_cast<std::int64_t>(blockIdx.x / column_blocks);
+  const auto column = static_cast<std::int64_t>(blockIdx.x % column_blocks) * kKeys;
+  const auto group = static_cast<int>(a.n_heads / a.n_kv_heads);
+  const int kv_head = blockIdx.y / head_parts;
+  const int part = static_cast<int>(blockIdx.y) % head_parts * kHeads;  // within the group
+  const int heads = min(kHeads, group - part);
+  const auto head = static_cast<std::int64_t>(kv_head) * group + part;
+  const auto d_head = static_cast<int>(a.d_head);
+
+  // In columns, relative to the block: [first, last] is seen.
+  const auto base = a.sequence_begin[row] + column;
+  const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
+  float scores[kHeads] = {};
+  if (first < kKeys && last >= 0) {
+    const BlockSource<T> source = {
+        .q = static_cast<const T*>(a.q) + a.rows[row] * a.q_stride + head * d_head,
+        .k = static_cast<const T*>(a.k) + base * a.k_stride + kv_head * d_head,
+        .k_stride = a.k_stride,
+        .heads = heads,
+        .keys = static_cast<int>(min(last + 1, std::int64_t{kKeys})),
+        .d_head = d_head};
+    for (int from = 0; from < d_head; from += kColumns) {
+      load(memory, source, from);
+      __syncthreads();
+#pragma unroll 16
+      for (int i = 0; i < kColumns; ++i)
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h)
+          scores[h] = fmaf(memory.q[h][i], memory.k[threadIdx.x][i], scores[h]);
+      __syncthreads();
+    }
+  }
+  const auto thread = static_cast<std::int64_t>(threadIdx.x);
+  if (column + thread >= a.keys) return;
+  const bool seen = thread >= first && thread <= last;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= heads) continue;
+    float score = scores[h] * a.scale;
+    if (a.softcap > 0.0f) score = a.softcap * tanhf(score / a.softcap);
+    a.scores[((head + h) * a.count + row) * a.keys + column + thread] = seen ? score : -INFINITY;
+  }
+}
+
+// `combine` over the values of all threads, in a fixed order; every thread gets the result.
+template <typename Combine>
+__device__ float reduce_block(float value, Combine combine) {
+  __shared__ float warps[kSoftmaxThreads / 32];
+  for (int distance = 16; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  __syncthreads();  // the reduction before is read
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warps[0];
+  for (int i = 1; i < kSoftmaxThreads / 32; ++i) value = combine(value, warps[i]);
+  return value;
+}
+
+// One block per head and chosen row.
+__global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRowsArguments a) {
+  const auto index = static_cast<std::int64_t>(blockIdx.x);  // head * count + row
+  const auto row = index % a.count;
+  const float* scores = a.scores + index * a.keys;
+  float* pattern = a.pattern + index * a.keys;
+  const auto first = static_cast<std::int64_t>(a.first_key[row]) - a.sequence_begin[row];
+  const auto last = static_cast<std::int64_t>(a.last_key[row]) - a.sequence_begin[row];
+  // Every thread keeps to its columns, so that what it adds does not change with the window's
+  // begin.
+  const auto begin = first / kSoftmaxThreads * kSoftmaxThreads + threadIdx.x;
+
+  float maximum = -INFINITY;
+  for (auto column = begin; column <= last; column += kSoftmaxThreads)
+    maximum = fmaxf(maximum, scores[column]);
+  maximum = reduce_block(maximum, [](float x, float y) { return fmaxf(x, y); });
+  const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[index / a.count];
+  maximum = fmaxf(maximum, sink);
+  float sum = 0.0f;
+  for (auto column = begin; column <= last; column += kSoftmaxThreads)
+    sum += expf(scores[column] - maximum);
+  sum = reduce_block(sum, [](float x, float y) { return x + y; });
+  if (a.sinks != nullptr) sum += expf(sink - maximum);
+  for (auto column = std::int64_t{threadIdx.x}; column < a.keys; column += kSoftmaxThreads)
+    pattern[column] =
+        column >= first && column <= last ? expf(scores[column] - maximum) / sum : 0.0f;
+}
+
+template <typename T>
+void launch(const ScoreRowsArguments& a, cudaStream_t stream) {
+  const auto column_blocks = (a.keys + kKeys - 1) / kKeys;
+  const auto head_parts = (a.n_heads / a.n_kv_heads + kHeads - 1) / kHeads;
+  const dim3 grid(static_cast<unsigned>(a.count * column_blocks),
+                  static_cast<unsigned>(a.n_kv_heads * head_parts));
+  scores_kernel<T><<<grid, kKeys, 0, stream>>>(a, static_cast<int>(column_blocks),
+                                               static_cast<int>(head_parts));
+  check_launch("attention scores");
+}
+
+}  // namespace
+
+void launch_scores(const ScoreRowsArguments& a, cudaStream_t stream) {
+  with_type(a.dtype, [&](auto type) { launch<decltype(type)>(a, stream); });
+}
+
+void launch_patterns(const ScoreRowsArguments& a, cudaStream_t stream) {
+  patterns_kernel<<<static_cast<unsigned>(a.n_heads * a.count), kSoftmaxThreads, 0, stream>>>(a);
+  check_launch("attention patterns");
+}
+
+}  // namespace qkscope::cuda

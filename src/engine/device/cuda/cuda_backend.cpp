@@ -1,0 +1,678 @@
+#include "engine/device/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "engine/device/cuda/attention/attention_choice.h"
+#include "engine/device/cuda/attention/attention_kernel.h"
+#include "engine/device/cuda/attention/fused_attention.h"
+#include "engine/device/cuda/attention/hopper_attention.h"
+#include "engine/device/cuda/attention/score_rows.h"
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/heads.h"
+#include "engine/device/cuda/memory/activation_copies.h"
+#include "engine/device/cuda/memory/activations.h"
+#include "engine/device/cuda/memory/device_weights.h"
+#include "engine/device/cuda/memory/key_value_store.h"
+#include "engine/device/cuda/norm.h"
+#include "engine/device/cuda/pass_rows.h"
+#include "engine/device/cuda/products/expert_mixture.h"
+#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/products/gated_product.h"
+#include "engine/device/cuda/products/product_rate.h"
+#include "engine/device/cuda/products/products.h"
+#include "engine/device/cuda/residual_updates.h"
+#include "engine/device/cuda/row_kernels.h"
+#include "engine/device/cuda/statistics/moment_statistics.h"
+#include "engine/device/cuda/statistics/score_statistics.h"
+#include "engine/device/cuda/statistics/statistics_results.h"
+
+namespace qkscope::cuda {
+namespace {
+
+int use_device(int device) {
+  check(cudaSetDevice(device), "use the GPU");
+  return device;
+}
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(const LoadedCheckpoint& model, const BackendOptions& options,
+              const DeviceBudget& budget)
+      : Backend(model),
+        dtype_(options.dtype),
+        device_(use_device(options.device.index)),
+        capability_(capability(device_)),
+        budget_(budget),
+        products_(dtype_, stream_),
+        hopper_attention_(model.config, dtype_, device_, stream_),
+        fused_attention_(hopper_attention_.serves() ? nullptr
+                                                    : std::make_unique<FusedAttention>(
+                                                          model.config, dtype_, device_, stream_)),
+        has_gated_product_(has_gated_product(model.config, dtype_, device_)),
+        weights_(model, {.dtype = dtype_,
+                         .device = device_,
+                         .streamed = budget_.streams(),
+                         .interleaves_gate_up = has_gated_product_}),
+        rows_(model.config, dtype_, stream_),
+        copies_(stream_),
+        a_(model.config, dtype_),
+        updates_(model.config, dtype_, products_, a_, stream_),
+        mixture_(model.config, dtype_, products_, copies_, stream_),
+        results_(stream_),
+        moments_(results_, stream_),
+        scores_(results_, stream_) {}
+
+  void begin(const Batch& batch) override {
+    use_device(device_);
+    copies_.drop_all();
+    results_.drop_all();
+    pending_ = {};
+    updates_.begin();
+    batch_ = &batch;
+    keeps_row_sums_ = false;
+    store_ = nullptr;
+    continues_ = std::any_of(batch.sequences.begin(), batch.sequences.end(),
+                             [](const Sequence& sequence) { return sequence.past > 0; });
+    budget_.check_rows(batch.rows());
+    rows_.begin(batch);
+    if (!continues_) begin_attention(batch.sequences);
+    a_.begin(batch.rows());
+    moments_.begin(batch);
+    scores_.begin(batch);
+  }
+
+  std::unique_ptr<KeyValueStore> make_store(std::int64_t sequences,
+                                            std::int64_t positions) override {
+    use_device(device_);
+    return std::make_unique<CudaStore>(config(), dtype_, budget_, sequences, positions);
+  }
+
+  void use_store(KeyValueStore& store) override {
+    store_ = static_cast<CudaStore*>(&store);
+    const auto rows = store_->new_rows(batch_->sequences);
+    const auto bytes = rows.size() * sizeof(std::int32_t);
+    check(
+        cudaMemcpyAsync(stored_rows_.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"),
+                        rows.data(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copy row numbers to the GPU");
+    if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
+  }
+
+  void embed() override {
+    cuda::embed({.table = weights_.embedding(),
+                 .ids = rows_.ids(),
+                 .y = a_.residual(),
+                 .count = batch_->rows(),
+                 .n = config().d_model,
+                 .scale = static_cast<float>(config().embedding_scale),
+                 .dtype = dtype_},
+                stream_);
+  }
+
+  void embed_positions() override {
+    a_.reserve_update(batch_->rows());
+    cuda::embed({.table = weights_.positions(),
+                 .ids = rows_.positions(),
+                 .y = a_.update(),
+                 .count = batch_->rows(),
+                 .n = config().d_model,
+                 .dtype = dtype_},
+                stream_);
+  }
+
+  void put_residual(ConstTensorView residual) override {
+    const auto whole = view(Buffer::residual);
+    if (residual.device().kind == Device::Kind::cuda) {
+      copies_.put(residual.data<float>(), whole);
+      return;
+    }
+    Tensor values(residual.shape());
+    std::memcpy(values.view().bytes(), residual.bytes(), residual.size_bytes());
+    copies_.put(values, whole);
+  }
+
+  void begin_layer(std::int64_t layer) override {
+    layer_ = &weights_.layer(layer, stream_);
+    layer_number_ = layer;
+    keys_kept_ = false;
+    layer_config_ = config().layers[static_cast<std::size_t>(layer)];
+  }
+
+  void keep_layer_input() override {
+    const auto bytes =
+        static_cast<std::size_t>(running_rows() * config().d_model) * dtype_size(dtype_);
+    check(cudaMemcpyAsync(a_.begin_layer_input(running_rows()), a_.residual(), bytes,
+                          cudaMemcpyDeviceToDevice, stream_),
+          "keep the layer's input");
+  }
+
+  void normalize(Norm which) override {
+    const bool beside = config().parallel_residual && which == Norm::before_mlp;
+    norm({.x = beside ? a_.layer_input() : a_.residual(),
+          .norm = which == Norm::before_attention ? layer_->input_norm
+                  : which == Norm::before_mlp     ? layer_->mlp_norm
+                                                  : weights_.final_norm(),
+          .kind = config().norm,
+          .y = a_.normalized(),
+          .rows = running_rows(),
+          .n = config().d_model,
+          .eps = static_cast<float>(config().norm_eps),
+          .dtype = dtype_},
+         stream_);
+  }
+
+  void project_qkv(bool values) override {
+    a_.begin_projection();
+    products_.multiply({.x = a_.normalized(),
+                        .x_stride = config().d_model,
+                        .weight = layer_->qkv.weight,
+                        .bias = layer_->qkv.bias,
+                        .y = a_.qkv(),
+                        .y_stride = a_.qkv_width(),
+                        .rows = running_rows(),
+                        .in = config().d_model,
+                        .out = a_.qkv_width() - (values ? 0 : a_.kv_width())});
+    if (config().qkv_clip > 0.0)
+      clip(a_.qkv(), running_rows() * a_.qkv_width(), static_cast<float>(config().qkv_clip), dtype_,
+           stream_);
+  }
+
+  // Norm and rotation wait until q and k are shown or attention needs them: then they are one
+  // kernel. A norm over all heads together is a kernel of its own.
+  void normalize_heads() override {
+    if (!config().qk_norm_whole) {
+      pending_.norm = true;
+      return;
+    }
+    normalize_whole(a_.qkv(), layer_->q_norm, a_.q_width());
+    normalize_whole(a_.k(), layer_->k_norm, a_.kv_width());
+  }
+  void rotate() override { pending_.rotation = true; }
+
+  void attend() override {
+    finish_pending();
+    keep_keys();
+    const FusedAttentionArguments arguments{.q = a_.qkv(),
+                                            .k = a_.k(),
+                                            .v = a_.v(),
+                                            .z = a_.z(),
+                                            .window = layer_config_.window,
+                                            .scale = scale()};
+    const bool needs_row_sums = keeps_row_sums_ || config().has_sinks();
+    const auto row_sums = needs_row_sums ? scores_.row_sums(config().n_heads) : RowSums{};
+    const auto kernel = choose_attention({.capability = capability_,
+                                          .dtype = dtype_,
+                                          .d_head = config().d_head,
+                                          .softcap = config().attention_softcap > 0.0,
+                                          .sinks = config().has_sinks(),
+                                          .own_scale = layer_config_.score_scale != 1.0,
+                                          .chosen_rows = rows_.narrowed() || continues_},
+                                         {.flash_infer = hopper_attention_.serves()});
+    if (kernel == AttentionKernel::flash_infer) {
+      hopper_attention_.attend(arguments, row_sums);
+      attention_kernel_ = "FlashInfer (Hopper)";
+    } else if (kernel == AttentionKernel::cudnn && fused_attention_->attend(arguments)) {
+      attention_kernel_ = "cuDNN";
+      // cuDNN could give row sums, with other bits of z
+      if (keeps_row_sums_) scores_.find_row_sums(score_source());
+    } else {
+      attend_with_own_kernel(row_sums);
+    }
+    if (config().has_sinks())
+      apply_sinks({.z = a_.z(),
+                   .lse = row_sums.lse,
+                   .sinks = layer_->sinks,
+                   .rows = running_rows(),
+                   .n_heads = config().n_heads,
+                   .d_head = config().d_head,
+                   .dtype = dtype_},
+                  stream_);
+  }
+
+  void project_output(Addition addition) override {
+    updates_.add_product({.x = a_.z(),
+                          .x_stride = a_.q_width(),
+                          .weight = layer_->o.weight,
+                          .bias = layer_->o.bias,
+                          .rows = running_rows(),
+                          .in = a_.q_width(),
+                          .out = config().d_model},
+                         {.running = running_rows(),
+                          .post_norm = layer_->post_attention_norm,
+                          .addition = addition});
+  }
+
+  void add_update() override { updates_.add_deferred(running_rows()); }
+
+  void project_router() override {
+    mixture_.project_router(a_.normalized(), running_rows(), layer_->router);
+  }
+
+  void choose_experts() override { mixture_.choose(running_rows()); }
+
+  std::int64_t mlp_rows() const override {
+    return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
+  }
+
+  // Where the product can gate, it waits until the gate is asked for.
+  void project_gate_up(std::int64_t begin, std::int64_t count) override {
+    if (layer_config_.experts)
+      return mixture_.project_gate_up(a_.normalized(), begin, count, layer_->experts_gate_up);
+    a_.begin_mlp(count);
+    if (has_gated_product_) {
+      pending_.gate_up = a_.normalized(begin);
+      return;
+    }
+    products_.multiply({.x = a_.normalized(begin),
+                        .x_stride = config().d_model,
+                        .weight = layer_->gate_up.weight,
+                        .bias = layer_->gate_up.bias,
+                        .y = a_.reserve_gate_up(),
+                        .y_stride = a_.mlp_width(),
+                        .rows = count,
+                        .in = config().d_model,
+                        .out = a_.mlp_width()});
+  }
+
+  void gate(std::int64_t count) override {
+    if (layer_config_.experts) return mixture_.gate();
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      return multiply_gated(x, a_.begin_gate(), count, /*apart=*/false);
+    cuda::gate({.activation = config().activation,
+                .xielu = model().weights.layers[static_cast<std::size_t>(layer_number_)].xielu,
+                .gated = config().gated_mlp(),
+                .gate_up = a_.gate_up(),
+                .y = a_.begin_gate(),
+                .rows = count,
+                .n = config().d_mlp,
+                .dtype = dtype_},
+               stream_);
+  }
+
+  void project_down(std::int64_t begin, std::int64_t count, Addition addition) override {
+    const UpdateTarget target{.begin = begin,
+                              .running = running_rows(),
+                              .post_norm = layer_->post_mlp_norm,
+                              .addition = addition};
+    if (layer_config_.experts) {
+      a_.reserve_update(running_rows());
+      mixture_.project_down(layer_->experts_down, a_.update(begin));
+      return updates_.add_made(count, target);
+    }
+    updates_.add_product({.x = a_.gated(),
+                          .x_stride = config().d_mlp,
+                          .weight = layer_->down.weight,
+                          .bias = layer_->down.bias,
+                          .rows = count,
+                          .in = config().d_mlp,
+                          .out = config().d_model},
+                         target);
+  }
+
+  void project_logits() override {
+    const auto rows = running_rows();
+    void* logits = a_.begin_logits(rows);
+    const auto head = weights_.head();
+    products_.multiply({.x = a_.normalized(),
+                        .x_stride = config().d_model,
+                        .weight = head.weight,
+                        .bias = head.bias,
+                        .y = logits,
+                        .y_stride = config().vocab_size,
+                        .rows = rows,
+                        .in = config().d_model,
+                        .out = config().vocab_size,
+                        .factor = static_cast<float>(config().logit_scale)});
+    if (config().logit_softcap > 0.0)
+      soft_cap(logits, rows * config().vocab_size, static_cast<float>(config().logit_softcap),
+               dtype_, stream_);
+  }
+
+  void keep_rows(std::span<const std::int64_t> rows) override {
+    finish_pending();
+    rows_.keep(rows);
+    const auto count = running_rows();
+    const auto take = [&](const void* from, std::int64_t stride, void* to, std::int64_t n) {
+      take_rows({.x = from,
+                 .row_stride = stride,
+                 .rows = rows_.kept(),
+                 .y = to,
+                 .count = count,
+                 .n = n,
+                 .dtype = dtype_},
+                stream_);
+    };
+    const auto width = config().d_model;
+    const void* residual = a_.residual();
+    a_.begin_kept(count);
+    take(residual, width, a_.residual(), width);
+    take(a_.qkv(), a_.qkv_width(), a_.queries(), a_.q_width());
+    if (const void* input = a_.layer_input(); input != nullptr)
+      take(input, width, a_.begin_kept_layer_input(count), width);
+  }
+
+  std::int64_t running_rows() const override { return rows_.count(); }
+
+  void read(Buffer buffer, const Selection& selection, Show show) override {
+    finish_pending_of(buffer);
+    const auto [rows, heads] = numbers_of(selection);
+    copies_.copy_to_host(view(buffer), rows, heads, std::move(show));
+  }
+
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+    finish_pending_of(buffer);
+    copies_.show_all();
+    const auto whole = view(buffer);
+    const auto before = copies_.fetch(whole);
+    Tensor values(before.shape());
+    std::memcpy(values.view().bytes(), before.view().bytes(), before.view().size_bytes());
+    change(values);
+    if (std::memcmp(values.view().bytes(), before.view().bytes(), before.view().size_bytes()) == 0)
+      return;
+    copies_.put(values, whole);
+    if (buffer == Buffer::update) updates_.mark_edited();
+  }
+
+  ActivationCopy copy(Buffer buffer, const Selection& selection) override {
+    finish_pending_of(buffer);
+    const auto [rows, heads] = numbers_of(selection);
+    Shape shape;
+    auto memory = copies_.copy_on_device(view(buffer), rows, heads, shape);
+    const TensorView copied(static_cast<std::byte*>(memory.get()), DType::f32, shape,
+                            {Device::Kind::cuda, device_});
+    return {std::move(memory), copied};
+  }
+
+  void put(Buffer buffer, const ActivationCopy& values) override {
+    finish_pending_of(buffer);
+    const bool changed = copies_.put(values.view.data<float>(), view(buffer));
+    if (changed && buffer == Buffer::update) updates_.mark_edited();
+  }
+
+  void score_rows(const RowScores& out) override {
+    finish_pending();
+    keep_keys();
+    copies_.show_all();
+    if (!out.edited) return show_scores(out, score_source(), rows_, stream_);
+    host_attention_.emplace(fetch_attention());
+    host_attention_->score_rows(out);
+  }
+
+  void pattern_of_edited_scores(const RowScores& edited) override {
+    host_attention_->pattern_of_edited_scores(edited);
+  }
+
+  void attend_edited_rows(const RowScores& edited) override {
+    const auto z = view(Buffer::z);
+    auto values = copies_.fetch(z);
+    host_attention_->attend_edited_rows(edited, values);
+    copies_.put(values, z);
+    host_attention_.reset();
+  }
+
+  void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override {
+    QKSCOPE_ASSERT(!rows_.narrowed());
+    finish_pending_of(buffer);
+    moments_.add(view(buffer), request, sink);
+  }
+
+  void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
+
+  void add_attention(const AttentionRequest& request, AttentionSink& sink) override {
+    QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
+    if (request.replacements.empty() && request.kept.empty())
+      return scores_.add(score_source(), request, sink);
+    // Other keys, and sets of them, are looked at on the host.
+    finish_pending();
+    results_.take_all();
+    sink.add(
+        fetch_attention().statistics(scores_.fetch_row_sums(score_source()), batch_->ids, request));
+  }
+
+  void finish() override {
+    copies_.show_all();
+    results_.take_all();
+    check(cudaStreamSynchronize(stream_), "finish the forward pass");
+  }
+
+  std::string hardware() const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device_), "ask for the GPU's name");
+    return properties.name;
+  }
+
+  void wait() override { check(cudaStreamSynchronize(stream_), "wait for the GPU"); }
+  std::string attention_kernel() const override { return attention_kernel_; }
+
+  double product_rate(double seconds) override {
+    use_device(device_);
+    weights_.wait();  // they would share the way to the GPU, and its memory
+    return cuda::product_rate(products_, dtype_, seconds, stream_);
+  }
+
+ private:
+  // Not where keys are cached: there our own kernel attends.
+  void begin_attention(std::span<const Sequence> sequences) {
+    if (hopper_attention_.serves())
+      hopper_attention_.begin(sequences);
+    else
+      fused_attention_->begin(sequences);
+  }
+
+  float scale() const { return static_cast<float>(config().score_scale(layer_number_)); }
+  float softcap() const { return static_cast<float>(config().attention_softcap); }
+  DeviceView view(Buffer buffer) const {
+    const bool wide = buffer == Buffer::gate || buffer == Buffer::up;
+    const bool routed = buffer == Buffer::router_logits || buffer == Buffer::expert_weights ||
+                        buffer == Buffer::expert_indices;
+    return routed || (wide && layer_config_.experts) ? mixture_.view(buffer, running_rows())
+                                                     : a_.view(buffer, running_rows());
+  }
+
+  struct Numbers {
+    std::vector<std::int32_t> rows;
+    std::vector<std::int32_t> heads;
+  };
+  Numbers numbers_of(const Selection& selection) const {
+    Numbers numbers;
+    for (const auto row : selection.rows) numbers.rows.push_back(rows_.number_of(row));
+    numbers.heads.assign(selection.heads.begin(), selection.heads.end());
+    return numbers;
+  }
+
+  void finish_pending() {
+    const bool scales = pending_.rotation && config().query_scaling.has_value();
+    const bool rotates = pending_.rotation && layer_config_.rope >= 0;
+    if (pending_.norm || rotates || scales)
+      finish_heads({.q = a_.qkv(),
+                    .k = a_.k(),
+                    .row_stride = a_.qkv_width(),
+                    .rows = running_rows(),
+                    .n_heads = config().n_heads,
+                    .n_kv_heads = config().n_kv_heads,
+                    .d_head = config().d_head,
+                    .q_norm = pending_.norm ? layer_->q_norm.weight : nullptr,
+                    .k_norm = pending_.norm ? layer_->k_norm.weight : nullptr,
+                    .eps = static_cast<float>(config().norm_eps),
+                    .rotary = rows_.rotary(layer_config_.rope),
+                    .rotate = rotates,
+                    .interleaved = config().rope_interleaved,
+                    .query_scale = scales ? rows_.query_scale() : nullptr,
+                    .dtype = dtype_},
+                   stream_);
+    pending_.norm = pending_.rotation = false;
+  }
+
+  void finish_pending_of(Buffer buffer) {
+    if (buffer == Buffer::q || buffer == Buffer::k) finish_pending();
+    if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
+  }
+
+  // Gate and up apart, with the bits that they have inside the gated product.
+  void show_gate_up() {
+    if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
+      multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
+  }
+
+  void multiply_gated(const void* x, void* y, std::int64_t rows, bool apart) {
+    cuda::multiply_gated({.x = x,
+                          .weight = layer_->gate_up.weight,
+                          .y = y,
+                          .rows = rows,
+                          .in = config().d_model,
+                          .n = config().d_mlp,
+                          .apart = apart,
+                          .dtype = dtype_,
+                          .device = device_},
+                         stream_);
+  }
+
+  void attend_with_own_kernel(const RowSums& row_sums) {
+    attention_kernel_ = dtype_ == DType::f32 ? "our own" : "our own (mma.sync)";
+    const auto keys = rows_.keys(layer_config_.window);
+    attention({.q = a_.queries(),
+               .k = all_keys(),
+               .v = continues_ ? store_->v(layer_number_) : a_.v(),
+               .z = a_.z(),
+               .q_stride = a_.query_stride(),
+               .k_stride = key_stride(),
+               .v_stride = key_stride(),
+               .z_stride = a_.q_width(),
+               .first_key = keys.first,
+               .last_key = keys.last,
+               .sequence_begin = keys.begin,
+               .queries = running_rows(),
+               .n_heads = config().n_heads,
+               .n_kv_heads = config().n_kv_heads,
+               .d_head = config().d_head,
+               .scale = scale(),
+               .softcap = softcap(),
+               .dtype = dtype_,
+               .row_sums = row_sums},
+              stream_);
+  }
+
+  // Each row of x (running rows, width) as one vector, in place.
+  void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
+    norm({.x = x,
+          .norm = weights,
+          .y = x,
+          .rows = running_rows(),
+          .n = width,
+          .row_stride = a_.qkv_width(),
+          .eps = static_cast<float>(config().norm_eps),
+          .dtype = dtype_},
+         stream_);
+  }
+
+  ScoreSource score_source() const {
+    return {.q = a_.qkv(),
+            .k = all_keys(),
+            .row_stride = a_.qkv_width(),
+            .k_stride = key_stride(),
+            .n_heads = config().n_heads,
+            .n_kv_heads = config().n_kv_heads,
+            .d_head = config().d_head,
+            .scale = scale(),
+            .softcap = softcap(),
+            .window = layer_config_.window,
+            .dtype = dtype_,
+            .sinks = layer_->sinks};
+  }
+
+  const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
+  std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
+
+  // Keys and values of this pass into the store, once per layer.
+  void keep_keys() {
+    if (store_ == nullptr || keys_kept_) return;
+    put_rows({.x = a_.k(),
+              .x_stride = a_.qkv_width(),
+              .rows = stored_rows_.as<std::int32_t>(),
+              .y = store_->k(layer_number_),
+              .y_stride = store_->row_stride(),
+              .count = batch_->rows(),
+              .n = 2 * a_.kv_width(),
+              .dtype = dtype_},
+             stream_);
+    keys_kept_ = true;
+  }
+
+  // Of all positions, one sequence after another.
+  Tensor fetch_all(bool keys) {
+    if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
+    std::int64_t rows = 0;
+    for (const auto& sequence : batch_->sequences) rows += sequence.end();
+    Tensor all({rows, config().n_kv_heads, config().d_head});
+    auto* to = all.view().bytes();
+    for (const auto& sequence : batch_->sequences) {
+      const auto part = copies_.fetch(keys ? store_->all_keys(layer_number_, sequence)
+                                           : store_->all_values(layer_number_, sequence));
+      std::memcpy(to, part.view().bytes(), part.view().size_bytes());
+      to += part.view().size_bytes();
+    }
+    return all;
+  }
+
+  HostAttention fetch_attention() {
+    return {.q = copies_.fetch(view(Buffer::q)),
+            .k = fetch_all(true),
+            .v = fetch_all(false),
+            .sequences = batch_->sequences,
+            .scale = scale(),
+            .softcap = softcap(),
+            .window = layer_config_.window,
+            .sinks = model().weights.layers[static_cast<std::size_t>(layer_number_)].sinks};
+  }
+
+  struct Pending {
+    bool norm = false;
+    bool rotation = false;
+    const void* gate_up = nullptr;  // the rows that are multiplied
+  };
+
+  DType dtype_;
+  int device_;
+  int capability_;  // 90: compute capability 9.0
+  DeviceBudget budget_;
+  Stream stream_;
+  Products products_;
+  HopperAttention hopper_attention_;
+  std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
+  bool has_gated_product_;
+  DeviceWeights weights_;
+  PassRows rows_;
+  ActivationCopies copies_;
+  Activations a_;
+  ResidualUpdates updates_;
+  ExpertMixture mixture_;
+  StatisticsResults results_;
+  MomentStatistics moments_;
+  ScoreStatistics scores_;
+  bool keeps_row_sums_ = false;
+  CudaStore* store_ = nullptr;  // or null
+  DeviceBlock stored_rows_;     // (rows of the batch) of the store
+  bool continues_ = false;      // sequences of the batch have positions behind them
+  bool keys_kept_ = false;      // of this layer, in the store
+
+  const Batch* batch_ = nullptr;
+  const DeviceLayer* layer_ = nullptr;
+  std::int64_t layer_number_ = 0;
+  LayerConfig layer_config_;
+  Pending pending_;
+  const char* attention_kernel_ = "none";
+  std::optional<HostAttention> host_attention_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const LoadedCheckpoint& model, const BackendOptions& options,
+                                      const DeviceBudget& budget) {
+  return std::make_unique<CudaBackend>(model, options, budget);
+}
+
+}  // namespace qkscope::cuda

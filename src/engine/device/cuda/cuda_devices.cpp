@@ -1,0 +1,67 @@
+#include "engine/device/cuda/cuda_devices.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "engine/device/cuda/compare.h"
+#include "engine/device/cuda/cuda_error.h"
+
+namespace qkscope::cuda {
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "ask the GPU");
+  return value;
+}
+
+void wait_for(Device device) {
+  if (device.kind == Device::Kind::cpu) return;
+  check(cudaSetDevice(device.index), "use the GPU");
+  check(cudaDeviceSynchronize(), "wait for the GPU");
+}
+
+}  // namespace
+
+std::string why_unusable(int device) {
+  if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
+    cudaGetLastError();  // an answer, not an error
+    return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
+  }
+  if (has_code_for_gpu()) return "";
+  return fmt::format(
+      "the GPU has compute capability {}.{}, and this build has code for " QKSCOPE_CUDA_CODE
+      " (CMAKE_CUDA_ARCHITECTURES); build it where the GPU is, or with -DQKSCOPE_CUDA_ALL=ON",
+      attribute(cudaDevAttrComputeCapabilityMajor, device),
+      attribute(cudaDevAttrComputeCapabilityMinor, device));
+}
+
+bool is_hopper(int device) {
+  return capability(device) == 90;
+}
+
+int capability(int device) {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+         attribute(cudaDevAttrComputeCapabilityMinor, device);
+}
+
+int multiprocessors(int device) {
+  return attribute(cudaDevAttrMultiProcessorCount, device);
+}
+
+std::int64_t free_memory(int device) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaSetDevice(device), "use the GPU");
+  check(cudaMemGetInfo(&free, &total), "ask for free memory");
+  return static_cast<std::int64_t>(free);
+}
+
+void copy_values(TensorView to, ConstTensorView from) {
+  wait_for(from.device());
+  wait_for(to.device());
+  check(cudaMemcpy(to.bytes(), from.bytes(), to.size_bytes(), cudaMemcpyDefault), "copy values");
+  wait_for(to.device());
+}
+
+}  // namespace qkscope::cuda

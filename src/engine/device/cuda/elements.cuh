@@ -1,0 +1,91 @@
+// Element types in kernels: arithmetic is float32, values in memory are T.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+
+namespace qkscope::cuda {
+
+constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ inline float to_float(__nv_fp8_e4m3 x) {
+  return static_cast<float>(x);
+}
+
+template <typename T>
+__device__ T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ inline __half from_float<__half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+
+// x as it is after a trip through memory.
+template <typename T>
+__device__ float rounded(float x) {
+  return to_float(from_float<T>(x));
+}
+
+// N values that are loaded and stored together.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T values[N];
+};
+
+// The most values of T in one 16-byte access.
+template <typename T>
+constexpr int kPack = 16 / sizeof(T);
+
+__device__ inline float warp_sum(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+// Sums of many values over lanes that are kDistance apart: each sends the other the kHalf values
+// that it does not go on with. Those with the bit kDistance of their number keep the upper ones.
+template <int kHalf, int kDistance, int kValues>
+__device__ __forceinline__ void add_halves(float (&values)[kValues]) {
+  static_assert(2 * kHalf <= kValues);
+  const bool upper = (threadIdx.x & kDistance) != 0;
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const float sent = upper ? values[i] : values[i + kHalf];
+    const float kept = upper ? values[i + kHalf] : values[i];
+    values[i] = kept + __shfl_xor_sync(kAllLanes, sent, kDistance);
+  }
+}
+
+// Calls run(T{}) with the type that `dtype` names. It is one of f32, f16 and bf16.
+template <typename Run>
+void with_type(DType dtype, Run run) {
+  if (dtype == DType::bf16)
+    run(__nv_bfloat16{});
+  else if (dtype == DType::f16)
+    run(__half{});
+  else
+    run(float{});
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,90 @@
+#include "engine/device/cuda/memory/device_memory.h"
+
+#include <algorithm>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "engine/device/cuda/cuda_error.h"
+
+namespace qkscope::cuda {
+namespace {
+
+std::string bytes_text(std::size_t bytes) {
+  return format_bytes(static_cast<std::uint64_t>(bytes));
+}
+
+}  // namespace
+
+template <>
+void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
+  reset();
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto status = cudaMalloc(&memory, size);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // taken note of
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "ask for free memory");
+    failure(
+        "CUDA: out of memory: {} need {}, {} of {} are left on the GPU; take shorter texts, "
+        "fewer documents at a time, or let the weights stream (--device-memory)",
+        what, bytes_text(size), bytes_text(free), bytes_text(total));
+  }
+  check(status, "allocate device memory");
+  memory_.reset(memory);
+  bytes_ = bytes;
+}
+
+template <>
+void Block<FreePinned>::allocate(std::int64_t bytes, const char* what) {
+  reset();
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const auto status = cudaHostAlloc(&memory, size, cudaHostAllocDefault);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    failure("out of memory: {} need {} of pinned host memory", what, bytes_text(size));
+  }
+  check(status, "allocate pinned host memory");
+  memory_.reset(memory);
+  bytes_ = bytes;
+}
+
+std::size_t shared_memory_limit() {
+  int device = 0;
+  int bytes = 0;
+  check(cudaGetDevice(&device), "ask the GPU");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "ask the GPU");
+  return static_cast<std::size_t>(bytes);
+}
+
+Stream::Stream() {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
+}
+
+Event::Event() {
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
+}
+
+void Event::record(cudaStream_t stream) {
+  check(cudaEventRecord(event_, stream), "record an event");
+}
+
+void Event::wait() const {
+  check(cudaEventSynchronize(event_), "wait for the device");
+}
+
+void Event::hold_back(cudaStream_t stream) const {
+  check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
+}
+
+bool Event::done() const {
+  const auto status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "look at an event");
+  return true;
+}
+
+}  // namespace qkscope::cuda

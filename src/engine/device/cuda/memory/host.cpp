@@ -1,0 +1,72 @@
+// The module's way back into the library that opened it: functions under their usual names that go
+// through its table. Core's own log and threads must not be linked in here beside them.
+#include "engine/device/cuda/memory/host.h"
+
+#include "base/core/log.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/score_rows.h"
+
+namespace qkscope {
+namespace {
+
+const CudaHost* host = nullptr;
+
+}  // namespace
+
+void cuda::set_host(const CudaHost* table) {
+  host = table;
+}
+
+bool log::wanted(LogLevel level) {
+  return host->log_wanted(level);
+}
+
+void log::write(LogLevel level, const std::string& message) {
+  host->log_write(level, message);
+}
+
+void parallel_ranges(std::int64_t count, std::int64_t grain,
+                     const std::function<void(std::int64_t, std::int64_t)>& body) {
+  host->parallel_ranges(count, grain, body);
+}
+
+void DeviceBudget::check_rows(std::int64_t rows) const {
+  host->check_rows(*this, rows);
+}
+
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  return host->take_cache(*this, sequences, positions);
+}
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t length) {
+  return host->rope_frequencies(rope, length);
+}
+
+void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
+                TensorView pattern) {
+  host->score_rows(input, rows, scores, pattern);
+}
+
+void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
+                              ConstTensorView scores, TensorView pattern) {
+  host->pattern_of_edited_scores(input, rows, scores, pattern);
+}
+
+void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
+                        ConstTensorView scores, ConstTensorView pattern, TensorView z) {
+  host->attend_edited_rows(input, rows, scores, pattern, z);
+}
+
+LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+  return host->attention_statistics(attended, request);
+}
+
+ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  return host->rows_by_expert(indices, experts);
+}
+
+void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out) {
+  host->widen_rows(matrix, part, out);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,10 @@
+// The library that opened the module (device/cuda_module.h).
+#pragma once
+
+#include "engine/device/cuda_module.h"
+
+namespace qkscope::cuda {
+
+void set_host(const CudaHost* table);
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,27 @@
+// What libqkscope_cuda.so shows: its stamp, and the entry that exchanges the tables of functions.
+#include <cuda_runtime.h>
+
+#include "engine/device/cuda/cuda_backend.h"
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/memory/host.h"
+#include "engine/device/module_stamp.h"
+
+using namespace qkscope;
+
+extern "C" {
+
+[[gnu::visibility("default")]] extern const char qkscope_cuda_stamp[];
+const char qkscope_cuda_stamp[] = QKSCOPE_MODULE_STAMP;
+
+[[gnu::visibility("default")]] const CudaModule* qkscope_cuda_module(const CudaHost* host) {
+  static constexpr CudaModule kModule{
+      .cuda_version = CUDART_VERSION,
+      .why_unusable = cuda::why_unusable,
+      .free_memory = cuda::free_memory,
+      .copy_values = cuda::copy_values,
+      .make_backend = cuda::make_backend,
+  };
+  cuda::set_host(host);
+  return &kModule;
+}
+}

@@ -1,0 +1,168 @@
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/products/gate.h"
+#include "engine/device/cuda/products/silu.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kSteps = 2;
+
+template <typename T, Activation activation>
+__device__ float activate(float x, const XieluWeights& xielu) {
+  if constexpr (activation == Activation::silu) {
+    if constexpr (sizeof(T) == 2) return quick_silu(x);
+    return x / (1.0f + expf(-x));
+  } else if constexpr (activation == Activation::gelu_tanh) {
+    const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return 0.5f * x * (1.0f + tanhf(inner));
+  } else if constexpr (activation == Activation::xielu) {
+    // arXiv 2411.13010, as in XieluWeights.
+    if (x > 0.0f) return xielu.alpha_p * x * x + xielu.beta * x;
+    return (expm1f(fminf(x, xielu.eps)) - x) * xielu.alpha_n + xielu.beta * x;
+  } else {
+    return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+  }
+}
+
+// gpt-oss, as in ClampedSwiglu; comparisons that a NaN fails leave it as it is.
+__device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swiglu) {
+  const float g = gate > swiglu.limit ? swiglu.limit : gate;
+  const float below = up > swiglu.limit ? swiglu.limit : up;
+  const float u = below < -swiglu.limit ? -swiglu.limit : below;
+  return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
+}
+
+// Where the values of a row lie: rows of gate and of up are `stride` packs apart.
+template <typename T>
+struct GateRows {
+  const T* gate;
+  const T* up;
+  T* y;
+  int packs;
+  int stride;
+};
+
+// A block takes a part of one row, a thread kSteps packs of it. No thread writes what another
+// reads, so y may be gate.
+template <typename T, int V, Activation activation, bool kGated>
+__global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
+  using Values = Pack<T, V>;
+  const std::int64_t row = blockIdx.x;
+  const int packs = rows.packs;
+  const auto* gate = reinterpret_cast<const Values*>(rows.gate) + row * rows.stride;
+  const auto* up = reinterpret_cast<const Values*>(rows.up) + row * rows.stride;
+  auto* to = reinterpret_cast<Values*>(rows.y) + row * packs;
+  const int first = static_cast<int>(blockIdx.y * kSteps * kThreads + threadIdx.x);
+  Values g[kSteps];
+  Values u[kSteps];
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+    g[j] = gate[at];
+    if constexpr (kGated) u[j] = up[at];
+  }
+#pragma unroll
+  for (int j = 0; j < kSteps; ++j) {
+    const int at = first + j * kThreads;
+    if (at >= packs) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float x = to_float(g[j].values[i]);
+      float value = 0.0f;
+      if constexpr (activation == Activation::clamped_swiglu) {
+        if constexpr (kGated) value = clamped_swiglu(x, to_float(u[j].values[i]), swiglu);
+      } else {
+        value = activate<T, activation>(x, xielu);
+        if constexpr (kGated) value *= to_float(u[j].values[i]);
+      }
+      g[j].values[i] = from_float<T>(value);
+    }
+    to[at] = g[j];
+  }
+}
+
+template <typename T>
+__global__ void clip_kernel(T* x, std::int64_t count, float limit) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) x[i] = from_float<T>(fminf(fmaxf(to_float(x[i]), -limit), limit));
+}
+
+template <typename T>
+__global__ void soft_cap_kernel(T* x, std::int64_t count, float cap) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) x[i] = from_float<T>(cap * tanhf(to_float(x[i]) / cap));
+}
+
+template <typename T, Activation activation, bool kGated>
+void launch(const GateArguments& a, cudaStream_t stream) {
+  const auto run = [&]<int V>() {
+    const auto packs = static_cast<int>(a.n / V);
+    constexpr int kPerBlock = kThreads * kSteps;
+    const dim3 blocks(static_cast<unsigned>(a.rows),
+                      static_cast<unsigned>((packs + kPerBlock - 1) / kPerBlock));
+    const auto* gate = static_cast<const T*>(a.gate_up);
+    const bool apart = !kGated || a.up != nullptr;
+    const GateRows<T> rows{gate, a.up != nullptr ? static_cast<const T*>(a.up) : gate + a.n,
+                           static_cast<T*>(a.y), packs, apart ? packs : 2 * packs};
+    gate_kernel<T, V, activation, kGated><<<blocks, kThreads, 0, stream>>>(rows, a.xielu, a.swiglu);
+  };
+  if (a.n % kPack<T> == 0)
+    run.template operator()<kPack<T>>();
+  else
+    run.template operator()<1>();
+}
+
+template <typename T, bool kGated>
+void launch(const GateArguments& a, cudaStream_t stream) {
+  switch (a.activation) {
+    case Activation::silu:
+      return launch<T, Activation::silu, kGated>(a, stream);
+    case Activation::gelu_tanh:
+      return launch<T, Activation::gelu_tanh, kGated>(a, stream);
+    case Activation::gelu:
+      return launch<T, Activation::gelu, kGated>(a, stream);
+    case Activation::xielu:
+      return launch<T, Activation::xielu, kGated>(a, stream);
+    case Activation::clamped_swiglu:
+      return launch<T, Activation::clamped_swiglu, kGated>(a, stream);
+  }
+}
+
+}  // namespace
+
+void gate(const GateArguments& a, cudaStream_t stream) {
+  if (a.rows == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.gated)
+      launch<T, true>(a, stream);
+    else
+      launch<T, false>(a, stream);
+  });
+  check_launch("apply the MLP's activation");
+}
+
+void clip(void* x, std::int64_t count, float limit, DType dtype, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    clip_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, limit);
+  });
+  check_launch("clip q, k and v");
+}
+
+void soft_cap(void* x, std::int64_t count, float cap, DType dtype, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    soft_cap_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(x), count, cap);
+  });
+  check_launch("cap the logits");
+}
+
+}  // namespace qkscope::cuda

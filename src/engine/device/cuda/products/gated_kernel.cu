@@ -1,0 +1,175 @@
+// CUTLASS' product, with a last step of ours. Two groups of warps work on tiles of their own in
+// turns: while one applies the gate, the tensor cores work for the other.
+#include <cutlass/cutlass.h>
+#include <cutlass/epilogue/collective/detail.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include "engine/device/cuda/products/gated_kernel.h"
+#include "engine/device/cuda/products/silu.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+using cute::Int;
+
+// Rows and columns of a tile and how many values are multiplied at a time, and the blocks that
+// share what they load: the fastest of ten tried on an H200 (docs/performance.md).
+using Tile = cute::Shape<Int<128>, Int<192>, Int<64>>;
+using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
+
+// What CUTLASS asks of a last step. In a tile's columns, 64 hold gate and up of 32 neighbours:
+// column 8 j + 2 t + s is gate (s = 0) or up (s = 1) of neighbour 8 t + j. So the thread t of four
+// that hold a row has both values of eight neighbours, and writes them at once.
+template <typename Element>
+struct Gate {
+  using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
+  using DispatchPolicy = EpilogueSchedule;
+  using ElementAccumulator = float;
+  using ElementCompute = float;
+  using ElementScalar = float;
+  using ElementOutput = Element;
+  using ElementC = Element;
+  using ElementD = Element;
+  using StrideC = cute::Stride<std::int64_t, Int<1>, std::int64_t>;
+  using StrideD = StrideC;
+  struct ThreadEpilogueOp {
+    using ElementOutput = Element;
+    using ElementD = Element;
+    using ElementCompute = float;
+    using ElementAccumulator = float;
+    static constexpr int kCount = 8;
+  };
+  struct SharedStorage {};
+  using TensorStorage = SharedStorage;
+  struct Arguments {
+    Element* y = nullptr;
+    bool apart = false;
+  };
+  using Params = Arguments;
+
+  template <typename Problem>
+  static constexpr Params to_underlying_arguments(const Problem&, const Arguments& a, void*) {
+    return a;
+  }
+  template <typename Problem>
+  static std::size_t get_workspace_size(const Problem&, const Arguments&) {
+    return 0;
+  }
+  template <typename Problem>
+  static cutlass::Status initialize_workspace(const Problem&, const Arguments&, void*, cudaStream_t,
+                                              cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+  template <typename Problem>
+  static bool can_implement(const Problem&, const Arguments&) {
+    return true;
+  }
+
+  CUTLASS_HOST_DEVICE explicit Gate(const Params& given, const SharedStorage& = SharedStorage())
+      : params(given) {}
+
+  template <typename Problem, typename Shape, typename Coordinates, typename Engine,
+            typename Layout, typename Product, typename Residue>
+  CUTLASS_DEVICE void operator()(Problem problem, Shape tile, Coordinates at,
+                                 const cute::Tensor<Engine, Layout>& sums, Product, Residue,
+                                 int thread, char*) {
+    const int rows = cute::get<0>(problem);
+    const int n = cute::get<1>(problem) / 2;
+    constexpr int kColumns = decltype(cute::get<1>(tile))::value;
+    const int lane = thread % 32;
+    const int first_row = cute::get<0>(at) * cute::get<0>(tile) + thread / 32 * 16 + lane / 4;
+    const int first_column = cute::get<1>(at) * (kColumns / 2) + 8 * (lane % 4);
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < cute::size<1>(sums); ++i) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_row + 64 * i + 8 * half;
+        CUTLASS_PRAGMA_UNROLL
+        for (int group = 0; group < kColumns / 64; ++group) {
+          const int column = first_column + 32 * group;
+          Eight gate;
+          Eight up;
+          CUTLASS_PRAGMA_UNROLL
+          for (int j = 0; j < 8; ++j) {
+            gate.values[j] = Element(sums(cute::make_coord(Int<0>{}, half, 8 * group + j), i, 0));
+            up.values[j] = Element(sums(cute::make_coord(Int<1>{}, half, 8 * group + j), i, 0));
+          }
+          if (row < rows && column < n) write(gate, up, row, column, n);
+        }
+      }
+    }
+  }
+
+ private:
+  union Eight {
+    CUTLASS_DEVICE Eight() : bits{} {}
+    Element values[8];
+    uint4 bits;
+  };
+
+  CUTLASS_DEVICE void write(Eight& gate, const Eight& up, int row, int column, int n) const {
+    const std::int64_t width = params.apart ? 2 * std::int64_t{n} : n;
+    Element* to = params.y + row * width + column;
+    if (params.apart) {
+      *reinterpret_cast<uint4*>(to + n) = up.bits;
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int j = 0; j < 8; ++j)
+        gate.values[j] = Element(quick_silu(float(gate.values[j])) * float(up.values[j]));
+    }
+    *reinterpret_cast<uint4*>(to) = gate.bits;
+  }
+
+  Params params;
+};
+
+template <typename Element>
+cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, cutlass::layout::RowMajor, 8,
+      Element, cutlass::layout::ColumnMajor, 8, float, Tile, Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<1024>,
+      cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
+  using LastStep =
+      cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Gate<Element>>;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, LastStep>;
+  const auto rows_of = [&] {
+    return cute::make_stride(std::int64_t{a.in}, Int<1>{}, std::int64_t{0});
+  };
+  typename Kernel::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm,
+                                       {a.rows, 2 * a.n, a.in, 1},
+                                       {static_cast<const Element*>(a.x), rows_of(),
+                                        static_cast<const Element*>(a.weight), rows_of()},
+                                       {static_cast<Element*>(a.y), a.apart}};
+  arguments.hw_info.device_id = a.device;
+  arguments.hw_info.sm_count = a.multiprocessors;
+  // Blocks at work at the same time stay within a few columns of tiles, so that weights come from
+  // the cache; longer rows of weights want more of them.
+  arguments.scheduler.max_swizzle_size = a.in < 4096 ? 4 : 8;
+  using Order = decltype(arguments.scheduler.raster_order);
+  arguments.scheduler.raster_order = Order::AlongN;
+  cutlass::gemm::device::GemmUniversalAdapter<Kernel> product;
+  if (product.can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
+  if (product.initialize(arguments, nullptr, stream) != cutlass::Status::kSuccess ||
+      product.run(stream) != cutlass::Status::kSuccess) {
+    const auto status = cudaGetLastError();
+    return status == cudaSuccess ? cudaErrorUnknown : status;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+bool gated_kernel_is_built() {
+  return true;
+}
+
+cudaError_t gated_product(const GatedArguments& arguments, cudaStream_t stream) {
+  return arguments.bf16 ? run<cutlass::bfloat16_t>(arguments, stream)
+                        : run<cutlass::half_t>(arguments, stream);
+}
+
+}  // namespace qkscope::cuda

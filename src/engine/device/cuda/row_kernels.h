@@ -1,0 +1,86 @@
+// Kernels that move rows: into the network, out of it to be shown, and back when they were edited.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+
+namespace qkscope::cuda {
+
+// y (count, n) = table[ids] * scale, the scale rounded to the type first.
+struct EmbedArguments {
+  const void* table = nullptr;        // (vocabulary, n)
+  const std::int32_t* ids = nullptr;  // (count)
+  void* y = nullptr;                  // (count, n)
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  float scale = 1.0f;
+  DType dtype = DType::bf16;
+};
+void embed(const EmbedArguments& arguments, cudaStream_t stream);
+
+// The chosen rows and heads of an activation as dense float32.
+struct GatherArguments {
+  const void* x = nullptr;              // (rows, heads, width)
+  std::int64_t row_stride = 0;          // elements
+  const std::int32_t* rows = nullptr;   // (row_count) or null: the first row_count rows
+  const std::int32_t* heads = nullptr;  // (head_count) or null: the first head_count heads
+  float* y = nullptr;                   // (row_count, head_count, width)
+  std::int64_t row_count = 0;
+  std::int64_t head_count = 0;
+  std::int64_t width = 0;
+  DType dtype = DType::bf16;
+};
+void gather(const GatherArguments& arguments, cudaStream_t stream);
+
+// The other way: y (rows, n) with its row stride gets dense float32 x (rows, n).
+void put_back(const float* x, void* y, std::int64_t rows, std::int64_t n, std::int64_t row_stride,
+              DType dtype, cudaStream_t stream);
+
+// y (count, n) = x[rows], elements of `element_bytes`.
+struct TakeRowsArguments {
+  const void* x = nullptr;  // (any, n)
+  std::int64_t row_stride = 0;
+  const std::int32_t* rows = nullptr;  // (count)
+  void* y = nullptr;                   // (count, n)
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void take_rows(const TakeRowsArguments& arguments, cudaStream_t stream);
+
+// y[rows] = x (count, n), each with a row stride.
+struct PutRowsArguments {
+  const void* x = nullptr;  // (count, n)
+  std::int64_t x_stride = 0;
+  const std::int32_t* rows = nullptr;  // (count), of y
+  void* y = nullptr;                   // (any, n)
+  std::int64_t y_stride = 0;
+  std::int64_t count = 0;
+  std::int64_t n = 0;
+  DType dtype = DType::bf16;
+};
+void put_rows(const PutRowsArguments& arguments, cudaStream_t stream);
+
+// destination (count) of `to` = source (count) of `from` * scale; from f32, f16, bf16 or f8_e4m3.
+void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
+             float scale, cudaStream_t stream);
+
+// destination (columns, stride) of `to`, from column `begin` on, = the transpose of source (rows,
+// columns) of `from`, times scale.
+struct TransposeArguments {
+  const void* source = nullptr;
+  DType from = DType::f32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  void* destination = nullptr;
+  DType to = DType::bf16;
+  std::int64_t begin = 0;
+  std::int64_t stride = 0;
+  float scale = 1.0f;
+};
+void convert_transposed(const TransposeArguments& arguments, cudaStream_t stream);
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,293 @@
+// Group C as a pass over scores: entropy, distances, how concentrated the mass of a row is, and the
+// mass of each key.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/device/cuda/statistics/mass_bins.cuh"
+#include "engine/device/cuda/statistics/statistics_scores.cuh"
+
+namespace qkscope::cuda {
+
+constexpr int kWidths = kDistances;
+constexpr int kSumTiles = 16;       // float32 sums go to float64 after so many tiles
+constexpr float kUnseen = -200.0f;  // log2 of a weight that is 0
+
+// One band of 16 rows to a warp, whose registers also hold the queries.
+template <typename T, int kHeadWidth, int kBlockWarps>
+struct AllKeysShape {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = kBlockWarps;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = 1;
+  static constexpr int kWarpRows = 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
+  static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
+};
+// For 16 bits and heads of up to 128; and everything else.
+template <typename T, int kWidth>
+using LargeShape = AllKeysShape<T, kWidth, 8>;
+template <typename T, int kWidth>
+using SmallShape = AllKeysShape<T, kWidth, 2>;
+
+struct AllKeysOptions {
+  std::int64_t* key_sums;  // (rows, n_heads)
+  MassBin* bins;           // (blocks, rows of a tile, kBins)
+};
+
+template <typename T, typename Shape>
+class AllKeys {
+ public:
+  static constexpr int kBlocks = sizeof(T) == 2 && Shape::kWidth <= 128 ? 2 : 1;
+  using Options = AllKeysOptions;
+  struct Memory {
+    typename RowBins<Shape>::Memory bins;
+    double entropy[Shape::kRows], distance[Shape::kRows];
+    double masses[Shape::kRows][kWidths];
+    float columns[2][Shape::kWarps][Shape::kKeys];
+  };
+
+  __device__ AllKeys(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                     Memory& memory)
+      : a_(a),
+        options_(options),
+        block_(block),
+        memory_(memory),
+        weights_(a, block),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32),
+        row_(block.row - block.tile.first),
+        bins_(memory.bins),
+        kept_(options.bins + (blockIdx.x * Shape::kRows + row_) * std::int64_t{kBins}) {
+    for (int i = lane_; i < 16; i += 32) memory.entropy[row_ + i] = memory.distance[row_ + i] = 0;
+    for (int i = lane_; i < 16 * kWidths; i += 32)
+      memory.masses[row_ + i / kWidths][i % kWidths] = 0;
+    __syncwarp();
+  }
+
+  __device__ int first_key() const {
+    return max(0, block_.tile.first - block_.window + 1) / Shape::kKeys * Shape::kKeys;
+  }
+  __device__ int next_key(int key) const { return key + Shape::kKeys; }
+
+  // Every warp is done with the tile before.
+  __device__ void begin_tile() {
+    if (column_key_ >= 0) add_columns();
+    parity_ = 1 - parity_;
+  }
+
+  __device__ void skip(int key) {
+    column_key_ = key;
+    for (int i = lane_; i < Shape::kKeys; i += 32) memory_.columns[parity_][warp_][i] = 0;
+  }
+
+  __device__ __forceinline__ void add(ScoreFragments<Shape>& scores, int key) {
+    column_key_ = key;
+    const int nearest = block_.row - (key + Shape::kKeys - 1);
+    const int farthest = block_.row + 15 - key;
+    if (nearest >= 0 && farthest < block_.window)
+      add_rows<true>(scores, key);
+    else
+      add_rows<false>(scores, key);
+    add_masses(scores, key, max(nearest, 0), farthest);
+    store_columns(scores);
+    if (++tiles_ % kSumTiles == 0) end_sums();
+    if (tiles_ % RowBins<Shape>::kTiles == 0) end_bins();
+  }
+
+  __device__ void finish() {
+    end_sums();
+    end_bins();
+    __syncthreads();
+    add_columns();
+    if (lane_ < 16 && block_.row + lane_ < block_.tile.length) store_row(lane_);
+    const int rows = min(16, block_.tile.length - block_.row);
+    for (int row = 0; row < rows; row += Concentration::kRows)
+      store_concentration(row, min(rows - row, Concentration::kRows));
+  }
+
+ private:
+  // Weights take the place of scores.
+  template <bool kAllSeen>
+  __device__ __forceinline__ void add_rows(ScoreFragments<Shape>& scores, int key) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int from = block_.row + half * 8 + lane_ / 4 - key - lane_ % 4 * 2;  // distance
+      float mass = 0, entropy = 0, offset = 0;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          auto& score = scores[0][n][2 * half + i];
+          const int distance = from - n * 8 - i;
+          const bool seen = kAllSeen || (distance >= 0 && distance < block_.window);
+          const float x = seen ? weights_.log2_weight(score, 0, half) : kUnseen;
+          const float p = exp2_fast(x);
+          score = p;
+          mass += p;
+          entropy = fmaf(p, x, entropy);
+          offset = fmaf(p, static_cast<float>(n * 8 + i), offset);
+          if (seen) bins_.add(half, p);
+        }
+      entropy_[half] -= entropy;
+      distance_[half] += fmaf(mass, static_cast<float>(from), -offset);
+      tile_mass_[half] = mass;
+    }
+  }
+
+  // Mass by the bit width of the distance. Most tiles lie in one width, as the one before did.
+  __device__ __forceinline__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest,
+                                             int farthest) {
+    const int least = min(bit_width(nearest), kWidths - 1);
+    const int most = min(bit_width(farthest), kWidths - 1);
+    if (least == most) {
+      if (least != width_) end_masses();
+      width_ = least;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) mass_[half] += tile_mass_[half];
+      return;
+    }
+    end_masses();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float left = tile_mass_[half];
+      for (int width = least; width < most; ++width) {
+        const float beyond =
+            mass_up_to<Shape>(p, 0, half, block_.row + half * 8 + lane_ / 4 - key - (1 << width));
+        add_mass(half, width, left - beyond);
+        left = beyond;
+      }
+      add_mass(half, most, left);
+    }
+  }
+
+  __device__ void add_mass(int half, int width, float sum) {
+    sum = quad_sum(sum);
+    if (lane_ % 4 == 0) memory_.masses[row_ + half * 8 + lane_ / 4][width] += sum;
+  }
+
+  __device__ __forceinline__ void end_masses() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      add_mass(half, width_, mass_[half]);
+      mass_[half] = 0;
+    }
+  }
+
+  __device__ __forceinline__ void end_sums() {
+    end_masses();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float entropy = quad_sum(entropy_[half]), distance = quad_sum(distance_[half]);
+      entropy_[half] = distance_[half] = 0;
+      if (lane_ % 4 != 0) continue;
+      memory_.entropy[row_ + half * 8 + lane_ / 4] += entropy;
+      memory_.distance[row_ + half * 8 + lane_ / 4] += distance;
+    }
+  }
+
+  // What the bins hold goes to those of whole rows. What the bits left out of a weight have is half
+  // a unit on average.
+  __device__ void end_bins() {
+    __syncwarp();
+#pragma unroll 8
+    for (int i = lane_; i < 16 * kBins; i += 32) {
+      const int bin = i % kBins;
+      const auto taken = bins_.take(i / kBins, bin);
+      const float units = taken.mass + 0.5f * static_cast<float>(taken.count);
+      const auto before = is_kept_ ? kept_[i] : MassBin{0, 0.0f};
+      kept_[i] = {before.count + taken.count,
+                  fmaf(units, exp2f(static_cast<float>(-kMassBits - 1 - bin / 2)), before.mass)};
+    }
+    is_kept_ = true;
+    __syncwarp();
+  }
+
+  // Sums over the warp's rows of each key of the tile, over the lanes that hold the same columns.
+  __device__ __forceinline__ void store_columns(const ScoreFragments<Shape>& p) {
+    constexpr int kValues = Shape::kKeys / 4;
+    float v[kValues];
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) v[i] = p[0][i / 2][i % 2] + p[0][i / 2][2 + i % 2];
+    add_halves<kValues / 2, 16>(v);
+    add_halves<kValues / 4, 8>(v);
+    add_halves<kValues / 8, 4>(v);
+    // Of the values that this lane still has.
+    const int first = (lane_ & 16 ? kValues / 2 : 0) + (lane_ & 8 ? kValues / 4 : 0) +
+                      (lane_ & 4 ? kValues / 8 : 0);
+    float* const columns = memory_.columns[parity_][warp_];
+#pragma unroll
+    for (int i = 0; i < kValues / 8; ++i) {
+      const int value = first + i;
+      columns[value / 2 * 8 + lane_ % 4 * 2 + value % 2] = v[i];
+    }
+  }
+
+  // The tile's sums over all rows of the block to the keys': integers, whose order is of no matter.
+  __device__ void add_columns() {
+    const int key = threadIdx.x;
+    if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
+    float sum = 0;
+    for (int i = 0; i < Shape::kWarps; ++i) sum += memory_.columns[parity_][i][key];
+    constexpr double kUnits = 1099511627776.0;  // 2^40
+    const auto at = block_.batch_row(column_key_ + key) * a_.n_heads + block_.head;
+    atomicAdd(reinterpret_cast<unsigned long long*>(options_.key_sums + at),
+              static_cast<unsigned long long>(__double2ll_rn(sum * kUnits)));
+  }
+
+  __device__ void store(int row, std::int64_t column, double value) const {
+    a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
+              block_.batch_row(block_.row + row)] = static_cast<float>(value);
+  }
+
+  __device__ void store_row(int row) const {
+    const auto& layout = a_.layout;
+    // The weights add up to 1 but for the rounding of the log-sum-exp, which is taken out.
+    double total = 0;
+    for (const double mass : memory_.masses[row_ + row]) total += mass;
+    store(row, layout.entropy(),
+          (memory_.entropy[row_ + row] / total + log2(total)) * static_cast<double>(kLn2));
+    store(row, layout.distance_mean(), memory_.distance[row_ + row]);
+    for (int width = 0; width < kWidths; ++width)
+      store(row, layout.dist(width), memory_.masses[row_ + row][width]);
+  }
+
+  // The whole warp.
+  __device__ void store_concentration(int first, int rows) {
+    Concentration concentration(bins_.memory());  // the bins are empty
+    for (int row = 0; row < rows; ++row) concentration.add_row(row, kept_ + (first + row) * kBins);
+    __syncwarp();
+    const int row = lane_ / 8, number = lane_ % 8;
+    if (row < rows) {
+      const auto& layout = a_.layout;
+      constexpr double kShares[] = {kKeyShare[0], kKeyShare[1], kKeyShare[2]};
+      constexpr std::int64_t kTops[] = {kTopKey[0], kTopKey[1], kTopKey[2], kTopKey[3], kTopKey[4]};
+      const bool is_share = number < kKeyShares;
+      const int k = is_share ? number : number - static_cast<int>(kKeyShares);
+      const auto bracket = is_share ? concentration.keys_of_share(row, kShares[k])
+                                    : concentration.mass_of_top(row, static_cast<int>(kTops[k]));
+      store(first + row, is_share ? layout.keys_low(k) : layout.top_low(k), bracket.low);
+      store(first + row, is_share ? layout.keys_high(k) : layout.top_high(k), bracket.high);
+    }
+    __syncwarp();
+  }
+
+  const ScoreArguments& a_;
+  const Options& options_;
+  const ScoreBlock& block_;
+  Memory& memory_;
+  RowWeights<Shape> weights_;
+  int lane_, warp_;
+  int row_;  // the warp's first in the block
+  RowBins<Shape> bins_;
+  MassBin* kept_;         // of the warp's whole rows
+  bool is_kept_ = false;  // they hold something
+  int tiles_ = 0;
+  int parity_ = 0;
+  int column_key_ = -1;  // of the tile whose columns wait
+  int width_ = 0;        // of the distances in mass_
+  float mass_[2] = {}, tile_mass_[2] = {}, entropy_[2] = {}, distance_[2] = {};
+};
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,226 @@
+// A group of four warps multiplies 64 queries, which lie in its registers, with the keys of a tile
+// by instructions that read the tile from shared memory once for all four and run beside the rest
+// (wgmma, PTX ISA 9.7.15). Scores come out in the registers in which the passes expect them.
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/device/cuda/cuda_devices.h"
+#include "engine/device/cuda/statistics/all_keys.cuh"
+#include "engine/device/cuda/statistics/all_keys_hopper.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kGroupRows = 64;
+constexpr int kSwizzledBytes = 128;  // of a row of 64 channels
+
+template <typename T, int kWidth>
+struct HopperShape : AllKeysShape<T, kWidth, 8> {
+  static constexpr int kTileBytes = AllKeysShape<T, kWidth, 8>::kKeys * kWidth * 2;
+};
+
+// Where 8 channels of a key lie in its tile: 64 channels of all keys, then the next 64; of the
+// eight such pieces of a row each lies elsewhere than in the rows beside it, as the matrix units
+// know it.
+template <typename Shape>
+__device__ int swizzled(int row, int piece) {
+  return piece / 8 * Shape::kKeys * kSwizzledBytes + row * kSwizzledBytes +
+         ((piece % 8) ^ (row % 8)) * 16;
+}
+
+// What the matrix units need to know of 64 keys and the 16 channels from `at` on: rows of 128
+// bytes, eight of which are 1,024 bytes apart from the next eight. Other channels are so many
+// sixteenths of their distance in bytes further.
+__device__ std::uint64_t described(std::uint32_t at) {
+  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = 1024 / 16;
+  return kSwizzle128 | kEightRows << 32 | std::uint64_t{1} << 16 | (at & 0x3ffff) >> 4;
+}
+
+#define QKSCOPE_WGMMA(type)                                                                       \
+  asm volatile(                                                                                   \
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %37, 0;\n"                                          \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                 \
+      " "                                                                                         \
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"   \
+      "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, adds, 1, 1, 0;\n}\n"             \
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), \
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), \
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), \
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), \
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]), \
+        "+f"(c[7][2]), "+f"(c[7][3])                                                              \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(keys), "r"(adds))
+
+// c (64 queries, 64 keys) = or += a kᵀ over 16 channels.
+template <typename T>
+__device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                               std::uint64_t keys, int adds) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    QKSCOPE_WGMMA("bf16");
+  else
+    QKSCOPE_WGMMA("f16");
+}
+
+// The warp's 16 rows of q.
+template <typename T, typename Shape>
+class GroupQueries {
+ public:
+  __device__ GroupQueries(const HeadSource<T>& q, const ScoreBlock& block) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = block.row + half * 8 + lane / 4;
+      const auto* row =
+          reinterpret_cast<const std::uint32_t*>(q.data + block.batch_row(position) * q.stride);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+        for (int part = 0; part < 2; ++part)
+          held_[step][2 * part + half] =
+              position < block.end ? row[step * 8 + part * 4 + lane % 4] : 0;
+    }
+  }
+
+  // q.k of the group's rows with the keys of a tile; all four warps.
+  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
+                                           std::uint32_t tile) const {
+    const auto keys = described(tile);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int at = step / 4 * Shape::kKeys * kSwizzledBytes + step % 4 * 32;
+      multiply_group<T>(scores[0], held_[step], keys + at / 16, step > 0);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    // The compiler must not read the scores before that.
+#pragma unroll
+    for (auto& fragment : scores[0])
+#pragma unroll
+      for (float& score : fragment) asm volatile("" : "+f"(score)::"memory");
+  }
+
+ private:
+  static constexpr int kSteps = Shape::kWidth / 16;
+  std::uint32_t held_[kSteps][4];
+};
+
+// Brings tiles of keys to shared memory in the order of the matrix units. A thread has the same
+// channels of every so many rows.
+template <typename T, typename Shape>
+class KeyTiles {
+ public:
+  __device__ KeyTiles(const HeadSource<T>& k, const ScoreBlock& block)
+      : row_(static_cast<int>(threadIdx.x) / kPieces),
+        end_(block.end),
+        stride_(k.stride),
+        from_(k.data + block.batch_row(row_) * k.stride + threadIdx.x % kPieces * 8),
+        to_(swizzled<Shape>(row_, static_cast<int>(threadIdx.x) % kPieces)) {}
+
+  __device__ void load(std::uint32_t tile, int key) const {
+    const T* from = from_ + key * stride_;
+    const int left = end_ - key - row_;
+#pragma unroll
+    for (int row = 0; row < Shape::kKeys; row += kRows, from += kRows * stride_)
+      copy_async(tile + to_ + row * kSwizzledBytes, row < left ? from : from_, row < left);
+  }
+
+ private:
+  static constexpr int kPieces = Shape::kWidth / 8;
+  static constexpr int kRows = Shape::kThreads / kPieces;
+  static_assert(kRows % 8 == 0);  // so that pieces lie alike in all of a thread's rows
+
+  int row_, end_;
+  std::int64_t stride_;
+  const T* from_;
+  int to_;
+};
+
+template <typename T, typename Shape>
+struct HopperMemory {
+  alignas(1024) char tiles[2][Shape::kTileBytes];
+  typename AllKeys<T, Shape>::Memory pass;
+};
+
+// Two blocks share a multiprocessor: one adds up weights while the scores of the other are
+// computed.
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 2)
+    all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
+  extern __shared__ __align__(1024) char shared[];
+  auto& memory = *reinterpret_cast<HopperMemory<T, Shape>*>(shared);
+  const auto heads = static_cast<int>(a.heads);
+  const auto tile = a.tiles[blockIdx.x / heads];
+  const ScoreBlock block{
+      .tile = tile,
+      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+      .row = tile.first + static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows,
+      .end = min(tile.first + Shape::kRows, tile.length),
+      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+  const int group_end = tile.first + (static_cast<int>(threadIdx.x) / 128 + 1) * kGroupRows;
+  const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
+  const GroupQueries<T, Shape> queries(head_source<T>(a, a.q, block.head), block);
+  const KeyTiles<T, Shape> keys(head_source<T>(a, a.k, kv_head), block);
+  AllKeys<T, Shape> pass(a, options, block, memory.pass);
+
+  int key = pass.first_key();
+  auto now = shared_address(memory.tiles[0]), next = shared_address(memory.tiles[1]);
+  keys.load(now, key);
+  for (; key < block.end; key += Shape::kKeys) {
+    wait_for_copies();
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the matrix units
+    __syncthreads();  // the keys are there, and every warp is done with those before
+    if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
+    pass.begin_tile();
+    ScoreFragments<Shape> scores;
+    if (key < group_end) queries.multiply(scores, now);  // else the group sees none of them
+    if (key < block.row + Shape::kWarpRows) {
+      cap_scores<Shape>(scores, a);
+      pass.add(scores, key);
+    } else {
+      pass.skip(key);
+    }
+    const auto free = now;
+    now = next;
+    next = free;
+  }
+  pass.finish();
+}
+
+template <typename T, int kWidth>
+void launch(const ScoreArguments& a, const AllKeysOptions& options, cudaStream_t stream) {
+  using Shape = HopperShape<T, kWidth>;
+  constexpr auto kBytes = static_cast<int>(sizeof(HopperMemory<T, Shape>));
+  const auto kernel = all_keys_kernel<T, Shape>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "statistics of all keys: shared memory");
+  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
+      a, options);
+  check_launch("statistics of all keys");
+}
+
+}  // namespace
+
+bool all_keys_fit_hopper(const ScoreArguments& a) {
+  int device = 0;
+  check(cudaGetDevice(&device), "which GPU");
+  return is_hopper(device) && a.dtype != DType::f32 && (a.d_head == 64 || a.d_head == 128) &&
+         a.vectors;
+}
+
+void all_keys_on_hopper(const ScoreArguments& a, const AllKeysOptions& options,
+                        cudaStream_t stream) {
+  const auto with = [&](auto type) {
+    using T = decltype(type);
+    if (a.d_head == 64)
+      launch<T, 64>(a, options, stream);
+    else
+      launch<T, 128>(a, options, stream);
+  };
+  if (a.dtype == DType::bf16)
+    with(__nv_bfloat16{});
+  else
+    with(__half{});
+}
+
+}  // namespace qkscope::cuda

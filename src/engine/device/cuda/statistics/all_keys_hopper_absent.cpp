@@ -1,0 +1,15 @@
+// In builds without code for Hopper.
+#include "base/core/error.h"
+#include "engine/device/cuda/statistics/all_keys_hopper.h"
+
+namespace qkscope::cuda {
+
+bool all_keys_fit_hopper(const ScoreArguments&) {
+  return false;
+}
+
+void all_keys_on_hopper(const ScoreArguments&, const AllKeysOptions&, cudaStream_t) {
+  QKSCOPE_ASSERT(false);
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,183 @@
+// Weights of a row by their size, and how concentrated a row is.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/device/cuda/elements.cuh"
+#include "engine/statistics/attention_sums.h"
+
+namespace qkscope::cuda {
+
+constexpr int kBins = kMassBins;
+// A bin of a row is one word: how many weights, and the sum of their leading 12 bits.
+constexpr int kCountShift = 22;
+constexpr unsigned kMassMask = (1u << kCountShift) - 1;
+constexpr int kMostCount = (1 << (32 - kCountShift)) - 1;
+constexpr int kMassBits = 11;  // after the leading one
+
+// A bin of a whole row.
+struct MassBin {
+  unsigned count;
+  float mass;
+};
+
+// Bin b holds floor(-2 log2 p) = b, the last has the rest: the exponent of p^2 tells it. A power of
+// two, which is the largest of its bin, is taken as the number below it; and so is a weight that
+// exceeds 1 by the rounding of the log-sum-exp.
+struct BinnedWeight {
+  std::uint32_t square;  // bits of p^2
+  unsigned word;         // what is added to its bin
+
+  __device__ __forceinline__ explicit BinnedWeight(float p) {
+    constexpr int kBelowOne = 0x3f7fffff, kLeast = 0x2f800001;  // 1 - 2^-24, 2^-32 + 2^-55
+    constexpr unsigned kOne = (1u << kCountShift) + (1u << kMassBits);
+    constexpr unsigned kMask = (1u << kMassBits) - 1;
+    const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
+    const float inside = __int_as_float(bits);
+    square = __float_as_uint(inside * inside);
+    // kOne | (shifted & kMask) in one instruction.
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+        : "=r"(word)
+        : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
+  }
+  // Bins lie in the order of the exponent: at (exponent % kBins), which is this for bin b.
+  __device__ static int place(int bin) { return (126 - bin) % kBins; }
+
+  __device__ __forceinline__ void add_at(std::uint32_t address) const {
+    asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+  }
+};
+
+// Bins of each of a warp's rows, to which the four lanes of a row add; eight rows lie in other
+// banks each.
+template <typename Shape>
+class RowBins {
+ public:
+  static constexpr int kTiles = kMostCount / Shape::kKeys;  // until a count may be full
+  struct Memory {
+    alignas(4 * kBins) unsigned words[Shape::kWarps][16][kBins];
+  };
+
+  __device__ explicit RowBins(Memory& memory) : words_(memory.words[threadIdx.x / 32]) {
+    const int lane = threadIdx.x % 32;
+    for (int i = lane; i < 16 * kBins; i += 32) words_[i / kBins][i % kBins] = 0;
+    for (int half = 0; half < 2; ++half)
+      first_[half] =
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(words_[half * 8 + lane / 4])) ^
+          skew(lane / 4) * 4;
+  }
+  __device__ __forceinline__ void add(int half, float p) const {
+    const BinnedWeight weight(p);
+    weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
+  }
+  // What a bin holds, as its mass in units of the last bit kept; it is empty then.
+  __device__ MassBin take(int row, int bin) {
+    auto& word = words_[row][BinnedWeight::place(bin) ^ skew(row)];
+    const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
+    word = 0;
+    return taken;
+  }
+  __device__ void* memory() { return words_; }
+
+ private:
+  __device__ static int skew(int row) { return row % 8 * 4; }
+
+  unsigned (&words_)[16][kBins];
+  std::uint32_t first_[2];
+};
+
+// How concentrated rows are, four at a time: what the bins before each hold, and from that, for
+// every lane one of eight numbers of a row, the bracket in which it lies.
+class Concentration {
+ public:
+  static constexpr int kRows = 4;
+  struct Memory {
+    double held[kRows][kBins + 1];  // mass before the bin
+    int keys[kRows][kBins + 1];
+  };
+  static_assert(sizeof(Memory) <= sizeof(unsigned) * 16 * kBins);
+  static_assert(kKeyShares + kTopKeys == 32 / kRows);
+
+  __device__ explicit Concentration(void* memory) : memory_(*static_cast<Memory*>(memory)) {}
+
+  // Two bins to a lane of the warp.
+  __device__ void add_row(int row, const MassBin* bins) {
+    const int lane = threadIdx.x % 32;
+    int count[2];
+    double mass[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      count[i] = static_cast<int>(bins[2 * lane + i].count);
+      mass[i] = static_cast<double>(bins[2 * lane + i].mass);
+    }
+    int keys = count[0] + count[1];
+    double held = mass[0] + mass[1];
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int more_keys = __shfl_up_sync(kAllLanes, keys, distance);
+      const double more_held = __shfl_up_sync(kAllLanes, held, distance);
+      if (lane < distance) continue;
+      keys += more_keys;
+      held += more_held;
+    }
+    keys -= count[0] + count[1];
+    held -= mass[0] + mass[1];
+    memory_.keys[row][2 * lane] = keys;
+    memory_.held[row][2 * lane] = held;
+    memory_.keys[row][2 * lane + 1] = keys + count[0];
+    memory_.held[row][2 * lane + 1] = held + mass[0];
+    if (lane < 31) return;
+    // Smaller weights count as the least that fits into the last bin; it has what is left at most.
+    const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
+    memory_.keys[row][kBins] = keys + count[0] + count[1];
+    memory_.held[row][kBins] = held + mass[0] + last;
+  }
+
+  struct Bracket {
+    double low, high;
+  };
+  // How many keys hold a share of the mass.
+  __device__ Bracket keys_of_share(int row, double share) const {
+    const auto& held = memory_.held[row];
+    const auto& keys = memory_.keys[row];
+    const int bin = first_bin([&](int b) { return held[b + 1] >= share; });
+    const double before = keys[bin];
+    if (bin == kBins) return {before, before};
+    const double missing = share - held[bin], count = keys[bin + 1] - keys[bin];
+    const double mass = held[bin + 1] - held[bin];
+    const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
+    return {fmin(high, before + fmax(1.0, ceil(missing / largest(bin)))), high};
+  }
+  // The mass of the largest weights.
+  __device__ Bracket mass_of_top(int row, int top) const {
+    const auto& held = memory_.held[row];
+    const auto& keys = memory_.keys[row];
+    const int bin = first_bin([&](int b) { return keys[b + 1] >= top; });
+    if (bin == kBins) return {held[bin], held[bin]};
+    const double missing = top - keys[bin], count = keys[bin + 1] - keys[bin];
+    const double mass = held[bin + 1] - held[bin], part = mass * missing / count;
+    return {held[bin] + part, held[bin] + fmax(part, fmin(mass, missing * largest(bin)))};
+  }
+
+ private:
+  // The first for which `reaches` holds, or kBins; it holds for all that follow.
+  template <typename Reaches>
+  __device__ static int first_bin(Reaches reaches) {
+    int begin = 0, end = kBins;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (reaches(middle))
+        end = middle;
+      else
+        begin = middle + 1;
+    }
+    return begin;
+  }
+  __device__ static double largest(int bin) {  // 2^(-bin / 2)
+    const double power = __hiloint2double((1023 - bin / 2) << 20, 0);
+    return bin % 2 == 0 ? power : 0.70710678118654752440 * power;
+  }
+
+  Memory& memory_;
+};
+
+}  // namespace qkscope::cuda

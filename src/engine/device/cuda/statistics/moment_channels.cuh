@@ -1,0 +1,251 @@
+// Moments by channel: sums of powers, with position, and ranges.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/statistics/moment_tiles.cuh"
+
+namespace qkscope::cuda {
+
+// Sums over a lane's rows of one channel, around its centre.
+struct ChannelSums {
+  float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // of the chunk
+  double far3 = 0, far4 = 0;                            // powers of outliers, of the segment
+
+  // Third and fourth powers of outliers are left to add_far: one of them can outweigh all others,
+  // and float32 is not enough. Whether it is one.
+  __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
+    const float from_centre = x - centre;
+    const float square = from_centre * from_centre;
+    y += from_centre;
+    y2 += square;
+    yt = fmaf(from_centre, t, yt);
+    yu = fmaf(from_centre, u, yu);
+    const bool is_far = !(square <= limit);
+    const float near = is_far ? 0.0f : square;
+    y3 = fmaf(near, from_centre, y3);
+    y4 = fmaf(near, near, y4);
+    return is_far;
+  }
+  __device__ void add_far(float x, float centre, float limit) {
+    const float from_centre = x - centre;
+    if (from_centre * from_centre <= limit) return;
+    const double far = static_cast<double>(x) - centre;
+    far3 += far * far * far;
+    far4 += far * far * far * far;
+  }
+};
+
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+};
+template <>
+struct PairOf<__half> {
+  using Type = __half2;
+};
+
+// The least and the largest of two channels.
+template <typename T>
+struct PairRange {
+  using Pair = typename PairOf<T>::Type;
+  Pair least = both(INFINITY), largest = both(-INFINITY);
+
+  __device__ __forceinline__ void add(Pack<T, 2> pair) {
+    const Pair x(pair.values[0], pair.values[1]);
+    least = __hmin2(least, x);
+    largest = __hmax2(largest, x);
+  }
+  __device__ float least_of(int channel) const {
+    return to_float(channel == 0 ? least.x : least.y);
+  }
+  __device__ float largest_of(int channel) const {
+    return to_float(channel == 0 ? largest.x : largest.y);
+  }
+  __device__ static Pair both(float x) { return Pair(from_float<T>(x), from_float<T>(x)); }
+};
+
+// Over the four lanes that share a channel; all of them get it.
+__device__ inline float channel_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 8);
+  return x + __shfl_xor_sync(kAllLanes, x, 16);
+}
+__device__ inline double channel_sum(double x) {
+  x += __shfl_xor_sync(kAllLanes, x, 8);
+  return x + __shfl_xor_sync(kAllLanes, x, 16);
+}
+
+// A warp's 16 channels, two to a lane. The four lanes of a channel take rows that are two apart,
+// which lie in different banks.
+template <typename T, typename Tile>
+class Channels {
+ public:
+  __device__ Channels(const MomentArguments& a, int head)
+      : lane_(threadIdx.x % 32), channel_(threadIdx.x / 32 * 16 + lane_ % 8 * 2) {
+    for (int i = 0; i < 2; ++i) {
+      if (channel_ + i >= a.record.dim) continue;
+      const auto at = head * a.record.dim + channel_ + i;
+      centre_[i] = a.shift.centre[at];
+      limit_[i] = a.shift.limit[at];
+      product_[i] = a.shift.product[at];
+    }
+  }
+
+  __device__ bool shifts() const { return product_[0] != 0.0f || product_[1] != 0.0f; }
+
+  __device__ void add(const char* tile, const TileWalk<Tile>& walk) {
+    const auto position = walk.chunk.position;
+    const float row_u =
+        log2f(static_cast<float>(position + walk.offset + lane_ + 1)) - begin_u(position);
+    const bool has_far = walk.rows() == Tile::kRows ? add_rows<true>(tile, walk, row_u)
+                                                    : add_rows<false>(tile, walk, row_u);
+    if (has_far) add_far(tile, walk.rows());
+  }
+
+  // All of a chunk of few rows, in float64.
+  __device__ void add_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                          const char* tile, const TileWalk<Tile>& walk) {
+    if (lane_ >= 8) return;
+    const auto dim = a.record.dim;
+    float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
+    for (int c = 0; c < 2; ++c) {
+      const int channel = channel_ + c;
+      if (channel >= dim) return;
+      double sum = 0, squares = 0;
+      for (int row = 0; row < walk.rows(); ++row) {
+        const float x = to_float(reinterpret_cast<const T*>(at(tile, row))[c]);
+        const double y = static_cast<double>(x) - centre_[c], t = walk.chunk.position + row;
+        sum += y;
+        squares += y * y;
+        memory.sums[kSumYT][channel] += y * t;
+        memory.sums[kSumYU][channel] += y * log2(t + 1);
+        memory.sums[kSumY3][channel] += y * y * y;
+        memory.sums[kSumY4][channel] += y * y * (y * y);
+      }
+      memory.sums[kSumY][channel] += sum;
+      memory.sums[kSumY2][channel] += squares;
+      to[channel] = static_cast<float>(sum);
+      to[dim + channel] = static_cast<float>(squares);
+    }
+    for (int row = 0; row < walk.rows(); ++row) range_.add(pair_at(tile, row));
+  }
+
+  // Rows of the tile become rows minus the shift of the product.
+  __device__ void shift(char* tile, int rows) const {
+    if (!shifts()) return;
+    for (int i = 0; i < Tile::kRows / 4; ++i) {
+      const int row = row_of(i);
+      if (row >= rows) continue;
+      auto& pair = *reinterpret_cast<Pack<T, 2>*>(at(tile, row));
+      for (int c = 0; c < 2; ++c)
+        pair.values[c] = from_float<T>(to_float(pair.values[c]) - product_[c]);
+    }
+  }
+
+  __device__ void end_chunk(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                            const TileWalk<Tile>& walk) {
+    const double begin_t = walk.chunk.position;
+    const double u = begin_u(walk.chunk.position);
+    const auto dim = a.record.dim;
+    float* to = a.chunk_sums + (walk.index * a.heads + head) * 2 * dim;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      auto& s = sums_[c];
+      const int channel = channel_ + c;
+      const float of_chunk[6] = {channel_sum(s.y),  channel_sum(s.y2), channel_sum(s.yt),
+                                 channel_sum(s.yu), channel_sum(s.y3), channel_sum(s.y4)};
+      s.y = s.y2 = s.yt = s.yu = s.y3 = s.y4 = 0;
+      if (lane_ >= 8) continue;
+      const double y = of_chunk[kSumY];
+      memory.sums[kSumY][channel] += y;
+      memory.sums[kSumY2][channel] += of_chunk[kSumY2];
+      memory.sums[kSumYT][channel] += of_chunk[kSumYT] + begin_t * y;
+      memory.sums[kSumYU][channel] += of_chunk[kSumYU] + u * y;
+      memory.sums[kSumY3][channel] += of_chunk[kSumY3];
+      memory.sums[kSumY4][channel] += of_chunk[kSumY4];
+      if (channel >= dim) continue;
+      to[channel] = of_chunk[kSumY];
+      to[dim + channel] = of_chunk[kSumY2];
+    }
+  }
+
+  __device__ void store(const MomentMemory<Tile>& memory, const MomentArguments& a,
+                        double* record) {
+    const auto dim = a.record.dim;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      auto& s = sums_[c];
+      float least = range_.least_of(c), largest = range_.largest_of(c);
+      for (int distance = 8; distance <= 16; distance *= 2) {
+        least = fminf(least, __shfl_xor_sync(kAllLanes, least, distance));
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+      }
+      const double far3 = channel_sum(s.far3), far4 = channel_sum(s.far4);
+      const int channel = channel_ + c;
+      if (lane_ >= 8 || channel >= dim) continue;
+      double* sums = record + a.record.sums() + channel;
+      for (int i = 0; i < 6; ++i)
+        sums[i * dim] = memory.sums[i][channel] + (i == kSumY3 ? far3 : i == kSumY4 ? far4 : 0.0);
+      record[a.record.least() + channel] = least;
+      record[a.record.largest() + channel] = largest;
+    }
+  }
+
+ private:
+  // Whether one of them is an outlier.
+  template <bool kWhole>
+  __device__ __forceinline__ bool add_rows(const char* tile, const TileWalk<Tile>& walk,
+                                           float row_u) {
+    const int rows = walk.rows();
+    const auto begin = static_cast<float>(walk.offset + row_of(0));
+    bool has_far = false;
+#pragma unroll
+    for (int i = 0; i < Tile::kRows / 4; ++i) {
+      const int row = row_of(i);
+      const float u = __shfl_sync(kAllLanes, row_u, row);
+      if (!kWhole && row >= rows) continue;
+      const float t = begin + static_cast<float>(i / 2 * 8 + i % 2);
+      const auto pair = pair_at(tile, row);
+      range_.add(pair);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        has_far |= sums_[c].add(to_float(pair.values[c]), centre_[c], limit_[c], t, u);
+    }
+    return has_far;
+  }
+
+  __device__ __forceinline__ void add_far(const char* tile, int rows) {
+    for (int i = 0; i < Tile::kRows / 4; ++i) {
+      if (row_of(i) >= rows) continue;
+      const auto pair = pair_at(tile, row_of(i));
+      for (int c = 0; c < 2; ++c) sums_[c].add_far(to_float(pair.values[c]), centre_[c], limit_[c]);
+    }
+  }
+
+  __device__ int row_of(int i) const {
+    return i / 2 * 8 + lane_ / 8 * 2 + i % 2;
+  }
+  __device__ Pack<T, 2> pair_at(const char* tile, int row) const {
+    return *reinterpret_cast<const Pack<T, 2>*>(at(tile, row));
+  }
+  template <typename Char>
+  __device__ Char* at(Char* tile, int row) const {
+    return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
+  }
+  // u of the chunk's first row; the sums take what the others have beyond it.
+  __device__ static float begin_u(std::int32_t position) {
+    return log2f(static_cast<float>(position + 1));
+  }
+
+  int lane_;
+  int channel_;
+  float centre_[2] = {}, limit_[2] = {}, product_[2] = {};
+  ChannelSums sums_[2];
+  PairRange<T> range_;  // of the segment
+};
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,243 @@
+#include "engine/device/cuda/statistics/moment_statistics.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "engine/device/cuda/cuda_error.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr std::int64_t kShiftRows = 256;  // that fix the shifts
+constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
+
+template <typename T>
+void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
+  const auto bytes = values.size() * sizeof(T);
+  to.reserve_roomy(static_cast<std::int64_t>(bytes), "statistics");
+  if (bytes > 0)
+    check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
+          "copy the cut of the rows to the GPU");
+}
+
+// The parts of a result in its memory, one after another.
+struct ResultLayout {
+  ResultLayout(const MomentRequest& request)
+      : shape(request.shape), record{shape.dim, shape.pairs} {}
+
+  MomentShape shape;
+  MomentRecord record;
+
+  std::int64_t cells() const { return shape.heads * shape.buckets; }
+  // In bytes.
+  std::int64_t set(int number) const { return number * shape.heads * record.size() * 8; }
+  std::int64_t mean() const { return set(2); }
+  std::int64_t m2() const { return mean() + cells() * shape.dim * 8; }
+  std::int64_t cov() const { return m2() + cells() * shape.dim * 8; }
+  std::int64_t shift() const {
+    return cov() + (shape.bucket_covariance ? cells() * record.triangle() * 8 : 0);
+  }
+  std::int64_t shift_count() const { return 3 * shape.heads * shape.dim; }
+  std::int64_t not_finite() const { return shift() + shift_count() * 4; }
+  std::int64_t bytes() const { return not_finite() + 4; }
+};
+
+template <typename T>
+const T* at(const std::byte* bytes, std::int64_t offset) {
+  return reinterpret_cast<const T*>(bytes + offset);
+}
+
+void read_head(HeadMoments& moments, const MomentRecord& record, const double* from,
+               std::int64_t head) {
+  const auto dim = record.dim;
+  std::copy_n(from, record.triangle(), moments.m2.begin() + head * record.triangle());
+  const auto take = [&](int sum, std::vector<double>& to) {
+    std::copy_n(from + record.sums() + sum * dim, dim, to.begin() + head * dim);
+  };
+  take(kSumY, moments.mean);
+  take(kSumYT, moments.ct);
+  take(kSumYU, moments.cu);
+  take(kSumY3, moments.m3);
+  take(kSumY4, moments.m4);
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const auto to = static_cast<std::size_t>(head * dim + i);
+    moments.min[to] = static_cast<float>(from[record.least() + i]);
+    moments.max[to] = static_cast<float>(from[record.largest() + i]);
+  }
+  std::copy_n(from + record.pair_abs(), record.pairs,
+              moments.pair_abs.begin() + head * record.pairs);
+  moments.norm_mean[static_cast<std::size_t>(head)] = from[record.norm()];
+  moments.norm_max[static_cast<std::size_t>(head)] = static_cast<float>(from[record.norm_max()]);
+}
+
+void read_set(HeadMoments& moments, const ResultLayout& layout, const double* values,
+              const PositionSums& positions) {
+  const auto& record = layout.record;
+  if (positions.n == 0) moments = empty_moments(layout.shape);
+  moments.positions = positions;
+  if (positions.n == 0) return;
+  parallel_ranges(moments.heads, 1, [&](std::int64_t head, std::int64_t) {
+    read_head(moments, record, values + head * record.size(), head);
+  });
+}
+
+void read_buckets(BucketMoments& buckets, const ResultLayout& layout, const std::byte* bytes) {
+  std::copy_n(at<double>(bytes, layout.mean()), buckets.mean.size(), buckets.mean.begin());
+  std::copy_n(at<double>(bytes, layout.m2()), buckets.m2.size(), buckets.m2.begin());
+  std::copy_n(at<double>(bytes, layout.cov()), buckets.cov.size(), buckets.cov.begin());
+}
+
+}  // namespace
+
+void MomentStatistics::begin(const Batch& batch) {
+  batch_ = &batch;
+  for (auto& [key, cut] : cuts_) cut.cut.reset();
+  for (auto& [key, work] : works_) work.is_made = false;
+}
+
+const MomentStatistics::CutOnDevice& MomentStatistics::cut_for(const MomentRequest& request) {
+  auto& known = cuts_[{request.first, request.bucket_size, request.shape.buckets}];
+  if (known.cut) return known;
+  auto cut = std::make_shared<Cut>();
+  cut->chunks =
+      moment_chunks(batch_->sequences, {request.first, request.bucket_size, request.shape.buckets});
+  cut->bucket_rows.resize(static_cast<std::size_t>(request.shape.buckets));
+  for (std::size_t i = 0; i < cut->chunks.chunks.size(); ++i) {
+    const auto& chunk = cut->chunks.chunks[i];
+    const bool is_body = static_cast<std::int32_t>(i) >= cut->chunks.body;
+    cut->positions[is_body ? 1 : 0] += table_.range(chunk.position, chunk.position + chunk.rows);
+    cut->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
+  }
+  upload(cut->chunks.chunks, known.chunks, stream_);
+  known.cut = std::move(cut);
+  return known;
+}
+
+const MomentStatistics::Work& MomentStatistics::work_for(const MomentRequest& request,
+                                                         const Cut& cut) {
+  const CutKey key{request.first, request.bucket_size, request.shape.buckets};
+  auto& work = works_[{key, request.shape.heads}];
+  if (work.is_made) return work;
+  work.is_made = true;
+  work.work = moment_work(cut.chunks, request.shape.buckets, request.shape.heads);
+  upload(work.work.segments, work.segments, stream_);
+  upload(work.work.buckets, work.buckets, stream_);
+  return work;
+}
+
+LayerMoments& MomentStatistics::moments_of(const MomentShape& shape) {
+  for (auto& [known, moments] : moments_)
+    if (known == shape) return *moments;
+  return *moments_.emplace_back(shape, std::make_unique<LayerMoments>(empty_layer(shape))).second;
+}
+
+void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, MomentSink& sink) {
+  const auto& shape = request.shape;
+  QKSCOPE_ASSERT(x.heads == shape.heads && x.width == shape.dim && x.rows == batch_->rows());
+  const auto& [cut, chunks_on_device] = cut_for(request);
+  const auto& work = work_for(request, *cut);
+  const ResultLayout layout(request);
+  const auto chunks = static_cast<std::int64_t>(cut->chunks.chunks.size());
+  const auto segments = static_cast<std::int64_t>(work.work.segments.size());
+  auto* result = results_.next(layout.bytes());
+  auto* shifts = reinterpret_cast<float*>(result + layout.shift());
+  const MomentShift shift{.product = shifts,
+                          .centre = shifts + shape.heads * shape.dim,
+                          .limit = shifts + 2 * shape.heads * shape.dim};
+  auto* records = static_cast<double*>(
+      records_.reserve_roomy(segments * shape.heads * layout.record.size() * 8, "statistics"));
+  auto* chunk_sums = static_cast<float*>(
+      chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
+  const auto* device_chunks = chunks_on_device.as<MomentChunk>();
+
+  // Without a body row yet the shifts stay open.
+  const bool finds = request.shift->empty() && cut->positions[1].n > 0;
+  if (!request.shift->empty())
+    check(cudaMemcpyAsync(shifts, request.shift->data(), request.shift->size() * sizeof(float),
+                          cudaMemcpyHostToDevice, stream_),
+          "copy shifts to the GPU");
+  else if (finds)
+    find_moment_shift({.x = x.data,
+                       .row_stride = x.row_stride,
+                       .heads = shape.heads,
+                       .dim = shape.dim,
+                       .dtype = x.dtype,
+                       .chunks = device_chunks + cut->chunks.body,
+                       .chunk_count = chunks - cut->chunks.body,
+                       .rows = kShiftRows,
+                       .shift = shifts},
+                      stream_);
+  else
+    check(cudaMemsetAsync(shifts, 0, static_cast<std::size_t>(layout.shift_count()) * 4, stream_),
+          "clear shifts");
+  check(cudaMemsetAsync(result + layout.not_finite(), kAllFinite & 0xff, 4, stream_),
+        "clear a flag");
+
+  sum_moments({.x = x.data,
+               .row_stride = x.row_stride,
+               .heads = shape.heads,
+               .record = layout.record,
+               .interleaved = request.interleaved,
+               .dtype = x.dtype,
+               .bucket_covariance = shape.bucket_covariance,
+               .chunks = device_chunks,
+               .segments = work.segments.as<MomentSegment>(),
+               .segment_count = segments,
+               .shift = shift,
+               .records = records,
+               .chunk_sums = chunk_sums},
+              stream_);
+  const PositionSums positions[2] = {cut->positions[0].sums(), cut->positions[1].sums()};
+  const auto fold_set = [&](int number, MomentSegment of_set) {
+    const auto& of = positions[number];
+    return FoldSet{.segments = of_set,
+                   .rows = {static_cast<double>(of.n), of.t_mean, of.u_mean},
+                   .moments = reinterpret_cast<double*>(result + layout.set(number))};
+  };
+  fold_moments({.records = records,
+                .record = layout.record,
+                .heads = shape.heads,
+                .shift = shift,
+                .sets = {fold_set(0, {0, work.work.body}),
+                         fold_set(1, {work.work.body, static_cast<std::int32_t>(segments)})}},
+               stream_);
+  fold_buckets(
+      {.chunk_sums = chunk_sums,
+       .chunks = device_chunks,
+       .records = records,
+       .work = work.buckets.as<BucketWork>(),
+       .record = layout.record,
+       .heads = shape.heads,
+       .buckets = shape.buckets,
+       .shift = shift,
+       .mean = reinterpret_cast<double*>(result + layout.mean()),
+       .m2 = reinterpret_cast<double*>(result + layout.m2()),
+       .cov = shape.bucket_covariance ? reinterpret_cast<double*>(result + layout.cov()) : nullptr,
+       .not_finite = reinterpret_cast<std::int32_t*>(result + layout.not_finite())},
+      stream_);
+
+  results_.send([this, layout, cut = cut, finds, request = &request,
+                 sink = &sink](const std::byte* bytes) {
+    const auto bad = *at<std::int32_t>(bytes, layout.not_finite());
+    if (bad != kAllFinite)
+      sink->refuse(
+          {.head = bad % layout.shape.heads,
+           .sequence =
+               cut->chunks.chunks[static_cast<std::size_t>(bad / layout.shape.heads)].sequence});
+    if (finds) {
+      const auto* values = at<float>(bytes, layout.shift());
+      request->shift->assign(values, values + layout.shift_count());
+    }
+    auto& moments = moments_of(layout.shape);
+    read_set(moments.first, layout, at<double>(bytes, layout.set(0)), cut->positions[0].sums());
+    read_set(moments.body, layout, at<double>(bytes, layout.set(1)), cut->positions[1].sums());
+    read_buckets(moments.buckets, layout, bytes);
+    moments.buckets.n = cut->bucket_rows;
+    sink->add(moments);
+  });
+}
+
+}  // namespace qkscope::cuda

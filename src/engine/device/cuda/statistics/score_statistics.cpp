@@ -1,0 +1,202 @@
+#include "engine/device/cuda/statistics/score_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "base/core/error.h"
+#include "engine/device/cuda/cuda_error.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr std::int64_t kMostValueBytes = std::int64_t{128} << 20;
+
+template <typename T>
+void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
+  const auto bytes = values.size() * sizeof(T);
+  to.reserve_roomy(static_cast<std::int64_t>(bytes), "statistics");
+  if (bytes > 0)
+    check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
+          "copy row numbers to the GPU");
+}
+
+// The parts of a result in its memory, one after another, in bytes.
+struct ResultLayout {
+  std::int64_t cells, heads, columns, rows;
+  bool all_keys;
+
+  std::int64_t square() const { return cells * heads * columns * 8; }
+  std::int64_t key_sums() const { return 2 * square(); }
+  std::int64_t max_logit() const { return key_sums() + (all_keys ? rows * heads * 8 : 0); }
+  std::int64_t bytes() const { return max_logit() + cells * heads * 4; }
+};
+
+LayerAttention read_result(const ResultLayout& layout, const std::vector<RowCell>& cells,
+                           std::int64_t documents, std::int64_t buckets, const std::byte* bytes) {
+  auto attention = empty_attention(documents, layout.heads, buckets, layout.columns);
+  const auto* sum = reinterpret_cast<const double*>(bytes);
+  const auto* square = reinterpret_cast<const double*>(bytes + layout.square());
+  const auto* max_logit = reinterpret_cast<const float*>(bytes + layout.max_logit());
+  for (const auto& cell : cells)
+    for (std::int64_t head = 0; head < layout.heads; ++head) {
+      const auto to = (cell.document * layout.heads + head) * buckets + cell.bucket;
+      std::copy_n(sum, layout.columns, attention.sum.begin() + to * layout.columns);
+      std::copy_n(square, layout.columns, attention.square.begin() + to * layout.columns);
+      attention.max_logit[static_cast<std::size_t>(to)] = *max_logit++;
+      sum += layout.columns;
+      square += layout.columns;
+    }
+  if (layout.all_keys) {
+    const auto* sums = reinterpret_cast<const std::int64_t*>(bytes + layout.key_sums());
+    attention.key_sums.assign(sums, sums + layout.rows * layout.heads);
+  }
+  return attention;
+}
+
+}  // namespace
+
+void ScoreStatistics::begin(const Batch& batch) {
+  batch_ = &batch;
+  is_prepared_ = false;
+  cells_.reset();
+}
+
+RowSums ScoreStatistics::row_sums(std::int64_t heads) {
+  const auto bytes = batch_->rows() * heads * static_cast<std::int64_t>(sizeof(float));
+  return {static_cast<float*>(lse_.reserve(bytes, "row sums")),
+          static_cast<float*>(largest_.reserve(bytes, "row sums"))};
+}
+
+void ScoreStatistics::prepare(const ScoreSource& source) {
+  if (is_prepared_) return;
+  const auto tiles = row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
+  tile_count_ = static_cast<std::int64_t>(tiles.size());
+  upload(tiles, tiles_, stream_);
+  const auto tokens = token_rows(*batch_);
+  token_tile_count_ = static_cast<std::int64_t>(tokens.tiles.size());
+  upload(tokens.rows, token_rows_, stream_);
+  upload(tokens.tiles, token_tiles_, stream_);
+  const auto key_tiles =
+      row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
+  key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
+  upload(key_tiles, key_tiles_, stream_);
+  is_prepared_ = true;
+}
+
+void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
+  if (cells_) return;  // one cut of the rows for the whole pass
+  auto cells = std::make_shared<std::vector<RowCell>>(
+      row_cells(batch_->sequences, request.bucket_size, request.buckets));
+  upload(*cells, device_cells_, stream_);
+  cells_ = std::move(cells);
+}
+
+ScoreArguments ScoreStatistics::arguments(const ScoreSource& source) const {
+  const auto whole = [&](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  };
+  const auto elements = 16 / static_cast<std::int64_t>(dtype_size(source.dtype));
+  const bool vectors = whole(source.q) && whole(source.k) && source.row_stride % elements == 0 &&
+                       source.d_head % elements == 0;
+  return {.q = source.q,
+          .k = source.k,
+          .row_stride = source.row_stride,
+          .rows = batch_->rows(),
+          .n_heads = source.n_heads,
+          .n_kv_heads = source.n_kv_heads,
+          .d_head = source.d_head,
+          .first_head = 0,
+          .heads = source.n_heads,
+          .scale = source.scale,
+          .softcap = source.softcap,
+          .window = source.window,
+          .dtype = source.dtype,
+          .vectors = vectors,
+          .row_sums = {lse_.as<float>(), largest_.as<float>()},
+          .tiles = tiles_.as<RowTile>(),
+          .tile_count = tile_count_,
+          .values = nullptr,
+          .layout = {}};
+}
+
+void ScoreStatistics::find_row_sums(const ScoreSource& source) {
+  prepare(source);
+  cuda::find_row_sums(arguments(source), stream_);
+}
+
+std::vector<rows::RunningSoftmax> ScoreStatistics::fetch_row_sums(const ScoreSource& source) const {
+  const auto count = static_cast<std::size_t>(batch_->rows() * source.n_heads);
+  std::vector<float> lse(count);
+  std::vector<float> largest(count);
+  for (const auto& [to, from] : {std::pair(&lse, &lse_), std::pair(&largest, &largest_)})
+    check(cudaMemcpyAsync(to->data(), from->data(), count * sizeof(float), cudaMemcpyDeviceToHost,
+                          stream_),
+          "copy row sums to the host");
+  check(cudaStreamSynchronize(stream_), "wait for row sums");
+  std::vector<rows::RunningSoftmax> sums(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i].highest = largest[i] * source.scale;
+    const double octaves = static_cast<double>(lse[i]) - sums[i].highest / std::numbers::ln2;
+    sums[i].sum = static_cast<float>(std::exp2(octaves));
+  }
+  return sums;
+}
+
+void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& request,
+                          AttentionSink& sink) {
+  QKSCOPE_ASSERT(request.replacements.empty() && request.kept.empty());
+  prepare(source);
+  prepare_cells(request);
+  auto scores = arguments(source);
+  scores.layout = request.layout;
+  const auto rows = batch_->rows();
+  const auto columns = request.layout.columns();
+  const ResultLayout layout{static_cast<std::int64_t>(cells_->size()), source.n_heads, columns,
+                            rows, request.layout.all_keys};
+  auto* result = results_.next(layout.bytes());
+  auto* key_sums = reinterpret_cast<std::int64_t*>(result + layout.key_sums());
+  if (layout.all_keys)
+    check(
+        cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8), stream_),
+        "clear key sums");
+
+  // Some heads at a time, so that what is kept per row stays small.
+  const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
+  const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
+  scores.values =
+      static_cast<float*>(values_.reserve_roomy(step * head_bytes, "statistics of rows"));
+  for (scores.first_head = 0; scores.first_head < source.n_heads; scores.first_head += step) {
+    scores.heads = std::min(step, source.n_heads - scores.first_head);
+    constexpr auto kTokenColumns = 4;  // dup, dup_first, ind, ind_self
+    check(
+        cudaMemsetAsync(
+            scores.values + ColumnLayout::at(NearColumn::dup) * scores.heads * rows, 0,
+            static_cast<std::size_t>(kTokenColumns * scores.heads * rows) * sizeof(float), stream_),
+        "clear statistics of rows");
+    near_keys(scores, stream_);
+    equal_tokens(scores, token_rows_.as<TokenRow>(), token_tiles_.as<TokenTile>(),
+                 token_tile_count_, stream_);
+    if (layout.all_keys) {
+      auto all = scores;
+      all.tiles = key_tiles_.as<RowTile>();
+      all.tile_count = key_tile_count_;
+      all_keys(all, {.key_sums = key_sums, .bins = bins_.reserve(all_keys_scratch(), "statistics")},
+               stream_);
+    }
+    sum_cells({.scores = scores,
+               .cells = device_cells_.as<RowCell>(),
+               .cell_count = layout.cells,
+               .sum = reinterpret_cast<double*>(result),
+               .square = reinterpret_cast<double*>(result + layout.square()),
+               .max_logit = reinterpret_cast<float*>(result + layout.max_logit())},
+              stream_);
+  }
+  results_.send([layout, cells = cells_, sink = &sink, buckets = request.buckets,
+                 documents = std::ssize(batch_->sequences)](const std::byte* bytes) {
+    sink->add(read_result(layout, *cells, documents, buckets, bytes));
+  });
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,133 @@
+// Sums of the values of rows over the rows of a document's bucket.
+#include <cmath>
+
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/statistics/statistics_scores.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+constexpr int kSinkRows = 64;         // of the alpha columns
+constexpr double kLeastKept = 1e-30;  // so that -ln of a kept mass of 0 is a number
+
+// A row of one head.
+struct Row {
+  const ScoreArguments& a;
+  int head;
+  std::int64_t row;
+  int position;
+
+  __device__ float stored(std::int64_t column) const {
+    return a.values[(column * a.heads + head - a.first_head) * a.rows + row];
+  }
+  __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
+  __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
+
+  // Whether a column is the values that a pass stored.
+  __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
+    if (column >= layout.near_end())
+      return column != layout.perplexity() && column != layout.entropy_relative() &&
+             (column < layout.kept(0) || (column - layout.kept(0)) % 2 == 0);
+    return column < ColumnLayout::at(NearColumn::sink_4) ||
+           (column > ColumnLayout::at(NearColumn::sink_4) &&
+            column < ColumnLayout::at(NearColumn::max_logit)) ||
+           column >= ColumnLayout::at(NearColumn::near);
+  }
+
+  // Some columns follow from others.
+  __device__ double value(std::int64_t column) const {
+    const auto& layout = a.layout;
+    if (column < layout.near_end()) return near(static_cast<NearColumn>(column), column);
+    const auto i = static_cast<double>(position);
+    if (column == layout.perplexity()) return exp(static_cast<double>(stored(layout.entropy())));
+    if (column == layout.entropy_relative())
+      return position == 0 ? 0.0 : stored(layout.entropy()) / log(i + 1);
+    if (column >= layout.kept(0) && (column - layout.kept(0)) % 2 == 1)
+      return -log(fmax(kLeastKept, static_cast<double>(stored(column - 1))));
+    return stored(column);
+  }
+
+ private:
+  __device__ double near(NearColumn which, std::int64_t column) const {
+    const auto sink = [&](int key) { return stored(ColumnLayout::at(NearColumn::sink_0) + key); };
+    switch (which) {
+      case NearColumn::sink_4:
+        return static_cast<double>(sink(0)) + sink(1) + sink(2) + sink(3);
+      case NearColumn::max_logit:
+        return largest();
+      case NearColumn::top1:
+        return exp2f(fmaf(largest(), kLog2E, -lse()));
+      case NearColumn::lse:
+        return static_cast<double>(lse()) * kLn2;
+      case NearColumn::prev_first:
+        return position == 1 ? sink(0) : 0.0f;
+      case NearColumn::alpha_0:
+      case NearColumn::alpha_1:
+      case NearColumn::alpha_2:
+      case NearColumn::alpha_3:
+        return position < kSinkRows
+                   ? sink(static_cast<int>(column - ColumnLayout::at(NearColumn::alpha_0)))
+                   : 0.0f;
+      default:
+        return stored(column);
+    }
+  }
+};
+
+__device__ double warp_sum(double x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+// One block per cell and head, one warp per column at a time.
+__global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {
+  const auto& a = arguments.scores;
+  const auto cell = arguments.cells[blockIdx.x];
+  const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.y);
+  const int lane = threadIdx.x % 32;
+  const auto columns = a.layout.columns();
+  const auto out = blockIdx.x * a.n_heads + head;
+  for (std::int64_t column = threadIdx.x / 32; column < columns; column += kThreads / 32) {
+    double sum = 0, square = 0;
+    const auto add = [&](double value) {
+      sum += value;
+      square += value * value;
+    };
+    if (Row::is_stored(a.layout, column)) {  // most: many rows at once
+      const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
+#pragma unroll 8
+      for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);
+    } else {
+      for (int row = cell.begin + lane; row < cell.end; row += 32)
+        add(Row{a, head, row, cell.position + row - cell.begin}.value(column));
+    }
+    sum = warp_sum(sum);
+    square = warp_sum(square);
+    if (lane == 0) {
+      arguments.sum[out * columns + column] = sum;
+      arguments.square[out * columns + column] = square;
+    }
+  }
+  if (threadIdx.x >= 32) return;
+  float largest = -INFINITY;
+  for (int row = cell.begin + lane; row < cell.end; row += 32)
+    largest = fmaxf(largest, Row{a, head, row, 0}.largest());
+  for (int offset = 16; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+  if (lane == 0) arguments.max_logit[out] = largest;
+}
+
+}  // namespace
+
+void sum_cells(const CellArguments& a, cudaStream_t stream) {
+  if (a.cell_count == 0) return;
+  cells_kernel<<<dim3(static_cast<unsigned>(a.cell_count), static_cast<unsigned>(a.scores.heads)),
+                 kThreads, 0, stream>>>(a);
+  check_launch("sums of statistics");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,365 @@
+// Moments in float64 throughout, for what the matrix units do not take; the shifts; and what the
+// sums of segments and chunks become.
+#include <cmath>
+
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/statistics/statistics_moments.h"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostChannels = 256;  // d_head up to 256, one thread each
+constexpr int kEdge = 32;           // of the products that a block computes
+constexpr int kStep = 16;           // rows in shared memory at a time
+
+struct SegmentHead {
+  MomentSegment segment;
+  int head;
+  double* record;
+};
+
+__device__ SegmentHead this_segment(const MomentArguments& a) {
+  const auto heads = static_cast<int>(a.heads);
+  return {a.segments[static_cast<int>(blockIdx.x) / heads], static_cast<int>(blockIdx.x) % heads,
+          a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size()};
+}
+
+template <typename T>
+__device__ const T* row_of(const MomentArguments& a, int head, std::int64_t row) {
+  return static_cast<const T*>(a.x) + row * a.row_stride + head * a.record.dim;
+}
+
+// Blocks of kEdge x kEdge products on and above the diagonal run along y; a thread has 2 x 2 of
+// them.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) products_kernel(const MomentArguments a, int edges) {
+  __shared__ double left[kStep][kEdge], right[kStep][kEdge];
+  int row_block = 0, column_block = static_cast<int>(blockIdx.y);
+  while (column_block >= edges - row_block) column_block -= edges - row_block++;
+  column_block += row_block;
+  const auto [segment, head, record] = this_segment(a);
+  const auto dim = static_cast<int>(a.record.dim);
+  const int y = static_cast<int>(threadIdx.x) / 16 * 2, x = static_cast<int>(threadIdx.x) % 16 * 2;
+  const auto load = [&](double(&to)[kStep][kEdge], int block, std::int64_t begin, int rows) {
+    for (int item = threadIdx.x; item < kStep * kEdge; item += kThreads) {
+      const int row = item / kEdge, channel = block * kEdge + item % kEdge;
+      const bool valid = row < rows && channel < dim;
+      to[row][item % kEdge] =
+          valid ? static_cast<double>(to_float(row_of<T>(a, head, begin + row)[channel])) -
+                      a.shift.product[head * dim + channel]
+                : 0.0;
+    }
+  };
+  double sums[2][2] = {};
+  for (int index = segment.begin; index < segment.end; ++index) {
+    const auto chunk = a.chunks[index];
+    for (int offset = 0; offset < chunk.rows; offset += kStep) {
+      __syncthreads();
+      load(left, row_block, chunk.row + offset, chunk.rows - offset);
+      load(right, column_block, chunk.row + offset, chunk.rows - offset);
+      __syncthreads();
+      for (int row = 0; row < kStep; ++row)
+        for (int i = 0; i < 2; ++i)
+          for (int j = 0; j < 2; ++j)
+            sums[i][j] = fma(left[row][y + i], right[row][x + j], sums[i][j]);
+    }
+  }
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 2; ++j) {
+      const int row = row_block * kEdge + y + i, column = column_block * kEdge + x + j;
+      if (row <= column && column < dim)
+        record[row * dim - row * (row - 1) / 2 + column - row] = sums[i][j];
+    }
+}
+
+// One thread per channel.
+template <typename T>
+__global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArguments a) {
+  const auto [segment, head, record] = this_segment(a);
+  const int channel = threadIdx.x;
+  const auto dim = a.record.dim;
+  if (channel >= dim) return;
+  const double centre = a.shift.centre[head * dim + channel];
+  double sums[6] = {};
+  float least = INFINITY, largest = -INFINITY;
+  for (int index = segment.begin; index < segment.end; ++index) {
+    const auto chunk = a.chunks[index];
+    double of_chunk[2] = {};
+    for (int row = 0; row < chunk.rows; ++row) {
+      const float x = to_float(row_of<T>(a, head, chunk.row + row)[channel]);
+      const double y = x - centre, t = chunk.position + row;
+      least = fminf(least, x);
+      largest = fmaxf(largest, x);
+      of_chunk[0] += y;
+      of_chunk[1] += y * y;
+      sums[kSumYT] += y * t;
+      sums[kSumYU] += y * log2(t + 1);
+      sums[kSumY3] += y * y * y;
+      sums[kSumY4] += y * y * (y * y);
+    }
+    sums[kSumY] += of_chunk[0];
+    sums[kSumY2] += of_chunk[1];
+    float* to = a.chunk_sums + (index * a.heads + head) * 2 * dim + channel;
+    to[0] = static_cast<float>(of_chunk[0]);
+    to[dim] = static_cast<float>(of_chunk[1]);
+  }
+  for (int i = 0; i < 6; ++i) record[a.record.sums() + i * dim + channel] = sums[i];
+  record[a.record.least() + channel] = least;
+  record[a.record.largest() + channel] = largest;
+}
+
+// One warp per row at a time; the warps' sums are added in their order.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments a) {
+  constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
+  __shared__ double of_pairs[kWarps][kMostChannels / 2];
+  __shared__ double norms[kWarps];
+  __shared__ double largest[kWarps];
+  const auto [segment, head, record] = this_segment(a);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto dim = static_cast<int>(a.record.dim), pairs = static_cast<int>(a.record.pairs);
+  double sums[kLanePairs] = {}, total = 0, norm_max = 0;
+  for (int index = segment.begin; index < segment.end; ++index) {
+    const auto chunk = a.chunks[index];
+    for (int row = warp; row < chunk.rows; row += kWarps) {
+      const T* x = row_of<T>(a, head, chunk.row + row);
+      double squares = 0;
+      for (int channel = lane; channel < dim; channel += 32) {
+        const double value = to_float(x[channel]);
+        squares += value * value;
+      }
+      for (int i = 0; i < kLanePairs; ++i) {
+        const int pair = lane + 32 * i;
+        if (pair >= pairs) break;
+        const double one = to_float(x[a.interleaved ? 2 * pair : pair]);
+        const double other = to_float(x[a.interleaved ? 2 * pair + 1 : pair + pairs]);
+        sums[i] += sqrt(one * one + other * other);
+      }
+      for (int distance = 16; distance > 0; distance /= 2)
+        squares += __shfl_xor_sync(kAllLanes, squares, distance);
+      total += sqrt(squares);
+      norm_max = fmax(norm_max, sqrt(squares));
+    }
+  }
+  for (int i = 0; i < kLanePairs; ++i) of_pairs[warp][lane + 32 * i] = sums[i];
+  norms[warp] = total;
+  largest[warp] = norm_max;
+  __syncthreads();
+  for (int pair = threadIdx.x; pair < pairs; pair += kThreads) {
+    double sum = 0;
+    for (int i = 0; i < kWarps; ++i) sum += of_pairs[i][pair];
+    record[a.record.pair_abs() + pair] = sum;
+  }
+  if (threadIdx.x != 0) return;
+  double sum = 0, most = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    sum += norms[i];
+    most = fmax(most, largest[i]);
+  }
+  record[a.record.norm()] = sum;
+  record[a.record.norm_max()] = static_cast<float>(most);
+}
+
+// A channel is shifted before it is multiplied where its mean is so many times its spread. Without
+// a shift products lose the square of that in digits; with one, x - c must fit into the type: of 8
+// bits it surely does from here on, of 11 from less.
+template <typename T>
+constexpr double kShiftRatio = 16;
+template <>
+constexpr double kShiftRatio<__half> = 4;
+
+// The mean, in steps of an eighth of the spread: such a number off x is exact in float32.
+template <typename T>
+__device__ float centre_of(double mean, double variance) {
+  if (variance == 0) return rounded<T>(static_cast<float>(mean));
+  const double step = exp2(floor(0.5 * log2(variance)) - 3);
+  return static_cast<float>(rint(mean / step) * step);
+}
+
+// One thread per channel, one block per head. Two passes: the mean, then the spread around it.
+template <typename T>
+__global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftArguments a) {
+  const int head = blockIdx.x, channel = threadIdx.x;
+  if (channel >= a.dim) return;
+  const auto each_row = [&](auto use) {
+    std::int64_t left = a.rows;
+    for (std::int64_t i = 0; i < a.chunk_count && left > 0; ++i) {
+      const auto chunk = a.chunks[i];
+      for (int row = 0; row < chunk.rows && left > 0; ++row, --left)
+        use(static_cast<double>(to_float(static_cast<const T*>(
+            a.x)[(chunk.row + row) * a.row_stride + head * a.dim + channel])));
+    }
+    return a.rows - left;
+  };
+  double sum = 0, squares = 0;
+  const auto count = static_cast<double>(each_row([&](double x) { sum += x; }));
+  const double mean = sum / count;
+  each_row([&](double x) { squares += (x - mean) * (x - mean); });
+  const double variance = squares / count;
+  const auto at = head * a.dim + channel, part = a.heads * a.dim;
+  const double ratio = kShiftRatio<T>;
+  a.shift[at] =
+      mean * mean <= ratio * ratio * variance ? 0.0f : rounded<T>(static_cast<float>(mean));
+  a.shift[part + at] = centre_of<T>(mean, variance);
+  a.shift[2 * part + at] = static_cast<float>(256 * variance);
+}
+
+__device__ double folded(const FoldArguments& a, MomentSegment segments, int head,
+                         std::int64_t element) {
+  double sum = 0;
+#pragma unroll 8
+  for (int i = segments.begin; i < segments.end; ++i)
+    sum += a.records[(i * a.heads + head) * a.record.size() + element];
+  return sum;
+}
+
+// Sum of x - c of a channel, from that of x - e.
+__device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double sum, double n) {
+  return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
+}
+
+constexpr int kFoldRows = 2;  // of the triangle, for a block
+
+// Blocks along x: rows of the triangle, then one for everything else. Along y heads, along z sets.
+__global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
+  __shared__ double means[kMostChannels];  // of x - c
+  const int head = blockIdx.y;
+  const auto& set = a.sets[blockIdx.z];
+  const auto dim = static_cast<int>(a.record.dim);
+  const double n = set.rows.n;
+  if (n == 0) return;
+  double* moments = set.moments + head * a.record.size();
+  const int row_begin = static_cast<int>(blockIdx.x) * kFoldRows;
+  if (row_begin < dim) {
+    for (int channel = threadIdx.x; channel < dim; channel += kThreads)
+      means[channel] =
+          shifted_sum(a.shift, head * dim + channel,
+                      folded(a, set.segments, head, a.record.sums() + kSumY * dim + channel), n) /
+          n;
+    __syncthreads();
+    const int row_end = min(row_begin + kFoldRows, dim);
+    const auto place = [&](int row) { return row * dim - row * (row - 1) / 2; };  // of (row, row)
+    for (int at = place(row_begin) + threadIdx.x; at < place(row_end); at += kThreads) {
+      int row = row_begin;
+      while (at >= place(row + 1)) ++row;
+      const int column = row + at - place(row);
+      const double m2 = folded(a, set.segments, head, at) - n * means[row] * means[column];
+      moments[at] = row == column ? fmax(m2, 0.0) : m2;
+    }
+    return;
+  }
+  for (int channel = threadIdx.x; channel < dim; channel += kThreads) {
+    const auto sum = [&](int which) {
+      return folded(a, set.segments, head, a.record.sums() + which * dim + channel);
+    };
+    const double y = sum(kSumY), y2 = sum(kSumY2), y3 = sum(kSumY3), y4 = sum(kSumY4);
+    const double m = y / n;
+    double* to = moments + a.record.sums() + channel;
+    to[kSumY * dim] = a.shift.centre[head * dim + channel] + m;
+    to[kSumY2 * dim] = 0;
+    to[kSumYT * dim] = sum(kSumYT) - y * set.rows.t_mean;
+    to[kSumYU * dim] = sum(kSumYU) - y * set.rows.u_mean;
+    to[kSumY3 * dim] = y3 - 3 * m * y2 + 2 * n * m * m * m;
+    to[kSumY4 * dim] = y4 - 4 * m * y3 + 6 * m * m * y2 - 3 * n * m * m * m * m;
+    double least = INFINITY, largest = -INFINITY;
+#pragma unroll 8
+    for (int i = set.segments.begin; i < set.segments.end; ++i) {
+      const double* record = a.records + (i * a.heads + head) * a.record.size();
+      least = fmin(least, record[a.record.least() + channel]);
+      largest = fmax(largest, record[a.record.largest() + channel]);
+    }
+    moments[a.record.least() + channel] = least;
+    moments[a.record.largest() + channel] = largest;
+  }
+  for (int i = threadIdx.x; i < a.record.pairs + 1; i += kThreads)  // and the norm behind them
+    moments[a.record.pair_abs() + i] = folded(a, set.segments, head, a.record.pair_abs() + i) / n;
+  if (threadIdx.x != 0) return;
+  double most = 0;
+#pragma unroll 8
+  for (int i = set.segments.begin; i < set.segments.end; ++i)
+    most = fmax(most, a.records[(i * a.heads + head) * a.record.size() + a.record.norm_max()]);
+  moments[a.record.norm_max()] = most;
+}
+
+// One block per head and bucket, one thread per channel.
+__global__ void __launch_bounds__(kMostChannels) buckets_kernel(const BucketArguments a) {
+  __shared__ double means[kMostChannels];  // of x - c
+  const int bucket = blockIdx.x, head = blockIdx.y, channel = threadIdx.x;
+  const auto dim = a.record.dim;
+  const auto work = a.work[bucket];
+  double n = 0, y = 0, y2 = 0;
+  const auto add = [&](MomentSegment chunks) {
+#pragma unroll 8
+    for (int i = chunks.begin; i < chunks.end; ++i) {
+      n += a.chunks[i].rows;
+      if (channel >= dim) continue;
+      const float* sums = a.chunk_sums + (i * a.heads + head) * 2 * dim + channel;
+      if (!isfinite(sums[0])) atomicMin(a.not_finite, static_cast<int>(i * a.heads + head));
+      y += sums[0];
+      y2 += sums[dim];
+    }
+  };
+  add(work.first_chunks);
+  add(work.body_chunks);
+  if (channel < dim) {
+    const auto at = (head * a.buckets + bucket) * dim + channel;
+    const auto shift = head * dim + channel;
+    a.mean[at] = n > 0 ? a.shift.centre[shift] + y / n : 0;
+    a.m2[at] = n > 0 ? fmax(y2 - y * (y / n), 0.0) : 0;
+    means[channel] = n > 0 ? shifted_sum(a.shift, shift, y, n) / n : 0;
+  }
+  if (a.cov == nullptr) return;
+  __syncthreads();
+  const auto triangle = a.record.triangle();
+  double* cov = a.cov + (head * a.buckets + bucket) * triangle;
+  const auto folded = [&](MomentSegment segments, std::int64_t element) {
+    double sum = 0;
+    for (int i = segments.begin; i < segments.end; ++i)
+      sum += a.records[(i * a.heads + head) * a.record.size() + element];
+    return sum;
+  };
+  for (int row = 0; row < dim; ++row)
+    for (int column = row + threadIdx.x; column < dim; column += kMostChannels) {
+      const auto at = row * dim - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
+      const double sum = folded(work.first_segments, at) + folded(work.body_segments, at);
+      cov[at] = sum - n * means[row] * means[column];
+    }
+}
+
+}  // namespace
+
+void find_moment_shift(const MomentShiftArguments& a, cudaStream_t stream) {
+  with_type(a.dtype, [&](auto type) {
+    shift_kernel<decltype(type)><<<static_cast<unsigned>(a.heads), kMostChannels, 0, stream>>>(a);
+  });
+  check_launch("shifts of moments");
+}
+
+void sum_moments_plain(const MomentArguments& a, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(a.segment_count * a.heads);
+  const auto edges = static_cast<unsigned>((a.record.dim + kEdge - 1) / kEdge);
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    products_kernel<T><<<dim3(blocks, edges * (edges + 1) / 2), kThreads, 0, stream>>>(
+        a, static_cast<int>(edges));
+    channels_kernel<T><<<blocks, kMostChannels, 0, stream>>>(a);
+    lengths_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
+  });
+  check_launch("moments");
+}
+
+void fold_moments(const FoldArguments& a, cudaStream_t stream) {
+  const auto parts = static_cast<unsigned>((a.record.dim + kFoldRows - 1) / kFoldRows + 1);
+  fold_kernel<<<dim3(parts, static_cast<unsigned>(a.heads), 2), kThreads, 0, stream>>>(a);
+  check_launch("fold moments");
+}
+
+void fold_buckets(const BucketArguments& a, cudaStream_t stream) {
+  buckets_kernel<<<dim3(static_cast<unsigned>(a.buckets), static_cast<unsigned>(a.heads)),
+                   kMostChannels, 0, stream>>>(a);
+  check_launch("moments of buckets");
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,219 @@
+// Moments of bfloat16 and float16 rows. A block takes the chunks of its segment through shared
+// memory, 32 rows at a time, and looks at each tile three times: by channel (sums of powers, with
+// position, ranges), by row (lengths), and as a product of the tile with itself on the matrix
+// units.
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/statistics/moment_channels.cuh"
+#include "engine/device/cuda/statistics/moment_lengths.cuh"
+#include "engine/device/cuda/statistics/moment_tiles.cuh"
+#include "engine/device/cuda/statistics/statistics_moments.h"
+#include "engine/device/cuda/tensor_core.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+// products += the blocks of rows P and kBlocks - 1 - P of tile^T tile. The matrix units add with
+// truncation: after 32 rows their sums go to sums that are rounded.
+template <typename T, typename Tile, int P>
+__device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int half) {
+  constexpr int kBlocks = Tile::kBlocks, Q = kBlocks - 1 - P, kPitchBytes = kPitch<Tile::kWidth>;
+  const int lane = threadIdx.x % 32;
+  const auto rows = tile + lane % 16 * kPitchBytes + lane / 16 * 16;
+  const auto columns = tile + lane % 16 * kPitchBytes + lane / 16 * 32 + half * 16;
+  Products<Tile> sums = {};
+#pragma unroll
+  for (int step = 0; step < Tile::kRows / 16; ++step) {
+    // Loaded transposed, the matrices of 8 rows of the tile by 8 channels are, in order: rows 0-7,
+    // rows 8-15; then the same of the next 8 channels.
+    std::uint32_t p[4], q[4];
+    load_matrices_transposed(p, rows + step * 16 * kPitchBytes + P * 32);
+    load_matrices_transposed(q, rows + step * 16 * kPitchBytes + Q * 32);
+    const std::uint32_t a_p[4] = {p[0], p[2], p[1], p[3]}, a_q[4] = {q[0], q[2], q[1], q[3]};
+#pragma unroll
+    for (int pair = P / 2; pair < kBlocks / 2; ++pair) {
+      std::uint32_t b[4];  // the same half of two blocks
+      load_matrices_transposed(b, columns + step * 16 * kPitchBytes + pair * 64);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const int block = 2 * pair + s;
+        if (block >= P) multiply_add<T>(sums[block - P], a_p, b[2 * s], b[2 * s + 1]);
+        if (block >= Q) multiply_add<T>(sums[kBlocks - P + block - Q], a_q, b[2 * s], b[2 * s + 1]);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i <= kBlocks; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) products[i][j] += sums[i][j];
+}
+
+template <typename T, typename Tile>
+__device__ void multiply_tile(Products<Tile>& products, std::uint32_t tile) {
+  const int warp = threadIdx.x / 32;
+  switch (warp / 2) {
+    case 0:
+      return multiply_rows<T, Tile, 0>(products, tile, warp % 2);
+    case 1:
+      return multiply_rows<T, Tile, 1>(products, tile, warp % 2);
+    default:
+      break;
+  }
+  if constexpr (Tile::kBlocks > 4) {
+    if (warp / 2 == 2)
+      multiply_rows<T, Tile, 2>(products, tile, warp % 2);
+    else
+      multiply_rows<T, Tile, 3>(products, tile, warp % 2);
+  }
+}
+
+// Calls use(i, row, column) for each of this thread's products that lies in the triangle.
+template <typename Tile, typename Use>
+__device__ void each_product(std::int64_t dim, Use use) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int p = warp / 2, q = Tile::kBlocks - 1 - p, half = warp % 2;
+  for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
+    const int block = i / 4;
+    const bool of_p = block < Tile::kBlocks - p;
+    const int row = (of_p ? p : q) * 16 + lane / 4 + i % 4 / 2 * 8;
+    const int column =
+        (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + half * 8 + lane % 4 * 2 + i % 2;
+    if (row <= column && column < dim) use(i, row, column);
+  }
+}
+
+// The products of a tile of few rows, in float64: each thread its own, as each_product names them.
+template <typename T, typename Tile>
+__device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
+                             const char* tile, int rows) {
+  const auto dim = static_cast<int>(a.record.dim);
+  const float* shift = a.shift.product + head * dim;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int p = warp / 2, q = Tile::kBlocks - 1 - p;
+  const auto value = [&](const char* row, int channel) {
+    if (channel >= dim) return 0.0;
+    return static_cast<double>(to_float(reinterpret_cast<const T*>(row)[channel])) - shift[channel];
+  };
+  for (int r = 0; r < rows; ++r) {
+    const char* row = tile + r * kPitch<Tile::kWidth>;
+    const double left[2][2] = {{value(row, p * 16 + lane / 4), value(row, p * 16 + lane / 4 + 8)},
+                               {value(row, q * 16 + lane / 4), value(row, q * 16 + lane / 4 + 8)}};
+    for (int block = 0; block <= Tile::kBlocks; ++block) {
+      const bool of_p = block < Tile::kBlocks - p;
+      const int column =
+          (of_p ? p + block : q + block - (Tile::kBlocks - p)) * 16 + warp % 2 * 8 + lane % 4 * 2;
+      const double right[2] = {value(row, column), value(row, column + 1)};
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        memory.products[block * 4 + j][threadIdx.x] +=
+            (of_p ? left[0][j / 2] : left[1][j / 2]) * right[j % 2];
+    }
+  }
+}
+
+template <typename T, typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const MomentArguments a) {
+  extern __shared__ __align__(16) char shared[];
+  auto& memory = *reinterpret_cast<MomentMemory<Tile>*>(shared);
+  const auto heads = static_cast<int>(a.heads);
+  const int head = static_cast<int>(blockIdx.x) % heads;
+  const int segment = static_cast<int>(blockIdx.x) / heads;
+  const HeadRows<const std::uint16_t, true> rows{
+      static_cast<const std::uint16_t*>(a.x) + head * a.record.dim, a.row_stride,
+      static_cast<int>(a.record.dim)};
+  for (auto& products : memory.products) products[threadIdx.x] = 0;
+  for (auto& sums : memory.sums)
+    for (int i = threadIdx.x; i < Tile::kWidth; i += Tile::kThreads) sums[i] = 0;
+
+  TileWalk<Tile> ahead(a.chunks, a.segments[segment]);
+  const auto load_ahead = [&](int stage) {
+    if (ahead.exists()) {
+      load_rows<Tile::kRows, Tile::kWidth, Tile::kThreads>(
+          memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
+      ahead.next();
+    }
+    end_copy_group();  // an empty one too: they are counted
+  };
+  for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
+
+  Channels<T, Tile> channels(a, head);
+  Lengths<T, Tile> lengths(a);
+  Products<Tile> products = {};
+  const bool shifted = __syncthreads_or(channels.shifts());
+  int stage = 0;
+  for (TileWalk<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
+    wait_for_copies_before<Tile::kStages - 2>();
+    __syncthreads();  // the tile is there, and every warp is done with the one before
+    load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
+    char* tile = memory.tiles[stage];
+    stage = (stage + 1) % Tile::kStages;
+    lengths.add(tile);
+    if (walk.chunk.rows <= kFewRows) {
+      channels.add_few(memory, a, head, tile, walk);
+      lengths.end_chunk();
+      multiply_few<T, Tile>(memory, a, head, tile, walk.rows());
+      continue;
+    }
+    channels.add(tile, walk);
+    if (shifted) {
+      __syncthreads();
+      channels.shift(tile, walk.rows());
+      __syncthreads();
+    }
+    multiply_tile<T, Tile>(products, static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)));
+    if (!walk.ends_chunk()) continue;
+    channels.end_chunk(memory, a, head, walk);
+    lengths.end_chunk();
+#pragma unroll
+    for (int i = 0; i < 4 * (Tile::kBlocks + 1); ++i) {
+      memory.products[i][threadIdx.x] += products[i / 4][i % 4];
+      products[i / 4][i % 4] = 0;
+    }
+  }
+
+  double* record = a.records + static_cast<std::int64_t>(blockIdx.x) * a.record.size();
+  const auto dim = static_cast<int>(a.record.dim);
+  each_product<Tile>(dim, [&](int i, int row, int column) {
+    record[row * dim - row * (row - 1) / 2 + column - row] = memory.products[i][threadIdx.x];
+  });
+  channels.store(memory, a, record);
+  lengths.store(memory, a, record);
+}
+
+template <typename T, int kWidth>
+void launch(const MomentArguments& a, cudaStream_t stream) {
+  using Tile = MomentTile<kWidth>;
+  constexpr int kBytes = sizeof(MomentMemory<Tile>);
+  const auto kernel = moments_kernel<T, Tile>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "moments: shared memory");
+  kernel<<<static_cast<unsigned>(a.segment_count * a.heads), Tile::kThreads, kBytes, stream>>>(a);
+  check_launch("moments");
+}
+
+template <typename T>
+void launch_type(const MomentArguments& a, cudaStream_t stream) {
+  if (a.record.dim <= 64)
+    launch<T, 64>(a, stream);
+  else
+    launch<T, 128>(a, stream);
+}
+
+}  // namespace
+
+bool moments_fit_matrix_units(const MomentArguments& a) {
+  return (a.dtype == DType::bf16 || (a.dtype == DType::f16 && !a.bucket_covariance)) &&
+         a.record.dim <= 128 && a.record.dim % 8 == 0 && a.row_stride % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0 &&
+         sizeof(MomentMemory<MomentTile<128>>) <= shared_memory_limit();
+}
+
+void sum_moments_16bit(const MomentArguments& a, cudaStream_t stream) {
+  if (a.dtype == DType::bf16)
+    launch_type<__nv_bfloat16>(a, stream);
+  else
+    launch_type<__half>(a, stream);
+}
+
+}  // namespace qkscope::cuda

@@ -1,0 +1,255 @@
+// Group B: what each query pays to the first keys and to the last ones; and the sums of rows where
+// attention itself does not give them.
+#include "engine/device/cuda/statistics/statistics_scores.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+constexpr int kMostBands = 13;  // windows up to 4,096
+constexpr int kSinks = 4;
+
+struct NearOptions {
+  int bands;  // of the window
+  int stream_first, stream_last;
+  int reach;  // the farther of window and stream_last
+};
+
+template <typename T, typename Shape>
+class NearKeys {
+ public:
+  static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
+  using Options = NearOptions;
+  struct Memory {
+    float bands[Shape::kRows][kMostBands];
+  };
+
+  __device__ NearKeys(const ScoreArguments& a, const Options& options, const ScoreBlock& block,
+                      Memory& memory)
+      : a_(a),
+        options_(options),
+        block_(block),
+        weights_(a, block),
+        bands_(memory.bands + (block.row - block.tile.first)) {
+    for (int i = threadIdx.x % 32; i < Shape::kWarpRows * kMostBands; i += 32)
+      bands_[i / kMostBands][i % kMostBands] = 0;
+    __syncwarp();
+  }
+
+  __device__ int first_key() const { return 0; }
+  __device__ int next_key(int key) const {
+    const int next = key + Shape::kKeys;
+    const int last = max(0, block_.tile.first - options_.reach + 1) / Shape::kKeys * Shape::kKeys;
+    return next < max(options_.stream_first, kSinks) ? next : max(next, last);
+  }
+
+  __device__ void add(ScoreFragments<Shape>& p, int key) {
+    const int nearest = block_.row - (key + Shape::kKeys - 1);
+    const int farthest = block_.row + Shape::kWarpRows - 1 - key;
+    const bool all_seen = nearest >= 0 && farthest < block_.window;
+    const bool all_stream =
+        key + Shape::kKeys <= options_.stream_first || farthest < options_.stream_last;
+    RowMasses masses;
+    if (all_seen && all_stream)
+      weigh<true>(p, masses, key);
+    else
+      weigh<false>(p, masses, key);
+    add_bands(p, masses, key, nearest, farthest);
+    if (key == 0) store_sinks(p);
+    if (nearest <= 1) store_last(p, key);
+  }
+
+  __device__ void begin_tile() {}
+  __device__ void skip(int) {}
+
+  __device__ void finish() {
+    const int lane = threadIdx.x % 32;
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      const float stream = quad_sum(stream_[band][half]);
+      if (lane % 4 != 0) return;
+      store(ColumnLayout::at(NearColumn::stream), position, stream);
+      if (position == 0) store(ColumnLayout::at(NearColumn::prev), 0, 0.0f);
+    });
+    __syncwarp();
+    for (int i = lane; i < Shape::kWarpRows * options_.bands; i += 32) {
+      const int row = i % Shape::kWarpRows, band = i / Shape::kWarpRows;
+      store(ColumnLayout::at(NearColumn::near) + band, block_.row + row, bands_[row][band]);
+    }
+  }
+
+ private:
+  using RowMasses = float[Shape::kBands][2];  // of a lane's rows
+
+  // Weights take the place of scores.
+  template <bool kAllSeenAndStream>
+  __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      float mass = 0, streamed = 0;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          auto& value = p[band][n][2 * half + i];
+          const float weight = exp2_fast(weights_.log2_weight(value, band, half));
+          if constexpr (kAllSeenAndStream) {
+            value = weight;
+          } else {
+            const int at = key + key_column(n, i), distance = position - at;
+            value = distance >= 0 && distance < block_.window ? weight : 0.0f;
+            if (at < options_.stream_first || distance < options_.stream_last) streamed += value;
+          }
+          mass += value;
+        }
+      masses[band][half] = mass;
+      stream_[band][half] += kAllSeenAndStream ? mass : streamed;
+    });
+  }
+
+  __device__ void store(std::int64_t column, int position, float value) const {
+    if (position >= block_.tile.length) return;
+    a_.values[(column * a_.heads + block_.head - a_.first_head) * a_.rows +
+              block_.batch_row(position)] = value;
+  }
+
+  // Bands of distances with the same number of bits. Most tiles lie in one of them.
+  __device__ void add_bands(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
+                            int nearest, int farthest) {
+    const int first = bit_width(max(nearest, 0));
+    const int last = min(bit_width(farthest), options_.bands - 1);
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      float left = masses[band][half];
+      for (int width = first; width <= last; ++width) {
+        const int end = 1 << width;  // of the band's distances
+        const float beyond =
+            farthest < end ? 0.0f : mass_up_to<Shape>(p, band, half, position - key - end);
+        const float sum = quad_sum(left - beyond);
+        if (threadIdx.x % 4 == 0) bands_[position - block_.row][width] += sum;
+        left = beyond;
+      }
+    });
+  }
+
+  __device__ void store_sinks(const ScoreFragments<Shape>& p) const {
+    const int pair = threadIdx.x % 4;
+    if (pair >= kSinks / 2) return;
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        store(ColumnLayout::at(NearColumn::sink_0) + 2 * pair + i, position,
+              p[band][0][2 * half + i]);
+    });
+  }
+
+  __device__ void store_last(const ScoreFragments<Shape>& p, int key) const {
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int distance = position - key - key_column(n, i);
+          const float value = p[band][n][2 * half + i];
+          if (distance == 0) store(ColumnLayout::at(NearColumn::self), position, value);
+          if (distance == 1) store(ColumnLayout::at(NearColumn::prev), position, value);
+        }
+    });
+  }
+
+  const ScoreArguments& a_;
+  const Options& options_;
+  const ScoreBlock& block_;
+  RowWeights<Shape> weights_;
+  float (*bands_)[kMostBands];  // of the warp's rows
+  float stream_[Shape::kBands][2] = {};
+};
+
+struct NoOptions {};
+
+// Log-sum-exp and largest score with a running maximum.
+template <typename T, typename Shape>
+class SumRows {
+ public:
+  static constexpr int kBlocks = sizeof(T) == 2 ? 3 : 1;
+  using Options = NoOptions;
+  struct Memory {};
+
+  __device__ SumRows(const ScoreArguments& a, const Options&, const ScoreBlock& block, Memory&)
+      : a_(a), block_(block), scale_(a.scale * kLog2E) {
+    each_row<Shape>(block, [&](int band, int half, int) {
+      largest_[band][half] = -INFINITY;
+      sum_[band][half] = 0;
+    });
+  }
+
+  __device__ int first_key() const {
+    return max(0, block_.tile.first - block_.window + 1) / Shape::kKeys * Shape::kKeys;
+  }
+  __device__ int next_key(int key) const { return key + Shape::kKeys; }
+
+  __device__ void add(ScoreFragments<Shape>& scores, int key) {
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      float largest = largest_[band][half];
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          auto& score = scores[band][n][2 * half + i];
+          const int distance = position - key - key_column(n, i);
+          if (distance < 0 || distance >= block_.window) score = -INFINITY;
+          largest = fmaxf(largest, score);
+        }
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+      const float shift = largest == -INFINITY ? 0.0f : largest * scale_;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          sum += exp2_fast(fmaf(scores[band][n][2 * half + i], scale_, -shift));
+      sum_[band][half] =
+          fmaf(sum_[band][half], exp2_fast(fmaf(largest_[band][half], scale_, -shift)), sum);
+      largest_[band][half] = largest;
+    });
+  }
+
+  __device__ void begin_tile() {}
+  __device__ void skip(int) {}
+
+  __device__ void finish() {
+    each_row<Shape>(block_, [&](int band, int half, int position) {
+      const float sum = quad_sum(sum_[band][half]);
+      if (threadIdx.x % 4 != 0 || position >= block_.tile.length) return;
+      const auto at = block_.batch_row(position) * a_.n_heads + block_.head;
+      a_.row_sums.lse[at] = fmaf(largest_[band][half], scale_, log2f(sum));
+      a_.row_sums.largest[at] = largest_[band][half];
+    });
+  }
+
+ private:
+  const ScoreArguments& a_;
+  const ScoreBlock& block_;
+  float scale_;
+  float largest_[Shape::kBands][2];
+  float sum_[Shape::kBands][2];
+};
+
+}  // namespace
+
+std::int64_t score_tile_rows(DType dtype, std::int64_t d_head) {
+  if (dtype == DType::f32) return ScoreShape<float, 64>::kRows;
+  return d_head <= 128 ? ScoreShape<__half, 128>::kRows : ScoreShape<__half, 256>::kRows;
+}
+
+void near_keys(const ScoreArguments& a, cudaStream_t stream) {
+  const auto& layout = a.layout;
+  const NearOptions options{.bands = static_cast<int>(layout.near_bands()),
+                            .stream_first = static_cast<int>(layout.stream_first),
+                            .stream_last = static_cast<int>(layout.stream_last),
+                            .reach = static_cast<int>(std::max(layout.window, layout.stream_last))};
+  launch_pass<ScoreShape, NearKeys>(a, options, stream);
+}
+
+void find_row_sums(const ScoreArguments& a, cudaStream_t stream) {
+  launch_pass<ScoreShape, SumRows>(a, NoOptions{}, stream);
+}
+
+}  // namespace qkscope::cuda

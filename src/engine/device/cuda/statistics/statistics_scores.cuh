@@ -1,0 +1,328 @@
+// How the passes over scores share out their work: a block takes a tile of rows of one head through
+// tiles of keys and hands the scores of each, in the registers of the warps, to the pass.
+//
+// A warp holds kBands bands of 16 rows; of a band's 16 x 8 fragments a lane holds rows g and g + 8
+// (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "engine/device/cuda/attention/attention_16bit.cuh"
+#include "engine/device/cuda/cuda_error.h"
+#include "engine/device/cuda/elements.cuh"
+#include "engine/device/cuda/memory/device_memory.h"
+#include "engine/device/cuda/statistics/statistics_scores.h"
+#include "engine/device/cuda/tensor_core.cuh"
+
+namespace qkscope::cuda {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLn2 = 0.69314718055994530942f;
+
+__device__ inline int bit_width(int x) {
+  return 32 - __clz(x);
+}
+
+// Tiles of T in shared memory. kWidth is d_head, padded.
+template <typename T, int kHeadWidth>
+struct ScoreShape {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = kWidth <= 128 ? 2 : 1;
+  static constexpr int kWarpRows = kBands * 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
+  static constexpr int kRowBytes = kPitch<kWidth>;
+};
+// Without the matrix units.
+template <int kHeadWidth>
+struct ScoreShape<float, kHeadWidth> {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = 1;
+  static constexpr int kWarpRows = 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = 32;
+  static constexpr int kRowBytes = (kWidth + 4) * 4;
+};
+
+// The rows of one head in global memory.
+template <typename T>
+struct HeadSource {
+  const T* data;  // row 0
+  std::int64_t stride;
+  int d_head;
+  bool vectors;  // every row begins at a multiple of 16 bytes and is one long
+};
+
+template <typename T>
+__device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, int head) {
+  const auto d_head = static_cast<int>(a.d_head);
+  return {static_cast<const T*>(data) + head * d_head, a.row_stride, d_head, a.vectors};
+}
+
+// Rows into shared memory; row r of the tile is source row at(r), zeros from `count` on.
+template <typename T, typename Shape, int kRows, typename At>
+__device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
+  constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
+  for (int item = threadIdx.x; item < kRows * kChunks; item += Shape::kThreads) {
+    const int row = item / kChunks, column = item % kChunks * kElements;
+    const bool valid = row < count && column < source.d_head;
+    const T* from = valid ? source.data + at(row) * source.stride + column : source.data;
+    char* to = tile + row * Shape::kRowBytes + column * static_cast<int>(sizeof(T));
+    if (source.vectors) {
+      copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(to)), from, valid);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kElements; ++i)
+        reinterpret_cast<T*>(to)[i] =
+            valid && column + i < source.d_head ? from[i] : from_float<T>(0.0f);
+    }
+  }
+}
+
+template <typename Shape>
+using ScoreFragments = Fragments<Shape::kBands, Shape::kKeys>;
+
+__device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
+}
+
+// The warp's rows of q, of which it multiplies tile after tile of keys. For 16 bits and one band
+// they are in registers, which leaves their shared memory to the keys.
+template <typename T, typename Shape>
+class WarpQueries {
+ public:
+  static constexpr bool kHeld = sizeof(T) == 2 && Shape::kBands == 1;
+
+  // `rows` lie in shared memory: until the next barrier where they are held, else for good.
+  __device__ explicit WarpQueries(const char* rows) : rows_(rows) {
+    if constexpr (kHeld) {
+      const auto q = shared_address(rows) + lane_offset<Shape::kWidth>();
+#pragma unroll
+      for (int step = 0; step < Shape::kWidth / 16; ++step)
+        load_matrices(held_[step], q + step * 32);
+    }
+  }
+
+  // q.k of the rows with the keys of a tile.
+  __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores, const char* keys) const {
+    if constexpr (sizeof(T) == 2) {
+      const auto k = shared_address(keys) + lane_offset_of_keys<Shape::kWidth>();
+      if constexpr (kHeld)
+        multiply_keys<T, Shape::kWidth, 1, Shape::kKeys>(
+            scores,
+            [&](int step, std::uint32_t(&a)[1][4]) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) a[0][i] = held_[step][i];
+            },
+            k);
+      else
+        multiply_keys<T, Shape::kWidth, Shape::kBands, Shape::kKeys>(
+            scores, shared_address(rows_) + lane_offset<Shape::kWidth>(), k);
+    } else {
+      multiply_float32(scores, keys);
+    }
+  }
+
+ private:
+  __device__ void multiply_float32(ScoreFragments<Shape>& scores, const char* keys) const {
+    const int lane = threadIdx.x % 32;
+    const auto at = [](const char* tile, int row) {
+      return reinterpret_cast<const float*>(tile + row * Shape::kRowBytes);
+    };
+#pragma unroll 1
+    for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* one = at(rows_, lane / 4 + i / 2 * 8);
+        const float* other = at(keys, n * 8 + lane % 4 * 2 + i % 2);
+        float sum = 0;
+#pragma unroll 4
+        for (int c = 0; c < Shape::kWidth; ++c) sum = fmaf(one[c], other[c], sum);
+        scores[0][n][i] = sum;
+      }
+  }
+
+  const char* rows_;
+  std::uint32_t held_[kHeld ? Shape::kWidth / 16 : 1][4];
+};
+
+template <typename Shape>
+__device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const ScoreArguments& a) {
+  if (a.softcap > 0.0f) cap<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
+}
+
+// A block's rows, in positions of their document.
+struct ScoreBlock {
+  RowTile tile;
+  int head;
+  int row;     // of the warp's first row
+  int end;     // one past the last row of the block
+  int window;  // keys a query sees; more than any document has where all are seen
+
+  __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
+};
+
+// Calls use(band, half, position) for each of a lane's rows; some lie beyond the document.
+template <typename Shape, typename Use>
+__device__ __forceinline__ void each_row(const ScoreBlock& block, Use use) {
+#pragma unroll
+  for (int band = 0; band < Shape::kBands; ++band)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      use(band, half, block.row + band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
+}
+
+// The column of element (n, i) of a lane's row in a tile of keys.
+__device__ __forceinline__ int key_column(int n, int i) {
+  return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
+}
+
+// The lane's part of a row's weights in the columns of a tile up to `last`.
+template <typename Shape>
+__device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
+                                            int last) {
+  const int own = last - static_cast<int>(threadIdx.x) % 4 * 2;
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (n * 8 + i <= own) sum += p[band][n][2 * half + i];
+  return sum;
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// The log-sum-exp of a row beyond its document: its weights are 0, and their logarithms finite.
+constexpr float kBeyond = 1e4f;
+
+// log2 of the sum of exponentials of each of a lane's rows, and what follows from the scores.
+template <typename Shape>
+struct RowWeights {
+  float lse[Shape::kBands][2];
+  float scale;
+
+  __device__ RowWeights(const ScoreArguments& a, const ScoreBlock& block)
+      : scale(a.scale * kLog2E) {
+    each_row<Shape>(block, [&](int band, int half, int position) {
+      lse[band][half] = position < block.tile.length
+                            ? a.row_sums.lse[block.batch_row(position) * a.n_heads + block.head]
+                            : kBeyond;
+    });
+  }
+  // log2 p
+  __device__ float log2_weight(float score, int band, int half) const {
+    return fmaf(score, scale, -lse[band][half]);
+  }
+};
+
+// Rows of q and two tiles of keys in shared memory; one after the other where the rows are held.
+template <typename T, typename Shape>
+struct ScoreTiles {
+  static constexpr bool kShared = WarpQueries<T, Shape>::kHeld;
+  static constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
+  static constexpr int kQueryBytes = Shape::kRows * Shape::kRowBytes;
+  static constexpr int kKeys = kShared ? 0 : kQueryBytes;  // where they begin
+  static constexpr int kBytes = kKeys + 2 * kKeyBytes;
+  static_assert(!kShared || kQueryBytes <= 2 * kKeyBytes);
+};
+
+template <typename T, typename Shape, typename Pass>
+__global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
+    score_kernel(const ScoreArguments a, const typename Pass::Options options) {
+  extern __shared__ __align__(16) char shared[];
+  using Tiles = ScoreTiles<T, Shape>;
+  static_assert(Tiles::kBytes % alignof(typename Pass::Memory) == 0);
+  char* const k_tiles = shared + Tiles::kKeys;
+  auto& memory = *reinterpret_cast<typename Pass::Memory*>(shared + Tiles::kBytes);
+
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
+  const auto heads = static_cast<int>(a.heads);
+  const auto tile = a.tiles[blockIdx.x / heads];
+  const ScoreBlock block{
+      .tile = tile,
+      .head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads,
+      .row = tile.first + warp_row,
+      .end = min(tile.first + Shape::kRows, tile.length),
+      .window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff};
+  const int kv_head = block.head / static_cast<int>(a.n_heads / a.n_kv_heads);
+  const auto q = head_source<T>(a, a.q, block.head), k = head_source<T>(a, a.k, kv_head);
+  const auto load_keys = [&](int stage, int key) {
+    load_tile<T, Shape, Shape::kKeys>(k_tiles + stage * Tiles::kKeyBytes, k, block.end - key,
+                                      [&](int row) { return block.batch_row(key + row); });
+  };
+  load_tile<T, Shape, Shape::kRows>(shared, q, block.end - tile.first,
+                                    [&](int row) { return block.batch_row(tile.first + row); });
+  if constexpr (Tiles::kShared) {
+    wait_for_copies();
+    __syncthreads();
+  }
+  const WarpQueries<T, Shape> queries(shared + warp_row * Shape::kRowBytes);
+  if constexpr (Tiles::kShared) __syncthreads();
+
+  Pass pass(a, options, block, memory);
+  int key = pass.first_key();
+  int stage = 0;
+  load_keys(stage, key);
+  while (key < block.end) {
+    const int next = pass.next_key(key);
+    wait_for_copies();
+    __syncthreads();  // the keys are there, and every warp is done with those before
+    if (next < block.end) load_keys(1 - stage, next);
+    pass.begin_tile();
+    if (key < block.row + Shape::kWarpRows) {  // else the warp sees none of them
+      ScoreFragments<Shape> scores;
+      queries.multiply(scores, k_tiles + stage * Tiles::kKeyBytes);
+      cap_scores<Shape>(scores, a);
+      pass.add(scores, key);
+    } else {
+      pass.skip(key);
+    }
+    key = next;
+    stage = 1 - stage;
+  }
+  pass.finish();
+}
+
+template <typename T, typename Shape, typename Pass>
+constexpr auto kScoreBytes = static_cast<int>(ScoreTiles<T, Shape>::kBytes +
+                                              sizeof(typename Pass::Memory));
+
+// Launches Pass over `a`, whose tiles have Shape::kRows rows.
+template <typename T, typename Shape, typename Pass>
+void launch_scores(const ScoreArguments& a, const typename Pass::Options& options,
+                   cudaStream_t stream) {
+  constexpr auto kBytes = kScoreBytes<T, Shape, Pass>;
+  const auto kernel = score_kernel<T, Shape, Pass>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "statistics of scores: shared memory");
+  kernel<<<static_cast<unsigned>(a.tile_count * a.heads), Shape::kThreads, kBytes, stream>>>(
+      a, options);
+  check_launch("statistics of scores");
+}
+
+// Heads are padded to 64, 128 or 256.
+template <template <typename, int> typename Shape, template <typename, typename> typename Pass,
+          typename Options>
+void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {
+  if (a.tile_count == 0) return;
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.d_head <= 64)
+      launch_scores<T, Shape<T, 64>, Pass<T, Shape<T, 64>>>(a, options, stream);
+    else if (a.d_head <= 128)
+      launch_scores<T, Shape<T, 128>, Pass<T, Shape<T, 128>>>(a, options, stream);
+    else
+      launch_scores<T, Shape<T, 256>, Pass<T, Shape<T, 256>>>(a, options, stream);
+  });
+}
+
+}  // namespace qkscope::cuda

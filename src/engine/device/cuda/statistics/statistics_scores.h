@@ -1,0 +1,106 @@
+// Groups B and C on the GPU: passes over scores with the log-sum-exp of every row known. Each row
+// (query) of each head gets a value per column; another kernel sums them over the rows of a bucket.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "base/core/dtype.h"
+#include "engine/device/cuda/statistics/row_sums.h"
+#include "engine/statistics/attention_sums.h"
+#include "qkscope/forward.h"
+
+namespace qkscope::cuda {
+
+// Rows [begin + first, ...) of one document that a block takes.
+struct RowTile {
+  std::int32_t begin;   // row of the batch where the document begins
+  std::int32_t length;  // of the document
+  std::int32_t first;   // position of the tile's first row
+};
+
+// All pointers are to device memory.
+struct ScoreArguments {
+  const void* q = nullptr;      // (rows, n_heads, d_head)
+  const void* k = nullptr;      // (rows, n_kv_heads, d_head)
+  std::int64_t row_stride = 0;  // elements, of q and k
+  std::int64_t rows = 0;
+  std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
+  std::int64_t first_head = 0, heads = 0;  // those of this call
+  float scale = 1.0f;
+  float softcap = 0.0f;     // scores become cap tanh(score / cap); 0: not
+  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+  DType dtype = DType::bf16;
+  bool vectors = false;  // every row of a head begins at a multiple of 16 bytes and is one long
+  RowSums row_sums;      // (rows, n_heads)
+  const RowTile* tiles = nullptr;  // of as many rows as the pass takes, long ones first
+  std::int64_t tile_count = 0;
+  float* values = nullptr;  // (columns of the layout, heads, rows)
+  ColumnLayout layout;
+};
+
+// Rows of a tile, for all passes but that over all keys.
+std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
+std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
+
+// Log-sum-exp and largest score of every row, where attention does not give them.
+void find_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
+
+// sink_0 to sink_3, self, prev, stream and the near bands.
+void near_keys(const ScoreArguments& arguments, cudaStream_t stream);
+
+// Rows of tokens that occur more than once in their document, by document, token and position.
+struct TokenRow {
+  std::int32_t row;    // of the batch
+  std::int32_t block;  // entry where its token's rows begin
+};
+struct TokenTile {
+  std::int32_t first, last;  // entries [first, last): queries
+  std::int32_t begin;        // row of the batch where their document begins
+};
+struct TokenRows {
+  std::vector<TokenRow> rows;
+  std::vector<TokenTile> tiles;
+};
+TokenRows token_rows(const Batch& batch);
+
+// dup, dup_first, ind and ind_self of the rows listed; others must be 0 already.
+void equal_tokens(const ScoreArguments& arguments, const TokenRow* rows, const TokenTile* tiles,
+                  std::int64_t tile_count, cudaStream_t stream);
+
+// The columns of group C but those that follow from others; and sums over queries. Its tiles have
+// rows of their own.
+struct AllKeysArguments {
+  std::int64_t* key_sums = nullptr;  // (rows, n_heads) units of 2^-40; added to
+  void* bins = nullptr;              // scratch of all_keys_scratch() bytes
+};
+std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
+std::int64_t all_keys_scratch();
+void all_keys(const ScoreArguments& arguments, const AllKeysArguments& more, cudaStream_t stream);
+
+// Consecutive rows of one document and bucket.
+struct RowCell {
+  std::int32_t begin;  // row of the batch
+  std::int32_t end;
+  std::int32_t position;  // of `begin` in its document
+  std::int32_t document;
+  std::int32_t bucket;
+};
+std::vector<RowCell> row_cells(std::span<const Sequence> sequences, std::int64_t bucket_size,
+                               std::int64_t buckets);
+
+struct CellArguments {
+  ScoreArguments scores;
+  const RowCell* cells = nullptr;
+  std::int64_t cell_count = 0;
+  double* sum = nullptr;       // (cells, n_heads, columns)
+  double* square = nullptr;    // (cells, n_heads, columns)
+  float* max_logit = nullptr;  // (cells, n_heads)
+};
+// Sums of every column over the rows of each cell, in a fixed order.
+void sum_cells(const CellArguments& arguments, cudaStream_t stream);
+
+}  // namespace qkscope::cuda

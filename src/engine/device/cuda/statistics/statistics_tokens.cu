@@ -1,0 +1,150 @@
+// Group B: attention to keys of the query's own token, and to keys that follow one of it. Rows are
+// listed by token; a block takes 64 of the list through the entries from the begin of the first
+// one's token on. Entries of other tokens are masked.
+#include "engine/device/cuda/statistics/statistics_scores.cuh"
+
+namespace qkscope::cuda {
+namespace {
+
+template <typename T, int kHeadWidth>
+struct TokenShape {
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBands = 1;
+  static constexpr int kWarpRows = 16;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
+  static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
+};
+
+struct TokenList {
+  const TokenRow* rows;
+  const TokenTile* tiles;
+};
+
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
+    tokens_kernel(const ScoreArguments a, const TokenList list) {
+  extern __shared__ __align__(16) char shared[];
+  using Tiles = ScoreTiles<T, Shape>;
+  char* const same = shared + Tiles::kKeys;     // keys of the entries' rows
+  char* const after = same + Tiles::kKeyBytes;  // and of the rows that follow
+  auto* const key_rows = reinterpret_cast<std::int32_t*>(shared + Tiles::kBytes);
+
+  const auto heads = static_cast<int>(a.heads);
+  const auto tile = list.tiles[blockIdx.x / heads];
+  const int head = static_cast<int>(a.first_head) + static_cast<int>(blockIdx.x) % heads;
+  const int kv_head = head / static_cast<int>(a.n_heads / a.n_kv_heads);
+  const auto q = head_source<T>(a, a.q, head), k = head_source<T>(a, a.k, kv_head);
+  const int window = a.window > 0 ? static_cast<int>(a.window) : 0x7fffffff;
+  load_tile<T, Shape, Shape::kRows>(
+      shared, q, tile.last - tile.first,
+      [&](int row) -> std::int64_t { return list.rows[tile.first + row].row; });
+  wait_for_copies();
+  __syncthreads();
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows;
+  const WarpQueries<T, Shape> warp_queries(shared + warp_row * Shape::kRowBytes);
+
+  const int lane = threadIdx.x % 32;
+  const int warp_entry = tile.first + warp_row;
+  struct Query {
+    int entry, row, block;
+    float lse;
+    float dup = 0, dup_first = 0, ind = 0, ind_self = 0;
+  };
+  Query queries[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    auto& query = queries[half];
+    query.entry = warp_entry + half * 8 + lane / 4;
+    const auto from = list.rows[min(query.entry, tile.last - 1)];
+    query.row = from.row;
+    query.block = from.block;
+    query.lse = a.row_sums.lse[from.row * a.n_heads + head];
+  }
+  const float scale = a.scale * kLog2E;
+
+  for (int entry = list.rows[tile.first].block; entry < tile.last; entry += Shape::kKeys) {
+    const int count = min(tile.last - entry, Shape::kKeys);
+    __syncthreads();  // every warp is done with the keys before
+    for (int i = threadIdx.x; i < count; i += Shape::kThreads)
+      key_rows[i] = list.rows[entry + i].row;
+    load_tile<T, Shape, Shape::kKeys>(
+        same, k, count, [&](int row) -> std::int64_t { return list.rows[entry + row].row; });
+    load_tile<T, Shape, Shape::kKeys>(after, k, count, [&](int row) -> std::int64_t {
+      return min(list.rows[entry + row].row + 1, static_cast<int>(a.rows) - 1);
+    });
+    wait_for_copies();
+    __syncthreads();
+    if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of it comes later
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      ScoreFragments<Shape> scores;
+      warp_queries.multiply(scores, which == 0 ? same : after);
+      cap_scores<Shape>(scores, a);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        auto& query = queries[half];
+#pragma unroll
+        for (int n = 0; n < Shape::kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int column = key_column(n, i), key_entry = entry + column;
+            if (key_entry < query.block || key_entry >= query.entry || column >= count) continue;
+            const int key = key_rows[column] + which;
+            if (query.row - key >= window) continue;
+            const float p = exp2_fast(fmaf(scores[0][n][2 * half + i], scale, -query.lse));
+            if (which == 0) {
+              query.dup += p;
+              if (key == tile.begin) query.dup_first += p;
+            } else {
+              query.ind += p;
+              if (key == query.row) query.ind_self += p;
+            }
+          }
+      }
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto& query = queries[half];
+    const float values[] = {quad_sum(query.dup), quad_sum(query.dup_first), quad_sum(query.ind),
+                            quad_sum(query.ind_self)};
+    if (lane % 4 != 0 || query.entry >= tile.last) continue;
+    for (int i = 0; i < 4; ++i)
+      a.values[((ColumnLayout::at(NearColumn::dup) + i) * a.heads + head - a.first_head) * a.rows +
+               query.row] = values[i];
+  }
+}
+
+template <typename T, int kWidth>
+void launch(const ScoreArguments& a, const TokenList& list, std::int64_t tiles,
+            cudaStream_t stream) {
+  using Shape = TokenShape<T, kWidth>;
+  constexpr int kBytes = ScoreTiles<T, Shape>::kBytes + Shape::kKeys * 4;
+  const auto kernel = tokens_kernel<T, Shape>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "attention to equal tokens: shared memory");
+  kernel<<<static_cast<unsigned>(tiles * a.heads), Shape::kThreads, kBytes, stream>>>(a, list);
+  check_launch("attention to equal tokens");
+}
+
+}  // namespace
+
+void equal_tokens(const ScoreArguments& a, const TokenRow* rows, const TokenTile* tiles,
+                  std::int64_t tile_count, cudaStream_t stream) {
+  if (tile_count == 0) return;
+  const TokenList list{rows, tiles};
+  with_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (a.d_head <= 64)
+      launch<T, 64>(a, list, tile_count, stream);
+    else if (a.d_head <= 128)
+      launch<T, 128>(a, list, tile_count, stream);
+    else
+      launch<T, 256>(a, list, tile_count, stream);
+  });
+}
+
+}  // namespace qkscope::cuda

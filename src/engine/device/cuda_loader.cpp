@@ -1,0 +1,212 @@
+#include "engine/device/cuda_loader.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/core/log.h"
+#include "base/core/thread_pool.h"
+#include "base/io/own_files.h"
+#include "engine/device/module_stamp.h"
+#include "engine/ops/score_rows.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDriver = "libcuda.so.1";
+constexpr const char* kModule = "libqkscope_cuda.so";
+constexpr int kOldestGpu = 8;  // Ampere: the kernels use its instructions
+
+const CudaHost kHost{
+    .log_wanted = log::wanted,
+    .log_write = log::write,
+    .parallel_ranges = parallel_ranges,
+    .check_rows = [](const DeviceBudget& budget, std::int64_t rows) { budget.check_rows(rows); },
+    .take_cache = [](DeviceBudget& budget, std::int64_t sequences,
+                     std::int64_t positions) { return budget.take_cache(sequences, positions); },
+    .rope_frequencies = rope_frequencies,
+    .score_rows = score_rows,
+    .pattern_of_edited_scores = pattern_of_edited_scores,
+    .attend_edited_rows = attend_edited_rows,
+    .attention_statistics = attention_statistics,
+    .rows_by_expert = rows_by_expert,
+    .widen_rows = widen_rows,
+};
+
+// The few functions of the driver that are asked here, as cuda.h declares them.
+struct DriverFunctions {
+  explicit DriverFunctions(void* library)
+      : init(find<decltype(init)>(library, "cuInit")),
+        version(find<decltype(version)>(library, "cuDriverGetVersion")),
+        count(find<decltype(count)>(library, "cuDeviceGetCount")),
+        device(find<decltype(device)>(library, "cuDeviceGet")),
+        attribute(find<decltype(attribute)>(library, "cuDeviceGetAttribute")),
+        error_text(find<decltype(error_text)>(library, "cuGetErrorString")) {}
+
+  bool complete() const { return init && version && count && device && attribute && error_text; }
+
+  template <typename Function>
+  static Function find(void* library, const char* name) {
+    return reinterpret_cast<Function>(::dlsym(library, name));
+  }
+
+  int (*init)(unsigned flags);
+  int (*version)(int* version);
+  int (*count)(int* count);
+  int (*device)(int* device, int number);
+  int (*attribute)(int* value, int attribute, int device);
+  int (*error_text)(int error, const char** text);
+};
+constexpr int kNoDevice = 100;        // CUDA_ERROR_NO_DEVICE
+constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+
+std::string no_gpu_found() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr
+             ? std::string("the NVIDIA driver finds no GPU")
+             : fmt::format("the NVIDIA driver shows no GPU (CUDA_VISIBLE_DEVICES is '{}')",
+                           visible);
+}
+
+std::string refused(const DriverFunctions& driver, int error) {
+  if (error == kNoDevice) return no_gpu_found();
+  const char* text = nullptr;
+  driver.error_text(error, &text);
+  return fmt::format("the NVIDIA driver refuses its GPUs: {} (error {})",
+                     text == nullptr ? "unknown error" : text, error);
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// How to get a library that the loader did not find.
+std::string remedy(std::string_view library) {
+  const auto number = library.substr(std::min(library.size(), library.rfind('.') + 1));
+  if (library.starts_with("libcublas"))
+    return fmt::format("'pip install \"nvidia-cublas=={0}.*\"' or CUDA {0} brings it", number);
+  return "install the package that has it";
+}
+
+std::string why_not_loaded(const fs::path& file, std::string_view error) {
+  const auto name = error.substr(0, std::min(error.find(':'), error.size()));
+  const bool absent = error.find("cannot open shared object file") != error.npos;
+  if (absent && name != file.string())
+    return fmt::format("{} needs {}, which is not on this machine: {}", kModule, name,
+                       remedy(name));
+  return fmt::format("{} cannot be loaded: {}", file.string(), error);
+}
+
+std::string why_not_driver(const CudaModule& module, const CudaDriver& driver) {
+  if (driver.version / 1000 >= module.cuda_version / 1000) return "";
+  return fmt::format("{} is built with CUDA {} and the NVIDIA driver serves up to {}: update it",
+                     kModule, version_text(module.cuda_version), version_text(driver.version));
+}
+
+CudaPart load(const fs::path& file, const CudaDriver& driver) {
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {nullptr, why_not_loaded(file, ::dlerror())};
+  const auto* stamp = static_cast<const char*>(::dlsym(library, kCudaModuleStamp));
+  const auto entry = reinterpret_cast<CudaModuleEntry*>(::dlsym(library, kCudaModuleEntry));
+  if (stamp == nullptr || entry == nullptr)
+    return {nullptr, fmt::format("{} is not a part of qkscope", file.string())};
+  if (std::string_view(stamp) != QKSCOPE_MODULE_STAMP)
+    return {nullptr, fmt::format("{} belongs to another qkscope: found {}, expected {}; build or "
+                                 "install both together",
+                                 file.string(), stamp, QKSCOPE_MODULE_STAMP)};
+  const auto* module = entry(&kHost);
+  if (auto why = why_not_driver(*module, driver); !why.empty()) return {nullptr, std::move(why)};
+  return {module, ""};
+}
+
+}  // namespace
+
+CudaDriver ask_driver(const std::string& library) {
+  CudaDriver answer;
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    answer.why_not = fmt::format("there is no NVIDIA driver on this machine ({} was not found)",
+                                 fs::path(library).filename().string());
+    return answer;
+  }
+  answer.found = true;
+  const DriverFunctions driver(handle);
+  if (!driver.complete()) {
+    answer.why_not = fmt::format("{} is not an NVIDIA driver", library);
+    return answer;
+  }
+  int count = 0;
+  int error = driver.init(0);
+  if (error == 0) error = driver.version(&answer.version);
+  if (error == 0) error = driver.count(&count);
+  for (int i = 0; error == 0 && i < count; ++i) {
+    int device = 0;
+    CudaDriver::Gpu gpu;
+    error = driver.device(&device, i);
+    if (error == 0) error = driver.attribute(&gpu.major, kCapabilityMajor, device);
+    if (error == 0) error = driver.attribute(&gpu.minor, kCapabilityMinor, device);
+    answer.gpus.push_back(gpu);
+  }
+  if (error != 0) answer.gpus.clear();
+  if (error != 0)
+    answer.why_not = refused(driver, error);
+  else if (count == 0)
+    answer.why_not = no_gpu_found();
+  return answer;
+}
+
+CudaPart open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver) {
+  for (const auto& file : files) {
+    std::error_code error;
+    if (fs::exists(file, error)) return load(fs::absolute(file), driver);
+  }
+  return {nullptr, fmt::format("this package has no part for NVIDIA GPUs ({} does not exist; a "
+                               "build with nvcc makes it)",
+                               files.empty() ? std::string(kModule) : files.front())};
+}
+
+std::vector<std::string> cuda_module_files() {
+  if (const char* chosen = std::getenv("QKSCOPE_CUDA_MODULE"); chosen != nullptr && *chosen != '\0')
+    return {chosen};
+  std::vector<std::string> files;
+  for (const auto& file : {library_file(), program_file()}) {
+    if (file.empty()) continue;
+    for (const auto* way : {".", "qkscope", "../lib"})
+      files.push_back((file.parent_path() / way / kModule).lexically_normal().string());
+  }
+  return files;
+}
+
+const CudaDriver& cuda_driver() {
+  static const CudaDriver driver = ask_driver(kDriver);
+  return driver;
+}
+
+const CudaPart& cuda_part() {
+  static const CudaPart part = cuda_driver().gpus.empty()
+                                   ? CudaPart{nullptr, cuda_driver().why_not}
+                                   : open_cuda_module(cuda_module_files(), cuda_driver());
+  return part;
+}
+
+std::string why_not_gpu(int gpu) {
+  const auto& driver = cuda_driver();
+  if (driver.gpus.empty()) return driver.why_not;
+  if (gpu < 0 || gpu >= static_cast<int>(driver.gpus.size()))
+    return fmt::format("there is no such GPU; found {}, numbered from 0", driver.gpus.size());
+  const auto [major, minor] = driver.gpus[static_cast<std::size_t>(gpu)];
+  if (major < kOldestGpu)
+    return fmt::format("the GPU has compute capability {}.{}, and {}.0 or later is needed", major,
+                       minor, kOldestGpu);
+  const auto& part = cuda_part();
+  return part.module == nullptr ? part.why_not : part.module->why_unusable(gpu);
+}
+
+}  // namespace qkscope

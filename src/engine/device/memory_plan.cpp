@@ -1,0 +1,253 @@
+#include "engine/device/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <unistd.h>
+
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "engine/device/device.h"
+#include "engine/model/tensor_table.h"
+#include "engine/ops/experts.h"
+#include "engine/ops/linear.h"
+
+namespace qkscope {
+namespace {
+
+// The workspace of matrix products, and the copies of activations on their way to observers.
+constexpr std::int64_t kCudaWorkspace = std::int64_t{192} << 20;
+// Of the free memory, left alone: this much, or this share where it is more.
+constexpr std::int64_t kLeastReserve = std::int64_t{256} << 20;
+constexpr std::int64_t kReservedShare = 32;
+// Of statistics on a GPU.
+constexpr std::int64_t kStatisticsValues = std::int64_t{160} << 20;
+constexpr std::int64_t kStatisticsBins = std::int64_t{64} << 20;
+constexpr std::int64_t kStatisticsResults = std::int64_t{64} << 20;
+constexpr std::int64_t kDefaultBatch = 4096;  // rows to plan for where the run does not say
+
+std::int64_t rotary_elements(const ModelConfig& model) {
+  std::int64_t per_row = 0;
+  for (const auto& rope : model.ropes) per_row += rope.dim;
+  return per_row;
+}
+
+// Of a mixture of experts: what the router gives, gate and up of a chunk, and the rows of one
+// expert before and after its products.
+std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
+  const auto& experts = model.experts;
+  if (experts.count == 0) return 0;
+  const auto slots = std::min(rows, cpu_expert_rows(model)) * experts.per_token;
+  const auto at_a_time = std::min<std::int64_t>(slots, kMostExpertRows);
+  return rows * (experts.count + 2 * experts.per_token) + 2 * slots * experts.d_mlp +
+         at_a_time * (2 * model.d_model + 3 * experts.d_mlp);
+}
+
+std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
+  const auto q_width = model.n_heads * model.d_head;
+  const auto heads = 2 * q_width + 2 * model.n_kv_heads * model.d_head;
+  const auto mlp_rows = std::min(rows, kCpuMlpRows);
+  // The input of the widest product, keys and values, and weights, packed for the kernel.
+  const auto mlp_products = model.gated_mlp() ? 2 : 1;
+  const auto packed = std::max(rows * std::max(model.d_model, q_width), mlp_rows * model.d_mlp) +
+                      2 * rows * model.n_kv_heads * model.d_head +
+                      std::min(kMostSharedWeights, mlp_products * model.d_model * model.d_mlp);
+  const auto residuals = (model.parallel_residual ? 4 : 3) * model.d_model;
+  const auto floats = rows * (residuals + heads + rotary_elements(model)) +
+                      mlp_products * mlp_rows * model.d_mlp + packed + expert_floats(model, rows);
+  return floats * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Of a mixture of experts: what the router gives, and for a chunk gate and up, and the sorted rows
+// before and after a product.
+std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto& experts = model.experts;
+  if (experts.count == 0) return 0;
+  const auto element = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto slots = std::min(rows, cuda_expert_rows(model)) * experts.per_token;
+  const auto sorted = slots + std::min(slots, experts.count) * (kExpertRowUnit - 1);
+  const auto widest =
+      std::max(model.d_model, 2 * experts.d_mlp) + std::max(model.d_model, experts.d_mlp);
+  // Blocks that grow have a quarter to spare.
+  const auto roomy =
+      (sorted * widest + 2 * slots * experts.d_mlp) * element + (2 * sorted + slots) * 4;
+  return rows * (experts.count * element + 8 * experts.per_token) + roomy / 4 * 5;
+}
+
+std::int64_t on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
+  const auto q_width = model.n_heads * model.d_head;
+  const auto kv_width = model.n_kv_heads * model.d_head;
+  const bool keeps_updates = !model.names.post_attention_norm.empty() ||
+                             !model.names.post_mlp_norm.empty() || model.learned_positions() ||
+                             model.experts.count > 0;
+  const auto residuals = 1 + (keeps_updates ? 1 : 0) + (model.parallel_residual ? 1 : 0);
+  const auto per_row = residuals * model.d_model + std::max(model.d_model, q_width) + q_width +
+                       2 * kv_width + rotary_elements(model);
+  const auto elements =
+      rows * per_row + (model.gated_mlp() ? 3 : 2) * std::min(rows, kCudaMlpRows) * model.d_mlp;
+  const auto row_sums = model.has_sinks() ? rows * model.n_heads * 8 : 0;
+  const auto row_numbers = rows * std::int64_t{6} * 4 + row_sums;
+  return elements * static_cast<std::int64_t>(dtype_size(dtype)) + row_numbers + kCudaWorkspace +
+         expert_bytes_on_cuda(model, rows, dtype);
+}
+
+// Elements of the layer that has most.
+std::int64_t largest_layer(const ModelConfig& model) {
+  std::map<std::string, std::int64_t> layers;  // by "layers.N"
+  for (const auto& spec : tensor_table(model)) {
+    if (!spec.name.starts_with(model.names.layers + ".")) continue;
+    const auto end = spec.name.find('.', model.names.layers.size() + 1);
+    layers[spec.name.substr(0, end)] += spec.shape.count();
+  }
+  std::int64_t largest = 0;
+  for (const auto& [name, elements] : layers) largest = std::max(largest, elements);
+  return largest;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
+}
+
+struct CacheSize {
+  std::int64_t sequences;
+  std::int64_t positions;
+  std::int64_t bytes;
+};
+
+[[noreturn]] void refuse_cache(const CacheSize& cache, std::int64_t room) {
+  bad_input(
+      "keys and values of {} {} of {} tokens take {}, there is room for {}; take fewer texts or "
+      "fewer new tokens",
+      cache.sequences, cache.sequences == 1 ? "text" : "texts", cache.positions,
+      bytes_text(cache.bytes), bytes_text(room));
+}
+
+}  // namespace
+
+std::int64_t cpu_expert_rows(const ModelConfig& model) {
+  constexpr std::int64_t kRowsOfEach = 128;
+  return std::max(kCpuMlpRows, kRowsOfEach * model.experts.count / model.experts.per_token);
+}
+
+std::int64_t cpu_activation_bytes(const ModelConfig& model, std::int64_t rows) {
+  return on_cpu(model, rows);
+}
+
+std::int64_t activation_bytes(const ModelConfig& model, std::int64_t rows,
+                              const BackendOptions& options) {
+  return options.device.kind == Device::Kind::cpu ? on_cpu(model, rows)
+                                                  : on_cuda(model, rows, options.dtype);
+}
+
+std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
+                              const StatisticsMemory& statistics, const BackendOptions& options) {
+  const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
+  if (options.device.kind == Device::Kind::cpu) return row_sums;
+  // As device/cuda takes it: sums of segments of rows, values of some heads' rows, bins of rows
+  // that are worked on, and results on their way to the host.
+  const auto d = model.d_head;
+  const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
+  const auto segments = 256 + model.n_heads * 2 * statistics.buckets;
+  const auto moments = statistics.moments ? segments * record : 0;
+  const auto values = statistics.attention ? kStatisticsValues : 0;
+  const auto bins = statistics.all_keys ? kStatisticsBins : 0;
+  return moments + row_sums + values + bins + kStatisticsResults;
+}
+
+std::int64_t cache_token_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  return layers * 2 * model.n_kv_heads * model.d_head *
+         static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+void check_host_cache(const ModelConfig& model, std::int64_t sequences, std::int64_t positions) {
+  const auto memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const auto bytes = sequences * positions * cache_token_bytes(model, DType::f32);
+  if (bytes > memory) refuse_cache({sequences, positions, bytes}, memory);
+}
+
+std::int64_t usable_memory(const BackendOptions& options) {
+  const auto free = free_memory(options.device);
+  const auto usable =
+      std::max<std::int64_t>(0, free - std::max(kLeastReserve, free / kReservedShare));
+  return options.device_memory > 0 ? std::min(options.device_memory, usable) : usable;
+}
+
+std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
+                             std::int64_t wanted, std::int64_t room) {
+  std::int64_t fit = 0;
+  for (std::int64_t too_many = wanted + 1; too_many - fit > 1;) {
+    const auto middle = fit + (too_many - fit) / 2;
+    (activation_bytes(model, middle, options) <= room ? fit : too_many) = middle;
+  }
+  return fit;
+}
+
+std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype) {
+  std::int64_t count = 0;
+  for (const auto& spec : tensor_table(model)) count += spec.shape.count();
+  return count * static_cast<std::int64_t>(dtype_size(dtype));
+}
+
+std::int64_t streamed_weight_bytes(const ModelConfig& model, DType dtype) {
+  const auto layers =
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [](const LayerConfig& layer) { return !layer.cross_attention; });
+  const auto positions = model.learned_positions() ? model.max_positions : 0;
+  const auto embedding = (model.embedding_rows + positions) * model.d_model *
+                         static_cast<std::int64_t>(dtype_size(dtype));
+  // The MLP's widest matrix has a second place: where it waits to be put in order.
+  const auto waiting =
+      2 * model.d_mlp * model.d_model * static_cast<std::int64_t>(dtype_size(dtype));
+  const auto largest = largest_layer(model) * static_cast<std::int64_t>(dtype_size(dtype));
+  return embedding + waiting + largest * std::min<std::int64_t>(layers, 2);
+}
+
+DeviceBudget::DeviceBudget(const ModelConfig& model, const BackendOptions& options)
+    : model_(model), options_(options), limit_(usable_memory(options)) {
+  const auto rows = options.longest_batch > 0 ? options.longest_batch : kDefaultBatch;
+  const auto activations = activation_bytes(model, rows, options);
+  streams_ = options.stream_weights || weight_bytes(false) + activations > limit_;
+  log::debug("device memory: {} of weights{}, {} of activations at {} tokens, {} may be used",
+             bytes_text(weight_bytes(streams_)), streams_ ? " (streamed)" : "",
+             bytes_text(activations), rows, bytes_text(limit_));
+  check_rows(rows);
+}
+
+std::int64_t DeviceBudget::weight_bytes(bool streamed) const {
+  return streamed ? streamed_weight_bytes(model_, options_.dtype)
+                  : device_weight_bytes(model_, options_.dtype);
+}
+
+std::int64_t DeviceBudget::take_cache(std::int64_t sequences, std::int64_t positions) {
+  const auto bytes = sequences * positions * cache_token_bytes(model_, options_.dtype);
+  const auto rest =
+      weight_bytes(streams_) + caches_ + activation_bytes(model_, sequences, options_);
+  if (rest + bytes > limit_) refuse_cache({sequences, positions, bytes}, limit_ - rest);
+  caches_ += bytes;
+  return bytes;
+}
+
+void DeviceBudget::check_rows(std::int64_t rows) const {
+  const auto weights = weight_bytes(streams_) + caches_;
+  const auto activations = activation_bytes(model_, rows, options_);
+  if (weights + activations <= limit_) return;
+  const auto longest = tokens_that_fit(model_, options_, rows, limit_ - weights);
+  bad_input(
+      "device memory: {} tokens at a time need {} for weights{}{} and {} for activations, {} may "
+      "be "
+      "used; {}",
+      rows, bytes_text(weights), streams_ ? " (streamed)" : "",
+      caches_ > 0 ? " and cached keys and values" : "", bytes_text(activations), bytes_text(limit_),
+      longest > 0 ? fmt::format("up to {} tokens fit: take fewer documents at a time or a smaller "
+                                "tokenizer.max_length",
+                                longest)
+                  : std::string("not even one token fits: use a larger GPU or device cpu"));
+}
+
+}  // namespace qkscope

@@ -1,0 +1,402 @@
+#include "engine/forward/forward.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/core/error.h"
+#include "engine/forward/derived.h"
+#include "engine/forward/hooks.h"
+
+namespace qkscope {
+namespace {
+
+class Run {
+ public:
+  Run(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options)
+      : backend_(backend),
+        config_(backend.config()),
+        batch_(batch),
+        observer_(observer),
+        options_(options),
+        plan_(config_, observer, batch.rows(), start()) {}
+  Run(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
+      : backend_(backend),
+        config_(backend.config()),
+        batch_(batch),
+        observer_(observer),
+        statistics_(&statistics),
+        plan_(config_, observer, batch.rows(),
+              statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
+
+  Run(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
+      : Run(backend, batch, observer, RunOptions()) {
+    store_ = &store;
+    plan_.need_all_keys(config_);
+  }
+
+  void run() {
+    if (store_ == nullptr) check_begins();
+    if (plan_.empty()) return;
+    backend_.begin(batch_);
+    if (store_ != nullptr) backend_.use_store(*store_);
+    backend_.keep_row_sums(adds_attention());
+    if (options_.residual.empty())
+      embed();
+    else
+      backend_.put_residual(options_.residual);
+    narrow(options_.start_at_layer - 1);
+    run_layers();
+    unembed();
+    backend_.finish();
+  }
+
+ private:
+  PassPlan::Start start() const {
+    return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
+  }
+
+  void check_begins() const {
+    for (const auto& sequence : batch_.sequences)
+      if (sequence.past > 0)
+        bad_input("a sequence goes on at position {}: that needs the cache that add_to() is of",
+                  sequence.past);
+  }
+
+  void embed() {
+    backend_.embed();
+    show({Stage::embed}, Buffer::residual);
+    if (!config_.learned_positions()) return;
+    backend_.embed_positions();
+    show({Stage::pos_embed}, Buffer::update);
+    backend_.add_update();
+  }
+
+  void run_layers() {
+    for (std::int64_t layer = options_.start_at_layer; layer < config_.n_layers; ++layer) {
+      if (plan_.ends_before({Stage::resid_pre, layer})) return;
+      if (config_.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      observer_.begin_layer(layer);
+      backend_.begin_layer(layer);
+      run_layer(layer);
+    }
+  }
+
+  void run_layer(std::int64_t layer) {
+    show({Stage::resid_pre, layer}, Buffer::residual);
+    show_inputs(layer);
+    if (config_.parallel_residual) backend_.keep_layer_input();
+
+    show_scale({Stage::ln1_scale, layer});
+    backend_.normalize(Norm::before_attention);
+    show({Stage::ln1_normalized, layer}, Buffer::normalized);
+    if (plan_.ends_before({Stage::q, layer})) return;
+    queries_and_keys(layer);
+    if (plan_.ends_before({Stage::attn_scores, layer})) return;
+    attend(layer);
+    show_results({Stage::result, layer});
+    if (plan_.ends_before({Stage::attn_out, layer})) return;
+    const auto attention = addition({Stage::attn_out, layer});
+    backend_.project_output(attention);
+    show({Stage::attn_out, layer}, Buffer::update);
+    if (attention == Addition::deferred) backend_.add_update();
+    show({Stage::resid_mid, layer}, Buffer::residual);
+    if (plan_.ends_before({Stage::mlp_in, layer})) return;
+
+    normalize_mlp_input(layer);
+    show({Stage::ln2_normalized, layer}, Buffer::normalized);
+    if (plan_.ends_before({Stage::router_logits, layer})) return;
+    if (config_.layers[static_cast<std::size_t>(layer)].experts) route(layer);
+    if (plan_.ends_before({Stage::mlp_pre, layer})) return;
+    const auto mlp = addition({Stage::mlp_out, layer});
+    run_mlp(layer, mlp);
+    if (plan_.ends_before({Stage::mlp_out, layer})) return;
+    show({Stage::mlp_out, layer}, Buffer::update);
+    if (mlp == Addition::deferred) backend_.add_update();
+    show({Stage::resid_post, layer}, Buffer::residual);
+  }
+
+  // q and k pass each stage side by side: projection, norm, rotation.
+  void queries_and_keys(std::int64_t layer) {
+    backend_.project_qkv(statistics_ != nullptr || observer_.wants({Stage::v, layer}) ||
+                         !plan_.ends_before({Stage::attn_scores, layer}));
+    for (const auto& [buffer, heads] : projected_) backend_.edit(buffer, heads.replace());
+    projected_.clear();
+    show({Stage::q, layer}, Buffer::q);
+    show({Stage::k, layer}, Buffer::k);
+    show({Stage::v, layer}, Buffer::v);
+    if (config_.qk_norm) backend_.normalize_heads();
+    show({Stage::q_normed, layer}, Buffer::q);
+    show({Stage::k_normed, layer}, Buffer::k);
+    if (statistics_ != nullptr) statistics_->before_rotation(backend_, layer);
+    backend_.rotate();
+    show({Stage::rot_q, layer}, Buffer::q);
+    show({Stage::rot_k, layer}, Buffer::k);
+    if (statistics_ != nullptr) statistics_->after_rotation(backend_, layer);
+  }
+
+  void attend(std::int64_t layer) {
+    const HookPoint scores{Stage::attn_scores, layer};
+    const HookPoint pattern{Stage::pattern, layer};
+    if (observer_.wants(scores) || observer_.wants(pattern)) show_scores(scores, pattern);
+    if (plan_.ends_before({Stage::z, layer})) return;
+    narrow(layer);
+    backend_.attend();
+    if (adds_attention()) statistics_->after_attention(backend_, layer);
+    if (edits(scores) || edits(pattern)) backend_.attend_edited_rows(shown_.views());
+    show({Stage::z, layer}, Buffer::z);
+  }
+
+  void show_scores(HookPoint scores, HookPoint pattern) {
+    const auto rows = score_rows();
+    const Shape shape{config_.n_heads, static_cast<std::int64_t>(rows.size()), batch_.longest()};
+    shown_ = {.rows = rows,
+              .scores = observer_.wants(scores) ? Tensor(shape) : Tensor(),
+              .pattern = observer_.wants(pattern) ? Tensor(shape) : Tensor(),
+              .edited = edits(scores) || edits(pattern)};
+    backend_.score_rows(shown_.views());
+    show_tensor(scores, shown_.scores);
+    if (edits(scores) && observer_.wants(pattern))
+      backend_.pattern_of_edited_scores(shown_.views());
+    show_tensor(pattern, shown_.pattern);
+  }
+
+  std::vector<std::int64_t> score_rows() const {
+    const auto chosen = observer_.score_rows();
+    if (!chosen.empty()) return {chosen.begin(), chosen.end()};
+    std::vector<std::int64_t> every_row(static_cast<std::size_t>(batch_.rows()));
+    std::iota(every_row.begin(), every_row.end(), 0);
+    return every_row;
+  }
+
+  // Which experts each row goes to.
+  void route(std::int64_t layer) {
+    backend_.project_router();
+    show({Stage::router_logits, layer}, Buffer::router_logits);
+    backend_.choose_experts();
+    show({Stage::expert_weights, layer}, Buffer::expert_weights);
+    show({Stage::expert_indices, layer}, Buffer::expert_indices);
+  }
+
+  // The wide activations exist for a chunk of rows at a time, or for all rows when they are wanted
+  // or the addition of the MLP's output waits for an edit.
+  void run_mlp(std::int64_t layer, Addition addition) {
+    const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
+                        observer_.wants({Stage::mlp_pre_linear, layer}) ||
+                        observer_.wants({Stage::mlp_post, layer});
+    const auto rows = backend_.running_rows();
+    const bool whole = wanted || addition == Addition::deferred;
+    const auto chunk = whole ? rows : std::min(rows, backend_.mlp_rows());
+    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+      const auto count = std::min(chunk, rows - begin);
+      backend_.project_gate_up(begin, count);
+      show({Stage::mlp_pre, layer}, Buffer::gate);
+      show({Stage::mlp_pre_linear, layer}, Buffer::up);
+      backend_.gate(count);
+      show({Stage::mlp_post, layer}, Buffer::gate);
+      if (!plan_.ends_before({Stage::mlp_out, layer}))
+        backend_.project_down(begin, count, addition);
+    }
+  }
+
+  void unembed() {
+    if (plan_.ends_before({Stage::final_scale})) return;
+    narrow(config_.n_layers);
+    show_scale({Stage::final_scale});
+    backend_.normalize(Norm::after_layers);
+    show({Stage::final_normalized}, Buffer::normalized);
+    if (plan_.ends_before({Stage::logits})) return;
+    backend_.project_logits();
+    show({Stage::logits}, Buffer::logits);
+  }
+
+  bool wants_derived(HookPoint point) const {
+    return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
+  }
+
+  void show_scale(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::residual, observer_.selection(point),
+                  [=, this](ConstTensorView x) { observer_.see(point, norm_scales(x, config_)); });
+  }
+
+  void show_results(HookPoint point) {
+    if (!wants_derived(point)) return;
+    backend_.read(Buffer::z, observer_.selection(point), [=, this](ConstTensorView z) {
+      observer_.see(point, head_results(z, layer_weights(point.layer).o.weight));
+    });
+  }
+
+  // The residual as each head reads it, for q, k and v together and then for each of them. Heads
+  // whose input was edited are projected from it.
+  void show_inputs(std::int64_t layer) {
+    const auto& weights = layer_weights(layer);
+    const auto shared = head_inputs({Stage::attn_in, layer}, config_.n_heads, Tensor());
+    project_inputs({Stage::q_input, layer}, shared, Buffer::q, weights.q);
+    project_inputs({Stage::k_input, layer}, shared, Buffer::k, weights.k);
+    project_inputs({Stage::v_input, layer}, shared, Buffer::v, weights.v);
+  }
+
+  void project_inputs(HookPoint point, const Tensor& shared, Buffer buffer, const Linear& linear) {
+    const auto heads = point.stage == Stage::q_input ? config_.n_heads : config_.n_kv_heads;
+    const auto inputs = head_inputs(point, heads, shared);
+    if (inputs.empty()) return;
+    ProjectedHeads projected(config_, layer_weights(point.layer).input_norm, linear);
+    projected.project_changed(residual(), inputs);
+    if (!projected.empty()) projected_.emplace_back(buffer, std::move(projected));
+  }
+
+  // (rows, heads, d_model) after the observer has seen or edited it; empty where every head reads
+  // the residual stream. `shared` is what hook_attn_in left, or empty: head h reads its copy h, key
+  // heads too, as in TransformerLens.
+  Tensor head_inputs(HookPoint point, std::int64_t heads, const Tensor& shared) {
+    const bool wanted = wants_derived(point);
+    const bool edits = wanted && observer_.edits(point);
+    if (shared.empty() && !edits) {
+      if (wanted)
+        backend_.read(Buffer::residual, observer_.selection(point),
+                      [=, this](ConstTensorView x) { observer_.see(point, repeated(x, heads)); });
+      return {};
+    }
+    Tensor inputs = shared.empty() ? repeated(residual(), heads) : first_heads(shared, heads);
+    if (edits)
+      observer_.edit(point, inputs);
+    else if (wanted)
+      observer_.see(point, chosen_rows(inputs, observer_.selection(point).rows));
+    return inputs;
+  }
+
+  Tensor residual() {  // (rows, d_model), on the host
+    const auto copy = backend_.copy(Buffer::residual, {});
+    Tensor x(copy.view.shape());
+    copy_values(x, copy.view);
+    return x;
+  }
+
+  // What the MLP reads may be edited without the residual stream.
+  void normalize_mlp_input(std::int64_t layer) {
+    const HookPoint point{Stage::mlp_in, layer};
+    const bool edits = wants_derived(point) && observer_.edits(point);
+    const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
+    if (edits)
+      backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
+    else if (wants_derived(point))
+      backend_.read(Buffer::residual, observer_.selection(point),
+                    [=, this](ConstTensorView x) { observer_.see(point, x); });
+    show_scale({Stage::ln2_scale, layer});
+    backend_.normalize(Norm::before_mlp);
+    if (edits) backend_.put(Buffer::residual, residual);
+  }
+
+  const LayerWeights& layer_weights(std::int64_t layer) const {
+    return backend_.model().weights.layers[static_cast<std::size_t>(layer)];
+  }
+
+  void narrow(std::int64_t layer) {
+    if (plan_.narrows_in(layer)) backend_.keep_rows(plan_.last_rows());
+  }
+
+  Addition addition(HookPoint update) const {
+    if (edits(update)) return Addition::deferred;
+    return observer_.wants(update) ? Addition::shown : Addition::at_once;
+  }
+
+  bool adds_attention() const { return statistics_ != nullptr && statistics_->wants_attention(); }
+
+  bool edits(HookPoint point) const { return observer_.wants(point) && observer_.edits(point); }
+
+  void show(HookPoint point, Buffer buffer) {
+    if (!has_stage(config_, point) || !observer_.wants(point)) return;
+    if (observer_.keeps_on_device())
+      keep(point, buffer);
+    else if (observer_.edits(point))
+      backend_.edit(buffer, [=, this](TensorView tensor) { observer_.edit(point, tensor); });
+    else
+      backend_.read(buffer, observer_.selection(point),
+                    [=, this](ConstTensorView tensor) { observer_.see(point, tensor); });
+  }
+
+  void keep(HookPoint point, Buffer buffer) {
+    const auto copy = backend_.copy(buffer, observer_.selection(point));
+    if (observer_.edits(point)) backend_.wait();  // it looks at the values now
+    if (observer_.keep(point, copy)) {
+      if (!observer_.edits(point))
+        bad_input("observer: keep() gave values back at {}, where edits() is false",
+                  hook_name(point));
+      backend_.put(buffer, copy);
+    }
+  }
+
+  void show_tensor(HookPoint point, TensorView tensor) {
+    if (edits(point))
+      observer_.edit(point, tensor);
+    else if (observer_.wants(point))
+      observer_.see(point, tensor);
+  }
+
+  struct ShownScores {
+    std::vector<std::int64_t> rows;
+    Tensor scores;   // (n_heads, rows, keys) or empty
+    Tensor pattern;  // (n_heads, rows, keys) or empty
+    bool edited = false;
+
+    RowScores views() { return {rows, scores, pattern, edited}; }
+  };
+
+  Backend& backend_;
+  const ModelConfig& config_;
+  const Batch& batch_;
+  Observer& observer_;
+  RunOptions options_;
+  LayerStatistics* statistics_ = nullptr;
+  KeyValueStore* store_ = nullptr;
+  PassPlan plan_;
+  ShownScores shown_;
+  std::vector<std::pair<Buffer, ProjectedHeads>> projected_;  // of heads with inputs of their own
+};
+
+void check_start(const RunOptions& options, const Batch& batch, const ModelConfig& model) {
+  const auto layer = options.start_at_layer;
+  if (layer < 0 || layer > model.n_layers)
+    bad_input("start_at_layer: found {}, expected 0 to {}", layer, model.n_layers);
+  const auto& residual = options.residual;
+  if (residual.empty()) {
+    if (layer > 0)
+      bad_input("start_at_layer {} needs the residual stream before that layer; none is given",
+                layer);
+    return;
+  }
+  const Shape expected{batch.rows(), model.d_model};
+  if (residual.dtype() != DType::f32 || residual.shape() != expected || !residual.is_contiguous())
+    bad_input("residual: found {} of shape {}, expected contiguous float32 of shape {}",
+              dtype_name(residual.dtype()), residual.shape().to_string(), expected.to_string());
+}
+
+}  // namespace
+
+void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
+  check_batch(batch, backend.config());
+  check_start(options, batch, backend.config());
+  Run(backend, batch, observer, options).run();
+}
+
+void forward(Backend& backend, const Batch& batch, Observer& observer,
+             LayerStatistics& statistics) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, statistics).run();
+}
+
+void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
+  check_batch(batch, backend.config());
+  Run(backend, batch, observer, store).run();
+}
+
+void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,
+             const RunOptions& options) {
+  if (options.residual.device().kind != Device::Kind::cpu)
+    bad_input("a residual on {}: the model is on the CPU; copy it to the host first",
+              device_name(options.residual.device()));
+  forward(*make_backend(model), batch, observer, options);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,397 @@
+#include "engine/forward/hooks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+
+namespace qkscope {
+namespace {
+
+struct StageName {
+  Stage stage;
+  std::string_view name;  // after "blocks.N." for stages inside a layer
+  bool in_layer;
+};
+
+constexpr std::array kNames = {
+    StageName{Stage::embed, "hook_embed", false},
+    StageName{Stage::pos_embed, "hook_pos_embed", false},
+    StageName{Stage::resid_pre, "hook_resid_pre", true},
+    StageName{Stage::attn_in, "hook_attn_in", true},
+    StageName{Stage::q_input, "hook_q_input", true},
+    StageName{Stage::k_input, "hook_k_input", true},
+    StageName{Stage::v_input, "hook_v_input", true},
+    StageName{Stage::ln1_scale, "ln1.hook_scale", true},
+    StageName{Stage::ln1_normalized, "ln1.hook_normalized", true},
+    StageName{Stage::q, "attn.hook_q", true},
+    StageName{Stage::k, "attn.hook_k", true},
+    StageName{Stage::v, "attn.hook_v", true},
+    StageName{Stage::q_normed, "attn.hook_q_normed", true},
+    StageName{Stage::k_normed, "attn.hook_k_normed", true},
+    StageName{Stage::rot_q, "attn.hook_rot_q", true},
+    StageName{Stage::rot_k, "attn.hook_rot_k", true},
+    StageName{Stage::attn_scores, "attn.hook_attn_scores", true},
+    StageName{Stage::pattern, "attn.hook_pattern", true},
+    StageName{Stage::z, "attn.hook_z", true},
+    StageName{Stage::result, "attn.hook_result", true},
+    StageName{Stage::attn_out, "hook_attn_out", true},
+    StageName{Stage::resid_mid, "hook_resid_mid", true},
+    StageName{Stage::mlp_in, "hook_mlp_in", true},
+    StageName{Stage::ln2_scale, "ln2.hook_scale", true},
+    StageName{Stage::ln2_normalized, "ln2.hook_normalized", true},
+    StageName{Stage::router_logits, "mlp.hook_router_logits", true},
+    StageName{Stage::expert_weights, "mlp.hook_expert_weights", true},
+    StageName{Stage::expert_indices, "mlp.hook_expert_indices", true},
+    StageName{Stage::mlp_pre, "mlp.hook_pre", true},
+    StageName{Stage::mlp_pre_linear, "mlp.hook_pre_linear", true},
+    StageName{Stage::mlp_post, "mlp.hook_post", true},
+    StageName{Stage::mlp_out, "hook_mlp_out", true},
+    StageName{Stage::resid_post, "hook_resid_post", true},
+    StageName{Stage::final_scale, "ln_final.hook_scale", false},
+    StageName{Stage::final_normalized, "ln_final.hook_normalized", false},
+    StageName{Stage::logits, "logits", false},
+};
+
+// Before the first layer, where every row runs.
+bool is_embedding(Stage stage) {
+  return stage == Stage::embed || stage == Stage::pos_embed;
+}
+
+// Scores and patterns: (n_heads, queries, keys).
+bool is_square(Stage stage) {
+  return stage == Stage::attn_scores || stage == Stage::pattern;
+}
+
+// "hook_q" of "blocks.3.attn.hook_q"
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
+// Of an activation that is shown by head, else 0.
+std::int64_t heads_of(const ModelConfig& model, Stage stage) {
+  switch (stage) {
+    case Stage::q:
+    case Stage::q_normed:
+    case Stage::rot_q:
+    case Stage::z:
+      return model.n_heads;
+    case Stage::k:
+    case Stage::k_normed:
+    case Stage::rot_k:
+    case Stage::v:
+      return model.n_kv_heads;
+    default:
+      return 0;
+  }
+}
+
+std::int64_t last_text_layer(const ModelConfig& model) {
+  auto last = model.n_layers - 1;
+  while (last > 0 && model.layers[static_cast<std::size_t>(last)].cross_attention) --last;
+  return last;
+}
+
+void check_range(std::span<const std::int64_t> chosen, std::int64_t count, std::string_view what,
+                 std::string_view where) {
+  for (const auto number : chosen)
+    if (number < 0 || number >= count)
+      bad_input("observer: {} {} of {} is not there; found {}, numbered from 0", what, number,
+                where, count);
+}
+
+void check_selection(const ModelConfig& model, const Observer& observer, HookPoint point,
+                     std::int64_t rows) {
+  if (is_square(point.stage))
+    return check_range(observer.score_rows(), rows, "row", hook_name(point));
+  if (!can_be_edited(point.stage) && observer.edits(point))
+    bad_input("observer: {} can be looked at and not edited; edit {}", hook_name(point),
+              point.stage == Stage::result ? "attn.hook_z" : "hook_normalized");
+  const auto [chosen_rows, heads] = observer.selection(point);
+  if (!chosen_rows.empty()) check_range(chosen_rows, rows, "row", hook_name(point));
+  if (!heads.empty()) check_range(heads, heads_of(model, point.stage), "head", hook_name(point));
+}
+
+}  // namespace
+
+bool has_stage(const ModelConfig& model, HookPoint point) {
+  const auto has_experts = [&] {
+    return model.layers[static_cast<std::size_t>(point.layer)].experts;
+  };
+  switch (point.stage) {
+    case Stage::pos_embed:
+      return model.learned_positions();
+    case Stage::ln1_scale:
+    case Stage::ln1_normalized:
+      return !model.names.input_norm.empty();
+    case Stage::ln2_normalized:
+      return !model.names.mlp_norm.empty();
+    case Stage::q_normed:
+    case Stage::k_normed:
+      return model.qk_norm;
+    case Stage::resid_mid:
+    case Stage::mlp_in:
+      return !model.parallel_residual;
+    case Stage::router_logits:
+    case Stage::expert_weights:
+    case Stage::expert_indices:
+      return has_experts();
+    case Stage::ln2_scale:
+      return !model.parallel_residual && !model.names.mlp_norm.empty();
+    case Stage::mlp_pre_linear:
+      return model.gated_mlp();
+    default:
+      return true;
+  }
+}
+
+std::string hook_name(HookPoint point) {
+  return translate_exceptions([&] {
+    const auto& entry = kNames[static_cast<std::size_t>(point.stage)];
+    QKSCOPE_ASSERT(entry.stage == point.stage);
+    return entry.in_layer ? fmt::format("blocks.{}.{}", point.layer, entry.name)
+                          : std::string(entry.name);
+  });
+}
+
+std::vector<HookPoint> hook_points(const ModelConfig& model) {
+  return translate_exceptions([&] {
+    auto points = all_hook_points(model);
+    std::erase_if(points, [](HookPoint point) { return is_derived(point.stage); });
+    return points;
+  });
+}
+
+std::vector<HookPoint> derived_hook_points(const ModelConfig& model) {
+  return translate_exceptions([&] {
+    auto points = all_hook_points(model);
+    std::erase_if(points, [](HookPoint point) { return !is_derived(point.stage); });
+    return points;
+  });
+}
+
+std::vector<HookPoint> all_hook_points(const ModelConfig& model) {
+  return translate_exceptions([&] {
+    std::vector<HookPoint> points{{Stage::embed}};
+    if (has_stage(model, {Stage::pos_embed})) points.push_back({Stage::pos_embed});
+    for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+      if (model.layers[static_cast<std::size_t>(layer)].cross_attention) continue;
+      for (const auto& entry : kNames)
+        if (entry.in_layer && has_stage(model, {entry.stage, layer}))
+          points.push_back({entry.stage, layer});
+    }
+    for (const auto stage : {Stage::final_scale, Stage::final_normalized, Stage::logits})
+      points.push_back({stage});
+    return points;
+  });
+}
+
+std::vector<HookPoint> match_hooks(const ModelConfig& model,
+                                   std::span<const std::string> patterns) {
+  return translate_exceptions([&] {
+    const auto points = all_hook_points(model);
+    std::vector<std::string> names;
+    names.reserve(points.size());
+    for (const auto point : points) names.push_back(hook_name(point));
+    const auto means = [&](const std::string& pattern, std::size_t i) {
+      return glob_match(pattern, names[i]) &&
+             (!is_derived(points[i].stage) || pattern.ends_with(last_part(names[i])));
+    };
+    std::vector<bool> chosen(points.size());
+    for (const auto& pattern : patterns) {
+      bool matched = false;
+      for (std::size_t i = 0; i < points.size(); ++i)
+        if (means(pattern, i)) matched = chosen[i] = true;
+      if (matched) continue;
+      const auto guess = nearest(pattern, names);
+      bad_input(
+          "hook '{}': no such hook point in this {} model of {} layers{}; docs/hooks.md lists them",
+          pattern, model.family, model.n_layers,
+          guess.empty() ? "" : fmt::format("; did you mean '{}'?", guess));
+    }
+    std::vector<HookPoint> matches;
+    for (std::size_t i = 0; i < points.size(); ++i)
+      if (chosen[i]) matches.push_back(points[i]);
+    return matches;
+  });
+}
+
+bool is_derived(Stage stage) {
+  switch (stage) {
+    case Stage::attn_in:
+    case Stage::q_input:
+    case Stage::k_input:
+    case Stage::v_input:
+    case Stage::ln1_scale:
+    case Stage::result:
+    case Stage::mlp_in:
+    case Stage::ln2_scale:
+    case Stage::final_scale:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool can_be_edited(Stage stage) {
+  return stage != Stage::ln1_scale && stage != Stage::ln2_scale && stage != Stage::final_scale &&
+         stage != Stage::result;
+}
+
+bool Observer::wants_derived() const {
+  return false;
+}
+
+void Observer::begin_layer(std::int64_t) {}
+
+Selection Observer::selection(HookPoint) const {
+  return {};
+}
+
+bool Observer::edits(HookPoint) const {
+  return false;
+}
+
+void Observer::edit(HookPoint, TensorView) {}
+
+bool Observer::keeps_on_device() const {
+  return false;
+}
+
+bool Observer::keep(HookPoint, const ActivationCopy&) {
+  return false;
+}
+
+std::span<const std::int64_t> Observer::score_rows() const {
+  return {};
+}
+
+bool Collector::wants(HookPoint point) const {
+  return std::find(points_.begin(), points_.end(), point) != points_.end();
+}
+
+Selection Collector::selection(HookPoint point) const {
+  if (is_square(point.stage)) return {};  // computed at the kept rows only
+  return {.rows = rows_, .heads = {}};
+}
+
+void Collector::see(HookPoint point, ConstTensorView activation) {
+  translate_exceptions([&] {
+    Tensor kept(activation.shape());
+    std::memcpy(kept.view().bytes(), activation.bytes(), activation.size_bytes());
+    kept_.push_back({point, std::move(kept)});
+  });
+}
+
+std::span<const std::int64_t> Collector::score_rows() const {
+  return rows_;
+}
+
+void check_score_size(const ModelConfig& model, std::span<const HookPoint> points,
+                      std::int64_t rows, std::int64_t keys, std::string_view how) {
+  translate_exceptions([&] {
+    constexpr std::uint64_t kLimit = std::uint64_t{16} << 30;
+    std::uint64_t squares = 0;
+    std::uint64_t of_heads = 0;
+    for (const auto point : points) {
+      const auto floats = [&](std::int64_t count) {
+        return static_cast<std::uint64_t>(count) * sizeof(float);
+      };
+      if (is_square(point.stage)) squares += floats(model.n_heads * rows * keys);
+      if (point.stage == Stage::result || point.stage == Stage::attn_in ||
+          point.stage == Stage::q_input)
+        of_heads += floats(model.n_heads * rows * model.d_model);
+      if (point.stage == Stage::k_input || point.stage == Stage::v_input)
+        of_heads += floats(model.n_kv_heads * rows * model.d_model);
+    }
+    if (squares > kLimit)
+      bad_input(
+          "attention scores and patterns of {} query positions x {} keys would take {}; "
+          "choose query positions with {}",
+          rows, keys, format_bytes(squares), how);
+    if (of_heads > kLimit)
+      bad_input(
+          "inputs and results of every head at {} positions would take {}; choose positions "
+          "with {}",
+          rows, format_bytes(of_heads), how);
+  });
+}
+
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Start start)
+    : n_layers_(model.n_layers) {
+  const auto first = start.embeds ? -1 : start.layer;
+  const auto points = observer.wants_derived() ? all_hook_points(model) : hook_points(model);
+  for (const auto point : points)
+    if (depth(point) >= first && observer.wants(point)) wanted_.push_back(point);
+  if (empty()) return;
+  for (const auto point : wanted_) check_selection(model, observer, point, rows);
+  const auto attention = std::max(narrowing_layer(model), start.layer - 1);
+  if (!narrow_in(attention, observer, rows)) narrow_in(n_layers_, observer, rows);
+}
+
+PassPlan::PassPlan(const ModelConfig& model, const Observer& observer, std::int64_t rows,
+                   Stage statistics)
+    : PassPlan(model, observer, rows) {
+  const HookPoint end{statistics, last_text_layer(model)};
+  if (ends_before(end)) wanted_.push_back(end);
+  last_rows_.clear();  // every row is needed to the end
+}
+
+void PassPlan::need_all_keys(const ModelConfig& model) {
+  const auto last = last_text_layer(model);
+  if (narrowing_ < last) last_rows_.clear();
+  if (ends_before({Stage::z, last})) wanted_.push_back({Stage::z, last});
+}
+
+std::int64_t PassPlan::depth(HookPoint point) const {
+  if (is_embedding(point.stage)) return -1;
+  return point.layer >= 0 ? point.layer : n_layers_;
+}
+
+bool PassPlan::ends_before(HookPoint point) const {
+  if (empty()) return true;
+  const auto last = wanted_.back();
+  return depth(last) < depth(point) || (depth(last) == depth(point) && last.stage < point.stage);
+}
+
+// The last layer whose attention is needed: the keys and values of all rows enter there.
+std::int64_t PassPlan::narrowing_layer(const ModelConfig& model) const {
+  const auto last = wanted_.back();
+  auto layer = depth(last);
+  if (layer >= 0 && layer < n_layers_ && last.stage > Stage::rot_k) return layer;
+  do --layer;
+  while (layer >= 0 && model.layers[static_cast<std::size_t>(layer)].cross_attention);
+  return std::max<std::int64_t>(layer, -1);
+}
+
+bool PassPlan::narrow_in(std::int64_t layer, const Observer& observer, std::int64_t rows) {
+  std::vector<bool> needed(static_cast<std::size_t>(rows));
+  for (const auto point : wanted_) {
+    const bool edits = observer.edits(point);
+    // Edited scores change z of their rows after attention.
+    const auto last_before = edits ? Stage::rot_k : Stage::pattern;
+    const bool after = depth(point) > layer || (depth(point) == layer && point.stage > last_before);
+    if (!after || is_embedding(point.stage)) continue;
+    if (edits) return false;  // an edit may look at every row
+    const auto chosen = observer.selection(point).rows;
+    if (chosen.empty()) return false;
+    for (const auto row : chosen) {
+      // Checked before, but an observer may answer otherwise when it is asked again.
+      if (row < 0 || row >= rows)
+        bad_input("an observer chooses row {}, the pass has rows 0 to {}", row, rows - 1);
+      needed[static_cast<std::size_t>(row)] = true;
+    }
+  }
+  narrowing_ = layer;
+  for (std::int64_t row = 0; row < rows; ++row)
+    if (needed[static_cast<std::size_t>(row)]) last_rows_.push_back(row);
+  if (static_cast<std::int64_t>(last_rows_.size()) == rows) last_rows_.clear();
+  return true;
+}
+
+}  // namespace qkscope

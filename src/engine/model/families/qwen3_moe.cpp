@@ -1,0 +1,41 @@
+// Qwen3-MoE: Qwen3 with a mixture of experts in place of the MLP of most layers.
+#include <algorithm>
+
+#include "engine/model/family.h"
+
+namespace qkscope {
+namespace {
+
+void read_sparse_layers(ModelConfig& model, const ConfigReader& config) {
+  const auto step = config.count("decoder_sparse_step", 1);
+  const auto dense = config.has("mlp_only_layers") ? config.integers("mlp_only_layers")
+                                                   : std::vector<std::int64_t>{};
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers[static_cast<std::size_t>(i)].experts =
+        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+}
+
+}  // namespace
+
+void read_qwen3_moe(ModelConfig& model, const ConfigReader& config) {
+  read_llama_base(model, config, {.max_positions = 32768});
+  model.qk_norm = true;
+  model.qkv_bias = config.flag("attention_bias", false);
+  model.output_bias = model.qkv_bias;
+  if (config.flag("use_sliding_window", false))
+    for (auto& layer : model.layers) layer.window = config.count("sliding_window", 4096);
+  read_experts(model, config,
+               {.count_key = config.has("num_local_experts") ? "num_local_experts" : "num_experts",
+                .count = 128,
+                .per_token = 8,
+                .d_mlp = config.count("moe_intermediate_size", 768)});
+  model.experts.normalized = config.flag("norm_topk_prob", false);
+  read_sparse_layers(model, config);
+  model.names.experts = {{.router = "mlp.gate",
+                          .gate = "mlp.experts.{}.gate_proj",
+                          .up = "mlp.experts.{}.up_proj",
+                          .down = "mlp.experts.{}.down_proj"},
+                         experts_in_one_tensor()};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,207 @@
+#include "engine/model/family.h"
+
+#include <array>
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/translate_exceptions.h"
+#include "engine/model/rope_reader.h"
+
+namespace qkscope {
+std::span<const Family> families() {
+  static constexpr std::array kFamilies = {
+      Family{"llama", "Llama 1 to 3, SmolLM2", read_llama},
+      Family{"mistral", "Mistral", read_mistral},
+      Family{"ministral", "Ministral", read_ministral},
+      Family{"ministral3", "Ministral 3", read_ministral3},
+      Family{"qwen2", "Qwen2, Qwen2.5", read_qwen2},
+      Family{"qwen3", "Qwen3", read_qwen3},
+      Family{"smollm3", "SmolLM3", read_smollm3},
+      Family{"mllama_text_model", "the language model of Llama-3.2-Vision", read_mllama},
+      Family{"gemma2", "Gemma 2", read_gemma2},
+      Family{"gemma3_text", "Gemma 3", read_gemma3},
+      Family{"glm", "GLM-4", read_glm},
+      Family{"glm4", "GLM-4-0414", read_glm4},
+      Family{"gpt_neox", "GPT-NeoX, Pythia", read_gpt_neox},
+      Family{"gpt2", "GPT-2", read_gpt2},
+      Family{"olmo", "OLMo", read_olmo},
+      Family{"olmo2", "OLMo 2", read_olmo2},
+      Family{"olmo3", "OLMo 3", read_olmo3},
+      Family{"phi3", "Phi-3, Phi-4", read_phi3},
+      Family{"granite", "Granite 3", read_granite},
+      Family{"starcoder2", "StarCoder2", read_starcoder2},
+      Family{"apertus", "Apertus", read_apertus},
+      Family{"qwen3_moe", "Qwen3-MoE", read_qwen3_moe},
+      Family{"mixtral", "Mixtral", read_mixtral},
+      Family{"gpt_oss", "gpt-oss", read_gpt_oss},
+  };
+  return kFamilies;
+}
+
+std::vector<ModelFamily> model_families() {
+  return translate_exceptions([] {
+    std::vector<ModelFamily> list;
+    for (const auto& family : families()) list.push_back({family.model_type, family.models});
+    return list;
+  });
+}
+
+void read_llama_base(ModelConfig& model, const ConfigReader& config,
+                     const LlamaDefaults& defaults) {
+  read_llama_body(model, config, defaults);
+  model.ropes = {read_llama_rope(model, config, defaults)};
+}
+
+void read_llama_body(ModelConfig& model, const ConfigReader& config,
+                     const LlamaDefaults& defaults) {
+  model.n_layers = read_layer_count(config);
+  model.d_model = config.count("hidden_size");
+  model.n_heads = config.count("num_attention_heads");
+  model.n_kv_heads = config.count("num_key_value_heads", model.n_heads);
+  if (!config.has("head_dim") && defaults.d_head == 0 && model.d_model % model.n_heads != 0)
+    bad_input("{}: hidden_size {} is not a multiple of {} heads and head_dim is not given",
+              config.where(), model.d_model, model.n_heads);
+  model.d_head = config.count(
+      "head_dim", defaults.d_head > 0 ? defaults.d_head : model.d_model / model.n_heads);
+  model.d_mlp = config.count("intermediate_size");
+  model.vocab_size = config.count("vocab_size");
+  model.embedding_rows = model.vocab_size;
+  model.max_positions = config.count("max_position_embeddings", defaults.max_positions);
+  model.norm_eps = config.number(defaults.norm_eps_key, defaults.norm_eps, kNormEps);
+  model.activation = read_activation(config, defaults.activation);
+  model.attention_scale = 1.0 / std::sqrt(static_cast<double>(model.d_head));
+  model.tied = config.flag("tie_word_embeddings", defaults.tied);
+  model.layers.assign(static_cast<std::size_t>(model.n_layers), LayerConfig{});
+}
+
+RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
+                           const LlamaDefaults& defaults) {
+  const char* key = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (config.has(key) &&
+      (config.section(key).has("full_attention") || config.section(key).has("sliding_attention")))
+    bad_input("{}: '{}' has one map per layer type, which only gemma3 and olmo3 models may have",
+              config.where(), key);
+  constexpr ConfigReader::Range kPart{0.0, 1.0};
+  double partial = config.number("partial_rotary_factor", defaults.partial_rotary_factor, kPart);
+  if (config.has(key))
+    partial = config.section(key).number("partial_rotary_factor", partial, kPart);
+  RopeConfig rope;
+  rope.theta = config.number("rope_theta", defaults.rope_theta, kRopeTheta);
+  rope.dim = static_cast<std::int64_t>(static_cast<double>(model.d_head) * partial);
+  rope.max_positions = model.max_positions;
+  rope.original_max = config.count("original_max_position_embeddings", 0);
+  if (config.has(key)) return read_rope(rope, config.section(key));
+  rope.original_max = model.max_positions;
+  return rope;
+}
+
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise, const char* key) {
+  constexpr std::int64_t kMostLayers = 4096;  // each is described before any weight is looked at
+  const auto layers = otherwise > 0 ? config.count(key, otherwise) : config.count(key);
+  if (layers > kMostLayers) config.complain(key, fmt::format("at most {} layers", kMostLayers));
+  return layers;
+}
+
+Activation read_activation(const ConfigReader& config, const std::string& otherwise,
+                           const char* own_key) {
+  struct NamedActivation {
+    const char* name;
+    Activation activation;
+  };
+  constexpr std::array kActivations = {
+      NamedActivation{"silu", Activation::silu},
+      NamedActivation{"swish", Activation::silu},
+      NamedActivation{"gelu", Activation::gelu},
+      NamedActivation{"gelu_python", Activation::gelu},
+      // All three are x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
+      NamedActivation{"gelu_pytorch_tanh", Activation::gelu_tanh},
+      NamedActivation{"gelu_new", Activation::gelu_tanh},
+      NamedActivation{"gelu_fast", Activation::gelu_tanh},
+      NamedActivation{"xielu", Activation::xielu},
+  };
+  const auto name = config.word(own_key, config.word("hidden_act", otherwise));
+  std::vector<std::string> known;
+  for (const auto& entry : kActivations) {
+    if (name == entry.name) return entry.activation;
+    known.emplace_back(entry.name);
+  }
+  bad_input("{}: activation '{}' is not supported; supported are {}", config.where(), name,
+            fmt::join(known, ", "));
+}
+
+void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
+  const auto types = config.words("layer_types");
+  if (types.size() < model.layers.size())
+    bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
+              model.layers.size());
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    if (types[i] != "sliding_attention" && types[i] != "full_attention")
+      bad_input("{}: layer_types[{}] is '{}', expected full_attention or sliding_attention",
+                config.where(), i, types[i]);
+    const bool slides = types[i] == "sliding_attention";
+    if (slides && window == 0)
+      bad_input("{}: layer_types[{}] is sliding_attention but no sliding_window is set",
+                config.where(), i);
+    model.layers[i].window = slides ? window : 0;
+  }
+}
+
+void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
+  if (!config.has("sliding_window")) return;
+  for (auto& layer : model.layers) layer.window = config.count("sliding_window");
+}
+
+void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
+                        double sliding_theta) {
+  constexpr int kFull = 0;
+  constexpr int kSliding = 1;
+  RopeConfig base;
+  base.dim = model.d_head;
+  base.max_positions = model.max_positions;
+  base.original_max = model.max_positions;
+  RopeConfig full = base;
+  full.theta = full_theta;
+  RopeConfig sliding = base;
+  sliding.theta = sliding_theta;
+  if (config.has("rope_parameters")) {
+    const auto parameters = config.section("rope_parameters");
+    if (parameters.has("full_attention"))
+      full = read_rope(full, parameters.section("full_attention"));
+    if (parameters.has("sliding_attention"))
+      sliding = read_rope(sliding, parameters.section("sliding_attention"));
+  }
+  if (config.has("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
+  model.ropes = {full, sliding};
+  for (auto& layer : model.layers) layer.rope = layer.window > 0 ? kSliding : kFull;
+}
+
+void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
+  constexpr std::int64_t kMostExperts = 4096;  // each is described before any weight is looked at
+  auto& experts = model.experts;
+  experts.count = config.count(defaults.count_key, defaults.count);
+  if (experts.count > kMostExperts)
+    config.complain(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
+  experts.per_token = config.count("num_experts_per_tok", defaults.per_token);
+  if (experts.per_token > experts.count)
+    config.complain("num_experts_per_tok",
+                    fmt::format("at most the {} experts of a layer", experts.count));
+  experts.d_mlp = defaults.d_mlp;
+}
+
+ExpertNames experts_in_one_tensor() {
+  return {
+      .router = "mlp.gate", .gate_up = "mlp.experts.gate_up_proj", .down = "mlp.experts.down_proj"};
+}
+
+void read_upper_windows(ModelConfig& model, const ConfigReader& config) {
+  const bool slides = config.flag("use_sliding_window", false);
+  const std::int64_t window = slides ? config.count("sliding_window", 4096) : 0;
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  if (!slides) return;
+  for (auto i = config.natural("max_window_layers", 28); i < model.n_layers; ++i)
+    model.layers[static_cast<std::size_t>(i)].window = window;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,419 @@
+#include "engine/model/loaded_checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include <fmt/ranges.h>
+
+#include "base/core/convert.h"
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/json.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_table.h"
+#include "engine/ops/weight_rows.h"
+#include "input/checkpoint/block_scales.h"
+
+namespace qkscope {
+namespace {
+
+constexpr const char* kScaleEnding = "_scale_inv";
+
+bool is_float8(const TensorInfo& info) {
+  return info.stored_dtype == safetensors_name(DType::f8_e4m3);
+}
+
+std::uint64_t float32_bytes(const TensorInfo& info) {
+  std::uint64_t bytes = sizeof(float);
+  for (const auto size : info.shape) bytes *= static_cast<std::uint64_t>(size);
+  return bytes;
+}
+
+// Looks up the tensor of every weight.
+class Binder {
+ public:
+  Binder(const ModelConfig& model, const Checkpoint& checkpoint)
+      : model_(model),
+        checkpoint_(checkpoint),
+        prefix_(check_names(model, checkpoint.names(), checkpoint.folder())) {
+    for (const auto& spec : tensor_table(model, prefix_.experts))
+      check_shape(prefix_.backbone + spec.name, spec.shape);
+    if (!prefix_.head.empty()) check_shape(prefix_.head, {model.vocab_size, model.d_model});
+  }
+
+  // Without looking at values.
+  void check_all_scales() const {
+    for (const auto& [name, shape] : tensor_table(model_))
+      if (shape.rank() == 2 && checkpoint_.has(prefix_.backbone + name) &&
+          is_float8(checkpoint_.info(prefix_.backbone + name)))
+        check_scales(prefix_.backbone + name, prefix_.backbone + name + kScaleEnding);
+  }
+
+  ModelWeights bind() const {
+    ModelWeights weights;
+    const auto embedding = prefix_.backbone + embedding_name(model_);
+    weights.embedding = matrix(checkpoint_.has(embedding) ? embedding : prefix_.head);
+    weights.head.weight = prefix_.head.empty() ? weights.embedding : matrix(prefix_.head);
+    if (model_.learned_positions())
+      weights.positions = matrix(prefix_.backbone + model_.names.positions + ".weight");
+    weights.final_norm =
+        norm(prefix_.backbone + model_.names.final_norm, model_.d_model, model_.norm_bias);
+    for (std::size_t i = 0; i < model_.layers.size(); ++i)
+      weights.layers.push_back(model_.layers[i].cross_attention ? LayerWeights{} : layer(i));
+    return weights;
+  }
+
+ private:
+  void check_shape(const std::string& name, const Shape& expected) const {
+    if (!checkpoint_.has(name)) return;  // a tied embedding stored under the other name
+    const auto& info = checkpoint_.info(name);
+    const bool same_rank = info.shape.size() == static_cast<std::size_t>(expected.rank());
+    if (same_rank && Shape(std::span(info.shape)) == expected) return;
+    bad_input("{}: tensor {} has shape [{}], config.json asks for {}", info.file, name,
+              fmt::join(info.shape, ", "), expected.to_string());
+  }
+
+  LayerWeights layer(std::size_t index) const {
+    const auto& names = model_.names;
+    const auto at = fmt::format("{}{}.{}.", prefix_.backbone, names.layers, index);
+    const auto optional_norm = [&](const std::string& name) {
+      return name.empty() ? NormWeights{} : norm(at + name, model_.d_model, model_.norm_bias);
+    };
+    LayerWeights weights;
+    weights.input_norm = optional_norm(names.input_norm);
+    bind_attention(weights, at);
+    weights.post_attention_norm = optional_norm(names.post_attention_norm);
+    weights.mlp_norm = optional_norm(names.mlp_norm);
+    if (model_.layers[index].experts)
+      bind_experts(weights, at);
+    else
+      bind_mlp(weights, at);
+    weights.post_mlp_norm = optional_norm(names.post_mlp_norm);
+    return weights;
+  }
+
+  void bind_attention(LayerWeights& weights, const std::string& at) const {
+    const auto& names = model_.names;
+    const auto q_rows = model_.n_heads * model_.d_head;
+    const auto kv_rows = model_.n_kv_heads * model_.d_head;
+    if (names.qkv.empty()) {
+      weights.q = linear(at + names.q, model_.qkv_bias);
+      weights.k = linear(at + names.k, model_.qkv_bias);
+      weights.v = linear(at + names.v, model_.qkv_bias);
+    } else {
+      const Linear all = linear(at + names.qkv, model_.qkv_bias);
+      const auto part = [&](std::int64_t number, std::int64_t begin, std::int64_t rows) {
+        return names.qkv_by_head ? every_third_block(all, number) : some_rows(all, begin, rows);
+      };
+      weights.q = part(0, 0, q_rows);
+      weights.k = part(1, q_rows, kv_rows);
+      weights.v = part(2, q_rows + kv_rows, kv_rows);
+    }
+    if (model_.has_sinks()) weights.sinks = vector(at + names.sinks);
+    weights.o = linear(at + names.o, model_.output_bias);
+    if (!model_.qk_norm) return;
+    const auto width = [&](std::int64_t all) { return model_.qk_norm_whole ? all : model_.d_head; };
+    weights.q_norm = norm(at + names.q_norm, width(q_rows), false);
+    weights.k_norm = norm(at + names.k_norm, width(kv_rows), false);
+  }
+
+  void bind_mlp(LayerWeights& weights, const std::string& at) const {
+    const auto& names = model_.names;
+    if (!names.gate_up.empty()) {
+      const Linear both = linear(at + names.gate_up, model_.mlp_bias);
+      weights.gate = some_rows(both, 0, model_.d_mlp);
+      weights.up = some_rows(both, model_.d_mlp, model_.d_mlp);
+    } else {
+      if (model_.gated_mlp()) weights.gate = linear(at + names.gate, model_.mlp_bias);
+      weights.up = linear(at + names.up, model_.mlp_bias);
+    }
+    if (model_.activation == Activation::xielu) weights.xielu = xielu(at + names.activation);
+    weights.down = linear(at + names.down, model_.mlp_bias);
+  }
+
+  void bind_experts(LayerWeights& weights, const std::string& at) const {
+    const auto& names = prefix_.experts;
+    const auto width = model_.experts.d_mlp;
+    weights.router = linear(at + names.router, model_.experts.router_bias);
+    for (std::int64_t i = 0; i < model_.experts.count; ++i) {
+      ExpertWeights expert;
+      if (names.gate_up.empty()) {
+        expert.gate = expert_matrix(at + names.gate, i);
+        expert.up = expert_matrix(at + names.up, i);
+      } else {
+        const auto both = expert_matrix(at + names.gate_up, i);
+        expert.gate = names.interleaved ? every_second_row(both, 0) : some_rows(both, 0, width);
+        expert.up = names.interleaved ? every_second_row(both, 1) : some_rows(both, width, width);
+      }
+      expert.down = expert_matrix(at + names.down, i);
+      weights.experts.push_back(std::move(expert));
+    }
+  }
+
+  Linear expert_matrix(const std::string& name, std::int64_t expert) const {
+    if (!holds_all_experts(name)) return linear(expert_name(name, expert), false);
+    const auto& names = prefix_.experts;
+    Linear one;
+    if (names.mxfp4) {
+      const auto blocks = one_of(bytes(name + "_blocks"), expert);  // (out, in / 32, 16)
+      one.weight.values = blocks.reshaped({blocks.dim(0), blocks.dim(1) * blocks.dim(2)});
+      one.weight.block_scales = one_of(bytes(name + "_scales"), expert);
+    } else {
+      const auto all = matrix(name);
+      one.weight = {one_of(all.values, expert), all.scale};
+      if (names.transposed) one.weight.values = transposed(one.weight.values);
+    }
+    if (model_.experts.bias) {
+      one.bias.resize(static_cast<std::size_t>(one.weight.out()));
+      widen(one_of(checkpoint_.tensor(name + "_bias"), expert), one.bias);
+    }
+    return one;
+  }
+
+  // (a, …) without its first dimension
+  static ConstTensorView one_of(ConstTensorView all, std::int64_t number) {
+    Shape shape = all.rank() == 2   ? Shape{all.dim(1)}
+                  : all.rank() == 3 ? Shape{all.dim(1), all.dim(2)}
+                                    : Shape{all.dim(1), all.dim(2), all.dim(3)};
+    return all.rows(number, number + 1).reshaped(shape);
+  }
+
+  // Rows `first`, first + 2, … of a layer.
+  static Linear every_second_row(const Linear& all, std::int64_t first) {
+    const auto rows = all.weight.out() / 2;
+    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
+      const auto from = v.rows(first, v.dim(0));
+      return {from.bytes(),
+              from.dtype(),
+              {rows, from.dim(1)},
+              {2 * from.stride(0), from.stride(1)},
+              from.device()};
+    };
+    Linear part;
+    part.weight = {every_second(all.weight.values), all.weight.scale};
+    if (all.weight.is_mxfp4()) part.weight.block_scales = every_second(all.weight.block_scales);
+    for (auto i = static_cast<std::size_t>(first); i < all.bias.size(); i += 2)
+      part.bias.push_back(all.bias[i]);
+    return part;
+  }
+
+  // alpha_p and alpha_n are stored as what softplus makes positive.
+  XieluWeights xielu(const std::string& at) const {
+    const auto number = [&](const char* name) {
+      return static_cast<double>(vector(at + name).front());
+    };
+    const auto softplus = [](double x) {
+      return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
+    };
+    const auto beta = number(".beta");
+    return {.alpha_p = static_cast<float>(softplus(number(".alpha_p"))),
+            .alpha_n = static_cast<float>(beta + softplus(number(".alpha_n"))),
+            .beta = static_cast<float>(beta),
+            .eps = static_cast<float>(number(".eps"))};
+  }
+
+  // Rows [begin, begin + count) of a layer.
+  static Linear some_rows(const Linear& all, std::int64_t begin, std::int64_t count) {
+    Linear part;
+    part.weight = {all.weight.values.rows(begin, begin + count), all.weight.scale};
+    if (!all.bias.empty())
+      part.bias.assign(all.bias.begin() + begin, all.bias.begin() + begin + count);
+    return part;
+  }
+
+  // Of rows that hold (head, q or k or v, d_head): those of one of the three, as a view.
+  Linear every_third_block(const Linear& all, std::int64_t number) const {
+    const auto d = model_.d_head;
+    const auto from = all.weight.values.rows(number * d, all.weight.values.dim(0));
+    const auto stride = from.stride(0);
+    Linear part;
+    part.weight = {{from.bytes(),
+                    from.dtype(),
+                    {model_.n_heads, d, from.dim(1)},
+                    {3 * d * stride, stride, 1},
+                    from.device()},
+                   all.weight.scale};
+    for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
+      const auto begin = all.bias.begin() + (3 * head + number) * d;
+      part.bias.insert(part.bias.end(), begin, begin + d);
+    }
+    return part;
+  }
+
+  Linear linear(const std::string& name, bool bias) const {
+    auto weight = matrix(name + ".weight");
+    if (model_.names.transposed) weight.values = transposed(weight.values);
+    return {weight, bias ? vector(name + ".bias") : std::vector<float>{}};
+  }
+
+  static ConstTensorView transposed(ConstTensorView v) {
+    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+  }
+
+  ConstTensorView bytes(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    if (values.dtype() != DType::u8)
+      bad_input("{}: tensor {} is {}, expected bytes (uint8) of MXFP4", checkpoint_.info(name).file,
+                name, dtype_name(values.dtype()));
+    return values;
+  }
+
+  WeightMatrix matrix(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    if (!is_floating(values.dtype()))
+      bad_input("{}: tensor {} is {}, expected float32, float16, bfloat16 or float8 with a scale",
+                checkpoint_.info(name).file, name, dtype_name(values.dtype()));
+    if (values.dtype() != DType::f8_e4m3) return {values, 1.0f};
+    const auto scale = name + kScaleEnding;
+    check_scales(name, scale);
+    if (!model_.fp8_block.empty()) return {checkpoint_.scaled(name, scale, model_.fp8_block), 1.0f};
+    return {values, vector(scale).front()};
+  }
+
+  // A float8 tensor has one scale, or one for each block.
+  void check_scales(const std::string& name, const std::string& scale) const {
+    if (!checkpoint_.has(scale))
+      bad_input("{}: tensor {} is float8 and has no scale {}", checkpoint_.info(name).file, name,
+                scale);
+    const auto& info = checkpoint_.info(scale);
+    if (model_.fp8_block.empty()) {
+      const auto count = checkpoint_.tensor(scale).size();
+      if (count != 1)
+        bad_input("{}: {} has {} values, expected one scale for the whole tensor", info.file, scale,
+                  count);
+      return;
+    }
+    const auto expected = scales_shape(checkpoint_.info(name).shape, model_.fp8_block);
+    if (info.shape != expected)
+      bad_input("{}: {} has shape [{}], expected [{}]: a scale for each block of {}", info.file,
+                scale, fmt::join(info.shape, ", "), fmt::join(expected, ", "),
+                fmt::join(model_.fp8_block, " x "));
+  }
+
+  std::vector<float> vector(const std::string& name) const {
+    const auto values = checkpoint_.tensor(name);
+    std::vector<float> floats(static_cast<std::size_t>(values.size()));
+    widen(values, floats);
+    return floats;
+  }
+
+  NormWeights norm(const std::string& name, std::int64_t width, bool bias) const {
+    NormWeights norm;
+    if (model_.norm_weight)
+      norm.weight = vector(name + ".weight");
+    else
+      norm.weight.assign(static_cast<std::size_t>(width), 1.0f);
+    if (model_.norm_adds_one)
+      for (float& weight : norm.weight) weight += 1.0f;
+    if (bias) norm.bias = vector(name + ".bias");
+    return norm;
+  }
+
+  const ModelConfig& model_;
+  const Checkpoint& checkpoint_;
+  TensorPrefix prefix_;
+};
+
+// W (norm.weight x + norm.bias) + b = W' x + b': column i of W' is norm.weight[i] times that of W,
+// in a tensor that the model then owns, and b' = b + W norm.bias. What a LayerNorm gives has no
+// mean, so rows of W' are given none either: what they do to a mean is chance.
+void fold_into(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
+  Tensor folded = to_float32(linear.weight);
+  const auto in = folded.dim(1);
+  float* values = folded.data<float>();
+  if (!norm.bias.empty()) linear.bias.resize(static_cast<std::size_t>(folded.dim(0)), 0.0f);
+  parallel_for(folded.dim(0), [&](std::int64_t row) {
+    float* weights = values + row * in;
+    double constant = 0.0;
+    for (std::size_t i = 0; i < norm.bias.size(); ++i)
+      constant += static_cast<double>(weights[i]) * static_cast<double>(norm.bias[i]);
+    for (std::int64_t i = 0; i < in; ++i) weights[i] *= norm.weight[static_cast<std::size_t>(i)];
+    if (model.config.norm == NormKind::layer) {
+      const double mean = std::accumulate(weights, weights + in, 0.0) / static_cast<double>(in);
+      for (std::int64_t i = 0; i < in; ++i)
+        weights[i] = static_cast<float>(static_cast<double>(weights[i]) - mean);
+    }
+    if (!norm.bias.empty())
+      linear.bias[static_cast<std::size_t>(row)] += static_cast<float>(constant);
+  });
+  linear.weight = {folded.view(), 1.0f};
+  model.folded.push_back(std::move(folded));
+}
+
+void become_one(NormWeights& norm) {
+  std::fill(norm.weight.begin(), norm.weight.end(), 1.0f);
+  std::fill(norm.bias.begin(), norm.bias.end(), 0.0f);
+}
+
+// Nothing to do where there is no such norm or no such matrix.
+void fold(NormWeights& norm, const std::vector<Linear*>& readers, LoadedCheckpoint& model) {
+  if (norm.empty()) return;
+  for (auto* linear : readers)
+    if (!linear->weight.values.empty()) fold_into(*linear, norm, model);
+  become_one(norm);
+}
+
+// Of a family whose norms add something and whose matrices do not, these have a bias from now on.
+void add_biases(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers)
+    if (!layer.down.weight.values.empty())
+      layer.down.bias.resize(static_cast<std::size_t>(model.config.d_model), 0.0f);
+  model.config.qkv_bias = model.config.mlp_bias = true;
+}
+
+}  // namespace
+
+LoadedCheckpoint load_model(const std::string& folder) {
+  return load_model(folder, nullptr);
+}
+
+LoadedCheckpoint load_model(const std::string& folder, const Json& overrides) {
+  LoadedCheckpoint model{Checkpoint::open(folder), {}, {}};
+  const Json config = overrides.is_null() ? model.checkpoint.config()
+                                          : merge_overrides(model.checkpoint.config(), overrides);
+  model.config = parse_model_config(config, model.checkpoint.config_source());
+  model.weights = bind_weights(model.config, model.checkpoint);
+  return model;
+}
+
+std::uint64_t check_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+  const Binder binder(model, checkpoint);
+  auto widened = checkpoint.widened_bytes();
+  if (!model.fp8_block.empty()) {
+    binder.check_all_scales();
+    for (const auto& name : checkpoint.names())
+      if (const auto& info = checkpoint.info(name); is_float8(info)) widened += float32_bytes(info);
+  }
+  // Blocks would be widened only to be looked at.
+  if (widened == 0) binder.bind();
+  return widened;
+}
+
+ModelWeights bind_weights(const ModelConfig& model, const Checkpoint& checkpoint) {
+  return Binder(model, checkpoint).bind();
+}
+
+Tensor to_float32(const WeightMatrix& matrix) {
+  return translate_exceptions([&] {
+    Tensor result({matrix.out(), matrix.in()});
+    widen_rows(matrix, {.first = 0, .rows = matrix.out(), .begin = 0, .depth = matrix.in()},
+               result.data<float>());
+    return result;
+  });
+}
+
+void fold_norms(LoadedCheckpoint& model) {
+  for (auto& layer : model.weights.layers) {
+    fold(layer.input_norm, std::vector{&layer.q, &layer.k, &layer.v}, model);
+    std::vector<Linear*> readers = {&layer.gate, &layer.up, &layer.router};
+    for (auto& expert : layer.experts) readers.insert(readers.end(), {&expert.gate, &expert.up});
+    fold(layer.mlp_norm, readers, model);
+  }
+  fold(model.weights.final_norm, std::vector{&model.weights.head}, model);
+  if (model.config.norm_bias) add_biases(model);
+}
+
+}  // namespace qkscope

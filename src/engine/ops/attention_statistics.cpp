@@ -1,0 +1,289 @@
+#include "engine/ops/attention_statistics.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/all_keys.h"
+#include "engine/ops/head_scores.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kQueryRows = 64;
+constexpr std::int64_t kSinks = 4;
+constexpr std::int64_t kSinkRows = 64;  // of the alpha columns
+
+// Mass on keys that hold the query's own token (dup), or follow one that does (ind).
+struct TokenMass {
+  double dup = 0;
+  double dup_first = 0;
+  double ind = 0;
+  double ind_self = 0;
+};
+
+// Positions of each token that occurs more than once, ascending.
+std::vector<std::vector<std::int64_t>> repeated_tokens(std::span<const std::int32_t> ids) {
+  std::map<std::int32_t, std::vector<std::int64_t>> places;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    places[ids[i]].push_back(static_cast<std::int64_t>(i));
+  std::vector<std::vector<std::int64_t>> repeated;
+  for (auto& [token, positions] : places)
+    if (positions.size() > 1) repeated.push_back(std::move(positions));
+  return repeated;
+}
+
+// Keys at positions + offset, side by side.
+void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, std::int64_t offset,
+                 std::vector<float>& keys) {
+  keys.clear();
+  for (const auto position : positions)
+    keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.d());
+}
+
+// (length): sums over pairs of equal tokens. Each token is a block; a query sees the keys of the
+// earlier positions of its block (dup) and those one later (ind).
+std::vector<TokenMass> token_masses(const HeadInput& in,
+                                    std::span<const std::vector<std::int64_t>> repeated) {
+  std::vector<TokenMass> masses(as_index(in.sequence.length));
+  std::vector<float> keys;
+  std::vector<float> scores;
+  std::vector<float> p;
+  const auto attend = [&](std::int64_t query, std::int64_t before) -> std::span<const float> {
+    scores.resize(as_index(before));
+    rows::dots({in.query(query), keys.data(), in.d(), before, in.d()}, in.input->scale,
+               scores.data());
+    if (in.input->softcap > 0.0f) rows::soft_cap(scores.data(), before, in.input->softcap);
+    p.resize(scores.size());
+    keys::weights(scores.data(), before, keys::LogSum(in.lse(query)), p.data());
+    return p;
+  };
+  for (const auto& block : repeated) {
+    const auto positions = std::span(block).first(block.size() - 1);  // those that come before one
+    gather_keys(in, positions, 0, keys);
+    for (std::size_t r = 1; r < block.size(); ++r) {
+      const auto query = block[r];
+      const auto weights = attend(query, static_cast<std::int64_t>(r));
+      auto& mass = masses[as_index(query)];
+      for (std::size_t k = 0; k < r; ++k) {
+        if (block[k] < in.first_key(query)) continue;
+        mass.dup += weights[k];
+        if (block[k] == 0) mass.dup_first += weights[k];
+      }
+    }
+    gather_keys(in, positions, 1, keys);
+    for (std::size_t r = 1; r < block.size(); ++r) {
+      const auto query = block[r];
+      const auto weights = attend(query, static_cast<std::int64_t>(r));
+      auto& mass = masses[as_index(query)];
+      for (std::size_t k = 0; k < r; ++k) {
+        if (block[k] + 1 < in.first_key(query)) continue;
+        mass.ind += weights[k];
+        if (block[k] + 1 == query) mass.ind_self += weights[k];
+      }
+    }
+  }
+  return masses;
+}
+
+class HeadStatistics {
+ public:
+  HeadStatistics(const HeadInput& in, const AttentionRequest& request, const KeyHead& keys,
+                 LayerAttention& out, std::int64_t document)
+      : in_(in),
+        request_(request),
+        layout_(request.layout),
+        out_(out),
+        cell_((document * out.heads + in.head) * out.buckets),
+        all_keys_(in, request, keys,
+                  out.key_sums.data() + (layout_.all_keys ? first_key_sum(in, out) : 0)) {}
+
+  void run(std::span<const std::vector<std::int64_t>> repeated) {
+    masses_ = token_masses(in_, repeated);
+    for (std::int64_t begin = 0; begin < in_.sequence.length; begin += kQueryRows)
+      add_block(begin, std::min(in_.sequence.length, begin + kQueryRows));
+  }
+
+ private:
+  static std::int64_t first_key_sum(const HeadInput& in, const LayerAttention& out) {
+    return in.sequence.begin * out.heads + in.head;
+  }
+
+  void add_block(std::int64_t begin, std::int64_t end) {
+    const auto count = end - begin;
+    block_.assign(as_index(count * layout_.columns()), 0.0);
+    tile_.take(in_, begin, count);
+    first_keys(begin, end);
+    last_keys(begin, end);
+    for (auto i = begin; i < end; ++i) finish_near(i, values(i - begin));
+    if (layout_.all_keys) all_keys_.add(tile_, begin, end, block_.data());
+    for (auto i = begin; i < end; ++i) add_row(i, values(i - begin));
+  }
+
+  double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
+  static std::int64_t at(NearColumn column) { return ColumnLayout::at(column); }
+
+  // Weights of query i for keys of [first, end) that it sees; scores_ holds those from `held` on.
+  void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
+             std::int64_t end) {
+    first_ = std::max(first, in_.first_key(i));
+    const auto count = end - first_;
+    if (count <= 0) return;
+    p_.resize(as_index(count));
+    keys::weights(scores_.row(i - begin) + (first_ - held), count, keys::LogSum(in_.lse(i)),
+                  p_.data());
+  }
+  double p(std::int64_t key) const { return p_[as_index(key - first_)]; }
+  // Of the keys [begin, end).
+  double mass(std::int64_t begin, std::int64_t end) const {
+    return keys::stretch_sum(p_.data() + (begin - first_), end - begin);
+  }
+
+  void first_keys(std::int64_t begin, std::int64_t end) {
+    const auto keys = std::min(end, std::max(kSinks, layout_.stream_first));
+    tile_.multiply(in_.key(0), in_.key_stride(), keys, scores_);
+    for (auto i = begin; i < end; ++i) {
+      double* const v = values(i - begin);
+      const auto far = std::min({layout_.stream_first, keys, i - layout_.stream_last + 1});
+      const auto sinks = std::min(kSinks, i + 1);
+      weigh(i, begin, 0, 0, std::max(far, sinks));
+      v[at(NearColumn::stream)] += mass(first_, far);
+      for (auto j = first_; j < sinks; ++j) add_sink(i, j, p(j), v);
+    }
+  }
+
+  static void add_sink(std::int64_t i, std::int64_t j, double p, double* v) {
+    v[at(NearColumn::sink_0) + j] = p;
+    v[at(NearColumn::sink_4)] += p;
+    if (i < kSinkRows) v[at(NearColumn::alpha_0) + j] = p;
+    if (i == 1 && j == 0) v[at(NearColumn::prev_first)] = p;
+  }
+
+  void last_keys(std::int64_t begin, std::int64_t end) {
+    const auto reach = std::max(layout_.window, layout_.stream_last);
+    const auto first = std::max<std::int64_t>(0, begin - reach + 1);
+    tile_.multiply(in_.key(first), in_.key_stride(), end - first, scores_);
+    for (auto i = begin; i < end; ++i) {
+      double* const v = values(i - begin);
+      weigh(i, begin, first, std::max(first, i - reach + 1), i + 1);
+      const auto seen = first_;
+      for (std::int64_t band = 0; band < layout_.near_bands(); ++band) {
+        const auto [nearest, farthest] = distances(band);
+        v[layout_.near(band)] += mass(std::max(seen, i - farthest + 1), i - nearest + 1);
+      }
+      v[at(NearColumn::stream)] += mass(std::max(seen, i - layout_.stream_last + 1), i + 1);
+      v[at(NearColumn::self)] = p(i);
+      if (i - 1 >= seen) v[at(NearColumn::prev)] = p(i - 1);
+    }
+  }
+
+  // [nearest, farthest) of a bit width.
+  static std::pair<std::int64_t, std::int64_t> distances(std::int64_t width) {
+    if (width == 0) return {0, 1};
+    return {std::int64_t{1} << (width - 1), std::int64_t{1} << width};
+  }
+
+  void finish_near(std::int64_t i, double* v) const {
+    const auto& mass = masses_[as_index(i)];
+    v[at(NearColumn::dup)] = mass.dup;
+    v[at(NearColumn::dup_first)] = mass.dup_first;
+    v[at(NearColumn::ind)] = mass.ind;
+    v[at(NearColumn::ind_self)] = mass.ind_self;
+    v[at(NearColumn::max_logit)] = in_.max_logit(i);
+    v[at(NearColumn::lse)] = in_.lse(i);
+    v[at(NearColumn::top1)] = std::exp(in_.max_logit(i) - in_.lse(i));
+  }
+
+  void add_row(std::int64_t i, const double* v) {
+    const auto bucket = std::min(i / request_.bucket_size, request_.buckets - 1);
+    const auto columns = layout_.columns();
+    double* const sum = out_.sum.data() + (cell_ + bucket) * columns;
+    double* const square = out_.square.data() + (cell_ + bucket) * columns;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      sum[c] += v[c];
+      square[c] += v[c] * v[c];
+    }
+    auto& largest = out_.max_logit[as_index(cell_ + bucket)];
+    largest = std::max(largest, static_cast<float>(in_.max_logit(i)));
+  }
+
+  const HeadInput& in_;
+  const AttentionRequest& request_;
+  const ColumnLayout& layout_;
+  LayerAttention& out_;
+  std::int64_t cell_;          // of the document's first bucket
+  std::vector<double> block_;  // (queries of the block, columns)
+  std::vector<TokenMass> masses_;
+  QueryTile tile_;
+  ScoreBlock scores_;
+  std::vector<float> p_;  // of one query, for the keys from first_ on
+  std::int64_t first_ = 0;
+  AllKeys all_keys_;
+};
+
+HeadInput head_input(const AttendedRows& attended, std::int64_t document, std::int64_t head) {
+  const auto& sequence = attended.input.sequences[as_index(document)];
+  return {.input = &attended.input,
+          .row_sums = attended.row_sums.data() + sequence.begin * attended.input.q.dim(1) + head,
+          .ids = attended.ids.data() + sequence.begin,
+          .sequence = sequence,
+          .head = head};
+}
+
+// Flags as factors of weights.
+std::vector<float> as_factors(const std::vector<char>& flags) {
+  return {flags.begin(), flags.end()};
+}
+
+KeyHead prepare_keys(const HeadInput& in, const AttentionRequest& request) {
+  KeyHead keys;
+  const KeyRows rows{in.key(0), in.key_stride(), in.sequence.length, in.d()};
+  for (const auto& replacement : request.replacements) {
+    const bool exported = replacement.scale == KeyReplacement::Scale::exported;
+    keys.replaced.push_back(exported
+                                ? round_to_fp8(rows, request.key_scales[as_index(in.key_head())])
+                                : replace_keys(rows, replacement));
+  }
+  for (const auto& set : request.kept) {
+    auto& kept = keys.kept.emplace_back();
+    if (set.rule == KeptKeys::Rule::short_keys) kept = as_factors(shortest_keys(rows, set.share));
+    if (set.rule == KeptKeys::Rule::filtered_keys)
+      kept = as_factors(
+          filtered_keys(rows, request.key_filters.data() + in.key_head() * in.d(), set.share));
+  }
+  return keys;
+}
+
+}  // namespace
+
+LayerAttention attention_statistics(const AttendedRows& attended, const AttentionRequest& request) {
+  const auto& input = attended.input;
+  QKSCOPE_ASSERT(input.queries.empty());
+  const auto heads = input.q.dim(1);
+  const auto key_heads = input.k.dim(1);
+  const auto documents = std::ssize(input.sequences);
+  auto out = empty_attention(documents, heads, request.buckets, request.layout.columns());
+  if (request.layout.all_keys) out.key_sums.resize(as_index(input.q.dim(0) * heads));
+  std::vector<std::vector<std::vector<std::int64_t>>> repeated(as_index(documents));
+  std::vector<KeyHead> keys(as_index(documents * key_heads));
+  parallel_for(documents * key_heads, [&](std::int64_t task) {
+    const auto in = head_input(attended, task / key_heads, task % key_heads * (heads / key_heads));
+    keys[as_index(task)] = prepare_keys(in, request);
+    if (task % key_heads == 0)
+      repeated[as_index(task / key_heads)] =
+          repeated_tokens({in.ids, as_index(in.sequence.length)});
+  });
+  parallel_for(documents * heads, [&](std::int64_t task) {
+    const auto document = task / heads;
+    const auto in = head_input(attended, document, task % heads);
+    const auto& shared = keys[as_index(document * key_heads + in.key_head())];
+    HeadStatistics(in, request, shared, out, document).run(repeated[as_index(document)]);
+  });
+  return out;
+}
+
+}  // namespace qkscope

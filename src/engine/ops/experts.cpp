@@ -1,0 +1,168 @@
+#include "engine/ops/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/row_kernels.h"
+#include "engine/ops/workspace.h"
+
+namespace qkscope {
+namespace {
+
+TensorView floats(Workspace& memory, std::int64_t rows, std::int64_t width) {
+  return {reinterpret_cast<std::byte*>(memory.floats(rows * width)), DType::f32, {rows, width}};
+}
+
+void copy_row(float* to, const float* from, std::int64_t width) {
+  std::memcpy(to, from, static_cast<std::size_t>(width) * sizeof(float));
+}
+
+// Calls body(i, slot) for every slot, on all threads.
+template <typename Body>
+void for_each_slot(std::span<const std::int64_t> slots, Body body) {
+  constexpr std::int64_t kSlotsPerTask = 16;
+  parallel_ranges(std::ssize(slots), kSlotsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) body(i, slots[static_cast<std::size_t>(i)]);
+  });
+}
+
+// Calls body(expert, slots) for the rows of every expert, in order, some at a time.
+template <typename Body>
+void for_each_expert(const ExpertRows& rows, Body body) {
+  for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {
+    const auto slots = rows.of(expert);
+    for (std::size_t first = 0; first < slots.size(); first += kMostExpertRows)
+      body(static_cast<std::size_t>(expert),
+           slots.subspan(first, std::min<std::size_t>(kMostExpertRows, slots.size() - first)));
+  }
+}
+
+// A NaN comes first; the softmax then spreads it.
+float sortable(float logit) {
+  return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
+}
+
+// The number in a row of indices, checked.
+std::int64_t expert_at(ConstTensorView indices, std::int64_t row, std::int64_t place,
+                       std::int64_t experts) {
+  const auto k = indices.dim(1);
+  const float* chosen = indices.data<float>() + row * k;
+  const float index = chosen[place];
+  if (!(index >= 0.0f && index < static_cast<float>(experts)) || index != std::floor(index))
+    bad_input("expert index {} in row {}: expected the number of an expert, 0 to {}", index, row,
+              experts - 1);
+  if (std::count(chosen, chosen + place, index) > 0)
+    bad_input("row {} chooses expert {} twice; its {} experts must differ", row, index, k);
+  return static_cast<std::int64_t>(index);
+}
+
+}  // namespace
+
+void choose_experts(ConstTensorView logits, bool normalized, TensorView weights,
+                    TensorView indices) {
+  const auto experts = logits.dim(1);
+  const auto k = weights.dim(1);
+  QKSCOPE_ASSERT(logits.is_contiguous() && weights.is_contiguous() && indices.is_contiguous());
+  QKSCOPE_ASSERT(weights.shape() == indices.shape() && k <= experts);
+  parallel_for(logits.dim(0), [&](std::int64_t row) {
+    thread_local std::vector<std::int64_t> order;
+    thread_local std::vector<float> shares;
+    const float* l = logits.data<float>() + row * experts;
+    float* weight = weights.data<float>() + row * k;
+    float* index = indices.data<float>() + row * k;
+    order.resize(static_cast<std::size_t>(experts));
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + k, order.end(),
+                      [l](std::int64_t a, std::int64_t b) {
+                        const float x = sortable(l[a]);
+                        const float y = sortable(l[b]);
+                        return x > y || (x == y && a < b);
+                      });
+    shares.assign(l, l + experts);
+    for (std::int64_t i = 0; i < k; ++i) {
+      const auto expert = order[static_cast<std::size_t>(i)];
+      index[i] = static_cast<float>(expert);
+      if (normalized) shares[static_cast<std::size_t>(i)] = l[expert];
+    }
+    rows::softmax(shares.data(), normalized ? k : experts, shares.data());
+    for (std::int64_t i = 0; i < k; ++i)
+      weight[i] =
+          shares[static_cast<std::size_t>(normalized ? i : order[static_cast<std::size_t>(i)])];
+  });
+}
+
+ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts) {
+  const auto k = indices.dim(1);
+  std::vector<std::int64_t> chosen;
+  chosen.reserve(static_cast<std::size_t>(indices.size()));
+  ExpertRows rows{.per_token = k,
+                  .begin = std::vector<std::int64_t>(static_cast<std::size_t>(experts) + 1),
+                  .slots = std::vector<std::int64_t>(static_cast<std::size_t>(indices.size()))};
+  for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
+    chosen.push_back(expert_at(indices, slot / k, slot % k, experts));
+    ++rows.begin[static_cast<std::size_t>(chosen.back()) + 1];
+  }
+  std::partial_sum(rows.begin.begin(), rows.begin.end(), rows.begin.begin());
+  auto next = rows.begin;
+  for (std::int64_t slot = 0; slot < indices.size(); ++slot) {
+    auto& place = next[static_cast<std::size_t>(chosen[static_cast<std::size_t>(slot)])];
+    rows.slots[static_cast<std::size_t>(place++)] = slot;
+  }
+  return rows;
+}
+
+void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
+                     std::span<const ExpertWeights> experts, TensorView gate, TensorView up) {
+  QKSCOPE_ASSERT(gate.is_contiguous() && up.is_contiguous() && gate.shape() == up.shape());
+  static thread_local Workspace inputs;
+  static thread_local Workspace gates;
+  static thread_local Workspace ups;
+  const auto d_model = x.dim(1);
+  const auto d_mlp = gate.dim(2);
+  for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
+    const auto count = std::ssize(slots);
+    const auto taken = floats(inputs, count, d_model);
+    const auto g = floats(gates, count, d_mlp);
+    const auto u = floats(ups, count, d_mlp);
+    for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
+      copy_row(taken.data<float>() + i * d_model,
+               x.data<float>() + slot / by_expert.per_token * d_model, d_model);
+    });
+    linear(taken, {{experts[expert].gate, g}, {experts[expert].up, u}});
+    for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
+      copy_row(gate.data<float>() + slot * d_mlp, g.data<float>() + i * d_mlp, d_mlp);
+      copy_row(up.data<float>() + slot * d_mlp, u.data<float>() + i * d_mlp, d_mlp);
+    });
+  });
+}
+
+void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
+                  std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y) {
+  QKSCOPE_ASSERT(gated.is_contiguous() && y.is_contiguous());
+  static thread_local Workspace inputs;
+  static thread_local Workspace outputs;
+  const auto d_model = y.dim(1);
+  const auto d_mlp = gated.dim(2);
+  std::fill_n(y.data<float>(), y.size(), 0.0f);
+  for_each_expert(by_expert, [&](std::size_t expert, std::span<const std::int64_t> slots) {
+    const auto count = std::ssize(slots);
+    const auto taken = floats(inputs, count, d_mlp);
+    const auto made = floats(outputs, count, d_model);
+    for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
+      copy_row(taken.data<float>() + i * d_mlp, gated.data<float>() + slot * d_mlp, d_mlp);
+    });
+    linear(taken, experts[expert].down, made);
+    for_each_slot(slots, [&](std::int64_t i, std::int64_t slot) {
+      rows::add_scaled(y.data<float>() + slot / by_expert.per_token * d_model,
+                       made.data<float>() + i * d_model, d_model, weights.data<float>()[slot]);
+    });
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,233 @@
+#include "engine/ops/moments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/core/error.h"
+#include "base/core/index.h"
+#include "base/core/thread_pool.h"
+#include "base/numerics/products.h"
+#include "engine/statistics/positions.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kChunkRows = 256;
+
+// Consecutive positions of one document that are in the same set and bucket.
+struct Chunk {
+  std::int64_t begin;
+  std::int64_t end;
+  bool first;
+  std::int64_t bucket;
+  PositionSums positions;
+
+  std::int64_t rows() const { return end - begin; }
+};
+
+// Chunks begin at multiples of 256 and where a set or a bucket begins.
+std::vector<Chunk> chunks_of(std::int64_t length, const MomentRequest& request) {
+  std::vector<Chunk> chunks;
+  PositionTable table;
+  const auto last = request.shape.buckets - 1;
+  for (std::int64_t begin = 0; begin < length;) {
+    const auto bucket = std::min(begin / request.bucket_size, last);
+    auto end = std::min(length, (begin / kChunkRows + 1) * kChunkRows);
+    if (begin < request.first) end = std::min(end, request.first);
+    if (bucket < last) end = std::min(end, (bucket + 1) * request.bucket_size);
+    chunks.push_back({begin, end, begin < request.first, bucket, table.range(begin, end).sums()});
+    begin = end;
+  }
+  return chunks;
+}
+
+MomentShape one_head(MomentShape shape) {
+  shape.heads = 1;
+  return shape;
+}
+
+// All chunks of one head.
+class HeadSums {
+ public:
+  HeadSums(ConstTensorView x, const Sequence& sequence, const MomentRequest& request,
+           std::int64_t head)
+      : request_(request),
+        shape_(one_head(request.shape)),
+        stride_(x.stride(0)),
+        values_(x.data<float>() + sequence.begin * x.stride(0) + head * x.stride(1)),
+        sums_(empty_layer(shape_)),
+        part_(empty_moments(shape_)),
+        gram_(shape_.dim, shape_.dim) {}
+
+  void add(const Chunk& chunk) {
+    part_ = empty_moments(shape_);
+    part_.positions = chunk.positions;
+    load(chunk);
+    centre(chunk);
+    add_powers(chunk);
+    add_products(chunk);
+    merge(chunk.first ? sums_.first : sums_.body, part_);
+    add_to_bucket(chunk);
+  }
+
+  const LayerMoments& sums() const { return sums_; }
+  bool finite() const { return finite_; }
+
+ private:
+  double* row(std::int64_t r) { return rows_.data() + r * shape_.dim; }
+
+  // Rows in float64, and what is taken from them before they are centred.
+  void load(const Chunk& chunk) {
+    rows_.resize(as_index(chunk.rows() * shape_.dim));
+    double norms = 0;
+    for (std::int64_t r = 0; r < chunk.rows(); ++r) {
+      load_row(values_ + (chunk.begin + r) * stride_, row(r));
+      const double norm = std::sqrt(std::inner_product(row(r), row(r) + shape_.dim, row(r), 0.0));
+      norms += norm;
+      part_.norm_max[0] = std::max(part_.norm_max[0], static_cast<float>(norm));
+      add_pairs(row(r));
+    }
+    finite_ = finite_ && std::isfinite(norms);
+    const auto n = static_cast<double>(chunk.rows());
+    part_.norm_mean[0] = norms / n;
+    for (auto& mean : part_.mean) mean /= n;
+    for (auto& pair : part_.pair_abs) pair /= n;
+  }
+
+  void load_row(const float* from, double* to) {
+    double* const mean = part_.mean.data();
+    float* const low = part_.min.data();
+    float* const high = part_.max.data();
+    for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      to[j] = from[j];
+      mean[j] += from[j];
+      low[j] = std::min(low[j], from[j]);
+      high[j] = std::max(high[j], from[j]);
+    }
+  }
+
+  void add_pairs(const double* x) {
+    const auto pairs = shape_.pairs;
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      const double a = request_.interleaved ? x[2 * i] : x[i];
+      const double b = request_.interleaved ? x[2 * i + 1] : x[i + pairs];
+      part_.pair_abs[as_index(i)] += std::sqrt(a * a + b * b);
+    }
+  }
+
+  void centre(const Chunk& chunk) {
+    for (std::int64_t r = 0; r < chunk.rows(); ++r)
+      for (std::int64_t j = 0; j < shape_.dim; ++j) row(r)[j] -= part_.mean[as_index(j)];
+  }
+
+  void add_powers(const Chunk& chunk) {
+    for (std::int64_t r = 0; r < chunk.rows(); ++r) {
+      const auto position = static_cast<double>(chunk.begin + r);
+      const double t = position - chunk.positions.t_mean;
+      const double u = std::log2(position + 1.0) - chunk.positions.u_mean;
+      add_row_powers(row(r), t, u);
+    }
+  }
+
+  void add_row_powers(const double* x, double t, double u) {
+    double* const ct = part_.ct.data();
+    double* const cu = part_.cu.data();
+    double* const m3 = part_.m3.data();
+    double* const m4 = part_.m4.data();
+    for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      const double square = x[j] * x[j];
+      ct[j] += x[j] * t;
+      cu[j] += x[j] * u;
+      m3[j] += square * x[j];
+      m4[j] += square * square;
+    }
+  }
+
+  void add_products(const Chunk& chunk) {
+    std::fill(gram_.data.begin(), gram_.data.end(), 0.0);
+    add_gram(rows_.data(), chunk.rows(), gram_);
+    double* out = part_.m2.data();
+    for (std::int64_t i = 0; i < shape_.dim; ++i)
+      out = std::copy(gram_.row(i) + i, gram_.row(i) + shape_.dim, out);
+  }
+
+  void add_to_bucket(const Chunk& chunk) {
+    auto part = empty_buckets(shape_);
+    part.n[as_index(chunk.bucket)] = chunk.rows();
+    for (std::int64_t j = 0; j < shape_.dim; ++j) {
+      const auto i = as_index(chunk.bucket * shape_.dim + j);
+      part.mean[i] = part_.mean[as_index(j)];
+      part.m2[i] = gram_(j, j);
+    }
+    if (shape_.bucket_covariance)
+      std::copy(part_.m2.begin(), part_.m2.end(),
+                part.cov.begin() + chunk.bucket * triangle_size(shape_.dim));
+    merge(sums_.buckets, part);
+  }
+
+  const MomentRequest& request_;
+  MomentShape shape_;
+  std::int64_t stride_;
+  const float* values_;
+  LayerMoments sums_;
+  HeadMoments part_;          // of the chunk
+  std::vector<double> rows_;  // (rows of the chunk, dim)
+  Matrix gram_;               // (dim, dim)
+  bool finite_ = true;
+};
+
+template <typename T>
+void place(const std::vector<T>& one, std::int64_t head, std::vector<T>& all) {
+  std::copy(one.begin(), one.end(), all.begin() + head * std::ssize(one));
+}
+
+void place(const HeadMoments& one, std::int64_t head, HeadMoments& all) {
+  all.positions = one.positions;
+  place(one.mean, head, all.mean);
+  place(one.m2, head, all.m2);
+  place(one.ct, head, all.ct);
+  place(one.cu, head, all.cu);
+  place(one.m3, head, all.m3);
+  place(one.m4, head, all.m4);
+  place(one.min, head, all.min);
+  place(one.max, head, all.max);
+  place(one.pair_abs, head, all.pair_abs);
+  place(one.norm_mean, head, all.norm_mean);
+  place(one.norm_max, head, all.norm_max);
+}
+
+void place(const LayerMoments& one, std::int64_t head, LayerMoments& all) {
+  place(one.first, head, all.first);
+  place(one.body, head, all.body);
+  all.buckets.n = one.buckets.n;
+  place(one.buckets.mean, head, all.buckets.mean);
+  place(one.buckets.m2, head, all.buckets.m2);
+  place(one.buckets.cov, head, all.buckets.cov);
+}
+
+}  // namespace
+
+DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
+                                 const MomentRequest& request) {
+  const auto heads = request.shape.heads;
+  QKSCOPE_ASSERT(x.dim(1) == heads && x.dim(2) == request.shape.dim);
+  DocumentMoments result{empty_layer(request.shape), {}};
+  const auto chunks = chunks_of(sequence.length, request);
+  std::vector<LayerMoments> sums(static_cast<std::size_t>(heads));
+  std::vector<char> finite(static_cast<std::size_t>(heads));
+  parallel_for(heads, [&](std::int64_t head) {
+    HeadSums of_head(x, sequence, request, head);
+    for (const auto& chunk : chunks) of_head.add(chunk);
+    sums[as_index(head)] = of_head.sums();
+    finite[as_index(head)] = of_head.finite() ? 1 : 0;
+  });
+  for (std::int64_t head = 0; head < heads; ++head) {
+    place(sums[as_index(head)], head, result.moments);
+    if (finite[as_index(head)] == 0 && !result.bad_head) result.bad_head = head;
+  }
+  return result;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,123 @@
+#include "engine/ops/replaced_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/core/error.h"
+#include "base/core/index.h"
+
+namespace qkscope {
+namespace {
+
+using Scheme = KeyReplacement::Scheme;
+using Scale = KeyReplacement::Scale;
+
+constexpr float kLargestFp8 = 448.0f;
+
+// The nearest E4M3 number, ties to even: three bits behind the first down to 2^-6, below that steps
+// of 2^-9.
+float round_to_fp8(float value) {
+  const float magnitude = std::min(std::fabs(value), kLargestFp8);
+  if (magnitude == 0.0f) return 0.0f;
+  const int exponent = std::max(std::ilogb(magnitude), -6);
+  const float step = std::ldexp(1.0f, exponent - 3);
+  const float rounded = std::min(std::nearbyint(magnitude / step) * step, kLargestFp8);
+  return std::copysign(rounded, value);
+}
+
+// Numbers that share a scale.
+void replace(std::vector<float*>& shared, Scheme scheme) {
+  float low = *shared.front();
+  float high = low;
+  for (const auto* value : shared) {
+    low = std::min(low, *value);
+    high = std::max(high, *value);
+  }
+  if (scheme == Scheme::fp8) {
+    const float scale = std::max(-low, high) / kLargestFp8;
+    if (scale == 0.0f) return;
+    for (auto* value : shared) *value = round_to_fp8(*value / scale) * scale;
+    return;
+  }
+  const float steps = scheme == Scheme::int8 ? 255.0f : 15.0f;
+  const float scale = (high - low) / steps;
+  if (scale == 0.0f) return;
+  for (auto* value : shared) *value = std::nearbyint((*value - low) / scale) * scale + low;
+}
+
+// (rows) 1 for the share of keys with the smallest value; of equal ones the earlier.
+template <typename Value>
+std::vector<char> smallest(const KeyRows& keys, double share, Value value_of) {
+  std::vector<double> value(as_index(keys.rows));
+  for (std::int64_t j = 0; j < keys.rows; ++j)
+    value[as_index(j)] = value_of(keys.values + j * keys.stride);
+  std::vector<std::int64_t> order(as_index(keys.rows));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return value[as_index(a)] < value[as_index(b)];
+  });
+  const auto count = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(keys.rows)));
+  std::vector<char> chosen(as_index(keys.rows));
+  for (std::int64_t i = 0; i < std::min(count, keys.rows); ++i)
+    chosen[as_index(order[as_index(i)])] = 1;
+  return chosen;
+}
+
+}  // namespace
+
+ReplacedKeys replace_keys(const KeyRows& keys, const KeyReplacement& replacement) {
+  ReplacedKeys replaced;
+  replaced.keys.resize(as_index(keys.rows * keys.dim));
+  for (std::int64_t j = 0; j < keys.rows; ++j)
+    std::copy_n(keys.values + j * keys.stride, keys.dim, replaced.keys.data() + j * keys.dim);
+  const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
+                         std::int64_t columns) {
+    std::vector<float*> shared;
+    for (auto r = row; r < row + rows; ++r)
+      for (auto c = column; c < std::min(keys.dim, column + columns); ++c)
+        shared.push_back(replaced.keys.data() + r * keys.dim + c);
+    replace(shared, replacement.scheme);
+  };
+  switch (replacement.scale) {
+    case Scale::head:
+      block(0, keys.rows, 0, keys.dim);
+      break;
+    case Scale::channel:
+      for (std::int64_t c = 0; c < keys.dim; ++c) block(0, keys.rows, c, 1);
+      break;
+    case Scale::token:
+      for (std::int64_t r = 0; r < keys.rows; ++r) block(r, 1, 0, keys.dim);
+      break;
+    case Scale::group:
+      for (std::int64_t r = 0; r < keys.rows; ++r)
+        for (std::int64_t c = 0; c < keys.dim; c += replacement.group)
+          block(r, 1, c, replacement.group);
+      break;
+    case Scale::exported:
+      QKSCOPE_ASSERT(false);  // has no range of its own: round_to_fp8()
+  }
+  return replaced;
+}
+
+ReplacedKeys round_to_fp8(const KeyRows& keys, float scale) {
+  ReplacedKeys rounded;
+  for (std::int64_t j = 0; j < keys.rows; ++j)
+    for (std::int64_t c = 0; c < keys.dim; ++c)
+      rounded.keys.push_back(round_to_fp8(keys.values[j * keys.stride + c] / scale) * scale);
+  return rounded;
+}
+
+std::vector<char> shortest_keys(const KeyRows& keys, double share) {
+  return smallest(keys, share, [&](const float* key) {
+    return std::inner_product(key, key + keys.dim, key, 0.0);
+  });
+}
+
+std::vector<char> filtered_keys(const KeyRows& keys, const float* filter, double share) {
+  return smallest(keys, share, [&](const float* key) {
+    return std::inner_product(key, key + keys.dim, filter, 0.0);
+  });
+}
+
+}  // namespace qkscope

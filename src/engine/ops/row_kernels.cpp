@@ -1,0 +1,377 @@
+#include "engine/ops/row_kernels.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/core/cpu_target.h"
+#include "base/core/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/row_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "engine/ops/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::rows::HWY_NAMESPACE {
+
+using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
+
+constexpr Floats kTag;
+
+void scale_kernel(float* x, std::int64_t count, float factor) {
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(load(x + i, extent), factors), x + i, extent);
+  });
+}
+
+void add_kernel(float* x, const float* y, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Add(load(x + i, extent), load(y + i, extent)), x + i, extent);
+  });
+}
+
+void add_scaled_kernel(float* x, const float* y, std::int64_t count, float factor) {
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::MulAdd(load(y + i, extent), factors, load(x + i, extent)), x + i, extent);
+  });
+}
+
+HWY_INLINE float dot(const float* x, const float* y, std::int64_t count) {
+  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum) HWY_ATTR {
+    return hn::MulAdd(load(x + i, extent), load(y + i, extent), sum);
+  });
+}
+
+void dots_kernel(const DotRows& input, float factor, float* out) {
+  for (std::int64_t row = 0; row < input.rows; ++row)
+    out[row] = factor * dot(input.x, input.y + row * input.stride, input.n);
+}
+
+void exponential_kernel(float* x, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(exp_approx(kTag, load(x + i, extent)), x + i, extent);
+  });
+}
+
+// out = exp(scores - highest)
+HWY_INLINE void exponentials_below(const float* scores, std::int64_t count, float highest,
+                                   float* out) {
+  const auto top = hn::Set(kTag, highest);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(exp_approx(kTag, hn::Sub(load(scores + i, extent), top)), out + i, extent);
+  });
+}
+
+HWY_INLINE float row_sum(const float* x, std::int64_t count) {
+  return lane_sum(count, [&](std::int64_t i, auto extent, FloatVector sum)
+                             HWY_ATTR { return hn::Add(sum, load(x + i, extent)); });
+}
+
+void softmax_kernel(const float* scores, std::int64_t count, float* pattern) {
+  exponentials_below(scores, count, lane_max(scores, count, scores[0]), pattern);
+  scale_kernel(pattern, count, 1.0f / row_sum(pattern, count));
+}
+
+void rms_norm_kernel(const NormRows& input, float* y) {
+  for (std::int64_t row = 0; row < input.rows; ++row) {
+    const float* x = input.x + row * input.n;
+    float* out = y + row * input.n;
+    const float squares = dot(x, x, input.n);
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(input.n) + input.eps);
+    const auto factor = hn::Set(kTag, scale);
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Mul(hn::Mul(load(x + i, extent), factor), load(input.weight + i, extent)), out + i,
+            extent);
+    });
+  }
+}
+
+// Sums of differences from the mean: what is left of a row far from 0 loses no digits.
+void layer_norm_kernel(const NormRows& input, const float* bias, float* y) {
+  for (std::int64_t row = 0; row < input.rows; ++row) {
+    const float* x = input.x + row * input.n;
+    float* out = y + row * input.n;
+    const auto mean = hn::Set(kTag, row_sum(x, input.n) / static_cast<float>(input.n));
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      store(hn::Sub(load(x + i, extent), mean), out + i, extent);
+    });
+    const float squares = dot(out, out, input.n);
+    const auto factor =
+        hn::Set(kTag, 1.0f / std::sqrt(squares / static_cast<float>(input.n) + input.eps));
+    for_each_vector(input.n, [&](std::int64_t i, auto extent) HWY_ATTR {
+      const auto normalized = hn::Mul(load(out + i, extent), factor);
+      const auto weight = load(input.weight + i, extent);
+      store(bias == nullptr ? hn::Mul(normalized, weight)
+                            : hn::MulAdd(normalized, weight, load(bias + i, extent)),
+            out + i, extent);
+    });
+  }
+}
+
+HWY_INLINE FloatVector silu(FloatVector x) {
+  return hn::Div(x, hn::Add(hn::Set(kTag, 1.0f), exp_approx(kTag, hn::Neg(x))));
+}
+
+// x / 2 (1 + tanh(u)) with tanh(u) = 1 - 2 / (exp(2u) + 1)
+HWY_INLINE FloatVector gelu_tanh(FloatVector x) {
+  const auto one = hn::Set(kTag, 1.0f);
+  const auto square = hn::Mul(hn::Mul(hn::Set(kTag, 0.044715f), x), x);
+  const auto u = hn::Mul(hn::Set(kTag, 0.7978845608028654f), hn::MulAdd(square, x, x));
+  const auto power = exp_approx(kTag, hn::Add(u, u));
+  return hn::Mul(x, hn::Sub(one, hn::Div(one, hn::Add(power, one))));
+}
+
+HWY_INLINE FloatVector gelu(FloatVector x) {
+  const auto inner = hn::Mul(x, hn::Set(kTag, 0.7071067811865476f));
+  const auto outer = rounded(erf(lower_doubles(inner)), erf(upper_doubles(inner)));
+  return hn::Mul(hn::Mul(hn::Set(kTag, 0.5f), x), hn::Add(hn::Set(kTag, 1.0f), outer));
+}
+
+// exp(x) - 1 for x up to 0, in float64: near 0, where that cancels, 9 digits are left at 1e-6.
+HWY_INLINE DoubleVector expm1_of_negative(DoubleVector x) {
+  const Doubles d;
+  const auto hundred = hn::Set(d, 100.0);
+  const auto size = hn::Neg(x);
+  const auto within = hn::IfThenElse(hn::Gt(size, hundred), hundred, size);  // NaN stays NaN
+  const auto one = hn::Set(d, 1.0);
+  return hn::Sub(hn::Div(one, exp_of_positive(within)), one);
+}
+
+// arXiv 2411.13010, as in XieluWeights.
+HWY_INLINE FloatVector xielu(FloatVector x, const XieluWeights& w) {
+  const auto beta = hn::Set(kTag, w.beta);
+  const auto eps = hn::Set(kTag, w.eps);
+  const auto linear = hn::Mul(beta, x);
+  const auto above = hn::Add(hn::Mul(hn::Mul(hn::Set(kTag, w.alpha_p), x), x), linear);
+  const auto least = hn::IfThenElse(hn::Gt(x, eps), eps, x);
+  const auto curve =
+      rounded(expm1_of_negative(lower_doubles(least)), expm1_of_negative(upper_doubles(least)));
+  const auto below = hn::Add(hn::Mul(hn::Sub(curve, x), hn::Set(kTag, w.alpha_n)), linear);
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(kTag)), above, below);
+}
+
+template <typename Function>
+HWY_INLINE void gate_with(Function activation, const float* gate, const float* up,
+                          std::int64_t count, float* out) {
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Mul(activation(load(gate + i, extent)), load(up + i, extent)), out + i, extent);
+  });
+}
+
+void gate_kernel(Activation activation, const float* gate, const float* up, std::int64_t count,
+                 float* out) {
+  const auto apply = [&](auto function) HWY_ATTR { gate_with(function, gate, up, count, out); };
+  switch (activation) {
+    case Activation::silu:
+      return apply([](FloatVector x) HWY_ATTR { return silu(x); });
+    case Activation::gelu_tanh:
+      return apply([](FloatVector x) HWY_ATTR { return gelu_tanh(x); });
+    case Activation::gelu:
+      return apply([](FloatVector x) HWY_ATTR { return gelu(x); });
+    case Activation::xielu:
+    case Activation::clamped_swiglu:
+      QKSCOPE_ASSERT(false);
+  }
+}
+
+void clamped_gate_kernel(const ClampedSwiglu& swiglu, const float* gate, const float* up,
+                         std::int64_t count, float* out) {
+  const auto limit = hn::Set(kTag, swiglu.limit);
+  const auto alpha = hn::Set(kTag, swiglu.alpha);
+  const auto one = hn::Set(kTag, 1.0f);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    // Comparisons that a NaN fails leave it as it is.
+    const auto gates = load(gate + i, extent);
+    const auto ups = load(up + i, extent);
+    const auto g = hn::IfThenElse(hn::Gt(gates, limit), limit, gates);
+    const auto below = hn::IfThenElse(hn::Gt(ups, limit), limit, ups);
+    const auto u = hn::IfThenElse(hn::Lt(below, hn::Neg(limit)), hn::Neg(limit), below);
+    // alpha g sigmoid(alpha g) / alpha
+    const auto glu = hn::Div(silu(hn::Mul(alpha, g)), alpha);
+    store(hn::Mul(hn::Add(u, one), glu), out + i, extent);
+  });
+}
+
+void activate_kernel(Activation activation, const XieluWeights& weights, float* x,
+                     std::int64_t count) {
+  const auto apply = [&](auto function) HWY_ATTR {
+    for_each_vector(count, [&](std::int64_t i, auto extent)
+                               HWY_ATTR { store(function(load(x + i, extent)), x + i, extent); });
+  };
+  switch (activation) {
+    case Activation::silu:
+      return apply([](FloatVector v) HWY_ATTR { return silu(v); });
+    case Activation::gelu_tanh:
+      return apply([](FloatVector v) HWY_ATTR { return gelu_tanh(v); });
+    case Activation::gelu:
+      return apply([](FloatVector v) HWY_ATTR { return gelu(v); });
+    case Activation::xielu:
+      return apply([&](FloatVector v) HWY_ATTR { return xielu(v, weights); });
+    case Activation::clamped_swiglu:
+      QKSCOPE_ASSERT(false);
+  }
+}
+
+void clip_kernel(float* x, std::int64_t count, float limit) {
+  const auto most = hn::Set(kTag, limit);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    store(hn::Clamp(load(x + i, extent), hn::Neg(most), most), x + i, extent);
+  });
+}
+
+void soft_cap_kernel(float* x, std::int64_t count, float cap) {
+  const auto limit = hn::Set(kTag, cap);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto inner = hn::Div(load(x + i, extent), limit);
+    const auto outer = rounded(tanh(lower_doubles(inner)), tanh(upper_doubles(inner)));
+    store(hn::Mul(limit, outer), x + i, extent);
+  });
+}
+
+void angles_kernel(float position, const float* inverse, std::int64_t count, float factor,
+                   float* cos, float* sin) {
+  const auto positions = hn::Set(kTag, position);
+  const auto factors = hn::Set(kTag, factor);
+  for_each_vector(count, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto angle = hn::Mul(positions, load(inverse + i, extent));
+    const auto lower = cos_sin(lower_doubles(angle));
+    const auto upper = cos_sin(upper_doubles(angle));
+    store(hn::Mul(rounded(lower.cos, upper.cos), factors), cos + i, extent);
+    store(hn::Mul(rounded(lower.sin, upper.sin), factors), sin + i, extent);
+  });
+}
+
+struct Pair {
+  FloatVector first;
+  FloatVector second;
+};
+
+HWY_INLINE Pair turned(Pair pair, FloatVector cos, FloatVector sin) {
+  return {hn::NegMulAdd(pair.second, sin, hn::Mul(pair.first, cos)),
+          hn::MulAdd(pair.first, sin, hn::Mul(pair.second, cos))};
+}
+
+void turn_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for_each_vector(half, [&](std::int64_t i, auto extent) HWY_ATTR {
+    const auto pair = turned({load(x + i, extent), load(x + half + i, extent)},
+                             load(cos + i, extent), load(sin + i, extent));
+    store(pair.first, x + i, extent);
+    store(pair.second, x + half + i, extent);
+  });
+}
+
+HWY_INLINE void turn_interleaved(float* x, FloatVector cos, FloatVector sin) {
+  FloatVector first;
+  FloatVector second;
+  hn::LoadInterleaved2(kTag, x, first, second);
+  const auto pair = turned({first, second}, cos, sin);
+  hn::StoreInterleaved2(pair.first, pair.second, kTag, x);
+}
+
+void turn_interleaved_kernel(float* x, const float* cos, const float* sin, std::int64_t half) {
+  std::int64_t i = 0;
+  for (; i + kFloats <= half; i += kFloats)
+    turn_interleaved(x + 2 * i, load(cos + i, Whole()), load(sin + i, Whole()));
+  if (i == half) return;
+  float pairs[2 * kFloats] = {};
+  const auto bytes = static_cast<std::size_t>(half - i) * 2 * sizeof(float);
+  std::memcpy(pairs, x + 2 * i, bytes);
+  turn_interleaved(pairs, load(cos + i, Part{half - i}), load(sin + i, Part{half - i}));
+  std::memcpy(x + 2 * i, pairs, bytes);
+}
+
+}  // namespace qkscope::rows::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope::rows {
+
+HWY_EXPORT(scale_kernel);
+HWY_EXPORT(add_kernel);
+HWY_EXPORT(add_scaled_kernel);
+HWY_EXPORT(dots_kernel);
+HWY_EXPORT(exponential_kernel);
+HWY_EXPORT(softmax_kernel);
+HWY_EXPORT(rms_norm_kernel);
+HWY_EXPORT(layer_norm_kernel);
+HWY_EXPORT(gate_kernel);
+HWY_EXPORT(clamped_gate_kernel);
+HWY_EXPORT(activate_kernel);
+HWY_EXPORT(clip_kernel);
+HWY_EXPORT(soft_cap_kernel);
+HWY_EXPORT(angles_kernel);
+HWY_EXPORT(turn_kernel);
+HWY_EXPORT(turn_interleaved_kernel);
+
+void scale(float* x, std::int64_t count, float factor) {
+  QKSCOPE_DISPATCH(scale_kernel)(x, count, factor);
+}
+
+void add(float* x, const float* y, std::int64_t count) {
+  QKSCOPE_DISPATCH(add_kernel)(x, y, count);
+}
+
+void add_scaled(float* x, const float* y, std::int64_t count, float factor) {
+  QKSCOPE_DISPATCH(add_scaled_kernel)(x, y, count, factor);
+}
+
+void dots(const DotRows& input, float factor, float* out) {
+  QKSCOPE_DISPATCH(dots_kernel)(input, factor, out);
+}
+
+void exponential(float* x, std::int64_t count) {
+  QKSCOPE_DISPATCH(exponential_kernel)(x, count);
+}
+
+void softmax(const float* scores, std::int64_t count, float* pattern) {
+  QKSCOPE_DISPATCH(softmax_kernel)(scores, count, pattern);
+}
+
+void rms_norm(const NormRows& input, float* y) {
+  QKSCOPE_DISPATCH(rms_norm_kernel)(input, y);
+}
+
+void layer_norm(const NormRows& input, const float* bias, float* y) {
+  QKSCOPE_DISPATCH(layer_norm_kernel)(input, bias, y);
+}
+
+void gate(Activation activation, const float* gates, const float* up, std::int64_t count,
+          float* out) {
+  QKSCOPE_DISPATCH(gate_kernel)(activation, gates, up, count, out);
+}
+
+void clamped_gate(const ClampedSwiglu& swiglu, const float* gates, const float* up,
+                  std::int64_t count, float* out) {
+  QKSCOPE_DISPATCH(clamped_gate_kernel)(swiglu, gates, up, count, out);
+}
+
+void activate(Activation activation, const XieluWeights& xielu, float* x, std::int64_t count) {
+  QKSCOPE_DISPATCH(activate_kernel)(activation, xielu, x, count);
+}
+
+void clip(float* x, std::int64_t count, float limit) {
+  QKSCOPE_DISPATCH(clip_kernel)(x, count, limit);
+}
+
+void soft_cap(float* x, std::int64_t count, float cap) {
+  QKSCOPE_DISPATCH(soft_cap_kernel)(x, count, cap);
+}
+
+void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
+            float* sin) {
+  QKSCOPE_DISPATCH(angles_kernel)(position, inverse, count, factor, cos, sin);
+}
+
+void turn(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved) {
+  if (interleaved)
+    QKSCOPE_DISPATCH(turn_interleaved_kernel)(x, cos, sin, half);
+  else
+    QKSCOPE_DISPATCH(turn_kernel)(x, cos, sin, half);
+}
+
+}  // namespace qkscope::rows
+#endif

@@ -1,0 +1,307 @@
+#include "engine/statistics/attention_sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/index.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kSinkRows = 64;  // of sink_alpha_64
+constexpr double kSinkThreshold = 0.3;  // of sink_rate_64
+constexpr const char* kDocumentOnly[] = {"prev_first", "alpha_0", "alpha_1", "alpha_2", "alpha_3"};
+constexpr double kTopShare[] = {0.01, 0.05, 0.10, 0.20};
+
+// What a score of TransformerLens leaves out.
+struct LeftOut {
+  const char* suffix;
+  bool column_0;
+  bool diagonal;
+};
+constexpr LeftOut kLeftOut[] = {{"", false, false},
+                                {"_nobos", true, false},
+                                {"_nocur", false, true},
+                                {"_nobos_nocur", true, true}};
+
+// A pattern of TransformerLens in one document.
+struct Pattern {
+  const char* name;
+  double mass;           // of its pairs
+  double mass_column_0;  // of those in column 0
+  double mass_diagonal;  // of those on the diagonal
+  double pairs;
+  double pairs_column_0;
+  double pairs_diagonal;
+};
+
+std::vector<Pattern> patterns(const TokenPairs& pairs, std::span<const double> sums) {
+  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
+  return {{"previous_token_head", sum(NearColumn::prev), sum(NearColumn::prev_first), 0.0,
+           count(pairs.tokens - 1), pairs.tokens > 1 ? 1.0 : 0.0, 0.0},
+          {"duplicate_token_head", sum(NearColumn::dup), sum(NearColumn::dup_first), 0.0,
+           count(pairs.dup), count(pairs.dup_first), 0.0},
+          {"induction_head", sum(NearColumn::ind), 0.0, sum(NearColumn::ind_self), count(pairs.ind),
+           0.0, count(pairs.ind_self)}};
+}
+
+void pattern_scores(const Pattern& pattern, double tokens, double column_0, double diagonal,
+                    std::span<double> mul, std::span<double> abs) {
+  for (std::size_t e = 0; e < std::size(kLeftOut); ++e) {
+    const auto& out = kLeftOut[e];
+    double all = tokens;
+    double mass = pattern.mass;
+    double pairs = pattern.pairs;
+    if (out.column_0) {
+      all -= column_0;
+      mass -= pattern.mass_column_0;
+      pairs -= pattern.pairs_column_0;
+    }
+    if (out.diagonal) {
+      all -= diagonal;
+      mass -= pattern.mass_diagonal;
+      pairs -= pattern.pairs_diagonal;
+    }
+    if (out.column_0 && out.diagonal) all += 1.0;  // p_00 was left out twice, and is 1
+    mul[e] = mass / all;
+    abs[e] = abs_pattern_score(all + pairs - 2.0 * mass, tokens);
+  }
+}
+
+// Shares of the largest 1, 5, 10 and 20 % of keys, and the Gini coefficient.
+void key_values(std::span<const double> key_sums, std::span<double> values) {
+  std::vector<double> sorted(key_sums.begin(), key_sums.end());
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  const double total = std::accumulate(sorted.begin(), sorted.end(), 0.0);
+  const auto n = static_cast<double>(sorted.size());
+  for (std::size_t i = 0; i < std::size(kTopShare); ++i) {
+    const auto keys = static_cast<std::ptrdiff_t>(std::ceil(kTopShare[i] * n));
+    values[i] = std::accumulate(sorted.begin(), sorted.begin() + keys, 0.0) / total;
+  }
+  double weighted = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    weighted += static_cast<double>(i + 1) * sorted[i];
+  values[std::size(kTopShare)] = (n + 1.0 - 2.0 * weighted / total) / n;
+}
+
+template <typename T>
+void add_all(std::vector<T>& into, const std::vector<T>& part) {
+  QKSCOPE_ASSERT(into.size() == part.size());
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
+}
+
+}  // namespace
+
+ColumnLayout column_layout(const StatisticsSettings& settings) {
+  return {.window = settings.window,
+          .stream_first = settings.stream_first,
+          .stream_last = settings.stream_last,
+          .all_keys = settings.all_keys,
+          .replacements = std::ssize(settings.kl),
+          .kept_sets = std::ssize(settings.keep)};
+}
+
+std::vector<std::string> column_names(const StatisticsSettings& settings) {
+  const auto layout = column_layout(settings);
+  std::vector<std::string> names = {"sink_0",     "sink_1",  "sink_2",    "sink_3",    "sink_4",
+                                    "self",       "prev",    "dup",       "dup_first", "ind",
+                                    "ind_self",   "stream",  "max_logit", "top1",      "lse",
+                                    "prev_first", "alpha_0", "alpha_1",   "alpha_2",   "alpha_3"};
+  QKSCOPE_ASSERT(std::ssize(names) == layout.near(0));
+  for (std::int64_t band = 0; band < layout.near_bands(); ++band)
+    names.push_back(fmt::format("near_{}", band));
+  if (!settings.all_keys) return names;
+  names.insert(names.end(), {"entropy", "perplexity", "entropy_relative", "distance_mean"});
+  for (std::int64_t width = 0; width < kDistances; ++width)
+    names.push_back(fmt::format("dist_{}", width));
+  for (const auto share : kKeyShare)
+    for (const auto* end : {"low", "high"})
+      names.push_back(fmt::format("keys_{}_{}", std::lround(100 * share), end));
+  for (const auto keys : kTopKey)
+    for (const auto* end : {"low", "high"}) names.push_back(fmt::format("top_{}_{}", keys, end));
+  for (const auto& replacement : settings.kl) names.push_back("kl_" + replacement.name);
+  for (const auto& kept : settings.keep) {
+    names.push_back("kept_" + kept.name);
+    names.push_back("kl_evicted_" + kept.name);
+  }
+  QKSCOPE_ASSERT(std::ssize(names) == layout.columns());
+  return names;
+}
+
+bool is_row_column(std::string_view name) {
+  return std::find(std::begin(kDocumentOnly), std::end(kDocumentOnly), name) ==
+         std::end(kDocumentOnly);
+}
+
+TokenPairs count_pairs(std::span<const std::int32_t> tokens) {
+  TokenPairs pairs;
+  pairs.tokens = std::ssize(tokens);
+  std::unordered_map<std::int32_t, std::int64_t> seen;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    auto& before = seen[tokens[i]];
+    pairs.dup += before;
+    // One key after each earlier copy, none of them beyond i.
+    pairs.ind += before;
+    if (i > 0 && tokens[0] == tokens[i]) ++pairs.dup_first;
+    if (i > 0 && tokens[i - 1] == tokens[i]) ++pairs.ind_self;
+    ++before;
+  }
+  return pairs;
+}
+
+double abs_pattern_score(double difference, double tokens) {
+  // To three decimals, as Python's round.
+  return 1.0 - std::nearbyint(difference / tokens * 1000.0) / 1000.0;
+}
+
+std::vector<std::string> document_column_names(const StatisticsSettings& settings) {
+  std::vector<std::string> names;
+  for (const auto* pattern : {"previous_token_head", "duplicate_token_head", "induction_head"}) {
+    for (const auto& out : kLeftOut) names.push_back(fmt::format("{}{}", pattern, out.suffix));
+    for (const auto& out : kLeftOut) names.push_back(fmt::format("{}{}_abs", pattern, out.suffix));
+  }
+  for (int key = 0; key < 4; ++key) names.push_back(fmt::format("sink_alpha_64_{}", key));
+  names.push_back("sink_rate_64");
+  if (settings.all_keys) {
+    for (const auto share : kTopShare)
+      names.push_back(fmt::format("key_share_{}", std::lround(100 * share)));
+    names.push_back("key_gini");
+  }
+  if (keeps_mean_area(settings)) names.emplace_back(kMeanArea);
+  if (settings.exact_rows > 0) {
+    for (const auto share : kKeyShare)
+      names.push_back(fmt::format("keys_{}_exact", std::lround(100 * share)));
+    for (const auto keys : kTopKey) names.push_back(fmt::format("top_{}_exact", keys));
+  }
+  return names;
+}
+
+bool keeps_mean_area(const StatisticsSettings& settings) {
+  const auto chosen = [](const auto& list, auto value) {
+    return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return settings.moments && settings.near_keys && !settings.layers &&
+         chosen(settings.kinds, VectorKind::query) && chosen(settings.kinds, VectorKind::key) &&
+         chosen(settings.stages, VectorStage::pre);
+}
+
+void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
+                     std::span<const double> sums, std::span<const double> key_sums,
+                     std::span<double> values) {
+  QKSCOPE_ASSERT(std::ssize(sums) == layout.columns());
+  constexpr auto kScores = std::size(kLeftOut);
+  const auto sum = [&](NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; };
+  for (const auto& pattern : patterns(pairs, sums)) {
+    pattern_scores(pattern, static_cast<double>(pairs.tokens), sum(NearColumn::sink_0),
+                   sum(NearColumn::self), values.subspan(0, kScores),
+                   values.subspan(kScores, kScores));
+    values = values.subspan(2 * kScores);
+  }
+  const bool long_enough = pairs.tokens >= kSinkRows;
+  for (std::int64_t key = 0; key < 4; ++key)
+    values[as_index(key)] = long_enough
+                                ? sums[as_index(ColumnLayout::at(NearColumn::alpha_0) + key)] /
+                                      static_cast<double>(kSinkRows - key)
+                                : kNone;
+  values[4] = long_enough ? (values[0] > kSinkThreshold ? 1.0 : 0.0) : kNone;
+  if (!key_sums.empty()) key_values(key_sums, values.subspan(5));
+}
+
+AttentionStatistics empty_attention(const StatisticsSettings& settings, std::int64_t layers,
+                                    std::int64_t heads) {
+  AttentionStatistics a;
+  a.columns = column_names(settings);
+  a.document_columns = document_column_names(settings);
+  a.layers = layers;
+  a.heads = heads;
+  a.buckets = settings.buckets;
+  const auto cells = as_index(layers * heads * a.buckets);
+  const auto document_cells = as_index(layers * heads * (a.buckets + 1));
+  a.rows.resize(as_index(a.buckets));
+  a.sum.resize(cells * a.columns.size());
+  a.square.resize(a.sum.size());
+  a.max_logit.resize(cells, -std::numeric_limits<float>::infinity());
+  a.row_square.resize(as_index(a.buckets + 1));
+  a.document_square.resize(document_cells * a.columns.size());
+  a.document_cross.resize(a.document_square.size());
+  a.document_counts.resize(a.document_columns.size());
+  a.document_sum.resize(as_index(layers * heads) * a.document_columns.size());
+  a.document_sum_square.resize(a.document_sum.size());
+  if (settings.all_keys) {
+    a.key_mass.resize(cells);
+    a.key_observed.resize(cells);
+  }
+  return a;
+}
+
+void merge(AttentionStatistics& into, const AttentionStatistics& part) {
+  QKSCOPE_ASSERT(into.columns == part.columns);
+  into.documents += part.documents;
+  add_all(into.rows, part.rows);
+  add_all(into.sum, part.sum);
+  add_all(into.square, part.square);
+  for (std::size_t i = 0; i < into.max_logit.size(); ++i)
+    into.max_logit[i] = std::max(into.max_logit[i], part.max_logit[i]);
+  add_all(into.row_square, part.row_square);
+  add_all(into.document_square, part.document_square);
+  add_all(into.document_cross, part.document_cross);
+  add_all(into.document_counts, part.document_counts);
+  add_all(into.document_sum, part.document_sum);
+  add_all(into.document_sum_square, part.document_sum_square);
+  add_all(into.key_mass, part.key_mass);
+  add_all(into.key_observed, part.key_observed);
+}
+
+std::int64_t rows_of(const AttentionStatistics& attention, std::int64_t bucket) {
+  if (bucket >= 0) return attention.rows[as_index(bucket)];
+  return std::accumulate(attention.rows.begin(), attention.rows.end(), std::int64_t{0});
+}
+
+ColumnValue column_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
+                         std::int64_t bucket, std::int64_t column) {
+  const auto columns = std::ssize(a.columns);
+  const auto rows = rows_of(a, bucket);
+  if (rows == 0) return {kNone, kNone, kNone};
+  const auto n = static_cast<double>(rows);
+  double sum = 0;
+  double square = 0;
+  for (auto b = bucket < 0 ? 0 : bucket; b < (bucket < 0 ? a.buckets : bucket + 1); ++b) {
+    const auto i = as_index(((layer * a.heads + head) * a.buckets + b) * columns + column);
+    sum += a.sum[i];
+    square += a.square[i];
+  }
+  const double mean = sum / n;
+  const double variance = std::max(0.0, square / n - mean * mean);
+  const auto of_documents = bucket < 0 ? a.buckets : bucket;
+  const auto i =
+      as_index(((layer * a.heads + head) * (a.buckets + 1) + of_documents) * columns + column);
+  const auto documents = static_cast<double>(a.documents);
+  // Of a ratio of sums over documents: the residuals of each document's sum.
+  const double residual = std::max(0.0, a.document_square[i] - 2.0 * mean * a.document_cross[i] +
+                                            mean * mean * a.row_square[as_index(of_documents)]);
+  const double se =
+      a.documents < 2 ? kNone : std::sqrt(residual * documents / (documents - 1.0)) / n;
+  return {mean, std::sqrt(variance), se};
+}
+
+ColumnValue document_value(const AttentionStatistics& a, std::int64_t layer, std::int64_t head,
+                           std::int64_t column) {
+  const auto count = a.document_counts[as_index(column)];
+  if (count == 0) return {kNone, kNone, kNone};
+  const auto i = as_index((layer * a.heads + head) * std::ssize(a.document_columns) + column);
+  const auto n = static_cast<double>(count);
+  const double mean = a.document_sum[i] / n;
+  const double variance = std::max(0.0, a.document_sum_square[i] / n - mean * mean);
+  const double se = count < 2 ? kNone : std::sqrt(variance / (n - 1.0));
+  return {mean, std::sqrt(variance), se};
+}
+
+}  // namespace qkscope

@@ -1,0 +1,250 @@
+#include "input/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/block_scales.h"
+#include "input/checkpoint/torch_zip.h"
+#include "input/checkpoint/weight_index.h"
+
+namespace qkscope {
+namespace {
+
+std::string join(const std::string& folder, const std::string& file) {
+  return (std::filesystem::path(folder) / file).string();
+}
+
+// For a message: the first few names.
+std::string listing(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 12;
+  if (names.empty()) return "nothing";
+  const auto shown = std::span(names).first(std::min(kMost, names.size()));
+  const auto text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+[[noreturn]] void refuse_without_weights(const std::string& folder) {
+  std::vector<std::string> expected;
+  expected.reserve(std::size(kWeightFormats) + 1);
+  for (const auto& format : kWeightFormats)
+    expected.push_back(fmt::format("{} or {} with its shards", format.single, format.index));
+  expected.emplace_back("one .gguf file");
+  bad_input("{}: no weights: expected {}; the folder holds {}", folder,
+            fmt::join(expected, ", or "), listing(names_in(folder)));
+}
+
+std::map<std::string, std::string> load_weight_index(const std::string& folder,
+                                                     const std::string& index) {
+  const MappedFile file(join(folder, index));
+  return parse_weight_index(file.text(), file.path());
+}
+
+// All shards must be there before any is read: the message names what a download left out.
+void check_shards(const std::string& folder, const std::string& index,
+                  const std::set<std::string>& shards) {
+  std::vector<std::string> missing;
+  for (const auto& shard : shards)
+    if (!path_exists(join(folder, shard))) missing.push_back(shard);
+  if (!missing.empty())
+    bad_input("{}: {} of {} shards named in {} are missing: {}; download them", folder,
+              missing.size(), shards.size(), index, listing(missing));
+}
+
+std::set<std::string> shards_of(const std::map<std::string, std::string>& weight_index) {
+  std::set<std::string> shards;
+  for (const auto& [name, shard] : weight_index) shards.insert(shard);
+  return shards;
+}
+
+}  // namespace
+
+std::vector<std::string> weight_files(const std::string& folder) {
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) return {gguf};
+  for (const auto& format : kWeightFormats) {
+    if (path_exists(join(folder, format.single))) return {join(folder, format.single)};
+    if (!path_exists(join(folder, format.index))) continue;
+    std::vector<std::string> files = {join(folder, format.index)};
+    for (const auto& shard : shards_of(load_weight_index(folder, format.index))) {
+      if (!path_exists(join(folder, shard))) return {};
+      files.push_back(join(folder, shard));
+    }
+    return files;
+  }
+  return {};
+}
+
+std::string config_source(const std::string& folder) {
+  const auto gguf = find_gguf(folder);
+  return gguf.empty() ? join(folder, "config.json") : gguf;
+}
+
+Json load_config(const std::string& folder) {
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) return GgufFile(gguf).model().config;
+  if (!path_exists(folder)) bad_input("{}: no such folder; expected a checkpoint folder", folder);
+  if (!is_folder(folder))
+    bad_input("{}: not a folder; expected a checkpoint folder with config.json and weights",
+              folder);
+  const auto path = join(folder, "config.json");
+  if (!path_exists(path))
+    bad_input("{}: no config.json in this folder; expected a Hugging Face checkpoint", folder);
+  Json config = load_json(path);
+  if (!config.is_object())
+    bad_input("{}: found a JSON {}, expected a map of the model's settings", path,
+              config.type_name());
+  return config;
+}
+
+Json merge_overrides(Json config, const Json& overrides) {
+  if (!config.is_object() || !overrides.is_object()) return overrides;
+  for (const auto& [key, value] : overrides.items()) {
+    Json& target = config[key];
+    target = merge_overrides(std::move(target), value);
+  }
+  return config;
+}
+
+Checkpoint::Checkpoint() : scaled_(std::make_unique<KeptTensors>()) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+Checkpoint Checkpoint::open(const std::string& folder) {
+  Checkpoint checkpoint;
+  checkpoint.folder_ = folder;
+  checkpoint.config_source_ = qkscope::config_source(folder);
+  if (const auto gguf = find_gguf(folder); !gguf.empty()) {
+    checkpoint.open_gguf(gguf);
+    return checkpoint;
+  }
+  checkpoint.config_ = std::make_unique<const Json>(load_config(folder));
+  for (const auto& format : kWeightFormats) {
+    if (path_exists(join(folder, format.single)))
+      checkpoint.open_single(format.single);
+    else if (path_exists(join(folder, format.index)))
+      checkpoint.open_shards(format.index);
+    else
+      continue;
+    checkpoint.add_aliases();
+    return checkpoint;
+  }
+  refuse_without_weights(folder);
+}
+
+void Checkpoint::open_gguf(const std::string& path) {
+  gguf_ = std::make_unique<const GgufFile>(path);
+  config_ = std::make_unique<const Json>(gguf_->model().config);
+  bytes_ = gguf_->stored_bytes();
+  const auto file = std::filesystem::path(path).filename().string();
+  for (const auto& [name, source] : gguf_->model().tensors)
+    tensors_.emplace(name,
+                     Place{{name, source.tensor->shape, source.tensor->type->name, file}, 0, name});
+}
+
+void Checkpoint::open_single(const std::string& file) {
+  const auto index = add_file(file);
+  for (const auto& [name, entry] : files_[index].header().tensors) add_tensor(name, index);
+}
+
+void Checkpoint::open_shards(const std::string& index) {
+  const auto shard_of = load_weight_index(folder_, index);
+  const auto shards = shards_of(shard_of);
+  check_shards(folder_, index, shards);
+  std::map<std::string, std::size_t> index_of;
+  for (const auto& shard : shards) index_of[shard] = add_file(shard);
+  for (const auto& [name, shard] : shard_of) {
+    const auto file = index_of[shard];
+    if (!files_[file].header().tensors.contains(name))
+      bad_input("{}: {} puts tensor {} into {}, which does not hold it", folder_, index,
+                in_quotes(name), shard);
+    add_tensor(name, file);
+  }
+}
+
+std::size_t Checkpoint::add_file(const std::string& file) {
+  const auto path = join(folder_, file);
+  files_.push_back(file.ends_with(".bin") ? SafetensorsFile(path, parse_torch_zip)
+                                          : SafetensorsFile(path));
+  file_names_.push_back(file);
+  return files_.size() - 1;
+}
+
+void Checkpoint::add_tensor(const std::string& name, std::size_t file) {
+  const TensorEntry& entry = files_[file].header().tensors.at(name);
+  tensors_.emplace(name,
+                   Place{{name, entry.shape, entry.stored_dtype, file_names_[file]}, file, name});
+  // Of PyTorch's files two names may share their bytes.
+  if (counted_.emplace(file, entry.begin).second) bytes_ += entry.end - entry.begin;
+}
+
+// Writers drop a tensor that shares its memory with another and note in the metadata
+// "dropped name": "kept name". Any other metadata names no tensor and is ignored.
+void Checkpoint::add_aliases() {
+  for (const auto& file : files_) {
+    for (const auto& [alias, stored] : file.header().metadata) {
+      const auto target = tensors_.find(stored);
+      if (target == tensors_.end() || target->second.stored != stored) continue;
+      Place place = target->second;
+      place.info.name = alias;
+      tensors_.emplace(alias, std::move(place));
+    }
+  }
+}
+
+const Checkpoint::Place& Checkpoint::place(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  const auto near = nearest(name, names());
+  bad_input(
+      "{}: no tensor {} among the {} of this checkpoint{}", folder_, in_quotes(name),
+      tensors_.size(),
+      near.empty() ? std::string() : fmt::format("; the nearest name is {}", in_quotes(near)));
+}
+
+const TensorInfo& Checkpoint::info(const std::string& name) const {
+  return place(name).info;
+}
+
+ConstTensorView Checkpoint::tensor(const std::string& name) const {
+  const Place& found = place(name);
+  if (gguf_ != nullptr) return gguf_->tensor(found.stored);
+  return files_[found.file].tensor(found.stored);
+}
+
+ConstTensorView Checkpoint::scaled(const std::string& name, const std::string& scales,
+                                   const std::vector<std::int64_t>& block) const {
+  return scaled_->get(name, [&] { return widen_scaled(tensor(name), tensor(scales), block); });
+}
+
+std::uint64_t Checkpoint::widened_bytes() const {
+  return gguf_ == nullptr ? 0 : gguf_->widened_bytes();
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
+IndexedTensors indexed_tensors(const std::string& folder) {
+  for (const auto& format : kWeightFormats) {
+    if (!path_exists(join(folder, format.index))) continue;
+    IndexedTensors indexed{.index = join(folder, format.index), .names = {}};
+    for (const auto& [name, shard] : load_weight_index(folder, format.index))
+      indexed.names.push_back(name);
+    return indexed;
+  }
+  return {};
+}
+
+}  // namespace qkscope

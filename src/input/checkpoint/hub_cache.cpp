@@ -1,0 +1,278 @@
+#include "input/checkpoint/hub_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/gguf_file.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestId = 96;
+constexpr std::size_t kShortestCommit = 7;
+constexpr std::size_t kCommitLength = 40;
+
+bool is_word(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path expand_home(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  return fs::path(variable("HOME")) / path.substr(std::min<std::size_t>(2, path.size()));
+}
+
+// Not a path: what a file in refs says must not lead out of snapshots.
+bool is_folder_name(const std::string& text) {
+  return !text.empty() && text.front() != '.' && text.find_first_of("/\\") == std::string::npos &&
+         text.find('\0') == std::string::npos;
+}
+
+std::vector<std::string> folders_in(const fs::path& folder) {
+  if (!is_folder(folder)) return {};
+  auto names = names_in(folder);
+  std::erase_if(names, [&](const std::string& name) { return !is_folder(folder / name); });
+  return names;
+}
+
+// A link to a folder could lead round in a circle.
+bool is_folder_itself(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::directory;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+// The first word of a file in refs.
+std::string commit_in(const fs::path& ref) {
+  const MappedFile file(ref.string());
+  return std::string(file.text().substr(0, file.text().find_first_of("\r\n ")));
+}
+
+void collect_refs(const fs::path& refs, const std::string& prefix,
+                  std::map<std::string, std::string>& found) {
+  for (const auto& name : names_in(refs)) {
+    if (is_file(refs / name)) found[prefix + name] = commit_in(refs / name);
+    if (is_folder_itself(refs / name)) collect_refs(refs / name, prefix + name + "/", found);
+  }
+}
+
+// Branches and tags, then commits, as a user would name them.
+std::string revisions_in(const fs::path& repository) {
+  std::vector<std::string> names;
+  for (const auto& [name, commit] : cached_refs(repository.string())) names.push_back(name);
+  for (const auto& commit : folders_in(repository / "snapshots")) names.push_back(commit);
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string download_command(RepositoryKind kind, const std::string& id,
+                             const std::string& revision) {
+  return fmt::format("qkscope download {}{}{}", id,
+                     kind == RepositoryKind::dataset ? " --dataset" : "",
+                     revision == "main" ? "" : " --revision " + revision);
+}
+
+// Commits whose snapshot is there and that `revision` names or begins.
+std::vector<std::string> matching_commits(const fs::path& repository, const std::string& revision) {
+  auto commits = folders_in(repository / "snapshots");
+  if (std::find(commits.begin(), commits.end(), revision) != commits.end()) return {revision};
+  const bool prefix = is_commit_prefix(revision);
+  std::erase_if(
+      commits, [&](const std::string& commit) { return !prefix || !commit.starts_with(revision); });
+  return commits;
+}
+
+// One repository's part of the cache: {refs,snapshots}.
+class CachedRepository {
+ public:
+  CachedRepository(RepositoryKind kind, std::string id, fs::path folder)
+      : kind_(kind), id_(std::move(id)), folder_(std::move(folder)) {}
+
+  std::string snapshot(const std::string& revision) const {
+    const auto ref = folder_ / "refs" / revision;
+    if (is_file(ref)) return snapshot_of_ref(ref, revision);
+    const auto matches = matching_commits(folder_, revision);
+    if (matches.size() == 1) return path_of(matches.front());
+    if (matches.size() > 1)
+      bad_input("{}: the revision {} stands for several commits in the cache: {}; give more digits",
+                id_, in_quotes(revision), fmt::join(matches, ", "));
+    bad_input(
+        "{}: revision {} is not in the cache: looked for {} and {}; revisions there: {}; download "
+        "it with '{}'",
+        id_, in_quotes(revision), ref.string(), path_of(revision), revisions_in(folder_),
+        download_command(kind_, id_, revision));
+  }
+
+ private:
+  std::string path_of(const std::string& commit) const {
+    return (folder_ / "snapshots" / commit).string();
+  }
+
+  std::string snapshot_of_ref(const fs::path& ref, const std::string& revision) const {
+    const auto commit = commit_in(ref);
+    if (!is_folder_name(commit))
+      bad_input("{}: found {}, expected a commit; remove the file and run '{}'", ref.string(),
+                in_quotes(commit), download_command(kind_, id_, revision));
+    if (!is_folder(path_of(commit)))
+      bad_input(
+          "{}: revision {} is commit {}, which is not in the cache: looked for {}; revisions "
+          "there: {}; download it with '{}'",
+          id_, in_quotes(revision), commit, path_of(commit), revisions_in(folder_),
+          download_command(kind_, id_, revision));
+    return path_of(commit);
+  }
+
+  RepositoryKind kind_;
+  std::string id_;
+  fs::path folder_;
+};
+
+// The cached model id that may have been meant, as the end of a sentence.
+std::string suggestion(const std::string& id, const fs::path& cache) {
+  std::vector<std::string> ids;
+  for (const auto& name : folders_in(cache))
+    if (const auto found = repository_of_folder(name);
+        found && found->kind == RepositoryKind::model)
+      ids.push_back(found->id);
+  const auto near = nearest(id, ids);
+  return near.empty() ? "" : fmt::format(" (the cache holds {})", near);
+}
+
+}  // namespace
+
+bool is_repository_id(const std::string& id) {
+  const auto parts = split(id, '/');
+  if (id.size() > kLongestId || parts.size() > 2) return false;
+  if (id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
+  return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return !part.empty() && is_word(part) && part.front() != '.' && part.front() != '-' &&
+           part.back() != '.' && part.back() != '-';
+  });
+}
+
+bool is_revision(const std::string& revision) {
+  const auto parts = split(revision, '/');
+  return revision.find('\0') == std::string::npos &&
+         std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
+           return part.empty() || part == "." || part == "..";
+         });
+}
+
+bool is_commit_prefix(const std::string& text) {
+  return text.size() >= kShortestCommit &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_commit(const std::string& text) {
+  return text.size() == kCommitLength && is_commit_prefix(text);
+}
+
+std::string hugging_face_home() {
+  if (const auto home = variable("HF_HOME"); !home.empty()) return expand_home(home).string();
+  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return (expand_home(cache) / "huggingface").string();
+  if (variable("HOME").empty())
+    bad_input(
+        "cannot tell where the Hugging Face cache is: none of HF_HUB_CACHE, HF_HOME, "
+        "XDG_CACHE_HOME and HOME is set; set HF_HUB_CACHE, or give a local folder");
+  return (expand_home("~") / ".cache" / "huggingface").string();
+}
+
+std::string hub_cache_folder() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const auto cache = variable(name); !cache.empty()) return expand_home(cache).string();
+  return (fs::path(hugging_face_home()) / "hub").string();
+}
+
+std::string cached_repository(RepositoryKind kind, const std::string& id) {
+  std::string folder = kind == RepositoryKind::model ? "models" : "datasets";
+  for (const auto& part : split(id, '/')) folder += "--" + part;
+  return (fs::path(hub_cache_folder()) / folder).string();
+}
+
+std::optional<RepositoryName> repository_of_folder(const std::string& folder_name) {
+  const bool model = folder_name.starts_with("models--");
+  if (!model && !folder_name.starts_with("datasets--")) return {};
+  auto id = folder_name.substr(folder_name.find("--") + 2);
+  if (const auto cut = id.find("--"); cut != std::string::npos) id.replace(cut, 2, "/");
+  if (!is_repository_id(id)) return {};
+  return RepositoryName{model ? RepositoryKind::model : RepositoryKind::dataset, id};
+}
+
+std::map<std::string, std::string> cached_refs(const std::string& cached_repository) {
+  std::map<std::string, std::string> found;
+  const auto refs = fs::path(cached_repository) / "refs";
+  if (is_folder(refs)) collect_refs(refs, "", found);
+  return found;
+}
+
+std::string cached_commit(RepositoryKind kind, const std::string& id, const std::string& revision) {
+  const fs::path repository = cached_repository(kind, id);
+  if (const auto ref = repository / "refs" / revision; is_file(ref)) {
+    const auto commit = commit_in(ref);
+    return is_commit(commit) ? commit : "";
+  }
+  const auto matches = matching_commits(repository, revision);
+  return matches.size() == 1 ? matches.front() : "";
+}
+
+std::string resolve_checkpoint(const std::string& name_or_folder, const std::string& revision) {
+  const auto& id = name_or_folder;
+  if (is_folder(id) || !find_gguf(id).empty()) return id;
+  if (path_exists(id))
+    bad_input("{}: is a file; expected a checkpoint folder, a GGUF file or a model id", id);
+  if (!is_repository_id(id))
+    bad_input(
+        "{}: no such folder, and not a model id, which is 'org/name' or 'name' of letters, digits, "
+        "'-', '_' and '.'",
+        in_quotes(id));
+  const std::string wanted = revision.empty() ? "main" : revision;
+  if (!is_revision(wanted))
+    bad_input("{}: {} is not a revision; expected a branch, a tag or a commit", id,
+              in_quotes(wanted));
+  const fs::path folder = cached_repository(RepositoryKind::model, id);
+  if (!is_folder(folder))
+    bad_input(
+        "{}: neither a local folder nor a model in the Hugging Face cache: looked for {}{}; "
+        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
+        id, folder.string(), suggestion(id, folder.parent_path()),
+        download_command(RepositoryKind::model, id, wanted));
+  return CachedRepository(RepositoryKind::model, id, folder).snapshot(wanted);
+}
+
+std::string resolve_dataset(const std::string& path_or_id) {
+  if (path_exists(path_or_id) || !is_repository_id(path_or_id)) return path_or_id;
+  const fs::path folder = cached_repository(RepositoryKind::dataset, path_or_id);
+  if (!is_folder(folder))
+    bad_input(
+        "{}: no such file or folder, and no such dataset in the Hugging Face cache: looked for {}; "
+        "download it with '{}', or set HF_HOME or HF_HUB_CACHE to the cache that has it",
+        path_or_id, folder.string(), download_command(RepositoryKind::dataset, path_or_id, "main"));
+  return CachedRepository(RepositoryKind::dataset, path_or_id, folder).snapshot("main");
+}
+
+}  // namespace qkscope

@@ -1,0 +1,233 @@
+#include "input/hub/cache.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/hub/file_choice.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uint64_t size_of(const fs::path& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+// Files and links below a folder.
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    if (at->is_symlink() || !at->is_directory()) files.push_back(at->path());
+  return files;
+}
+
+std::vector<std::string> commits_of(const fs::path& repository) {
+  const auto snapshots = (repository / "snapshots").string();
+  return is_folder(snapshots) ? names_in(snapshots) : std::vector<std::string>();
+}
+
+// The blob a file of a snapshot is a link to; "" where the file holds the content itself.
+std::string blob_of(const fs::path& file) {
+  std::error_code error;
+  const auto target = fs::read_symlink(file, error);
+  return error ? "" : target.filename().string();
+}
+
+std::set<std::string> blobs_of(const fs::path& repository, const std::string& commit) {
+  std::set<std::string> blobs;
+  for (const auto& file : files_below(repository / "snapshots" / commit))
+    blobs.insert(blob_of(file));
+  return blobs;
+}
+
+std::set<std::string> blobs_of_others(const fs::path& repository, const std::string& commit) {
+  std::set<std::string> blobs;
+  for (const auto& other : commits_of(repository))
+    if (other != commit) blobs.merge(blobs_of(repository, other));
+  return blobs;
+}
+
+CachedRevision describe_revision(const fs::path& repository, const std::string& commit) {
+  CachedRevision revision{.commit = commit, .refs = {}};
+  for (const auto& file : files_below(repository / "snapshots" / commit)) {
+    revision.bytes += size_of(file);
+    ++revision.files;
+  }
+  for (const auto& [name, target] : cached_refs(repository.string()))
+    if (target == commit) revision.refs.push_back(name);
+  return revision;
+}
+
+CachedEntry describe(const RepositoryName& name, const fs::path& folder) {
+  CachedEntry entry{.repository = name, .folder = folder.string(), .revisions = {}};
+  for (const auto& blob : files_below(folder / "blobs")) {
+    entry.bytes += size_of(blob);
+    if (blob.extension() == ".incomplete") entry.incomplete_bytes += size_of(blob);
+  }
+  for (const auto& commit : commits_of(folder)) {
+    entry.revisions.push_back(describe_revision(folder, commit));
+    for (const auto& file : files_below(folder / "snapshots" / commit))
+      if (!fs::is_symlink(file)) entry.bytes += size_of(file);
+  }
+  return entry;
+}
+
+std::uint64_t remove_file(const fs::path& path) {
+  const auto bytes = fs::is_symlink(path) ? 0 : size_of(path);
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) system_error("remove", path.string(), error.value());
+  return bytes;
+}
+
+void remove_folder(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) system_error("remove", path.string(), error.value());
+}
+
+fs::path existing(const RepositoryName& repository) {
+  auto folder = cached_repository(repository.kind, repository.id);
+  if (!is_repository_id(repository.id) || !is_folder(folder))
+    bad_input("{}: no such {} in the cache {}; 'qkscope cache' lists what is there",
+              in_quotes(repository.id),
+              repository.kind == RepositoryKind::model ? "model" : "dataset", hub_cache_folder());
+  return folder;
+}
+
+bool holds(const std::string& path, std::uint64_t size) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && fs::file_size(path, error) == size && !error;
+}
+
+}  // namespace
+
+CacheWriter::CacheWriter(const Repository& repository)
+    : folder_(cached_repository(repository.kind, repository.id)) {
+  const fs::path path = folder_;
+  locks_ = (path.parent_path() / ".locks" / path.filename()).string();
+}
+
+std::string CacheWriter::snapshot(const std::string& commit) const {
+  return folder_ + "/snapshots/" + commit;
+}
+
+std::string CacheWriter::blob(const RemoteFile& file) const {
+  return folder_ + "/blobs/" + file.etag();
+}
+
+bool CacheWriter::has_blob(const RemoteFile& file) const {
+  return holds(blob(file), file.size);
+}
+
+bool CacheWriter::has_file(const std::string& commit, const RemoteFile& file) const {
+  return holds(snapshot(commit) + "/" + file.path, file.size);
+}
+
+FileLock CacheWriter::lock(const RemoteFile& file) const {
+  make_folders(locks_);
+  return {locks_ + "/" + file.etag() + ".lock", FileLock::Mode::exclusive, FileLock::Wait::yes};
+}
+
+void CacheWriter::link(const std::string& commit, const RemoteFile& file) const {
+  const fs::path path = fs::path(snapshot(commit)) / file.path;
+  if (has_file(commit, file)) return;
+  make_folders(path.parent_path().string());
+  const auto target = fs::path(blob(file)).lexically_relative(path.parent_path());
+  const auto temporary = temporary_name(path.string());
+  ::unlink(temporary.c_str());  // of a killed process that had our number
+  if (::symlink(target.c_str(), temporary.c_str()) != 0)
+    system_error("make a link", temporary, errno);
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    system_error("rename to", path.string(), errno);
+}
+
+void CacheWriter::set_ref(const std::string& revision, const std::string& commit) const {
+  if (revision == commit) return;
+  const fs::path path = fs::path(folder_) / "refs" / revision;
+  if (path_exists(path.string()) && MappedFile(path.string()).text() == commit) return;
+  make_folders(path.parent_path().string());
+  write_file(path.string(), commit);
+}
+
+CacheListing list_cache() {
+  return translate_exceptions([&] {
+    CacheListing listing{.folder = hub_cache_folder(), .entries = {}};
+    const fs::path cache = listing.folder;
+    if (!is_folder(listing.folder)) return listing;
+    for (const auto& name : names_in(listing.folder))
+      if (const auto repository = repository_of_folder(name); repository && is_folder(cache / name))
+        listing.entries.push_back(describe(*repository, cache / name));
+    return listing;
+  });
+}
+
+std::uint64_t remove_repository(const RepositoryName& repository) {
+  return translate_exceptions([&] {
+    const auto folder = existing(repository);
+    const auto bytes = describe(repository, folder).bytes;
+    remove_folder(folder / "refs");  // first: what is left does not look whole
+    remove_folder(folder);
+    remove_folder(folder.parent_path() / ".locks" / folder.filename());
+    return bytes;
+  });
+}
+
+std::uint64_t remove_revision(const RepositoryName& repository, const std::string& revision) {
+  return translate_exceptions([&] {
+    const auto folder = existing(repository);
+    const auto commit =
+        is_revision(revision) ? cached_commit(repository.kind, repository.id, revision) : "";
+    if (commit.empty())
+      bad_input("{}: no revision {} in the cache; 'qkscope cache' lists what is there",
+                repository.id, in_quotes(revision));
+    const auto kept = blobs_of_others(folder, commit);
+    const auto own = blobs_of(folder, commit);
+    for (const auto& [name, target] : cached_refs(folder.string()))
+      if (target == commit) remove_file(folder / "refs" / name);
+    remove_file(folder / "trees" / (commit + ".json"));
+    std::uint64_t bytes = 0;
+    for (const auto& file : files_below(folder / "snapshots" / commit)) bytes += remove_file(file);
+    remove_folder(folder / "snapshots" / commit);
+    for (const auto& blob : own)
+      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
+    return bytes;
+  });
+}
+
+std::uint64_t evict_weights(const std::string& name_or_folder, const std::string& revision) {
+  return translate_exceptions([&] {
+    if (path_exists(name_or_folder) || !is_repository_id(name_or_folder)) return std::uint64_t{0};
+    const fs::path folder = cached_repository(RepositoryKind::model, name_or_folder);
+    const auto commit =
+        cached_commit(RepositoryKind::model, name_or_folder, revision.empty() ? "main" : revision);
+    if (commit.empty()) return std::uint64_t{0};
+    const auto kept = blobs_of_others(folder, commit);
+    std::uint64_t bytes = 0;
+    for (const auto& file : files_below(folder / "snapshots" / commit)) {
+      if (!is_weight_file(file.string())) continue;
+      const auto blob = blob_of(file);
+      bytes += remove_file(file);  // the link first: a snapshot never holds one that leads nowhere
+      if (!blob.empty() && !kept.contains(blob)) bytes += remove_file(folder / "blobs" / blob);
+    }
+    return bytes;
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,215 @@
+#include "input/hub/client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <thread>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/io/json.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kMostRedirects = 8;
+
+bool is_redirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+// Where a redirect leads, if it may be followed.
+Url redirect_target(const HttpRequest& request, const HttpResponse& response, const Url& endpoint) {
+  auto next = reading_answer(request.url,
+                             [&] { return resolve_url(request.url, response.header("location")); });
+  if (next.scheme == "http" && (request.url.scheme == "https" || !is_loopback(next)))
+    failure("{}: sends us on to {}, which is not encrypted; not followed",
+            request.url.without_query(), next.without_query());
+  if (request.method == "GET" && !request.may_leave && !same_server(next, endpoint))
+    failure("{}: sends a question to the Hub on to another server, {}; not followed",
+            request.url.without_query(), next.without_query());
+  const bool repeatable = response.status == 307 || response.status == 308;
+  if (request.method != "GET" && !(repeatable && same_server(next, endpoint)))
+    failure("{}: sends a {} on to {}; not followed", request.url.without_query(), request.method,
+            next.without_query());
+  return next;
+}
+
+std::string page(const HubClient& client, const Repository& repository) {
+  return client.at(repository.page_path()).to_string();
+}
+
+// What the server says about it, for the end of a sentence.
+std::string reason(const HttpResponse& response) {
+  auto text = response.header("x-error-message");
+  constexpr std::size_t kLongest = 64 << 10;  // longer ones are pages for browsers
+  if (text.empty() && response.body.size() < kLongest) {
+    const auto json = Json::parse(response.body, nullptr, false);
+    if (json.is_object() && json.contains("error") && json["error"].is_string())
+      text = json["error"].get<std::string>();
+  }
+  return text.empty() ? "" : fmt::format(" (it says {})", in_quotes(text));
+}
+
+std::string token_advice(const HubClient& client) {
+  return client.settings().token.empty()
+             ? "no token was sent: set HF_TOKEN, or log in with 'hf auth login'"
+             : "the token that was sent (HF_TOKEN or the token file) may be of another user, "
+               "expired, or without that permission";
+}
+
+constexpr double kLongestOwnWait = 30.0;  // when the server asks for nothing
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool stopped(const std::atomic<bool>* stop) {
+  return stop != nullptr && stop->load();
+}
+
+// In short steps, so that a stop is noticed.
+void sleep(double seconds, const std::atomic<bool>* stop) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
+  while (Clock::now() < end && !stopped(stop))
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(100)));
+}
+
+}  // namespace
+
+std::string Repository::api_path() const {
+  return fmt::format("/api/{}s/{}", kind_name(), id);
+}
+
+std::string Repository::page_path() const {
+  return kind == RepositoryKind::model ? "/" + id : "/datasets/" + id;
+}
+
+Url HubClient::at(const std::string& path) const {
+  auto url = settings_.endpoint;
+  if (url.target.ends_with('/')) url.target.pop_back();
+  url.target += path;
+  return url;
+}
+
+HttpResponse HubClient::send_once(HttpRequest request) const {
+  request.stall_seconds = settings_.stall_seconds;
+  request.stop = stop_;
+  const auto headers = request.headers;
+  for (int hop = 0; hop <= kMostRedirects; ++hop) {
+    request.headers = headers;
+    if (!settings_.token.empty() && same_server(request.url, settings_.endpoint))
+      request.headers.emplace_back("Authorization", "Bearer " + settings_.token);
+    auto response = exchange(request);
+    if (!is_redirect(response.status) || response.header("location").empty()) return response;
+    request.url = redirect_target(request, response, settings_.endpoint);
+  }
+  failure("{}: more than {} redirects", request.url.without_query(), kMostRedirects);
+}
+
+HttpResponse HubClient::send(const HttpRequest& request) const {
+  Backoff backoff(settings_, stop_);
+  auto response = send_once(request);
+  while (backoff.wait_after(response)) response = send_once(request);
+  if (response.status == 0) connection_failed(response, request.url);
+  return response;
+}
+
+Json HubClient::get_json(const Repository& repository, const Url& url) const {
+  const auto response = send({.url = url});
+  if (!response.ok()) explain_refusal(*this, response, repository, Access::read);
+  return parse_answer(response, url);
+}
+
+Json HubClient::post_json(const Repository& repository, const Url& url, const Json& body) const {
+  const auto response = send({.method = "POST",
+                              .url = url,
+                              .headers = {{"Content-Type", "application/json"}},
+                              .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  if (!response.ok()) explain_refusal(*this, response, repository, Access::write);
+  return parse_answer(response, url);
+}
+
+Json parse_answer(const HttpResponse& response, const Url& url) {
+  return reading_answer(url, [&] { return parse_json(response.body, url.without_query()); });
+}
+
+void rethrow_answer_error(const Url& url) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::failure) throw;
+    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
+  } catch (const Json::exception& error) {
+    failure("the Hub's answer cannot be read: {}: {}", url.without_query(), error.what());
+  }
+}
+
+void connection_failed(const HttpResponse& response, const Url& url) {
+  failure(
+      "{}: {}; is the network there? HF_HUB_OFFLINE=1 works with what the cache holds, and the "
+      "same command continues later",
+      url.without_query(), response.fault);
+}
+
+void explain_refusal(const HubClient& client, const HttpResponse& response,
+                     const Repository& repository, Access access) {
+  const auto code = response.header("x-error-code");
+  const auto name = fmt::format("{} {}", repository.kind_name(), repository.id);
+  if (code == "GatedRepo")
+    bad_input(
+        "{}: access is gated: accept its conditions at {} and use a token of that account; {}",
+        name, page(client, repository), token_advice(client));
+  if (code == "RevisionNotFound")
+    bad_input("{}: the Hub has no such revision{}", name, reason(response));
+  if (response.status == 404 || code == "RepoNotFound")
+    bad_input("{}: the Hub at {} has no such {}, or it is private and hidden; check the name; {}",
+              name, client.at("").without_query(), repository.kind_name(), token_advice(client));
+  if (response.status == 401 || response.status == 403)
+    bad_input("{}: the Hub does not allow to {} it{}; {}", name,
+              access == Access::read ? "read" : "write to", reason(response), token_advice(client));
+  if (response.status == 429)
+    failure("{}: the Hub limits our requests{}; wait a while and run the same command", name,
+            reason(response));
+  if (response.status >= 500)
+    failure("{}: the Hub is in trouble (status {}){}; run the same command later", name,
+            response.status, reason(response));
+  failure("{}: the Hub answers with status {}{}", name, response.status, reason(response));
+}
+
+bool worth_another_try(const HttpResponse& response) {
+  if (response.status == 0) return response.transient;
+  constexpr int kLater[] = {408, 429, 500, 502, 503, 504};
+  return std::find(std::begin(kLater), std::end(kLater), response.status) != std::end(kLater);
+}
+
+std::optional<double> retry_after(const std::string& header, double now) {
+  if (header.empty()) return {};
+  if (header.find_first_not_of("0123456789") == std::string::npos && header.size() < 10)
+    return std::stod(header);
+  std::tm time{};  // "Wed, 21 Oct 2015 07:28:00 GMT"
+  if (::strptime(header.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &time) == nullptr) return {};
+  return std::max(0.0, static_cast<double>(::timegm(&time)) - now);
+}
+
+bool Backoff::wait_after(const HttpResponse& response) {
+  if (!worth_another_try(response) || ++tries_ >= settings_.attempts || stopped(stop_))
+    return false;
+  const auto asked = retry_after(response.header("retry-after"), seconds_since_1970());
+  const double own =
+      std::min(kLongestOwnWait, settings_.first_wait * std::exp2(static_cast<double>(tries_ - 1)));
+  const double seconds = asked.value_or(own);
+  if (seconds > settings_.longest_wait) return false;
+  log::debug("{}; trying again in {:.1f} s",
+             response.status == 0 ? response.fault : fmt::format("status {}", response.status),
+             seconds);
+  sleep(seconds, stop_);
+  return !stopped(stop_);
+}
+
+}  // namespace qkscope

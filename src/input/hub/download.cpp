@@ -1,0 +1,244 @@
+#include "input/hub/download.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/io/durable_file.h"
+#include "base/io/folder.h"
+#include "input/hub/digest.h"
+#include "input/hub/transfer.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kMostWrong = 2;  // whole downloads whose hash was wrong
+
+Digest new_digest(const RemoteFile& file) {
+  return file.sha256.empty() ? git_digest(file.size) : Digest(Digest::Kind::sha256);
+}
+
+HttpResponse broken(const std::string& why) {
+  HttpResponse response;
+  response.fault = why;
+  response.transient = true;
+  return response;
+}
+
+// The file BLOB.incomplete, and the hash of what it holds so far.
+class PartialFile {
+ public:
+  PartialFile(const std::string& blob, const RemoteFile& file)
+      : path_(blob + ".incomplete"), file_(file), digest_(new_digest(file)) {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) system_error("write", path_, errno);
+    read_existing();
+  }
+  ~PartialFile() { ::close(descriptor_); }
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  std::uint64_t size() const { return size_; }
+
+  void append(std::span<const std::byte> bytes) {
+    digest_.add(bytes);
+    while (!bytes.empty()) {
+      const auto count = ::write(descriptor_, bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) system_error("write", path_, errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      size_ += static_cast<std::uint64_t>(count);
+    }
+  }
+
+  void start_again() {
+    if (::ftruncate(descriptor_, 0) != 0) system_error("empty", path_, errno);
+    ::lseek(descriptor_, 0, SEEK_SET);
+    size_ = 0;
+    digest_ = new_digest(file_);
+  }
+
+  bool hash_is_right() { return digest_.hex() == file_.etag(); }
+
+  void move_to(const std::string& blob) { move_into_place(path_, blob); }
+
+ private:
+  void read_existing() {
+    std::vector<std::byte> buffer(std::size_t{1} << 20);
+    while (true) {
+      const auto count = ::read(descriptor_, buffer.data(), buffer.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) system_error("read", path_, errno);
+      if (count == 0) break;
+      digest_.add(std::span(buffer).first(static_cast<std::size_t>(count)));
+      size_ += static_cast<std::uint64_t>(count);
+    }
+    if (size_ > file_.size) start_again();
+  }
+
+  std::string path_;
+  const RemoteFile& file_;
+  Digest digest_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+// The download of one blob, over as many connections as it takes.
+class BlobDownload {
+ public:
+  // `progress`: bytes of the file that are there, also what an earlier run left; may throw to stop.
+  BlobDownload(const HubClient& client, const Repository& repository, Url url,
+               const RemoteFile& file, std::function<void(std::uint64_t)> progress)
+      : client_(client),
+        repository_(repository),
+        url_(std::move(url)),
+        file_(file),
+        cache_(repository),
+        progress_(std::move(progress)) {}
+
+  // Ends when the blob is in its place, or in an error that says why it cannot be.
+  void run() {
+    make_folders(cache_.folder() + "/blobs");
+    const auto lock = cache_.lock(file_);
+    if (!cache_.has_blob(file_)) {  // else another process was faster
+      PartialFile partial(cache_.blob(file_), file_);
+      continue_partial(partial);
+      for (int wrong = 1; !partial.hash_is_right(); ++wrong) {
+        partial.start_again();
+        if (wrong == kMostWrong)
+          failure("{}: the downloaded content does not have the {} that the Hub announced, {}",
+                  url_.without_query(), file_.sha256.empty() ? "git SHA-1" : "SHA-256",
+                  file_.etag());
+        log::warn("{}: what came is not what the Hub announced; downloading it again", file_.path);
+        continue_partial(partial);
+      }
+      partial.move_to(cache_.blob(file_));
+    }
+    progress_(file_.size);
+  }
+
+ private:
+  void continue_partial(PartialFile& partial) {
+    Backoff backoff(client_.settings(), client_.stop());
+    progress_(partial.size());
+    while (partial.size() < file_.size) {
+      const auto before = partial.size();
+      auto response = fetch_rest(partial);
+      if (partial.size() == file_.size) return;
+      if (partial.size() > before) backoff.made_progress();
+      if (response.status == 416) {  // the server does not know such a place in the file
+        partial.start_again();
+        response = broken("the server cannot continue the file");
+      } else if (response.ok()) {
+        response =
+            broken(fmt::format("the file ended after {} of {} bytes", partial.size(), file_.size));
+      }
+      if (backoff.wait_after(response)) continue;
+      if (client_.stop() != nullptr && client_.stop()->load()) failure("the download was stopped");
+      if (response.status == 0) connection_failed(response, url_);
+      explain_refusal(client_, response, repository_, Access::read);
+    }
+  }
+
+  HttpResponse fetch_rest(PartialFile& partial) {
+    HttpRequest request{.url = url_, .may_leave = true};
+    if (partial.size() > 0)
+      request.headers.emplace_back("Range", fmt::format("bytes={}-", partial.size()));
+    bool begun = false;
+    request.sink = [&](const HttpResponse& head, std::span<const std::byte> bytes) {
+      if (!std::exchange(begun, true) && head.status == 200 && partial.size() > 0)
+        partial.start_again();  // the server sends the file from its beginning
+      if (partial.size() + bytes.size() > file_.size)
+        failure("{}: the server sends more than the {} bytes it announced", url_.without_query(),
+                file_.size);
+      partial.append(bytes);
+      progress_(partial.size());
+    };
+    return client_.send_once(std::move(request));
+  }
+
+  const HubClient& client_;
+  const Repository& repository_;
+  Url url_;
+  const RemoteFile& file_;
+  CacheWriter cache_;
+  std::function<void(std::uint64_t)> progress_;
+};
+
+Url address_of(const HubClient& client, const Repository& repository, const std::string& commit,
+               const RemoteFile& file) {
+  return client.at(fmt::format("{}/resolve/{}/{}", repository.page_path(), commit,
+                               percent_encode(file.path, "/")));
+}
+
+// Each content once, however many files have it.
+std::vector<RemoteFile> missing_blobs(const CacheWriter& cache, const std::string& commit,
+                                      const std::vector<RemoteFile>& files) {
+  std::vector<RemoteFile> missing;
+  std::set<std::string> seen;
+  for (const auto& file : files)
+    if (!cache.has_file(commit, file) && !cache.has_blob(file) && seen.insert(file.etag()).second)
+      missing.push_back(file);
+  return missing;
+}
+
+void check_space(const CacheWriter& cache, const std::vector<RemoteFile>& files) {
+  std::uint64_t needed = 0;
+  for (const auto& file : files) {
+    std::error_code none;
+    const auto there = std::filesystem::file_size(cache.blob(file) + ".incomplete", none);
+    needed += file.size - (none ? 0 : std::min<std::uint64_t>(there, file.size));
+  }
+  std::error_code error;
+  const auto space = std::filesystem::space(cache.folder(), error);
+  if (!error && space.available < needed)
+    failure(
+        "{}: {} are to be downloaded, but the disk has only {} left; free some, or set "
+        "HF_HUB_CACHE to a folder on a larger disk ('qkscope cache' shows what is there)",
+        cache.folder(), format_bytes(needed), format_bytes(space.available));
+}
+
+// A large file begun last would be downloaded alone at the end.
+void largest_first(std::vector<RemoteFile>& files) {
+  std::stable_sort(files.begin(), files.end(),
+                   [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });
+}
+
+}  // namespace
+
+void download_files(const HubClient& client, const Repository& repository,
+                    const std::string& commit, const std::vector<RemoteFile>& files, bool quiet) {
+  const CacheWriter cache(repository);
+  make_folders(cache.folder());
+  auto missing = missing_blobs(cache, commit, files);
+  if (!missing.empty()) {
+    check_space(cache, missing);
+    largest_first(missing);
+    std::vector<std::uint64_t> sizes;
+    sizes.reserve(missing.size());
+    for (const auto& file : missing) sizes.push_back(file.size);
+    TransferMeter meter("download " + repository.id, sizes, quiet);
+    run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>& failed) {
+      const auto progress = [&](std::uint64_t bytes) {
+        if (failed) failure("stopped after another file failed");
+        meter.update(i, bytes);
+      };
+      const auto url = address_of(client, repository, commit, missing[i]);
+      BlobDownload(client, repository, url, missing[i], progress).run();
+    });
+  }
+  for (const auto& file : files) cache.link(commit, file);
+}
+
+}  // namespace qkscope

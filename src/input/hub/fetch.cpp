@@ -1,0 +1,250 @@
+#include "input/hub/fetch.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/checkpoint.h"
+#include "input/checkpoint/hub_cache.h"
+#include "input/hub/download.h"
+#include "input/texts/split_files.h"
+
+namespace qkscope {
+namespace {
+
+// Brings one revision of a repository into the cache.
+class Fetch {
+ public:
+  Fetch(const FetchTarget& target, FileChoice choice, const FetchOptions& options)
+      : repository_{target.repository},
+        revision_(target.revision.empty() ? "main" : target.revision),
+        pinned_(target.commit),
+        choice_(std::move(choice)),
+        options_(options),
+        client_(hub_settings(), options.stop),
+        cache_(repository_) {}
+
+  // "" where the Hub may not be asked and the cache knows nothing of the revision.
+  std::string run() {
+    const auto known =
+        pinned_.empty() ? cached_commit(repository_.kind, repository_.id, revision_) : pinned_;
+    const bool offline = client_.settings().offline;
+    if (!known.empty() && (offline || !options_.refresh) && is_complete(known, offline))
+      return cache_.snapshot(known);
+    const bool usable = !known.empty() && is_folder(cache_.snapshot(known)) &&
+                        !load_tree(cache_.folder(), known);  // what is missing is not known
+    if (offline) return usable ? cache_.snapshot(known) : "";
+    Listing listing;
+    try {
+      listing = ask_hub();
+    } catch (const Error& error) {
+      if (known.empty())
+        throw Error(error.kind(),
+                    fmt::format("{}: no folder or file of this name here, and no such {} in the "
+                                "cache; asking the Hub for it: {}",
+                                repository_.id, repository_.kind_name(), error.what()));
+      if (!usable || options_.refresh) throw;
+      log::warn("{}; using what the cache holds of {}", error.what(), repository_.id);
+      return cache_.snapshot(known);
+    }
+    return download(listing);
+  }
+
+ private:
+  struct Listing {
+    std::string commit;
+    RemoteTree tree;
+  };
+
+  std::string where(const std::string& commit) const {
+    return fmt::format("{} {}, revision {} ({})", repository_.kind_name(), repository_.id,
+                       revision_, commit.substr(0, 7));
+  }
+
+  // Whether the listing of the commit is known and every file that is needed lies in the snapshot.
+  bool is_complete(const std::string& commit, bool explain) const {
+    const auto tree = load_tree(cache_.folder(), commit);
+    if (!tree) return false;
+    std::vector<std::string> missing;
+    try {
+      missing = missing_files({commit, *tree});
+    } catch (const Error&) {  // a later commit may have what this one has not
+      if (explain) throw;
+      return false;
+    }
+    if (explain && !missing.empty())
+      bad_input(
+          "{}: the cache lacks {}, and HF_HUB_OFFLINE forbids to ask the Hub; run 'qkscope "
+          "download' with the network on",
+          where(commit), some_of(missing));
+    return missing.empty();
+  }
+
+  std::vector<std::string> missing_files(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    const auto there = [&](const std::string& path) {
+      return cache_.has_file(listing.commit, *find_file(listing.tree, path));
+    };
+    std::vector<std::string> missing;
+    const auto read = [&](const std::string& path) -> std::optional<std::string> {
+      if (there(path))
+        return std::string(MappedFile(cache_.snapshot(listing.commit) + "/" + path).text());
+      missing.push_back(path);
+      return {};
+    };
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    if (chosen)
+      std::copy_if(chosen->begin(), chosen->end(), std::back_inserter(missing),
+                   [&](const std::string& path) { return !there(path); });
+    return missing;
+  }
+
+  Listing ask_hub() const {
+    const auto commit = !pinned_.empty()       ? pinned_
+                        : is_commit(revision_) ? revision_
+                                               : fetch_commit(client_, repository_, revision_);
+    if (auto tree = load_tree(cache_.folder(), commit)) return {commit, std::move(*tree)};
+    auto tree = fetch_tree(client_, repository_, commit);
+    store_tree(cache_.folder(), commit, tree);
+    return {commit, std::move(tree)};
+  }
+
+  std::string download(const Listing& listing) const {
+    const auto& [commit, tree] = listing;
+    auto folder = cache_.snapshot(commit);
+    const auto read = [&](const std::string& path) {
+      download_files(client_, repository_, listing.commit, {*find_file(listing.tree, path)}, true);
+      return std::optional(std::string(MappedFile(folder + "/" + path).text()));
+    };
+    const auto chosen = choice_(paths_of(tree), read, where(commit));
+    std::vector<RemoteFile> files;
+    for (const auto& path : chosen.value()) files.push_back(*find_file(tree, path));
+    download_files(client_, repository_, commit, files, options_.quiet);
+    cache_.set_ref(revision_, commit);
+    return folder;
+  }
+
+  Repository repository_;
+  std::string revision_;
+  std::string pinned_;  // its commit, where the caller has seen it already
+  FileChoice choice_;
+  FetchOptions options_;
+  HubClient client_;
+  CacheWriter cache_;
+};
+
+// "texts.jsonl" is a file that is not there, not a dataset to ask the Hub for.
+bool is_remote_name(const std::string& name) {
+  return is_repository_id(name) &&
+         std::none_of(kDataEndings.begin(), kDataEndings.end(),
+                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool is_remote_checkpoint(const std::string& name, const std::string& revision) {
+  return !path_exists(name) && is_repository_id(name) &&
+         (revision.empty() || is_revision(revision));
+}
+
+// Of a folder that nobody listed: what is there is all.
+CheckpointBytes bytes_in(const std::string& folder) {
+  CheckpointBytes bytes;
+  for (const auto& file : weight_files(folder))
+    if (is_weight_file(file)) bytes.weights += std::filesystem::file_size(file);
+  return bytes;
+}
+
+CheckpointBytes listed_bytes(const CacheWriter& cache, const std::string& commit,
+                             const RemoteTree& tree) {
+  const auto folder = cache.snapshot(commit);
+  const auto read = [&](const std::string& path) -> std::optional<std::string> {
+    const auto file = folder + "/" + path;
+    if (!path_exists(file)) return {};
+    return std::string(MappedFile(file).text());
+  };
+  const auto chosen = checkpoint_files(true)(paths_of(tree), read, folder);
+  if (!chosen) bad_input("{}: the index of its weights is not in the cache", folder);
+  CheckpointBytes bytes;
+  for (const auto& path : *chosen) {
+    const auto& file = *find_file(tree, path);
+    if (!is_weight_file(path)) continue;
+    bytes.weights += file.size;
+    if (!cache.has_file(commit, file) && !cache.has_blob(file)) bytes.to_download += file.size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string fetch_files(const FetchTarget& target, const FileChoice& choice,
+                        const FetchOptions& options) {
+  return Fetch(target, choice, options).run();
+}
+
+std::optional<std::vector<std::string>> listed_files(const RepositoryName& repository,
+                                                     const std::string& snapshot) {
+  const auto commit = std::filesystem::path(snapshot).filename().string();
+  const auto tree = load_tree(cached_repository(repository.kind, repository.id), commit);
+  return tree ? std::optional(paths_of(*tree)) : std::nullopt;
+}
+
+std::string fetch_config(const std::string& name_or_folder, const std::string& revision,
+                         const FetchOptions& options) {
+  if (!is_remote_checkpoint(name_or_folder, revision))
+    return resolve_checkpoint(name_or_folder, revision);
+  const auto folder =
+      fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""}, config_file(), options);
+  return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+}
+
+std::string fetch_checkpoint(const std::string& name_or_folder, const std::string& revision,
+                             const FetchOptions& options) {
+  return translate_exceptions([&] {
+    if (!is_remote_checkpoint(name_or_folder, revision))
+      return resolve_checkpoint(name_or_folder, revision);
+    const auto folder = fetch_files({{RepositoryKind::model, name_or_folder}, revision, ""},
+                                    checkpoint_files(options.weights), options);
+    return folder.empty() ? resolve_checkpoint(name_or_folder, revision) : folder;
+  });
+}
+
+CheckpointBytes checkpoint_bytes(const std::string& name_or_folder, const std::string& revision) {
+  return translate_exceptions([&]() -> CheckpointBytes {
+    const auto folder = resolve_checkpoint(name_or_folder, revision);
+    const auto commit = std::filesystem::path(folder).filename().string();
+    const CacheWriter cache(Repository{{RepositoryKind::model, name_or_folder}});
+    const auto tree = is_remote_checkpoint(name_or_folder, revision)
+                          ? load_tree(cache.folder(), commit)
+                          : std::nullopt;
+    return tree ? listed_bytes(cache, commit, *tree) : bytes_in(folder);
+  });
+}
+
+std::string fetch_tokenizer(const std::string& name_or_path, const FetchOptions& options) {
+  return translate_exceptions([&] {
+    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+    const auto folder =
+        fetch_files({{RepositoryKind::model, name_or_path}, "", ""}, tokenizer_files(), options);
+    return folder.empty() ? resolve_checkpoint(name_or_path, "") : folder;
+  });
+}
+
+std::string fetch_dataset(const std::string& name_or_path, const std::string& name,
+                          const std::string& split, const FetchOptions& options) {
+  return translate_exceptions([&] {
+    if (path_exists(name_or_path) || !is_remote_name(name_or_path)) return name_or_path;
+    const auto folder = fetch_files({{RepositoryKind::dataset, name_or_path}, "", ""},
+                                    dataset_files(name, split), options);
+    return folder.empty() ? resolve_dataset(name_or_path) : folder;
+  });
+}
+
+}  // namespace qkscope

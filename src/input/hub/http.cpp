@@ -1,0 +1,122 @@
+#include "input/hub/http.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+
+namespace qkscope {
+namespace {
+
+int default_port(const std::string& scheme) {
+  return scheme == "https" ? 443 : 80;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+[[noreturn]] void not_an_address(const std::string& text) {
+  bad_input("{}: not an address of the kind https://host/path", in_quotes(text));
+}
+
+// "host", "host:8080" or "[::1]:8080"
+void read_server(const std::string& server, const std::string& text, Url& url) {
+  const auto bracket = server.rfind(']');
+  const auto colon = server.find(':', bracket == std::string::npos ? 0 : bracket);
+  url.host = lower(server.substr(0, colon));
+  url.port = default_port(url.scheme);
+  if (colon != std::string::npos) {
+    const auto port = parse_integer(server.substr(colon + 1), "the port in " + in_quotes(text));
+    if (port < 1 || port > 65535) not_an_address(text);
+    url.port = static_cast<int>(port);
+  }
+  if (url.host.empty() || url.host.find_first_of("@\\ ") != std::string::npos) not_an_address(text);
+}
+
+}  // namespace
+
+std::string Url::without_query() const {
+  const auto server = port == default_port(scheme) ? host : fmt::format("{}:{}", host, port);
+  return fmt::format("{}://{}{}", scheme, server, target.substr(0, target.find('?')));
+}
+
+std::string Url::to_string() const {
+  const auto query = target.find('?');
+  return without_query() + (query == std::string::npos ? "" : target.substr(query));
+}
+
+Url parse_url(const std::string& text) {
+  const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == 0x7f;
+  });
+  const auto colon = text.find("://");
+  if (!plain || colon == std::string::npos) not_an_address(text);
+  Url url;
+  url.scheme = lower(text.substr(0, colon));
+  if (url.scheme != "https" && url.scheme != "http") not_an_address(text);
+  const auto begin = colon + 3;
+  const auto end = std::min(text.find_first_of("/?#", begin), text.size());
+  read_server(text.substr(begin, end - begin), text, url);
+  url.target = text.substr(end, text.find('#', end) - end);
+  if (!url.target.starts_with('/')) url.target.insert(0, "/");
+  return url;
+}
+
+Url resolve_url(const Url& base, const std::string& location) {
+  if (location.starts_with("//")) return parse_url(base.scheme + ":" + location);
+  if (location.find("://") < location.find_first_of("/?#")) return parse_url(location);
+  auto prefix = base;
+  prefix.target = base.target.substr(0, base.target.find('?'));
+  prefix.target.resize(location.starts_with('/') ? 0 : prefix.target.rfind('/') + 1);
+  if (prefix.target.empty()) prefix.target = "/";
+  const auto tail = location.starts_with('/') ? location.substr(1) : location;
+  return parse_url(prefix.without_query() + tail);
+}
+
+bool same_server(const Url& a, const Url& b) {
+  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
+}
+
+bool is_loopback(const Url& url) {
+  if (url.host == "localhost" || url.host == "[::1]") return true;
+  return url.host.starts_with("127.") &&
+         url.host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+void refuse_plain_http(const Url& url, const std::string& what) {
+  if (url.scheme == "http" && !is_loopback(url))
+    bad_input("{}: {} is not encrypted; expected an https address (http is for this machine only)",
+              what, url.without_query());
+}
+
+std::string percent_encode(std::string_view text, std::string_view keep) {
+  std::string result;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    const bool plain = code < 0x80 && (std::isalnum(code) != 0 || c == '-' || c == '_' ||
+                                       c == '.' || c == '~' || keep.find(c) != keep.npos);
+    result += plain ? std::string(1, c) : fmt::format("%{:02X}", code);
+  }
+  return result;
+}
+
+void HttpResponse::add_header(std::string_view line) {
+  constexpr std::string_view kWhite = " \t\r\n";
+  const auto colon = line.find(':');
+  if (colon == std::string_view::npos) return;
+  auto value = line.substr(colon + 1);
+  value.remove_prefix(std::min(value.find_first_not_of(kWhite), value.size()));
+  value = value.substr(0, value.find_last_not_of(kWhite) + 1);
+  headers[lower(line.substr(0, colon))] = std::string(value);
+}
+
+std::string HttpResponse::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,276 @@
+// The exchange by libcurl: the one place where its errors become ours.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/core/made_once.h"
+#include "input/hub/certificates.h"
+#include "input/hub/http.h"
+#include "qkscope/version.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kLargestBody = std::size_t{256} << 20;  // of an answer kept in memory
+constexpr long kConnectSeconds = 20;
+constexpr long kPiece = 512 << 10;  // bytes at a time, either way
+
+struct FreeList {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+using HeaderList = std::unique_ptr<curl_slist, FreeList>;
+
+// One per thread: it keeps connections open from one exchange to the next. A forked process makes
+// handles of its own and leaves those it inherited alone: their connections are its parent's.
+class ThreadHandle {
+ public:
+  ~ThreadHandle() {
+    if (handle_ != nullptr && process_ == ::getpid()) curl_easy_cleanup(handle_);
+  }
+
+  CURL* get() {
+    if (handle_ == nullptr || process_ != ::getpid()) {
+      handle_ = curl_easy_init();
+      process_ = ::getpid();
+    }
+    if (handle_ == nullptr) failure("libcurl: cannot start a connection: out of memory");
+    curl_easy_reset(handle_);
+    return handle_;
+  }
+
+ private:
+  CURL* handle_ = nullptr;
+  pid_t process_ = 0;
+};
+
+CURL* thread_handle() {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  thread_local ThreadHandle handle;
+  return handle.get();
+}
+
+// What the callbacks of one exchange share. libcurl is C: exceptions wait in `error` until it has
+// returned.
+struct Exchange {
+  const HttpRequest& request;
+  CURL* handle;
+  HttpResponse response = {};
+  std::ifstream upload = {};
+  std::uint64_t upload_left = 0;
+  std::exception_ptr error = {};
+};
+
+void read_status(Exchange& state) {
+  long status = 0;
+  curl_easy_getinfo(state.handle, CURLINFO_RESPONSE_CODE, &status);
+  state.response.status = static_cast<int>(status);
+}
+
+std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* user) {
+  auto& state = *static_cast<Exchange*>(user);
+  const std::string_view line(data, size * count);
+  if (line.starts_with("HTTP/")) state.response.headers.clear();
+  try {
+    state.response.add_header(line);
+    return line.size();
+  } catch (...) {
+    state.error = std::current_exception();
+    return 0;
+  }
+}
+
+std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* user) {
+  auto& state = *static_cast<Exchange*>(user);
+  const std::size_t bytes = size * count;
+  try {
+    read_status(state);
+    const bool wanted = state.response.status == 200 || state.response.status == 206;
+    if (wanted && state.request.sink) {
+      state.request.sink(state.response, std::as_bytes(std::span(data, bytes)));
+    } else {
+      if (state.response.body.size() + bytes > kLargestBody)
+        failure("{}: the answer is longer than {} bytes", state.request.url.without_query(),
+                kLargestBody);
+      state.response.body.append(data, bytes);
+    }
+    return bytes;
+  } catch (...) {
+    state.error = std::current_exception();
+    return 0;
+  }
+}
+
+std::size_t send_body(char* data, std::size_t size, std::size_t count, void* user) {
+  auto& state = *static_cast<Exchange*>(user);
+  const auto wanted = std::min<std::uint64_t>(size * count, state.upload_left);
+  state.upload.read(data, static_cast<std::streamsize>(wanted));
+  if (static_cast<std::uint64_t>(state.upload.gcount()) != wanted) return CURL_READFUNC_ABORT;
+  state.upload_left -= wanted;
+  try {
+    if (state.request.sent) state.request.sent(state.request.upload.size - state.upload_left);
+    return wanted;
+  } catch (...) {
+    state.error = std::current_exception();
+    return CURL_READFUNC_ABORT;
+  }
+}
+
+int check_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  const auto* stop = static_cast<Exchange*>(user)->request.stop;
+  return stop != nullptr && stop->load() ? 1 : 0;
+}
+
+// A body from a file cannot be sent again after it was begun: libcurl asks for this before.
+int rewind_body(void* user, curl_off_t offset, int origin) {
+  auto& state = *static_cast<Exchange*>(user);
+  if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+  state.upload.clear();
+  state.upload.seekg(static_cast<std::streamoff>(state.request.upload.offset) + offset);
+  state.upload_left = state.request.upload.size - static_cast<std::uint64_t>(offset);
+  return CURL_SEEKFUNC_OK;
+}
+
+const std::string& trusted_certificates() {
+  const auto& file = made_once([] {
+    const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
+    return certificates_file(own == nullptr ? "" : own);
+  });
+  return file;
+}
+
+void set_safety(CURL* handle, const HttpRequest& request) {
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 1L);
+  curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 2L);
+  if (const auto& file = trusted_certificates(); !file.empty())
+    curl_easy_setopt(handle, CURLOPT_CAINFO, file.c_str());
+  curl_easy_setopt(handle, CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2);
+  curl_easy_setopt(handle, CURLOPT_NETRC, CURL_NETRC_IGNORED);
+  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_seconds));
+  if (is_loopback(request.url)) curl_easy_setopt(handle, CURLOPT_NOPROXY, "*");
+}
+
+void set_callbacks(Exchange& state) {
+  CURL* handle = state.handle;
+  curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
+  curl_easy_setopt(handle, CURLOPT_HEADERDATA, &state);
+  curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive_body);
+  curl_easy_setopt(handle, CURLOPT_WRITEDATA, &state);
+  curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, check_stop);
+  curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &state);
+  curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(handle, CURLOPT_BUFFERSIZE, kPiece);
+  curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, kPiece);
+}
+
+void set_body(Exchange& state) {
+  const auto& request = state.request;
+  CURL* handle = state.handle;
+  if (request.method == "POST") {
+    // On a kept connection that turns out dead libcurl would send it again by itself.
+    curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(handle, CURLOPT_POST, 1L);
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+  } else if (request.method == "PUT" && request.upload.path.empty()) {
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE,
+                     static_cast<curl_off_t>(request.body.size()));
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "PUT");
+  } else if (request.method == "PUT") {
+    state.upload.open(request.upload.path, std::ios::binary);
+    if (!state.upload) system_error("open", request.upload.path, errno);
+    rewind_body(&state, 0, SEEK_SET);
+    curl_easy_setopt(handle, CURLOPT_UPLOAD, 1L);
+    curl_easy_setopt(handle, CURLOPT_READFUNCTION, send_body);
+    curl_easy_setopt(handle, CURLOPT_READDATA, &state);
+    curl_easy_setopt(handle, CURLOPT_SEEKFUNCTION, rewind_body);
+    curl_easy_setopt(handle, CURLOPT_SEEKDATA, &state);
+    curl_easy_setopt(handle, CURLOPT_INFILESIZE_LARGE,
+                     static_cast<curl_off_t>(request.upload.size));
+  } else if (request.method == "DELETE") {
+    curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, "DELETE");
+  } else {
+    QKSCOPE_ASSERT(request.method == "GET");
+  }
+}
+
+HeaderList header_list(const HttpRequest& request) {
+  curl_slist* list = nullptr;
+  for (const auto& [name, value] : request.headers)
+    list = curl_slist_append(list, fmt::format("{}: {}", name, value).c_str());
+  return HeaderList(curl_slist_append(list, "Expect:"));  // do not ask before sending a body
+}
+
+// Whether another attempt may succeed: not where certificates or addresses are wrong, or where
+// without a network no name is found.
+bool is_transient(CURLcode code) {
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_ABORTED_BY_CALLBACK:
+    case CURLE_READ_ERROR:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string certificates_advice() {
+  const auto& file = trusted_certificates();
+  if (file.empty())
+    return fmt::format(
+        " (no certificates of authorities were found; looked for {}; install ca-certificates, or "
+        "set SSL_CERT_FILE)",
+        fmt::join(certificate_places(), ", "));
+  return fmt::format(" (checked against {}; SSL_CERT_FILE names another file)", file);
+}
+
+}  // namespace
+
+HttpResponse exchange(const HttpRequest& request) {
+  Exchange state{.request = request, .handle = thread_handle()};
+  const auto address = request.url.to_string();
+  const auto agent = fmt::format("qkscope/{}", version_string());
+  curl_easy_setopt(state.handle, CURLOPT_URL, address.c_str());
+  curl_easy_setopt(state.handle, CURLOPT_USERAGENT, agent.c_str());
+  set_safety(state.handle, request);
+  set_callbacks(state);
+  set_body(state);
+  const auto headers = header_list(request);
+  curl_easy_setopt(state.handle, CURLOPT_HTTPHEADER, headers.get());
+  char reason[CURL_ERROR_SIZE] = "";
+  curl_easy_setopt(state.handle, CURLOPT_ERRORBUFFER, reason);
+  const CURLcode code = curl_easy_perform(state.handle);
+  if (state.error) std::rethrow_exception(state.error);
+  read_status(state);
+  if (code == CURLE_OK) return std::move(state.response);
+  state.response.status = 0;
+  state.response.fault = *reason != '\0' ? reason : curl_easy_strerror(code);
+  if (code == CURLE_SSL_CACERT_BADFILE || code == CURLE_PEER_FAILED_VERIFICATION)
+    state.response.fault += certificates_advice();
+  state.response.transient = is_transient(code);
+  return std::move(state.response);
+}
+
+}  // namespace qkscope

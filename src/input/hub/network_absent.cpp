@@ -1,0 +1,47 @@
+// Stands in for http_curl.cpp and digest.cpp in a build without libcurl or OpenSSL.
+#include "base/core/error.h"
+#include "input/hub/digest.h"
+#include "input/hub/http.h"
+
+namespace qkscope {
+namespace {
+
+[[noreturn]] void no_network() {
+  failure(
+      "this build of qkscope cannot talk to the Hugging Face Hub: it was made without libcurl or "
+      "OpenSSL; install libcurl4-openssl-dev and libssl-dev and build again, or fill the cache "
+      "with 'hf download'");
+}
+
+}  // namespace
+
+struct Digest::State {};
+
+HttpResponse exchange(const HttpRequest&) {
+  no_network();
+}
+
+Digest::Digest(Kind) {
+  no_network();
+}
+Digest::~Digest() = default;
+Digest::Digest(Digest&&) noexcept = default;
+Digest& Digest::operator=(Digest&&) noexcept = default;
+void Digest::add(std::span<const std::byte>) {
+  no_network();
+}
+std::string Digest::hex() {
+  no_network();
+}
+
+Digest git_digest(std::uint64_t) {
+  no_network();
+}
+std::string sha256_of_file(const std::string&) {
+  no_network();
+}
+std::string git_sha1_of_file(const std::string&) {
+  no_network();
+}
+
+}  // namespace qkscope

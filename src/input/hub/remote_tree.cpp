@@ -1,0 +1,223 @@
+#include "input/hub/remote_tree.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "base/io/output_file.h"
+#include "input/checkpoint/hub_cache.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kTreeFormat = 1;
+constexpr std::size_t kLongestPath = 1000;
+constexpr std::size_t kListed = 12;
+// The Hub sends a thousand files a page; its largest repositories have a hundred thousand.
+constexpr std::size_t kMostPages = 1000;
+constexpr std::size_t kMostFiles = 1'000'000;
+
+bool is_hex(const std::string& text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string string_at(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<std::uint64_t> size_at(const Json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end() || !found->is_number_integer() || *found < 0) return {};
+  return found->get<std::uint64_t>();
+}
+
+// Paths and hashes become names of files: anything else is refused.
+bool is_whole(const RemoteFile& file) {
+  return is_safe_path(file.path) && is_hex(file.git_sha1, 40) &&
+         (file.sha256.empty() || is_hex(file.sha256, 64));
+}
+
+std::optional<RemoteFile> read_entry(const Json& entry) {
+  RemoteFile file;
+  file.path = string_at(entry, "path");
+  file.git_sha1 = string_at(entry, "oid");
+  file.xet_hash = string_at(entry, "xetHash");
+  auto size = size_at(entry, "size");
+  if (entry.contains("lfs") && entry["lfs"].is_object()) {
+    file.sha256 = string_at(entry["lfs"], "oid");
+    size = size_at(entry["lfs"], "size");
+    if (file.sha256.empty()) return {};
+  }
+  file.size = size.value_or(0);
+  if (!size || !is_whole(file)) return {};
+  return file;
+}
+
+// <https://...?cursor=...>; rel="next"
+std::string next_page(const HttpResponse& response) {
+  const auto link = response.header("link");
+  const auto next = link.find("rel=\"next\"");
+  const auto begin = next == std::string::npos ? next : link.rfind('<', next);
+  if (begin == std::string::npos) return "";
+  const auto end = link.find('>', begin);
+  return end == std::string::npos ? "" : link.substr(begin + 1, end - begin - 1);
+}
+
+void add_page(const Json& page, const Url& url, RemoteTree& tree) {
+  if (!page.is_array()) failure("{}: expected a list of files", url.without_query());
+  for (const auto& entry : page) {
+    if (string_at(entry, "type") != "file") continue;
+    auto file = read_entry(entry);
+    if (!file)
+      failure("{}: the listing holds an entry that is not safe to store: {}", url.without_query(),
+              in_quotes(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    tree.push_back(std::move(*file));
+  }
+}
+
+void sort_by_path(RemoteTree& tree) {
+  std::sort(tree.begin(), tree.end(),
+            [](const RemoteFile& a, const RemoteFile& b) { return a.path < b.path; });
+}
+
+[[noreturn]] void no_such_revision(const HubClient& client, const Repository& repository,
+                                   const std::string& revision) {
+  auto branches = fetch_branches(client, repository);
+  const auto near = nearest(revision, branches);
+  const auto more = branches.size() > kListed ? branches.size() - kListed : 0;
+  branches.resize(branches.size() - more);
+  bad_input("{} {}: the Hub has no revision {}{}; its branches: {}{}", repository.kind_name(),
+            repository.id, in_quotes(revision),
+            near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(branches, ", "),
+            more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::string tree_path(const std::string& cached_repository, const std::string& commit) {
+  return cached_repository + "/trees/" + commit + ".json";
+}
+
+}  // namespace
+
+bool is_safe_path(const std::string& path) {
+  const auto parts = split(path, '/');
+  return path.size() <= kLongestPath && path.find('\\') == std::string::npos &&
+         std::none_of(path.begin(), path.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }) &&
+         std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
+           return part.empty() || part == "." || part == ".." || part.size() > 255;
+         });
+}
+
+const RemoteFile* find_file(const RemoteTree& tree, const std::string& path) {
+  const auto found = std::find_if(tree.begin(), tree.end(),
+                                  [&](const RemoteFile& file) { return file.path == path; });
+  return found == tree.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> paths_of(const RemoteTree& tree) {
+  std::vector<std::string> paths;
+  for (const auto& file : tree) paths.push_back(file.path);
+  return paths;
+}
+
+std::string fetch_commit(const HubClient& client, const Repository& repository,
+                         const std::string& revision) {
+  const auto url =
+      client.at(fmt::format("{}/revision/{}", repository.api_path(), percent_encode(revision)));
+  const auto response = client.send({.url = url});
+  if (response.status == 404 && response.header("x-error-code") == "RevisionNotFound")
+    no_such_revision(client, repository, revision);
+  if (!response.ok()) explain_refusal(client, response, repository, Access::read);
+  auto commit = string_at(parse_answer(response, url), "sha");
+  if (!is_commit(commit))
+    failure("{}: found {}, expected a commit", url.without_query(), in_quotes(commit));
+  return commit;
+}
+
+RemoteTree fetch_tree(const HubClient& client, const Repository& repository,
+                      const std::string& commit) {
+  RemoteTree tree;
+  auto url = client.at(fmt::format("{}/tree/{}?recursive=true&expand=false", repository.api_path(),
+                                   percent_encode(commit)));
+  std::set<std::string> seen;
+  while (true) {
+    if (!seen.insert(url.to_string()).second)
+      failure("{}: the pages of the listing lead round in a circle", url.without_query());
+    if (seen.size() > kMostPages || tree.size() > kMostFiles)
+      failure("{}: the listing does not end after {} pages with {} files", url.without_query(),
+              seen.size() - 1, tree.size());
+    const auto response = client.send({.url = url});
+    if (!response.ok()) explain_refusal(client, response, repository, Access::read);
+    reading_answer(url, [&] { add_page(parse_answer(response, url), url, tree); });
+    const auto next = next_page(response);
+    if (next.empty()) break;
+    url = reading_answer(url, [&] { return resolve_url(url, next); });
+    if (!same_server(url, client.settings().endpoint))
+      failure("{}: the next page of a listing is on another server", url.without_query());
+  }
+  sort_by_path(tree);
+  return tree;
+}
+
+std::vector<std::string> fetch_branches(const HubClient& client, const Repository& repository) {
+  const auto refs = client.get_json(repository, client.at(repository.api_path() + "/refs"));
+  std::vector<std::string> names;
+  if (refs.is_object() && refs.contains("branches") && refs["branches"].is_array())
+    for (const auto& branch : refs["branches"]) names.push_back(string_at(branch, "name"));
+  return names;
+}
+
+std::optional<RemoteTree> load_tree(const std::string& cached_repository,
+                                    const std::string& commit) {
+  const auto path = tree_path(cached_repository, commit);
+  if (!path_exists(path)) return {};
+  try {
+    const Json json = load_json(path);
+    if (!json.is_object() || json.value("format_version", 0) != kTreeFormat) return {};
+    RemoteTree tree;
+    for (const auto& [name, entry] : json.at("files").items()) {
+      RemoteFile file{.path = name,
+                      .size = 0,
+                      .git_sha1 = string_at(entry, "blob_id"),
+                      .sha256 = string_at(entry, "lfs_sha256"),
+                      .xet_hash = string_at(entry, "xet_hash")};
+      const auto size = size_at(entry, file.sha256.empty() ? "size" : "lfs_size");
+      file.size = size.value_or(0);
+      if (!size || !is_whole(file)) return {};
+      tree.push_back(std::move(file));
+    }
+    sort_by_path(tree);
+    return tree;
+  } catch (const Error&) {  // damaged: it can be fetched again
+    return {};
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+void store_tree(const std::string& cached_repository, const std::string& commit,
+                const RemoteTree& tree) {
+  Json files = Json::object();
+  for (const auto& file : tree) {
+    Json entry = {{"size", file.size}, {"blob_id", file.git_sha1}};
+    if (!file.sha256.empty()) {
+      entry["lfs_sha256"] = file.sha256;
+      entry["lfs_size"] = file.size;
+    }
+    if (!file.xet_hash.empty()) entry["xet_hash"] = file.xet_hash;
+    files[file.path] = entry;
+  }
+  make_folders(cached_repository + "/trees");
+  write_file(tree_path(cached_repository, commit),
+             Json{{"format_version", kTreeFormat}, {"files", files}}.dump(
+                 1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace qkscope

@@ -1,0 +1,78 @@
+#include "input/hub/settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/hub_cache.h"
+
+namespace qkscope {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// As the Hub's own tools read such a variable.
+bool is_true(const char* name) {
+  auto value = variable(name);
+  for (char& c : value) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
+}
+
+std::string trimmed(const std::string& text) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+// A token goes into a header: a line break in it would begin another one. The message does not
+// show the token.
+std::string checked_token(const std::string& text, const std::string& where) {
+  auto token = trimmed(text);
+  if (std::any_of(token.begin(), token.end(),
+                  [](char c) { return c <= ' ' || static_cast<unsigned char>(c) >= 0x7f; }))
+    bad_input("{}: holds spaces or characters that no token has; expected one word (hf_...)",
+              where);
+  return token;
+}
+
+std::string find_token() {
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
+    if (auto token = checked_token(variable(name), name); !token.empty()) return token;
+  auto path = variable("HF_TOKEN_PATH");
+  const bool somewhere = !variable("HF_HOME").empty() || !variable("XDG_CACHE_HOME").empty() ||
+                         !variable("HOME").empty();
+  if (path.empty() && somewhere) path = hugging_face_home() + "/token";
+  if (path.empty() || !path_exists(path)) return "";
+  return checked_token(std::string(MappedFile(path).text()), path);
+}
+
+Url find_endpoint() {
+  auto text = variable("HF_ENDPOINT");
+  if (text.empty()) text = "https://huggingface.co";
+  while (text.ends_with('/')) text.pop_back();
+  auto url = parse_url(text);
+  refuse_plain_http(url, "HF_ENDPOINT");
+  return url;
+}
+
+}  // namespace
+
+HubSettings hub_settings() {
+  HubSettings settings;
+  settings.endpoint = find_endpoint();
+  settings.token = find_token();
+  settings.offline = is_true("HF_HUB_OFFLINE") || is_true("TRANSFORMERS_OFFLINE");
+  if (const auto seconds = variable("HF_HUB_DOWNLOAD_TIMEOUT"); !seconds.empty())
+    settings.stall_seconds = static_cast<int>(
+        std::clamp<std::int64_t>(parse_integer(seconds, "HF_HUB_DOWNLOAD_TIMEOUT"), 1, 3600));
+  return settings;
+}
+
+}  // namespace qkscope

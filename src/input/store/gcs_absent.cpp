@@ -1,0 +1,14 @@
+// Stands in for gcs_store.cpp in a build without Google Cloud Storage.
+#include "base/core/error.h"
+#include "input/store/arrow_store.h"
+
+namespace qkscope {
+
+std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address) {
+  failure(
+      "{}: this build of qkscope cannot reach Google Cloud Storage: it was made with an Arrow "
+      "without it; build with the pyarrow wheel",
+      address.to_string());
+}
+
+}  // namespace qkscope

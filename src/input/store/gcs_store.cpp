@@ -1,0 +1,97 @@
+// gs:// addresses, through Arrow. It cannot put an object only where there is none: a lease does
+// it.
+#include <arrow/filesystem/gcsfs.h>
+
+#include "base/core/error.h"
+#include "input/store/arrow_store.h"
+#include "input/store/environment.h"
+#include "input/store/lease.h"
+
+namespace qkscope {
+namespace {
+
+// Google's own clients take the same variable for a server that stands in.
+constexpr char kEmulator[] = "STORAGE_EMULATOR_HOST";
+
+arrow::fs::GcsOptions gcs_options() {
+  constexpr double kPatience = 60.0;  // seconds that a request is tried again for
+  const auto emulator = environment(kEmulator);
+  auto options =
+      emulator.empty() ? arrow::fs::GcsOptions::Defaults() : arrow::fs::GcsOptions::Anonymous();
+  options.retry_limit_seconds = kPatience;
+  if (emulator.empty()) return options;
+  const auto scheme = emulator.find("://");
+  options.scheme = scheme == std::string::npos ? "http" : emulator.substr(0, scheme);
+  options.endpoint_override = scheme == std::string::npos ? emulator : emulator.substr(scheme + 3);
+  return options;
+}
+
+class GcsStore : public ArrowStore {
+ public:
+  GcsStore(const StoreAddress& address, std::shared_ptr<arrow::fs::FileSystem> files)
+      : ArrowStore(address, std::move(files)) {}
+
+  void check_access() {
+    const auto info = take(files().GetFileInfo(address().bucket), address().to_string());
+    if (info.type() == arrow::fs::FileType::NotFound) refuse_bucket();
+  }
+
+  void remove(const std::string& name) override {
+    const auto status = files().DeleteFile(path_of(name));
+    if (!status.ok() && find(name)) explain(status, where(name));
+  }
+
+ protected:
+  bool put_new(const std::string& name, const std::string& content) override {
+    return put_with_lease({.read = [this](const std::string& each) { return read(each); },
+                           .write = [this](const std::string& each,
+                                           const std::string& text) { write_small(each, text); },
+                           .remove = [this](const std::string& each) { remove(each); }},
+                          name, content);
+  }
+
+  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+    const auto& text = status.message();
+    const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+    if (has("PERMISSION_DENIED") || has("UNAUTHENTICATED"))
+      bad_input(
+          "{}: the store refuses the credentials; check GOOGLE_APPLICATION_CREDENTIALS or "
+          "'gcloud auth application-default login', and what they may do there",
+          doing);
+    if (has("OAuth2 access token"))
+      bad_input(
+          "{}: no credentials were found; set GOOGLE_APPLICATION_CREDENTIALS, or log in with "
+          "'gcloud auth application-default login'",
+          doing);
+    if (has("bucket does not exist")) refuse_bucket();
+    if (has("NOT_FOUND") || has("does not exist")) bad_input("{}: there is no such object", doing);
+    constexpr std::size_t kLongest = 300;  // the client adds everything it knows
+    failure("{}: the store does not answer as it should: {}", doing, text.substr(0, kLongest));
+  }
+
+ private:
+  void write_small(const std::string& name, const std::string& content) {
+    const auto output = take(files().OpenOutputStream(path_of(name)), where(name));
+    check(output->Write(content), where(name));
+    check(output->Close(), where(name));
+  }
+
+  [[noreturn]] void refuse_bucket() const {
+    bad_input("{}: there is no bucket '{}'; make it first, or check the name",
+              address().to_string(), address().bucket);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ObjectStore> open_gcs_store(const StoreAddress& address) {
+  auto files = arrow::fs::GcsFileSystem::Make(gcs_options());
+  if (!files.ok())
+    bad_input("{}: cannot set up the client of Google Cloud Storage: {}", address.to_string(),
+              files.status().message());
+  auto store = std::make_unique<GcsStore>(address, *files);
+  store->check_access();
+  return store;
+}
+
+}  // namespace qkscope

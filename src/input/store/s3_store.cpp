@@ -1,0 +1,250 @@
+// s3:// addresses. Arrow reads, writes and lists. What it cannot do (put an object only where there
+// is none) or does in a way of its own (it leaves objects for empty folders when it removes) are
+// requests through libcurl, signed with the credentials that Arrow's S3 client found.
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <mutex>
+#include <random>
+
+#include <arrow/filesystem/s3fs.h>
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "input/hub/client.h"
+#include "input/store/arrow_store.h"
+#include "input/store/aws_signature.h"
+#include "input/store/environment.h"
+
+namespace qkscope {
+namespace {
+
+constexpr double kConnectSeconds = 20.0;
+constexpr double kSilentSeconds = 30.0;  // after which a connection is given up
+
+// Attempts at one request, AWS_MAX_ATTEMPTS as in other clients.
+int attempts() {
+  constexpr int kUsual = 8;
+  const auto chosen = environment("AWS_MAX_ATTEMPTS");
+  if (chosen.empty()) return kUsual;
+  return static_cast<int>(
+      std::clamp<std::int64_t>(parse_integer(chosen, "AWS_MAX_ATTEMPTS"), 1, 100));
+}
+
+// Waits before an attempt: twice as long each time, up to ten seconds, half of it by chance so that
+// tasks that were refused together do not come back together.
+class Patience : public arrow::fs::S3RetryStrategy {
+ public:
+  bool ShouldRetry(const AWSErrorDetail& error, int64_t tried) override {
+    return error.should_retry && tried + 1 < attempts_;
+  }
+  int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&, int64_t tried) override {
+    constexpr std::int64_t kFirst = 100;
+    constexpr std::int64_t kLongest = 10'000;
+    const auto wait = std::min(kFirst << std::min<std::int64_t>(tried, 7), kLongest);
+    const std::lock_guard lock(mutex_);
+    return std::uniform_int_distribution<std::int64_t>(wait / 2, wait)(random_);
+  }
+
+ private:
+  int attempts_ = attempts();
+  std::mutex mutex_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+// AWS takes some tenths of a second to start and leaves threads: only where an address asks for it.
+void start_s3(const std::string& where) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    const auto status = arrow::fs::EnsureS3Initialized();
+    if (!status.ok()) failure("{}: cannot start the S3 client: {}", where, status.message());
+  });
+}
+
+// AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL: stores that are not Amazon's.
+std::optional<Url> endpoint() {
+  for (const char* name : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}) {
+    const auto text = environment(name);
+    if (text.empty()) continue;
+    auto url = parse_url(text);
+    if (url.target != "/" && !url.target.empty())
+      bad_input("{}={}: has a path; expected http(s)://host:port", name, text);
+    return url;
+  }
+  return {};
+}
+
+std::string region_of(const StoreAddress& address, bool own_endpoint) {
+  for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
+    if (auto region = environment(name); !region.empty()) return region;
+  if (own_endpoint) return "us-east-1";
+  const auto found = arrow::fs::ResolveS3BucketRegion(address.bucket);
+  if (found.ok()) return *found;
+  const auto& reason = found.status().message();
+  if (reason.find("not found") != std::string::npos)
+    bad_input("{}: there is no bucket '{}'; make it first, or check the name", address.to_string(),
+              address.bucket);
+  failure("{}: cannot reach S3: {}", address.to_string(), reason);
+}
+
+arrow::fs::S3Options options_of(const StoreAddress& address) {
+  auto options = arrow::fs::S3Options::Defaults();
+  const auto own = endpoint();
+  if (own) {
+    options.scheme = own->scheme;
+    options.endpoint_override = fmt::format("{}:{}", own->host, own->port);
+  }
+  options.region = region_of(address, own.has_value());
+  options.retry_strategy = std::make_shared<Patience>();
+  options.connect_timeout = kConnectSeconds;
+  options.request_timeout = kSilentSeconds;
+  options.allow_delayed_open = true;  // small objects in one request
+  if (options.GetAccessKey().empty())
+    bad_input(
+        "{}: no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+        "AWS_PROFILE, or run where a role is given",
+        address.to_string());
+  return options;
+}
+
+// Of an answer of S3: <Code>NoSuchBucket</Code>.
+std::string error_code(const std::string& body) {
+  constexpr std::string_view kOpen = "<Code>";
+  const auto begin = body.find(kOpen);
+  if (begin == std::string::npos) return "";
+  const auto end = body.find("</Code>", begin);
+  constexpr std::size_t kLongest = 100;
+  if (end == std::string::npos || end - begin > kLongest) return "";
+  return body.substr(begin + kOpen.size(), end - begin - kOpen.size());
+}
+
+class S3Store : public ArrowStore {
+ public:
+  S3Store(const StoreAddress& address, arrow::fs::S3Options options,
+          std::shared_ptr<arrow::fs::FileSystem> files)
+      : ArrowStore(address, std::move(files)), options_(std::move(options)) {
+    settings_.attempts = attempts();
+    settings_.first_wait = 0.1;
+    const auto own = endpoint();
+    server_ = own ? *own : parse_url(fmt::format("https://s3.{}.amazonaws.com", options_.region));
+  }
+
+  // What the client made since the process began must outlive its end: the last handler runs first.
+  ~S3Store() override {
+    std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); });
+  }
+  S3Store(const S3Store&) = delete;
+  S3Store& operator=(const S3Store&) = delete;
+
+  // A listing of one name tells whether the bucket is there and may be read.
+  void check_access() {
+    const auto prefix = address().path.empty() ? "" : address().path + "/";
+    const auto response = send("GET", fmt::format("/{}?list-type=2&max-keys=1&prefix={}",
+                                                  address().bucket, percent_encode(prefix)));
+    if (!response.ok()) refuse(response, "list", address().to_string());
+  }
+
+  void remove(const std::string& name) override {
+    const auto response = send("DELETE", target_of(name));
+    if (!response.ok() && response.status != 404) refuse(response, "remove", where(name));
+  }
+
+ protected:
+  bool put_new(const std::string& name, const std::string& content) override {
+    const auto response = send("PUT", target_of(name), content,
+                               {{"If-None-Match", "*"}, {"Content-Type", "application/json"}});
+    // 409: another one is putting it at this moment.
+    if (response.status == 412 || response.status == 409) return false;
+    if (!response.ok()) refuse(response, "write", where(name));
+    return true;
+  }
+
+  [[noreturn]] void explain(const arrow::Status& status, const std::string& doing) override {
+    const auto& text = status.message();
+    const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+    if (has("ACCESS_DENIED") || has("INVALID_ACCESS_KEY_ID") || has("SIGNATURE_DOES_NOT_MATCH") ||
+        has("INVALID_SIGNATURE") || has("UNRECOGNIZED_CLIENT"))
+      refuse_access(doing);
+    if (has("NO_SUCH_BUCKET")) refuse_bucket();
+    if (has("NO_SUCH_KEY") || has("RESOURCE_NOT_FOUND") || has("does not exist"))
+      bad_input("{}: there is no such object", doing);
+    failure("{}: the store does not answer as it should, after {} attempts: {}", doing,
+            settings_.attempts, text.substr(0, text.find('\n')));
+  }
+
+ private:
+  std::string target_of(const std::string& name) const {
+    return "/" + percent_encode(path_of(name), "/");
+  }
+
+  HttpResponse send(const std::string& method, const std::string& target,
+                    const std::string& body = "",
+                    std::vector<std::pair<std::string, std::string>> headers = {}) {
+    HttpRequest request{.method = method, .url = server_, .headers = std::move(headers)};
+    request.url.target = target;
+    request.body = body;
+    Backoff backoff(settings_, nullptr);
+    HttpResponse response;
+    do {
+      response = send_once(request);
+    } while (backoff.wait_after(response));
+    if (response.status == 0)
+      failure("{}: the store cannot be reached, after {} attempts: {}", server_.without_query(),
+              settings_.attempts, response.fault);
+    return response;
+  }
+
+  // Credentials may be short-lived: they are asked for anew for every request.
+  HttpResponse send_once(HttpRequest request) {
+    sign_request(request, options_.region,
+                 {.access_key = options_.GetAccessKey(),
+                  .secret_key = options_.GetSecretKey(),
+                  .session_token = options_.GetSessionToken()},
+                 static_cast<double>(std::time(nullptr)));
+    return exchange(request);
+  }
+
+  [[noreturn]] void refuse_bucket() const {
+    bad_input("{}: there is no bucket '{}' at {}; make it first, or check the name",
+              address().to_string(), address().bucket, server_.without_query());
+  }
+
+  [[noreturn]] static void refuse_access(const std::string& doing, const std::string& code = "") {
+    bad_input(
+        "{}: the store refuses the credentials{}; check AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and what they may do there",
+        doing, code.empty() ? "" : " (" + code + ")");
+  }
+
+  [[noreturn]] void refuse(const HttpResponse& response, const char* operation,
+                           const std::string& doing) const {
+    const auto code = error_code(response.body);
+    if (code == "NoSuchBucket") refuse_bucket();
+    if (response.status == 401 || response.status == 403) refuse_access(doing, code);
+    if (response.status == 301 || code == "AuthorizationHeaderMalformed")
+      bad_input("{}: the bucket is in another region than {}; set AWS_REGION", doing,
+                options_.region);
+    failure("{}: cannot {}: the store answers {}{}, after {} attempts", doing, operation,
+            response.status, code.empty() ? "" : " (" + code + ")", settings_.attempts);
+  }
+
+  arrow::fs::S3Options options_;
+  HubSettings settings_;
+  Url server_;
+};
+
+}  // namespace
+
+std::unique_ptr<ObjectStore> open_s3_store(const StoreAddress& address) {
+  start_s3(address.to_string());
+  auto options = options_of(address);
+  auto files = arrow::fs::S3FileSystem::Make(options);
+  if (!files.ok())
+    bad_input("{}: cannot set up the S3 client: {}", address.to_string(), files.status().message());
+  auto store = std::make_unique<S3Store>(address, std::move(options), *files);
+  store->check_access();
+  return store;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,89 @@
+#include "input/store/store_address.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+
+namespace qkscope {
+namespace {
+
+constexpr char kExpected[] =
+    "expected s3://bucket/path, gs://bucket/path, file:///path or a local path";
+
+std::string scheme_of(const std::string& text) {
+  const auto end = text.find("://");
+  if (end == std::string::npos || end == 0) return "";
+  auto scheme = text.substr(0, end);
+  const auto in_scheme = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.';
+  };
+  return std::all_of(scheme.begin(), scheme.end(), in_scheme) ? scheme : "";
+}
+
+std::string without_slashes(std::string text) {
+  while (text.ends_with('/')) text.pop_back();
+  const auto begin = text.find_first_not_of('/');
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+// A step to the folder above would be a name like any other in one store and leave the address in
+// another.
+void check_steps(const std::string& path, const std::string& text) {
+  for (const auto& step : split(path, '/'))
+    if (step.empty() || step == "." || step == "..")
+      bad_input("{}: '{}' is no name in the path of an address; {}", text, step, kExpected);
+}
+
+}  // namespace
+
+std::string StoreAddress::to_string() const {
+  if (scheme == Scheme::file) return "file:///" + path;
+  const std::string start = scheme == Scheme::s3 ? "s3://" : "gs://";
+  return start + bucket + (path.empty() ? "" : "/" + path);
+}
+
+std::string StoreAddress::last_name() const {
+  if (path.empty()) return bucket;
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+StoreAddress StoreAddress::below(const std::string& name) const {
+  auto inner = *this;
+  inner.path += (path.empty() ? "" : "/") + name;
+  return inner;
+}
+
+std::string StoreAddress::arrow_path() const {
+  if (scheme == Scheme::file) return "/" + path;
+  return path.empty() ? bucket : bucket + "/" + path;
+}
+
+std::optional<StoreAddress> parse_store_address(const std::string& text) {
+  const auto scheme = scheme_of(text);
+  if (scheme.empty()) return {};
+  const auto rest = text.substr(scheme.size() + 3);
+  StoreAddress address;
+  if (scheme == "file") {
+    if (!rest.starts_with('/'))
+      bad_input("{}: names a host; files are on this machine: file:///path", text);
+    address.path = without_slashes(rest);
+    if (address.path.empty()) bad_input("{}: has no path; {}", text, kExpected);
+    check_steps(address.path, text);
+    return address;
+  }
+  if (scheme != "s3" && scheme != "gs")
+    bad_input("{}: unknown scheme '{}'; {}", text, scheme, kExpected);
+  address.scheme = scheme == "s3" ? StoreAddress::Scheme::s3 : StoreAddress::Scheme::gs;
+  const auto slash = rest.find('/');
+  address.bucket = rest.substr(0, slash);
+  if (address.bucket.empty() || address.bucket.find_first_of("@:?#") != std::string::npos)
+    bad_input("{}: '{}' is no bucket; {}", text, address.bucket, kExpected);
+  if (slash != std::string::npos) address.path = without_slashes(rest.substr(slash));
+  if (!address.path.empty()) check_steps(address.path, text);
+  return address;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,293 @@
+#include "input/store/stored_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/core/blake2b.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/checksum.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "input/hub/transfer.h"
+#include "input/store/places.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr char kSuffix[] = ".json";
+constexpr std::size_t kDigits = 8;
+
+// Whether a name stays inside the folder it is put into.
+bool is_inside(const std::string& name) {
+  for (const auto& step : split(name, '/'))
+    if (step.empty() || step == "." || step == "..") return false;
+  return !name.empty();
+}
+
+// Everything in a folder but hidden names: working files.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  auto entries = fs::recursive_directory_iterator(folder);
+  for (auto it = fs::begin(entries); it != fs::end(entries); ++it) {
+    if (it->path().filename().string().starts_with('.')) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    if (it->is_regular_file()) names.push_back(it->path().lexically_relative(folder).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool same_files(const StoredManifest& a, const StoredManifest& b) {
+  return std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(),
+                    [](const StoredFile& x, const StoredFile& y) {
+                      return x.name == y.name && x.content == y.content;
+                    });
+}
+
+std::vector<std::uint64_t> sizes_of(const std::vector<const StoredFile*>& files) {
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(files.size());
+  for (const auto* file : files) sizes.push_back(file->content.bytes);
+  return sizes;
+}
+
+// Of the content without the checksum.
+std::string checksum_of_json(const Json& json) {
+  return checksum_text(checksum_of(json.dump()));
+}
+
+[[noreturn]] void no_manifest(const std::string& where, const std::string& why) {
+  bad_input("{}: is no manifest that this version of qkscope wrote: {}", where, why);
+}
+
+}  // namespace
+
+std::string numbered_name(const std::string& prefix, std::size_t number) {
+  return fmt::format("{}/{:08}{}", prefix, number, kSuffix);
+}
+
+std::optional<std::size_t> number_of(const std::string& name) {
+  const auto file = fs::path(name).filename().string();
+  if (file.size() != kDigits + sizeof(kSuffix) - 1 || !file.ends_with(kSuffix)) return {};
+  std::size_t number = 0;
+  const char* const end = file.data() + kDigits;
+  const auto [stop, error] = std::from_chars(file.data(), end, number);
+  if (error != std::errc() || stop != end) return {};
+  return number;
+}
+
+std::optional<NumberedObject> newest_object(ObjectStore& store, const std::string& prefix) {
+  const auto objects = store.list(prefix);
+  for (auto it = objects.rbegin(); it != objects.rend(); ++it) {
+    const auto number = number_of(it->name);
+    if (!number) continue;
+    auto content = store.read(it->name);
+    // Removed in between, by one who has put a newer one or is done.
+    if (!content) return newest_object(store, prefix);
+    return NumberedObject{*number, std::move(*content)};
+  }
+  return {};
+}
+
+Json to_json(const StoredFile& file) {
+  return {{"name", file.name},
+          {"object", file.object},
+          {"bytes", file.content.bytes},
+          {"checksum", file.content.checksum}};
+}
+
+StoredFile stored_file(const Json& json, const std::string& where) {
+  StoredFile file{.name = json.at("name"),
+                  .object = json.at("object"),
+                  .content = {json.at("bytes"), json.at("checksum")}};
+  if (!is_inside(file.name) || !is_inside(file.object))
+    bad_input("{}: names {}, which lies outside of the folder", where, in_quotes(file.name));
+  return file;
+}
+
+const StoredFile* StoredManifest::find(const std::string& name) const {
+  for (const auto& file : files)
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+std::string manifest_text(const StoredManifest& manifest) {
+  Json json = {{"format", kFormat}, {"kind", manifest.kind}, {"run", manifest.run}};
+  json["files"] = Json::array();
+  for (const auto& file : manifest.files) json["files"].push_back(to_json(file));
+  json["checksum"] = checksum_of_json(json);
+  return json.dump(1) + "\n";
+}
+
+StoredManifest parse_manifest(const std::string& text, const std::string& where) {
+  auto json = parse_json(text, where);
+  try {
+    if (json.at("format") != kFormat)
+      no_manifest(where,
+                  fmt::format("its format is {}, expected {}", json["format"].dump(), kFormat));
+    const std::string checksum = json.at("checksum");
+    json.erase("checksum");
+    if (checksum != checksum_of_json(json)) no_manifest(where, "its checksum is another");
+    StoredManifest manifest{.kind = json.at("kind"), .run = json.at("run"), .files = {}};
+    for (const auto& file : json.at("files")) manifest.files.push_back(stored_file(file, where));
+    return manifest;
+  } catch (const Json::exception& error) {
+    no_manifest(where, error.what());
+  }
+}
+
+StoredFolder::StoredFolder(const StoreAddress& address) : store_(open_store(address)) {
+  read_newest();
+}
+
+void StoredFolder::read_newest() {
+  next_ = 0;
+  manifest_ = {.kind = StoredManifest::kRemoved, .run = "", .files = {}};
+  const auto newest = newest_object(*store_, store_layout::kManifests);
+  if (!newest) return;
+  next_ = newest->number + 1;
+  hash_ = fmt::format("{:016x}", blake2b_64(newest->content));
+  manifest_ = parse_manifest(
+      newest->content, store_->where(numbered_name(store_layout::kManifests, newest->number)));
+}
+
+bool StoredFolder::there() const {
+  return manifest_.kind != StoredManifest::kRemoved;
+}
+
+std::vector<std::string> StoredFolder::names() const {
+  std::vector<std::string> names;
+  names.reserve(manifest_.files.size());
+  for (const auto& file : manifest_.files) names.push_back(file.name);
+  return names;
+}
+
+std::string StoredFolder::local_folder() const {
+  return fetched_place(address()) + "/" + hash_;
+}
+
+void StoredFolder::fetch(const std::vector<std::string>& names, bool quiet) const {
+  const auto folder = local_folder();
+  make_folders(folder);
+  std::vector<const StoredFile*> missing;
+  for (const auto& name : names) {
+    const auto* file = manifest_.find(name);
+    std::error_code none;
+    if (file != nullptr && fs::file_size(folder + "/" + name, none) != file->content.bytes)
+      missing.push_back(file);
+  }
+  if (missing.empty()) return;
+  TransferMeter meter("download", sizes_of(missing), quiet);
+  run_transfers(missing.size(), [&](std::size_t i, const std::atomic<bool>&) {
+    const auto& file = *missing[i];
+    const auto path = folder + "/" + file.name;
+    make_folders(parent_folder(path));
+    meter.update(i, 0);
+    store_->get(file.object, path, file.content);
+    meter.update(i, file.content.bytes);
+  });
+}
+
+bool StoredFolder::put_manifest(const StoredManifest& manifest) {
+  return store_->put_if_absent(numbered_name(store_layout::kManifests, next_),
+                               manifest_text(manifest));
+}
+
+// What the store has of an upload, before anything points at it.
+void StoredFolder::check_uploaded(const StoredManifest& manifest, const std::string& prefix) const {
+  std::map<std::string, std::uint64_t> sizes;
+  for (const auto& object : store_->list(prefix)) sizes[object.name] = object.bytes;
+  for (const auto& file : manifest.files) {
+    const auto found = sizes.find(file.object);
+    if (found == sizes.end() || found->second != file.content.bytes)
+      failure("{}: {} bytes were put, but the store has {}; run the same command again",
+              store_->where(file.object), file.content.bytes,
+              found == sizes.end() ? "no such object" : std::to_string(found->second));
+  }
+}
+
+void StoredFolder::put_files(const std::string& folder, const std::string& prefix, bool quiet,
+                             StoredManifest& manifest) const {
+  if (manifest.files.empty()) return;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& file : manifest.files) sizes.push_back(fs::file_size(folder + "/" + file.name));
+  TransferMeter meter("upload", std::move(sizes), quiet);
+  run_transfers(manifest.files.size(), [&](std::size_t i, const std::atomic<bool>&) {
+    auto& file = manifest.files[i];
+    meter.update(i, 0);
+    file.content = store_->put(file.object, folder + "/" + file.name);
+    meter.update(i, file.content.bytes);
+  });
+  check_uploaded(manifest, prefix);
+}
+
+bool StoredFolder::try_publish(const FolderUpload& upload) {
+  const auto prefix = fmt::format("{}/{}", store_layout::kFiles, unique_name());
+  StoredManifest manifest{.kind = upload.kind, .run = upload.run, .files = {}};
+  std::set<std::string> in_store;
+  for (const auto& file : upload.in_store) in_store.insert(file.name);
+  for (const auto& name : files_in(upload.folder)) {
+    const bool left_out = !upload.without.empty() && name.starts_with(upload.without + "/");
+    if (left_out || in_store.contains(name)) continue;
+    manifest.files.push_back({.name = name, .object = prefix + "/" + name, .content = {}});
+  }
+  const bool uploads = !manifest.files.empty();
+  put_files(upload.folder, prefix, upload.quiet, manifest);
+  manifest.files.insert(manifest.files.end(), upload.in_store.begin(), upload.in_store.end());
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
+  if (!uploads && manifest_.kind == upload.kind && same_files(manifest_, manifest)) return true;
+  const bool first = put_manifest(manifest);
+  read_newest();
+  return first || (manifest_.kind == upload.kind && same_files(manifest_, manifest));
+}
+
+void StoredFolder::publish(const std::string& folder, const std::string& kind,
+                           const std::string& run, bool quiet) {
+  if (try_publish({.folder = folder, .kind = kind, .run = run, .quiet = quiet})) return;
+  bad_input(
+      "{}: another writer put its {} there in the meantime; what is there is theirs, and this "
+      "one's upload is garbage that 'qkscope gc {}' removes",
+      address().to_string(), kind, address().to_string());
+}
+
+void StoredFolder::hide(const std::string& run) {
+  const bool first = put_manifest({.kind = StoredManifest::kRemoved, .run = run, .files = {}});
+  read_newest();
+  if (!first && there())
+    bad_input("{}: another writer replaced it in the meantime; run the same command again",
+              address().to_string());
+}
+
+StoredFolder open_stored_folder(const StoreAddress& address) {
+  StoredFolder folder(address);
+  if (folder.there()) return folder;
+  if (!folder.store().list(store_layout::kParts).empty())
+    bad_input(
+        "{}: is not finished: parts of a run are there, but no manifest; wait for its end, or "
+        "'qkscope merge' it when all shards are done",
+        address.to_string());
+  bad_input("{}: nothing that qkscope wrote is there (no {}/)", address.to_string(),
+            store_layout::kManifests);
+}
+
+std::string fetch_folder(const std::string& path_or_address, bool quiet) {
+  const auto address = parse_store_address(path_or_address);
+  if (!address) return path_or_address;
+  const auto folder = open_stored_folder(*address);
+  folder.fetch_all(quiet);
+  return folder.local_folder();
+}
+
+}  // namespace qkscope

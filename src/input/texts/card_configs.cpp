@@ -1,0 +1,90 @@
+#include "input/texts/card_configs.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include "base/core/log.h"
+#include "base/core/text.h"
+
+namespace qkscope {
+namespace {
+
+// What stands between the first two lines "---".
+std::string front_matter(std::string_view card) {
+  if (!card.starts_with("---\n") && !card.starts_with("---\r\n")) return "";
+  const auto begin = card.find('\n') + 1;
+  const auto end = card.find("\n---", begin - 1);
+  return end == std::string_view::npos ? "" : std::string(card.substr(begin, end - begin + 1));
+}
+
+constexpr std::size_t kLargestCard = std::size_t{16} << 20;  // bytes of front matter
+constexpr int kMostPatterns = 200'000;  // in all configurations: aliases may repeat long lists
+
+// What a card may still hold.
+struct CardLimits {
+  int patterns = kMostPatterns;
+};
+
+// One pattern or a list of them.
+void add(const std::string& split, const YAML::Node& node, CardConfig& config, CardLimits& left) {
+  auto& files = config.files[split];
+  const auto add_one = [&](const YAML::Node& item) {
+    if (!item.IsScalar()) return;
+    if (--left.patterns < 0)
+      throw YAML::RepresentationException(
+          node.Mark(), fmt::format("more than {} patterns of files", kMostPatterns));
+    files.push_back(item.Scalar());
+  };
+  add_one(node);
+  if (node.IsSequence())
+    for (const auto& item : node) add_one(item);
+}
+
+// "data.csv", a list of such, a list of {split, path}, or a map from split to patterns.
+void read_data_files(const YAML::Node& node, CardConfig& config, CardLimits& left) {
+  if (node.IsScalar()) add("train", node, config, left);
+  if (node.IsMap())
+    for (const auto& entry : node) add(entry.first.as<std::string>(), entry.second, config, left);
+  if (!node.IsSequence()) return;
+  for (const auto& item : node) {
+    if (item.IsScalar()) add("train", item, config, left);
+    if (item.IsMap() && item["path"])
+      add(item["split"] ? item["split"].as<std::string>() : "train", item["path"], config, left);
+  }
+}
+
+CardConfig read_config(const YAML::Node& node, CardLimits& left) {
+  CardConfig config;
+  if (node["config_name"]) config.name = node["config_name"].as<std::string>();
+  if (node["default"]) config.is_default = node["default"].as<bool>();
+  if (node["data_dir"]) config.data_dir = node["data_dir"].as<std::string>();
+  while (config.data_dir.ends_with('/')) config.data_dir.pop_back();
+  if (node["data_files"]) read_data_files(node["data_files"], config, left);
+  return config;
+}
+
+}  // namespace
+
+std::vector<CardConfig> read_card_configs(std::string_view card, const std::string& where) {
+  std::vector<CardConfig> configs;
+  const auto text = front_matter(card);
+  if (text.empty()) return configs;
+  CardLimits left;
+  try {
+    if (text.size() > kLargestCard)
+      throw YAML::RepresentationException(
+          YAML::Mark(), fmt::format("it is larger than {}", format_bytes(kLargestCard)));
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() || !root["configs"] || !root["configs"].IsSequence()) return configs;
+    for (const auto& node : root["configs"])
+      if (node.IsMap()) configs.push_back(read_config(node, left));
+  } catch (const YAML::Exception& error) {
+    log::warn(
+        "{}: the front matter of the card is not understood (line {}: {}); files are chosen "
+        "by their names",
+        where, error.mark.line + 2, error.msg);
+    return {};
+  }
+  return configs;
+}
+
+}  // namespace qkscope

@@ -1,0 +1,289 @@
+#include "input/texts/json_reader.h"
+
+#include <algorithm>
+
+#include "base/core/error.h"
+#include "base/core/utf8.h"
+#include "base/io/json.h"
+
+namespace qkscope {
+namespace {
+
+// Listens to the parser and keeps only the wanted members of the outermost object: a row may hold
+// much more than its text.
+class RowListener : public nlohmann::json_sax<Json> {
+ public:
+  RowListener(const RecordColumns& columns, Record& record) : columns_(columns), record_(record) {}
+
+  bool has_text = false, has_id = false, id_is_nested = false;
+
+  bool null() override {
+    return value([](ExampleId& id) { id = ExampleId::from_text("None"); });
+  }
+  bool boolean(bool v) override {
+    return value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a boolean");
+  }
+  bool number_integer(number_integer_t v) override {
+    return value([=](ExampleId& id) { id = ExampleId::from(std::int64_t{v}); }, "a number");
+  }
+  bool number_unsigned(number_unsigned_t v) override {
+    return value([=](ExampleId& id) { id = ExampleId::from(std::uint64_t{v}); }, "a number");
+  }
+  bool number_float(number_float_t v, const string_t& written) override {
+    const bool digits = written.find_first_of(".eE") == std::string::npos;
+    return value(
+        [&](ExampleId& id) { id = digits ? ExampleId::from_digits(written) : ExampleId::from(v); },
+        "a number");
+  }
+  bool string(string_t& v) override {
+    if (depth_ == 1 && in_text_) record_.text = v;
+    return value([&](ExampleId& id) { id = ExampleId::from_text(v); }, nullptr);
+  }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open("an object"); }
+  bool start_array(std::size_t) override { return open("a list"); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (depth_ != 1) return true;
+    in_text_ = name == columns_.text;
+    in_id_ = columns_.id && name == *columns_.id;
+    has_text = has_text || in_text_;
+    has_id = has_id || in_id_;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    std::string reason = error.what();
+    if (const auto cut = reason.find(": "); cut != std::string::npos) reason.erase(0, cut + 2);
+    bad_input("{}: not valid JSON: {}", record_.where, reason);
+  }
+
+ private:
+  template <typename SetId>
+  bool value(SetId set_id, const char* not_text = nullptr) {
+    if (depth_ == 0) bad_input("{}: expected a JSON object", record_.where);
+    if (depth_ != 1) return true;
+    if (in_text_ && not_text != nullptr) wrong_text(not_text);
+    if (in_id_) set_id(record_.id);
+    return true;
+  }
+  bool open(const char* kind) {
+    if (depth_ == 0 && std::string_view(kind) != "an object") {
+      bad_input("{}: expected a JSON object, found {}", record_.where, kind);
+    }
+    if (depth_ == 1 && in_text_) wrong_text(kind);
+    if (depth_ == 1 && in_id_) id_is_nested = true;
+    ++depth_;
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+  [[noreturn]] void wrong_text(const char* found) const {
+    bad_input("{}: column '{}' holds {}, expected a string", record_.where, columns_.text, found);
+  }
+
+  const RecordColumns& columns_;
+  Record& record_;
+  int depth_ = 0;
+  bool in_text_ = false, in_id_ = false;
+};
+
+const char* type_name(const Json& value) {
+  return value.is_number_integer() ? "int64"
+         : value.is_number_float() ? "double"
+                                   : value.type_name();
+}
+
+// What the parser would say less well, or nothing: it takes a zero byte for the end of the text.
+void check_row(std::string_view text, const std::string& where) {
+  if (text.find('\0') != std::string_view::npos)
+    bad_input("{}: not valid JSON: a zero byte", where);
+  if (const auto at = utf8::find_invalid(text); at != std::string_view::npos)
+    bad_input("{}: not UTF-8 at byte {} of the row; {}", where, at, kMendUtf8);
+}
+
+// The members of the object with the types of their values.
+std::vector<CorpusColumn> json_row_columns(std::string_view text, const std::string& where) {
+  check_row(text, where);
+  std::vector<CorpusColumn> columns;
+  const Json row = parse_json(text, where);
+  if (!row.is_object()) bad_input("{}: expected a JSON object", where);
+  for (const auto& [name, value] : row.items()) columns.push_back({name, type_name(value)});
+  return columns;
+}
+
+// Reads the wanted columns out of `text`, which record.where names in messages.
+void parse_json_row(std::string_view text, const RecordColumns& columns, Record& record) {
+  record.text.reset();
+  std::string replaced;
+  if (columns.replace_invalid && utf8::find_invalid(text) != std::string_view::npos) {
+    replaced = utf8::replace_invalid(text);
+    text = replaced;
+  }
+  check_row(text, record.where);
+  RowListener listener(columns, record);
+  Json::sax_parse(text, &listener);
+  if (!listener.has_text) {
+    missing_column(record.where, columns.text, json_row_columns(text, record.where));
+  }
+  if (columns.id && !listener.has_id) {
+    missing_column(record.where, *columns.id, json_row_columns(text, record.where));
+  }
+  if (listener.id_is_nested) {
+    record.id = ExampleId::from_text(parse_json(text, record.where)[*columns.id].dump());
+  }
+}
+
+constexpr std::string_view kWhite = " \t\r\n";
+
+// The rows of a text, one JSON object after another: what both formats have in common.
+class JsonReader : public RecordReader {
+ public:
+  JsonReader(std::string_view text, std::string where, const RecordColumns& columns)
+      : where_(std::move(where)), rest_(text), columns_(columns) {
+    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);
+  }
+
+  bool next(Record& record) override {
+    std::string_view row;
+    if (!next_row(row)) return false;
+    record.where = where();
+    parse_json_row(row, columns_, record);
+    return true;
+  }
+
+  std::vector<CorpusColumn> columns() const override { return first_columns_; }
+
+ protected:
+  // The text of the next row; row_line_ says where it is.
+  virtual bool next_row(std::string_view& row) = 0;
+
+  std::string where() const { return fmt::format("{}: line {}", where_, row_line_); }
+  void advance(std::size_t bytes) {
+    line_ += std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(bytes), '\n');
+    rest_.remove_prefix(bytes);
+  }
+  void skip_white() { advance(std::min(rest_.find_first_not_of(kWhite), rest_.size())); }
+
+  // Looks at the first row, then starts over.
+  void read_columns() {
+    const std::string_view start = rest_;
+    const std::int64_t line = line_;
+    std::string_view row;
+    if (next_row(row) && !columns_.replace_invalid) first_columns_ = json_row_columns(row, where());
+    rest_ = start;
+    line_ = line;
+  }
+
+  std::string where_;
+  std::string_view rest_;
+  std::int64_t line_ = 1;
+  std::int64_t row_line_ = 1;
+
+ private:
+  RecordColumns columns_;
+  std::vector<CorpusColumn> first_columns_;
+};
+
+class JsonLinesReader : public JsonReader {
+ public:
+  JsonLinesReader(std::string_view text, const std::string& where, const RecordColumns& columns)
+      : JsonReader(text, where, columns) {
+    read_columns();
+  }
+
+ private:
+  bool next_row(std::string_view& row) override {
+    skip_white();
+    row_line_ = line_;
+    row = rest_.substr(0, rest_.find('\n'));
+    advance(row.size());
+    return !row.empty();
+  }
+};
+
+class JsonArrayReader : public JsonReader {
+ public:
+  JsonArrayReader(std::string_view text, const std::string& where, const RecordColumns& columns)
+      : JsonReader(text, where, columns) {
+    skip_white();
+    if (!rest_.starts_with('[')) {
+      bad_input("{}: expected a list of objects; for one object per line name the file .jsonl",
+                where);
+    }
+    advance(1);
+    read_columns();
+  }
+
+ private:
+  bool next_row(std::string_view& row) override {
+    if (ended_) return false;
+    skip_white();
+    if (rest_.starts_with(',')) {
+      advance(1);
+      skip_white();
+    }
+    row_line_ = line_;
+    if (rest_.starts_with(']')) {
+      advance(1);
+      skip_white();
+      if (!rest_.empty()) bad_input("{}: there is more after the end of the list", where());
+      ended_ = true;
+      return false;
+    }
+    const std::size_t size = value_size();
+    row = rest_.substr(0, size);
+    advance(size);
+    skip_white();
+    if (row.empty() || (!rest_.starts_with(',') && !rest_.starts_with(']'))) {
+      bad_input("{}: the list of rows is broken off after this row", where());
+    }
+    return true;
+  }
+
+  // Bytes of the value at the front: up to the bracket that closes it.
+  std::size_t value_size() const {
+    int depth = 0;
+    for (std::size_t at = 0; at < rest_.size(); ++at) {
+      const char c = rest_[at];
+      if (c == '"') {
+        at = string_end(at);
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if (c == '}' || c == ']') {
+        if (--depth <= 0) return at + (depth == 0 ? 1 : 0);
+      } else if (c == ',' && depth == 0) {
+        return at;
+      }
+    }
+    bad_input("{}: the list of rows has no end", where());
+  }
+
+  std::size_t string_end(std::size_t quote) const {
+    for (std::size_t at = quote + 1; at < rest_.size(); ++at) {
+      at = rest_.find_first_of("\"\\", at);
+      if (at == std::string_view::npos) break;
+      if (rest_[at] == '"') return at;
+      ++at;  // what a backslash escapes
+    }
+    bad_input("{}: a string has no end", where());
+  }
+
+  bool ended_ = false;
+};
+
+}  // namespace
+
+RecordReaderPointer read_json_lines(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
+  return std::make_unique<JsonLinesReader>(text, where, columns);
+}
+
+RecordReaderPointer read_json_array(std::string_view text, const std::string& where,
+                                    const RecordColumns& columns) {
+  return std::make_unique<JsonArrayReader>(text, where, columns);
+}
+
+}  // namespace qkscope

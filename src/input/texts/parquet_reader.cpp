@@ -1,0 +1,175 @@
+#include "input/texts/parquet_reader.h"
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+
+#include "base/core/error.h"
+#include "base/io/arrow_error.h"
+#include "base/io/folder.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kBatchRows = 64;  // texts can be megabytes each
+
+// Whatever Arrow complains about, it is the file that is wrong.
+void check(const arrow::Status& status, const std::string& path) {
+  check_arrow(status, path + ": cannot read the Parquet file", ErrorKind::bad_input);
+}
+
+template <typename T>
+T check(arrow::Result<T> result, const std::string& path) {
+  return take_arrow(std::move(result), path + ": cannot read the Parquet file",
+                    ErrorKind::bad_input);
+}
+
+bool is_text(const arrow::DataType& type) {
+  if (type.id() == arrow::Type::DICTIONARY) {
+    return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  }
+  return arrow::is_string(type.id());
+}
+
+// The string at row `i`; nullopt when null.
+std::optional<std::string> text_at(const arrow::Array& array, std::int64_t i) {
+  if (array.IsNull(i)) return std::nullopt;
+  if (array.type_id() == arrow::Type::DICTIONARY) {
+    const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
+    return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(i));
+  }
+  if (array.type_id() == arrow::Type::LARGE_STRING) {
+    return static_cast<const arrow::LargeStringArray&>(array).GetString(i);
+  }
+  return static_cast<const arrow::StringArray&>(array).GetString(i);
+}
+
+// Strings as bytes without a copy: whether they are UTF-8 is asked elsewhere, text by text.
+std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& array,
+                                       const std::string& path) {
+  if (array->type_id() == arrow::Type::DICTIONARY) {
+    const auto& coded = static_cast<const arrow::DictionaryArray&>(*array);
+    const auto values = as_bytes(coded.dictionary(), path);
+    return check(
+        arrow::DictionaryArray::FromArrays(
+            arrow::dictionary(coded.indices()->type(), values->type()), coded.indices(), values),
+        path);
+  }
+  const bool large = array->type_id() == arrow::Type::LARGE_STRING;
+  return check(array->View(large ? arrow::large_binary() : arrow::binary()), path);
+}
+
+// A damaged file may have offsets and codes that lead out of its memory.
+void check_values(const arrow::RecordBatch& batch, const std::string& path) {
+  for (const auto& column : batch.columns())
+    check((is_text(*column->type()) ? as_bytes(column, path) : column)->ValidateFull(), path);
+}
+
+ExampleId id_at(const arrow::Array& array, std::int64_t i, const std::string& path) {
+  if (array.IsNull(i)) return ExampleId::from_text("None");
+  if (is_text(*array.type())) return ExampleId::from_text(*text_at(array, i));
+  const auto scalar = check(array.GetScalar(i), path);
+  const auto as = [&](const std::shared_ptr<arrow::DataType>& type) {
+    return check(scalar->CastTo(type), path);
+  };
+  const arrow::Type::type type = array.type_id();
+  if (type == arrow::Type::BOOL || arrow::is_signed_integer(type)) {
+    return ExampleId::from(std::static_pointer_cast<arrow::Int64Scalar>(as(arrow::int64()))->value);
+  }
+  if (arrow::is_unsigned_integer(type)) {
+    const auto value = std::static_pointer_cast<arrow::UInt64Scalar>(as(arrow::uint64()))->value;
+    return ExampleId::from(std::uint64_t{value});
+  }
+  if (type == arrow::Type::FLOAT || type == arrow::Type::DOUBLE) {
+    return ExampleId::from(
+        std::static_pointer_cast<arrow::DoubleScalar>(as(arrow::float64()))->value);
+  }
+  return ExampleId::from_text(scalar->ToString());
+}
+
+class ParquetReader : public RecordReader {
+ public:
+  ParquetReader(const std::string& path, const RecordColumns& columns) : path_(path) {
+    check_regular_file(path);
+    const auto file = check(arrow::io::ReadableFile::Open(path), path);
+    parquet::arrow::FileReaderBuilder builder;
+    check(builder.Open(file), path);
+    parquet::ArrowReaderProperties properties;
+    properties.set_batch_size(kBatchRows);
+    check(builder.properties(properties)->Build(&file_), path);
+    check(file_->GetSchema(&schema_), path);
+    std::vector<int> wanted = {index_of(columns.text)};
+    const auto& type = *schema_->field(wanted[0])->type();
+    if (!is_text(type)) {
+      bad_input("{}: column '{}' holds {}, expected strings", path, columns.text, type.ToString());
+    }
+    text_ = columns.text;
+    id_ = columns.id;
+    if (columns.id) wanted.push_back(index_of(*columns.id));
+    open_batches(wanted);
+  }
+
+  bool next(Record& record) override {
+    while (batch_ == nullptr || at_ == batch_->num_rows()) {
+      reading_parquet(path_, [&] {
+        check(batches_->ReadNext(&batch_), path_);
+        if (batch_ != nullptr) check_values(*batch_, path_);
+      });
+      at_ = 0;
+      if (batch_ == nullptr) return false;
+    }
+    record.where = fmt::format("{}: row {}", path_, row_);
+    record.text = text_at(*batch_->GetColumnByName(text_), at_);
+    if (id_) record.id = id_at(*batch_->GetColumnByName(*id_), at_, path_);
+    ++at_;
+    ++row_;
+    return true;
+  }
+
+  std::vector<CorpusColumn> columns() const override {
+    std::vector<CorpusColumn> columns;
+    for (const auto& field : schema_->fields()) {
+      columns.push_back({field->name(), field->type()->ToString()});
+    }
+    return columns;
+  }
+
+ private:
+  int index_of(const std::string& name) const {
+    const int index = schema_->GetFieldIndex(name);
+    if (index < 0) missing_column(path_, name, columns());
+    return index;
+  }
+
+  // Arrow counts the leaves of nested columns: those of the wanted top-level ones are read.
+  void open_batches(const std::vector<int>& fields) {
+    std::vector<int> leaves, groups;
+    const auto& leaf_schema = *file_->parquet_reader()->metadata()->schema();
+    for (int leaf = 0; leaf < leaf_schema.num_columns(); ++leaf) {
+      const std::string root = leaf_schema.GetColumnRoot(leaf)->name();
+      for (const int field : fields) {
+        if (schema_->field(field)->name() == root) leaves.push_back(leaf);
+      }
+    }
+    for (int group = 0; group < file_->num_row_groups(); ++group) groups.push_back(group);
+    batches_ = check(file_->GetRecordBatchReader(groups, leaves), path_);
+  }
+
+  std::string path_;
+  std::unique_ptr<parquet::arrow::FileReader> file_;
+  std::shared_ptr<arrow::Schema> schema_;
+  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  std::shared_ptr<arrow::RecordBatch> batch_;
+  std::string text_;
+  std::optional<std::string> id_;
+  std::int64_t at_ = 0;   // in the batch
+  std::int64_t row_ = 0;  // in the file
+};
+
+}  // namespace
+
+RecordReaderPointer open_parquet(const std::string& path, const RecordColumns& columns) {
+  return reading_parquet(path, [&] { return std::make_unique<ParquetReader>(path, columns); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,249 @@
+#include "input/texts/split_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/texts/card_configs.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Paths = std::vector<std::string>;
+
+std::string_view name_of(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+bool is_data(std::string_view path) {
+  return std::any_of(kDataEndings.begin(), kDataEndings.end(),
+                     [&](std::string_view ending) { return path.ends_with(ending); });
+}
+
+// "train.parquet", "train-00000-of-00002.parquet", "train_0.jsonl", but not "training.csv".
+bool belongs_to(std::string_view path, const std::string& split) {
+  const auto name = name_of(path);
+  return name.starts_with(split) && name.size() > split.size() &&
+         std::isalnum(static_cast<unsigned char>(name[split.size()])) == 0;
+}
+
+// "data/" and "train" → "data/train/".
+std::string folder(const std::string& base, const std::string& name) {
+  return base + name + "/";
+}
+
+// Data files right in the folder ("" or "a/b/"), in order.
+Paths files_in(const Paths& paths, const std::string& folder) {
+  Paths files;
+  for (const auto& path : paths)
+    if (path.starts_with(folder) && path.find('/', folder.size()) == std::string::npos &&
+        is_data(path) && !name_of(path).starts_with('.'))
+      files.push_back(path);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Paths of_split(Paths files, const std::string& split) {
+  std::erase_if(files, [&](const std::string& path) { return !belongs_to(path, split); });
+  return files;
+}
+
+// The files of the first kind that has any.
+Paths of_one_kind(const Paths& files, const std::string& where) {
+  Paths chosen;
+  for (const auto ending : kDataEndings) {
+    std::copy_if(files.begin(), files.end(), std::back_inserter(chosen),
+                 [&](const std::string& path) { return path.ends_with(ending); });
+    if (!chosen.empty()) break;
+  }
+  if (chosen.size() < files.size())
+    log::warn("{}: reading the {} files of the kind of {}, not the {} others", where, chosen.size(),
+              chosen.front(), files.size() - chosen.size());
+  return chosen;
+}
+
+[[noreturn]] void no_files(const Paths& paths, const std::string& split, const std::string& where) {
+  constexpr int kMost = 10;
+  std::string there;
+  int listed = 0;
+  for (const auto& path : paths)
+    if (is_data(path) && listed++ < kMost) there += (there.empty() ? "" : ", ") + path;
+  bad_input("{}: no data files for the split '{}'. {}", where, split,
+            there.empty() ? "There are no .parquet, .jsonl, .json, .csv or .txt files in it."
+                          : "The data files in it: " + there);
+}
+
+Paths by_name(const Paths& paths, const std::string& base, const std::string& split,
+              const std::string& where) {
+  for (const auto& place : {folder(base, "data"), base})
+    if (const auto files = of_split(files_in(paths, place), split); !files.empty())
+      return of_one_kind(files, where);
+  for (const auto& place : {folder(folder(base, "data"), split), folder(base, split)})
+    if (const auto files = files_in(paths, place); !files.empty()) return of_one_kind(files, where);
+  // Files whose names say nothing of splits are the train split.
+  const auto files = files_in(paths, base);
+  const bool named = std::any_of(files.begin(), files.end(), [](const std::string& path) {
+    return belongs_to(path, "test") || belongs_to(path, "validation");
+  });
+  if (files.empty() || named || split != "train") no_files(paths, split, where);
+  return of_one_kind(files, where);
+}
+
+using Parts = std::vector<std::string>;  // of a path, between its slashes
+
+// `*` stays within a folder, `**` goes through any number of them. Like glob_match with folders for
+// characters: only the last `**` needs another try, so the time is bounded by the product of sizes.
+bool parts_match(const Parts& pattern, const Parts& path) {
+  constexpr auto kNone = std::string::npos;
+  std::size_t p = 0, t = 0, star = kNone, star_path = 0;
+  while (t < path.size()) {
+    if (p < pattern.size() && pattern[p] == "**") {
+      star = p++;
+      star_path = t;
+    } else if (p < pattern.size() && glob_match(pattern[p], path[t])) {
+      ++p;
+      ++t;
+    } else if (star != kNone) {  // let the last ** take one folder more
+      p = star + 1;
+      t = ++star_path;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == "**") ++p;
+  return p == pattern.size();
+}
+
+// The paths that patterns of a card choose.
+class Chooser {
+ public:
+  Chooser(const Paths& paths, const std::string& where) : where_(where) {
+    for (const auto& path : paths) parts_of_.emplace(path, split(path, '/'));
+  }
+
+  void add(std::string_view pattern) {
+    if (pattern.starts_with("./")) pattern.remove_prefix(2);
+    if (pattern.find_first_of("*?") == std::string_view::npos) {  // a plain name
+      if (parts_of_.contains(std::string(pattern))) chosen_.emplace(pattern);
+      return;
+    }
+    if (pattern.size() > kLongestPattern || (tried_ += parts_of_.size()) > kMostTries)
+      bad_input("{}: its card chooses files by more patterns than can be tried", where_);
+    const auto pattern_parts = split(pattern, '/');
+    for (const auto& [path, parts] : parts_of_)
+      if (parts_match(pattern_parts, parts)) chosen_.insert(path);
+  }
+
+  Paths take() const { return {chosen_.begin(), chosen_.end()}; }
+
+ private:
+  // About a second of work; published datasets need a thousandth of it.
+  static constexpr std::size_t kMostTries = 5'000'000;
+  static constexpr std::size_t kLongestPattern = 1000;
+
+  const std::string& where_;
+  std::map<std::string, Parts> parts_of_;
+  std::set<std::string> chosen_;
+  std::size_t tried_ = 0;
+};
+
+Paths by_card(const Paths& paths, const CardConfig& config, const CorpusOptions& options,
+              const std::string& where) {
+  const auto base = config.data_dir.empty() ? "" : config.data_dir + "/";
+  if (config.files.empty()) return by_name(paths, base, options.split, where);
+  const auto patterns = config.files.find(options.split);
+  if (patterns == config.files.end()) {
+    Paths splits;
+    for (const auto& [split, ignored] : config.files) splits.push_back(split);
+    bad_input("{}: the configuration '{}' has no split '{}'; its card names: {}", where,
+              config.name, options.split, fmt::join(splits, ", "));
+  }
+  Chooser chooser(paths, where);
+  for (const auto& pattern : patterns->second) chooser.add(base + pattern);
+  const Paths files = chooser.take();
+  if (std::none_of(files.begin(), files.end(), is_data)) no_files(paths, options.split, where);
+  return of_one_kind(files, where);
+}
+
+// The configuration that is meant: by its name, else the default one, else the only one.
+const CardConfig* find_config(const std::vector<CardConfig>& configs,
+                              const std::optional<std::string>& name) {
+  if (configs.size() == 1 && !name) return &configs.front();
+  const auto found = std::find_if(configs.begin(), configs.end(), [&](const CardConfig& config) {
+    return name ? config.name == *name : config.is_default || config.name == "default";
+  });
+  return found == configs.end() ? nullptr : &*found;
+}
+
+Paths in_named_folder(const Paths& paths, const CorpusOptions& options, const std::string& where) {
+  const auto& name = *options.name;
+  for (const auto& base : {folder("", name), folder("data/", name)})
+    if (std::any_of(paths.begin(), paths.end(),
+                    [&](const std::string& path) { return path.starts_with(base); }))
+      return by_name(paths, base, options.split, where);
+  std::set<std::string> folders;
+  for (const auto& path : paths)
+    if (const auto slash = path.find('/'); slash != std::string::npos)
+      folders.insert(path.substr(0, slash));
+  bad_input("{}: there is no configuration '{}'; the folders in it: {}", where, name,
+            folders.empty() ? "none" : fmt::format("{}", fmt::join(folders, ", ")));
+}
+
+// Every file below the folder, relative to it. Hidden folders are skipped.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; at != end; at.increment(error)) {
+    if (error) system_error("list the folder", folder.string(), error.value());
+    std::error_code ignored;
+    const bool hidden = at->path().filename().string().starts_with('.');
+    if (at->is_directory(ignored) && hidden) at.disable_recursion_pending();
+    if (at->is_regular_file(ignored))
+      files.push_back(at->path().lexically_relative(folder).string());
+  }
+  if (error) system_error("list the folder", folder.string(), error.value());
+  return files;
+}
+
+}  // namespace
+
+std::vector<std::string> choose_split_files(const std::vector<std::string>& paths,
+                                            const std::string& card, const CorpusOptions& options,
+                                            const std::string& where) {
+  const auto configs = read_card_configs(card, where);
+  if (const auto* config = find_config(configs, options.name))
+    return by_card(paths, *config, options, where);
+  if (options.name) return in_named_folder(paths, options, where);
+  if (configs.empty()) return by_name(paths, "", options.split, where);
+  Paths names;
+  for (const auto& config : configs) names.push_back(config.name);
+  bad_input("{}: the dataset has several configurations; choose one by name: {}", where,
+            fmt::join(names, ", "));
+}
+
+std::vector<std::string> find_corpus_files(const CorpusOptions& options) {
+  const fs::path path = options.path;
+  if (!path_exists(options.path))
+    bad_input("{}: no such file or folder (a dataset of the Hub must be downloaded first)",
+              options.path);
+  if (!is_folder(options.path)) return {options.path};
+  const auto card = (path / "README.md").string();
+  auto files = choose_split_files(files_below(path),
+                                  path_exists(card) ? std::string(MappedFile(card).text()) : "",
+                                  options, options.path);
+  for (auto& file : files) file = (path / file).string();
+  return files;
+}
+
+}  // namespace qkscope

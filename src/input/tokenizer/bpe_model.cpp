@@ -1,0 +1,205 @@
+#include "input/tokenizer/bpe_model.h"
+
+#include <algorithm>
+
+#include "base/core/error.h"
+#include "base/core/utf8.h"
+#include "input/tokenizer/byte_alphabet.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
+constexpr std::size_t kLongWord = 64;               // bytes; longer ones are looked at for parts
+
+std::size_t joint(char last, char first) {
+  return static_cast<std::size_t>(static_cast<unsigned char>(last)) << 8 |
+         static_cast<unsigned char>(first);
+}
+
+}  // namespace
+
+BpeModel::BpeModel(BpeFile file, bool bytes, const std::string& where)
+    : file_(std::move(file)), bytes_(bytes) {
+  if (file_.unknown) {
+    unknown_id_ = file_.vocabulary.find(*file_.unknown);
+    if (unknown_id_ < 0) {
+      bad_input("{}: the model's unk_token \"{}\" is not in its vocabulary", where, *file_.unknown);
+    }
+  }
+  merges_.reserve(file_.merges.size());
+  for (const auto& [left, right, into] : file_.merges) merges_.add(left, right, into);
+  note_initials();
+  note_joins();
+  file_.merges = {};
+}
+
+void BpeModel::note_initials() {
+  bool all_fallbacks = file_.byte_fallback;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto at = static_cast<std::size_t>(byte);
+    const char raw = static_cast<char>(byte);
+    initial_[at] = -1;
+    if (bytes_) {
+      initial_[at] = file_.vocabulary.find(to_byte_alphabet({&raw, 1}));
+    } else if (byte < 0x80) {
+      initial_[at] = file_.vocabulary.find({&raw, 1});
+    }
+    fallback_[at] = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
+    all_fallbacks = all_fallbacks && fallback_[at] >= 0;
+  }
+  // Neighbouring unknown characters may be fused, and a prefix marks every character but the first:
+  // either way the ids of a part depend on the rest of its word.
+  divisible_ = file_.continuing_prefix.empty() && (unknown_id_ < 0 || all_fallbacks);
+}
+
+std::uint32_t BpeModel::spelled_size(std::string_view text) const {
+  if (!bytes_) return static_cast<std::uint32_t>(text.size());
+  std::uint32_t size = 0;
+  for (const char byte : text) size += size_in_byte_alphabet(static_cast<unsigned char>(byte));
+  return size;
+}
+
+// Looks at each token once, as it stands in a word, and then at the pairs that join.
+void BpeModel::note_joins() {
+  struct Ends {
+    bool in_words = false;  // a token outside the byte alphabet stands in no word
+    char first = 0, last = 0;
+    bool begins_with_mark = false;
+  };
+  std::vector<Ends> ends(static_cast<std::size_t>(file_.vocabulary.end_id()));
+  std::string buffer;
+  for (std::int32_t id = 0; id < file_.vocabulary.end_id(); ++id) {
+    const auto token = file_.vocabulary.token(id);
+    if (!token || token->empty()) continue;
+    if (bytes_ && !from_byte_alphabet(*token, buffer)) continue;
+    const std::string_view text = bytes_ ? std::string_view(buffer) : *token;
+    ends[static_cast<std::size_t>(id)] = {true, text.front(), text.back(), text.starts_with(kMark)};
+    if (file_.ignore_merges) whole_.add(text, id);
+  }
+  for (const auto& [left, right, into] : file_.merges) {
+    const Ends& before = ends[static_cast<std::size_t>(left)];
+    const Ends& after = ends[static_cast<std::size_t>(right)];
+    if (!before.in_words || !after.in_words) continue;
+    joins_.set(joint(before.last, after.first));
+    if (!bytes_ && after.begins_with_mark) {
+      const std::string_view text = *file_.vocabulary.token(left);
+      joins_mark_.insert(utf8::decode_last(text.data() + text.size()).code);
+    }
+  }
+}
+
+bool BpeModel::is_boundary(const char* at) const {
+  if (!joins_[joint(at[-1], at[0])]) return bytes_ || !utf8::is_continuation(*at);
+  return !bytes_ && *at == kMark[0] && at[1] == kMark[1] && at[2] == kMark[2] &&
+         !joins_mark_.contains(utf8::decode_last(at).code);
+}
+
+bool BpeModel::never_joins(std::string_view left, std::string_view next) const {
+  if (!divisible_ || file_.ignore_merges || left.empty() || next.empty()) return false;
+  if (!joins_[joint(left.back(), next.front())]) return true;
+  return !bytes_ && next.starts_with(kMark) &&
+         !joins_mark_.contains(utf8::decode_last(left.data() + left.size()).code);
+}
+
+void BpeModel::add_initial(std::string_view character, bool first, std::vector<Symbol>& symbols,
+                           Symbol& pending) const {
+  const std::uint32_t size = spelled_size(character);
+  std::int32_t id;
+  std::string text;  // only where the character does not stand for itself
+  if (first || file_.continuing_prefix.empty()) {
+    const auto lead = static_cast<unsigned char>(character.front());
+    id = bytes_ || lead < 0x80 ? initial_[lead] : file_.vocabulary.find(character);
+  } else {
+    text =
+        file_.continuing_prefix + (bytes_ ? to_byte_alphabet(character) : std::string(character));
+    id = file_.vocabulary.find(text);
+  }
+  const auto settle = [&] {
+    if (pending.size > 0) symbols.push_back(pending);
+    pending = {unknown_id_, 0};
+  };
+  if (id >= 0) {
+    settle();
+    symbols.push_back({id, size});
+    return;
+  }
+  if (file_.byte_fallback) {
+    if (text.empty()) text = bytes_ ? to_byte_alphabet(character) : std::string(character);
+    const auto fallback = [&](char byte) { return fallback_[static_cast<unsigned char>(byte)]; };
+    if (std::all_of(text.begin(), text.end(), [&](char byte) { return fallback(byte) >= 0; })) {
+      for (const char byte : text) symbols.push_back({fallback(byte), 1});
+      return;
+    }
+  }
+  if (unknown_id_ < 0) return;  // nothing stands for it: it is left out
+  if (!file_.fuse_unknown) settle();
+  pending.size += size;
+}
+
+void BpeModel::begin(std::string_view word, std::vector<Symbol>& symbols) const {
+  symbols.clear();
+  Symbol pending{unknown_id_, 0};  // unknown characters not yet put down
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t size = bytes_ ? 1 : utf8::length(word[at]);
+    add_initial(word.substr(at, size), at == 0, symbols, pending);
+    at += size;
+  }
+  if (pending.size > 0) symbols.push_back(pending);
+}
+
+void BpeModel::encode_symbols(std::string_view word, Workspace& work,
+                              std::vector<Symbol>& symbols) const {
+  if (file_.ignore_merges) {
+    if (const std::int32_t id = whole_.find(word); id >= 0) {
+      symbols.assign(1, {id, spelled_size(word)});
+      return;
+    }
+  }
+  begin(word, symbols);
+  merge_symbols(merges_, symbols, work.merging);
+}
+
+void BpeModel::merge(std::string_view word, Workspace& work, std::vector<std::int32_t>& ids) const {
+  begin(word, work.symbols);
+  merge_symbols(merges_, work.symbols, work.merging);
+  for (const Symbol& symbol : work.symbols) ids.push_back(symbol.id);
+}
+
+// Divides the word where no merge can join, so that its parts can be remembered like words.
+void BpeModel::merge_parts(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+  const char* begin = word.text.data();
+  const char* const end = begin + word.text.size();
+  for (const char* at = begin + 1; at <= end; ++at) {
+    if (at < end && !is_boundary(at)) continue;
+    const Word part{{begin, static_cast<std::size_t>(at - begin)}, word.readable_end, true};
+    encode(part, work, ids);
+    begin = at;
+  }
+}
+
+void BpeModel::encode_new(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+  if (!word.is_part && file_.ignore_merges) {
+    if (const std::int32_t id = whole_.find(word.text); id >= 0) return ids.push_back(id);
+  }
+  if (!word.is_part && divisible_ && word.text.size() > kLongWord) {
+    merge_parts(word, work, ids);
+  } else {
+    merge(word.text, work, ids);
+  }
+}
+
+void BpeModel::encode(Word word, Workspace& work, std::vector<std::int32_t>& ids) const {
+  if (word.text.size() > WordCache::kMaxBytes) return encode_new(word, work, ids);
+  const WordCache::Key key(word.text, word.readable_end, word.is_part);
+  WordCache::Entry& entry = work.cache.at(key);
+  if (entry.holds(key)) {
+    ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+    return;
+  }
+  const std::size_t first = ids.size();
+  encode_new(word, work, ids);
+  entry.remember(key, {ids.data() + first, ids.size() - first});
+}
+
+}  // namespace qkscope

@@ -1,0 +1,328 @@
+#include "input/tokenizer/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <tuple>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/text.h"
+#include "base/core/utf8.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "input/checkpoint/gguf_file.h"
+#include "input/tokenizer/family_pattern.h"
+
+namespace qkscope {
+namespace {
+
+constexpr const char* kPre = "tokenizer.ggml.pre";
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kTypes = "tokenizer.ggml.token_type";
+constexpr const char* kMerges = "tokenizer.ggml.merges";
+constexpr const char* kScores = "tokenizer.ggml.scores";
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, a space in SentencePiece
+
+enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
+
+// How text is cut into words. The file has only its name.
+struct Cutting {
+  const char* name;                          // tokenizer.ggml.pre
+  std::array<const char*, 4> expressions{};  // one after another; none: GPT-2's
+  bool digits_alone = false;                 // first
+  bool nfc = false;                          // text is normalized first
+  bool ignore_merges = false;
+  bool add_bos = false;  // where the file does not say
+};
+
+// Phi-4-mini.
+constexpr const char* kGpt4oExpression =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// llama.cpp's own, for files whose converter did not know the model's.
+constexpr Cutting kDefault = {
+    .name = "default",
+    .expressions = {R"([\p{P}\$\+<=>\^~\|]+)",
+                    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))",
+                    R"(\p{N}+)", "[0-9][0-9][0-9]"}};
+
+constexpr Cutting like_llama3(const char* name) {
+  return {.name = name, .expressions = {kLlama3Expression}, .ignore_merges = true, .add_bos = true};
+}
+
+constexpr std::array kCuttings = {
+    Cutting{.name = "gpt-2"},
+    Cutting{.name = "smollm", .digits_alone = true},
+    Cutting{.name = "starcoder", .digits_alone = true},
+    like_llama3("llama-bpe"),
+    like_llama3("llama3"),
+    like_llama3("llama-v3"),
+    Cutting{.name = "smaug-bpe", .expressions = {kLlama3Expression}},
+    Cutting{.name = "dbrx", .expressions = {kLlama3Expression}},
+    Cutting{.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
+    Cutting{.name = "deepseek-r1-qwen", .expressions = {kQwen2Expression}, .nfc = true},
+    Cutting{.name = "tekken",
+            .expressions = {kTekkenExpression},
+            .ignore_merges = true,
+            .add_bos = true},
+    Cutting{.name = "gpt-4o", .expressions = {kGpt4oExpression}},
+    kDefault,
+};
+
+const Cutting& find_cutting(const GgufMetadata& metadata) {
+  constexpr const char* kInstead =
+      "put the model's own tokenizer.json beside it and give the folder";
+  if (!metadata.has(kPre))
+    bad_input("{}: no {}, so that how text is cut into words is not known; {}", metadata.where(),
+              in_quotes(kPre), kInstead);
+  const auto name = metadata.text(kPre);
+  std::vector<std::string> known;
+  for (const auto& cutting : kCuttings) {
+    known.emplace_back(cutting.name);
+    if (name != cutting.name) continue;
+    if (name == kDefault.name)
+      log::warn(
+          "{}: {} is {}, which stands for a pre-tokenizer that the converter did not know; ids are "
+          "llama.cpp's and may not be the model's own: if you can, {}",
+          metadata.where(), in_quotes(kPre), in_quotes(name), kInstead);
+    return cutting;
+  }
+  bad_input("{}: the pre-tokenizer {} is not one that qkscope knows; it knows {}: {}",
+            metadata.where(), in_quotes(name), fmt::join(known, ", "), kInstead);
+}
+
+Json cut_by(const char* expression) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", expression}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+Json pre_tokenizer_of(const Cutting& cutting) {
+  Json stages = Json::array();
+  if (cutting.digits_alone) stages.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  for (const char* expression : cutting.expressions)
+    if (expression != nullptr) stages.push_back(cut_by(expression));
+  stages.push_back({{"type", "ByteLevel"},
+                    {"add_prefix_space", false},
+                    {"trim_offsets", true},
+                    {"use_regex", cutting.expressions.front() == nullptr}});
+  return {{"type", "Sequence"}, {"pretokenizers", stages}};
+}
+
+Json replacing(std::string_view from, std::string_view to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+class Reader {
+ public:
+  explicit Reader(const GgufMetadata& metadata) : metadata_(metadata) {}
+
+  TokenizerFile read() {
+    file_.path = metadata_.where();
+    const auto kind = metadata_.text("tokenizer.ggml.model");
+    if (kind != "gpt2" && kind != "llama")
+      bad_input("{}: the tokenizer {} is not one that qkscope knows; it reads gpt2 and llama",
+                metadata_.where(), in_quotes(kind));
+    read_tokens();
+    const bool adds_bos = kind == "gpt2" ? read_byte_level() : read_sentencepiece();
+    read_ends(adds_bos);
+    read_added_tokens();
+    return std::move(file_);
+  }
+
+ private:
+  // By id. Gemma's files spell tokens of spaces as spaces and all others with the mark.
+  void read_tokens() {
+    const bool gemma = metadata_.text("general.architecture", "").starts_with("gemma");
+    for (const Json& token : metadata_.list(kTokens)) {
+      if (!token.is_string()) metadata_.complain(kTokens, "a list of strings");
+      auto text = token.get<std::string>();
+      if (utf8::find_invalid(text) != std::string::npos)
+        bad_input("{}: token {} is not UTF-8", metadata_.where(), tokens_.size());
+      if (gemma && text.find_first_not_of(' ') == std::string::npos) {
+        std::string marks;
+        for (std::size_t i = 0; i < text.size(); ++i) marks += kMark;
+        text = marks;
+      }
+      tokens_.push_back(std::move(text));
+    }
+    if (std::ssize(tokens_) > Vocabulary::kMaxId)
+      bad_input("{}: {} tokens, expected at most {}", metadata_.where(), tokens_.size(),
+                Vocabulary::kMaxId);
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      file_.model.vocabulary.add(tokens_[id], static_cast<std::int32_t>(id));
+  }
+
+  // Both give whether bos is added where the file does not say.
+  bool read_byte_level() {
+    const auto& cutting = find_cutting(metadata_);
+    for (const Json& merge : metadata_.list(kMerges)) add_merge(merge);
+    file_.model.ignore_merges = cutting.ignore_merges;
+    if (cutting.nfc) file_.normalizer = {{"type", "NFC"}};
+    file_.pre_tokenizer = pre_tokenizer_of(cutting);
+    file_.decoder = {{"type", "ByteLevel"},
+                     {"add_prefix_space", true},
+                     {"trim_offsets", true},
+                     {"use_regex", true}};
+    return cutting.add_bos;
+  }
+
+  void add_merge(const Json& merge) {
+    if (!merge.is_string()) metadata_.complain(kMerges, "a list of strings");
+    const auto& text = merge.get_ref<const std::string&>();
+    const auto space = text.find(' ', 1);
+    const auto left = std::string_view(text).substr(0, space);
+    const auto right = space < text.size() ? std::string_view(text).substr(space + 1) : "";
+    const auto find = [&](const std::string& token) {
+      const auto id = file_.model.vocabulary.find(token);
+      if (id < 0 || right.empty())
+        bad_input("{}: the merge {} is not two tokens with a space between that make a third",
+                  metadata_.where(), in_quotes(text));
+      return id;
+    };
+    const std::string both = std::string(left) + std::string(right);
+    file_.model.merges.push_back({find(std::string(left)), find(std::string(right)), find(both)});
+  }
+
+  bool read_sentencepiece() {
+    const bool prefixed = metadata_.flag("tokenizer.ggml.add_space_prefix", true);
+    Json steps = Json::array();
+    if (prefixed) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
+    steps.push_back(replacing(" ", kMark));
+    file_.normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
+    Json decoders = {replacing(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+    if (prefixed)
+      decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    file_.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
+    file_.model.byte_fallback = true;
+    file_.model.fuse_unknown = true;
+    if (const auto id = special_id("tokenizer.ggml.unknown_token_id"); id >= 0)
+      file_.model.unknown = tokens_[static_cast<std::size_t>(id)];
+    derive_merges();
+    return true;
+  }
+
+  // SentencePiece joins the neighbours whose token has the best score; a list of merges says the
+  // same as every way to cut every token, the best tokens first. Gemma's scores do not follow the
+  // order in which its tokens were learned; its ids do.
+  void derive_merges() {
+    const bool by_id = metadata_.text("general.architecture", "").starts_with("gemma");
+    if (!by_id && metadata_.list(kScores).size() != tokens_.size())
+      bad_input("{}: {} scores for {} tokens", metadata_.where(), metadata_.list(kScores).size(),
+                tokens_.size());
+    struct Candidate {
+      double score;
+      std::size_t left_length, right_length;  // characters
+      BpeFile::Pair merge;
+    };
+    std::vector<Candidate> all;
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+      const auto into = static_cast<std::int32_t>(id);
+      std::vector<Candidate> cuts;
+      for_each_cut(tokens_[id], [&](auto left, auto left_length, auto right, auto right_length) {
+        cuts.push_back({by_id ? -static_cast<double>(id) : score(id),
+                        left_length,
+                        right_length,
+                        {left, right, into}});
+      });
+      std::sort(cuts.begin(), cuts.end(), [](const Candidate& a, const Candidate& b) {
+        return std::tie(a.merge.left, a.merge.right) < std::tie(b.merge.left, b.merge.right);
+      });
+      all.insert(all.end(), cuts.begin(), cuts.end());
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(a.score, a.left_length, a.right_length) >
+             std::tie(b.score, b.left_length, b.right_length);
+    });
+    for (const auto& candidate : all) file_.model.merges.push_back(candidate.merge);
+  }
+
+  double score(std::size_t id) const {
+    const Json& score = metadata_.list(kScores)[id];
+    if (!score.is_number()) metadata_.complain(kScores, "a list of numbers");
+    return score.get<double>();
+  }
+
+  // Calls `found` for each way to cut a token into two others, between characters.
+  template <typename Found>
+  void for_each_cut(const std::string& token, Found found) const {
+    constexpr std::size_t kLongest = 1024;  // bytes; the longest of published ones have below 100
+    if (token.size() > kLongest)
+      bad_input("{}: a token of {} bytes, expected at most {}", metadata_.where(), token.size(),
+                kLongest);
+    const auto is_start = [&](char byte) { return !utf8::is_continuation(byte); };
+    const auto length =
+        static_cast<std::size_t>(std::count_if(token.begin(), token.end(), is_start));
+    std::size_t before = 0;
+    for (std::size_t at = 1; at < token.size(); ++at) {
+      if (utf8::is_continuation(token[at])) continue;
+      ++before;
+      const auto left = file_.model.vocabulary.find(std::string_view(token).substr(0, at));
+      const auto right =
+          left < 0 ? -1 : file_.model.vocabulary.find(std::string_view(token).substr(at));
+      if (right >= 0) found(left, before, right, length - before);
+    }
+  }
+
+  // -1 where there is none.
+  std::int64_t special_id(const std::string& key) const {
+    if (!metadata_.has(key)) return -1;
+    const auto id = metadata_.natural(key);
+    if (id >= std::ssize(tokens_))
+      metadata_.complain(key, fmt::format("the id of one of {} tokens", tokens_.size()));
+    return id;
+  }
+
+  void read_ends(bool adds_bos) {
+    const auto token = [&](const char* key) {
+      const auto id = special_id(key);
+      return id < 0 ? std::string() : tokens_[static_cast<std::size_t>(id)];
+    };
+    file_.bos = token("tokenizer.ggml.bos_token_id");
+    file_.eos = token("tokenizer.ggml.eos_token_id");
+    file_.add_bos = metadata_.flag("tokenizer.ggml.add_bos_token", adds_bos);
+    file_.add_eos = metadata_.flag("tokenizer.ggml.add_eos_token", false);
+  }
+
+  void read_added_tokens() {
+    if (!metadata_.has(kTypes)) return;
+    const Json& types = metadata_.list(kTypes);
+    if (types.size() != tokens_.size())
+      bad_input("{}: {} types for {} tokens", metadata_.where(), types.size(), tokens_.size());
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+      if (!types[id].is_number_integer()) metadata_.complain(kTypes, "a list of integers");
+      const auto type = types[id].get<std::int64_t>();
+      const bool special = type == kControl || type == kUnknown;
+      if ((special || type == kUserDefined) && !tokens_[id].empty())
+        file_.added_tokens.push_back({.content = tokens_[id], .special = special});
+    }
+  }
+
+  const GgufMetadata& metadata_;
+  TokenizerFile file_;
+  std::vector<std::string> tokens_;
+};
+
+}  // namespace
+
+std::string tokenizer_gguf(const std::string& folder_or_file) {
+  const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
+  return path_exists(own.string()) ? "" : find_gguf(folder_or_file);
+}
+
+TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata) {
+  return Reader(metadata).read();
+}
+
+TokenizerFile read_gguf_tokenizer(const std::string& path) {
+  const MappedFile file(path);
+  const auto header = parse_gguf(file.bytes(), path);
+  return parse_gguf_tokenizer({header, path});
+}
+
+}  // namespace qkscope

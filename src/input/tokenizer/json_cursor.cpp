@@ -1,0 +1,190 @@
+#include "input/tokenizer/json_cursor.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/core/error.h"
+#include "base/core/utf8.h"
+
+namespace qkscope {
+namespace {
+
+constexpr int kMaxDepth = 200;
+
+bool is_white(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+}  // namespace
+
+void JsonCursor::wrong(const std::string& what) const {
+  const auto before = text_.substr(0, std::min(at_, text_.size()));
+  bad_input("{}: {} at line {}, byte {}", where_, what,
+            1 + std::count(before.begin(), before.end(), '\n'), at_);
+}
+
+void JsonCursor::white_space() {
+  while (at_ < text_.size() && is_white(text_[at_])) ++at_;
+}
+
+char JsonCursor::peek() {
+  white_space();
+  if (at_ == text_.size()) wrong("JSON ends too early");
+  return text_[at_];
+}
+
+void JsonCursor::expect(char c) {
+  if (peek() != c) wrong(fmt::format("expected '{}', found '{}'", c, text_[at_]));
+  ++at_;
+}
+
+void JsonCursor::enter(char open) {
+  expect(open);
+  first_ = true;
+}
+
+bool JsonCursor::next(char close) {
+  const bool first = first_;
+  first_ = false;
+  if (peek() == close) {
+    ++at_;
+    return false;
+  }
+  if (!first) expect(',');
+  return true;
+}
+
+std::string_view JsonCursor::key() {
+  const std::string_view found = string();
+  expect(':');
+  return found;
+}
+
+std::string_view JsonCursor::string() {
+  expect('"');
+  const std::size_t begin = at_;
+  while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+         static_cast<unsigned char>(text_[at_]) >= 0x20) {
+    ++at_;
+  }
+  if (at_ == text_.size()) wrong("a string has no end");
+  if (text_[at_] == '"') return text_.substr(begin, at_++ - begin);
+  return escaped_string(begin);
+}
+
+std::string_view JsonCursor::escaped_string(std::size_t begin) {
+  buffer_.assign(text_.substr(begin, at_ - begin));
+  for (; at_ < text_.size(); ++at_) {
+    const char c = text_[at_];
+    if (c == '"') {
+      ++at_;
+      return buffer_;
+    }
+    if (static_cast<unsigned char>(c) < 0x20) wrong("a string holds a control character");
+    if (c == '\\') {
+      escape();
+    } else {
+      buffer_.push_back(c);
+    }
+  }
+  wrong("a string has no end");
+}
+
+char32_t JsonCursor::hex4() {
+  unsigned code = 0;
+  if (text_.size() - at_ < 5) wrong("a string has no end");
+  const char* const begin = text_.data() + at_ + 1;
+  const auto [end, error] = std::from_chars(begin, begin + 4, code, 16);
+  if (error != std::errc() || end != begin + 4) wrong("\\u is not followed by four digits");
+  at_ += 4;
+  return code;
+}
+
+// At a backslash; leaves the cursor at the last byte of the escape.
+void JsonCursor::escape() {
+  ++at_;
+  if (at_ == text_.size()) wrong("a string has no end");
+  switch (text_[at_]) {
+    case '"':
+    case '\\':
+    case '/':
+      buffer_.push_back(text_[at_]);
+      return;
+    case 'b':
+      buffer_.push_back('\b');
+      return;
+    case 'f':
+      buffer_.push_back('\f');
+      return;
+    case 'n':
+      buffer_.push_back('\n');
+      return;
+    case 'r':
+      buffer_.push_back('\r');
+      return;
+    case 't':
+      buffer_.push_back('\t');
+      return;
+    case 'u':
+      break;
+    default:
+      wrong(fmt::format("unknown escape '\\{}'", text_[at_]));
+  }
+  char32_t code = hex4();
+  if (code >= 0xD800 && code < 0xE000) {
+    const bool pair = code < 0xDC00 && text_.substr(at_ + 1).starts_with("\\u");
+    if (!pair) wrong("half a surrogate pair");
+    at_ += 2;
+    const char32_t low = hex4();
+    if (low < 0xDC00 || low >= 0xE000) wrong("half a surrogate pair");
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+  }
+  utf8::append(buffer_, code);
+}
+
+std::int64_t JsonCursor::integer() {
+  peek();
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+  if (error != std::errc()) wrong("expected an integer");
+  at_ = static_cast<std::size_t>(end - text_.data());
+  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) {
+    wrong("expected an integer");
+  }
+  return value;
+}
+
+std::string_view JsonCursor::skip() {
+  peek();
+  const std::size_t begin = at_;
+  int depth = 0;
+  do {
+    const char c = peek();
+    if (c == '"') {
+      string();
+      continue;
+    }
+    if (c == '{' || c == '[') {
+      if (++depth > kMaxDepth) wrong("JSON is nested too deep");
+    } else if (c == '}' || c == ']') {
+      if (--depth < 0) wrong("expected a value");
+    } else if (c != ',' && c != ':') {  // a number or a word: up to the next mark
+      while (at_ < text_.size() && !is_white(text_[at_]) &&
+             std::string_view(",:{}[]\"").find(text_[at_]) == std::string_view::npos) {
+        ++at_;
+      }
+      continue;
+    } else if (depth == 0) {
+      wrong("expected a value");
+    }
+    ++at_;
+  } while (depth > 0);
+  return text_.substr(begin, at_ - begin);
+}
+
+void JsonCursor::finish() {
+  white_space();
+  if (at_ != text_.size()) wrong("there is more after the end of the JSON");
+}
+
+}  // namespace qkscope

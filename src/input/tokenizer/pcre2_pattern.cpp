@@ -1,0 +1,193 @@
+#include "input/tokenizer/pcre2_pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <algorithm>
+
+#include <pcre2.h>
+
+#include "base/core/error.h"
+#include "base/core/made_once.h"
+#include "base/core/utf8.h"
+#include "input/tokenizer/unicode.h"
+
+// Expressions are compiled to machine code where they can be, and run under limits that turn one
+// that would run for ever into an error. PCRE2 has its own edition of Unicode and its own idea of
+// \w: the commonest classes are changed to be those of the tables in unicode/.
+namespace qkscope {
+namespace {
+
+constexpr std::uint32_t kMatchLimit = 10'000'000;   // steps of one match
+constexpr std::uint32_t kHeapLimit = 64 * 1024;     // KiB for backtracking
+constexpr std::size_t kJitStack = 8 * 1024 * 1024;  // bytes
+
+std::string message(int code) {
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(code, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+struct Free {
+  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
+  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
+  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
+  void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
+};
+template <typename T>
+using Owned = std::unique_ptr<T, Free>;
+
+// What one thread needs to run matches, for whatever pattern.
+struct Workspace {
+  Workspace()
+      : data(pcre2_match_data_create(1, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        stack(pcre2_jit_stack_create(32 * 1024, kJitStack, nullptr)) {
+    if (!data || !context || !stack) failure("PCRE2: out of memory");
+    pcre2_set_match_limit(context.get(), kMatchLimit);
+    pcre2_set_heap_limit(context.get(), kHeapLimit);
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  }
+  static Workspace& of_this_thread() {
+    thread_local Workspace workspace;
+    return workspace;
+  }
+
+  // Below zero: PCRE2's reason why there is no match.
+  int match(const pcre2_code* code, std::string_view text, std::size_t from) const {
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                       PCRE2_NO_UTF_CHECK, data.get(), context.get());
+  }
+  std::size_t begin() const { return pcre2_get_ovector_pointer(data.get())[0]; }
+  std::size_t end() const { return pcre2_get_ovector_pointer(data.get())[1]; }
+
+  Owned<pcre2_match_data> data;
+  Owned<pcre2_match_context> context;
+  Owned<pcre2_jit_stack> stack;
+};
+
+// `shown` is the expression as the file has it, for the message.
+Owned<pcre2_code> compile(const std::string& expression, const std::string& shown,
+                          const std::string& where) {
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  Owned<pcre2_code> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
+  if (!code) {
+    bad_input("{}: cannot use the pattern '{}': {}", where, shown, message(error));
+  }
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
+  return code;
+}
+
+// The inside of a class: what PCRE2 calls `basis`, and the characters with the flag that it lacks.
+std::string extended(const std::string& basis, std::uint16_t flag) {
+  const auto code = compile("[" + basis + "]", basis, "qkscope");
+  const Workspace& work = Workspace::of_this_thread();
+  std::string inside = basis;
+  constexpr char32_t kEnd = 0x110000;
+  const auto lacks = [&](char32_t c) {
+    if ((c >= 0xD800 && c < 0xE000) || !unicode::has(c, flag)) return false;
+    return work.match(code.get(), utf8::encode(c), 0) < 0;
+  };
+  for (char32_t c = 0; c < kEnd; ++c) {
+    if (!lacks(c)) continue;
+    const char32_t first = c;
+    while (c + 1 < kEnd && lacks(c + 1)) ++c;
+    inside += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(c));
+  }
+  return inside;
+}
+
+struct ExtendedClass {
+  std::string_view positive, negative;  // as an expression writes them
+  std::string inside;
+};
+
+const std::vector<ExtendedClass>& extended_classes() {
+  return made_once([] {
+    return std::vector<ExtendedClass>{
+        {"\\w", "\\W", extended("\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}", unicode::kRegexWord)},
+        {"\\s", "\\S", extended("\\x{9}-\\x{D}\\x{85}\\p{Z}", unicode::kSpace)},
+        {"\\p{L}", "\\P{L}", extended("\\p{L}", unicode::kLetter)},
+        {"\\p{N}", "\\P{N}", extended("\\p{N}", unicode::kNumber)},
+    };
+  });
+}
+
+// The expression with the classes above spelled out. A negative one inside [...] stays as it is.
+std::string spelled_out(std::string_view expression) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t at = 0; at < expression.size();) {
+    const std::string_view rest = expression.substr(at);
+    std::size_t used = rest[0] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
+    std::string put(rest.substr(0, used));
+    for (const ExtendedClass& known : extended_classes()) {
+      if (rest.starts_with(known.positive)) {
+        put = in_class ? known.inside : "[" + known.inside + "]";
+        used = known.positive.size();
+      } else if (!in_class && rest.starts_with(known.negative)) {
+        put = "[^" + known.inside + "]";
+        used = known.negative.size();
+      }
+    }
+    if (rest[0] == '[') in_class = true;
+    if (rest[0] == ']') in_class = false;
+    out += put;
+    at += used;
+  }
+  return out;
+}
+
+class Pcre2Pattern : public Pattern {
+ public:
+  Pcre2Pattern(const std::string& expression, std::string where)
+      : where_(std::move(where)), code_(compile(spelled_out(expression), expression, where_)) {}
+
+  void find(std::string_view text, std::vector<Match>& out) const override {
+    const Workspace& work = Workspace::of_this_thread();
+    std::size_t last_end = 0;
+    bool any = false;
+    const auto push = [&](std::size_t begin, std::size_t end, bool matched) {
+      out.push_back(
+          {{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}, matched});
+    };
+    for (std::size_t from = 0; from <= text.size() && search(text, from, work);) {
+      const std::size_t begin = work.begin(), end = work.end();
+      if (begin == end && any && last_end == end) {  // an empty match right after a match is none
+        from = end + (end < text.size() ? utf8::length(text[end]) : 1);
+        continue;
+      }
+      if (last_end < begin) push(last_end, begin, false);
+      push(begin, end, true);
+      from = last_end = end;
+      any = true;
+    }
+    if (last_end < text.size()) push(last_end, text.size(), false);
+  }
+
+ private:
+  bool search(std::string_view text, std::size_t from, const Workspace& work) const {
+    const int found = work.match(code_.get(), text, from);
+    if (found == PCRE2_ERROR_NOMATCH) return false;
+    if (found < 0) {
+      bad_input("{}: the pattern gave up at byte {} of a text: {}", where_, from, message(found));
+    }
+    return true;
+  }
+
+  std::string where_;
+  Owned<pcre2_code> code_;
+};
+
+}  // namespace
+
+PatternPointer make_pcre2_pattern(const std::string& expression, const std::string& where) {
+  constexpr std::size_t kLongest = 16 << 10;  // bytes; each \w becomes a class of several hundred
+  if (expression.size() > kLongest)
+    bad_input("{}: a pattern of {} bytes; at most {} are read", where, expression.size(), kLongest);
+  return std::make_unique<Pcre2Pattern>(expression, where);
+}
+
+}  // namespace qkscope

@@ -1,0 +1,297 @@
+#include "qkscope/tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/core/translate_exceptions.h"
+#include "base/core/utf8.h"
+#include "base/io/folder.h"
+#include "input/tokenizer/decoder.h"
+#include "input/tokenizer/encoder.h"
+#include "input/tokenizer/gguf_tokenizer.h"
+#include "input/tokenizer/post_processor.h"
+#include "input/tokenizer/tokenizer_file.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::size_t kPiece = 64 * 1024;      // bytes encoded at once; stays in the cache
+constexpr std::size_t kParallel = 4 * kPiece;  // longer texts are spread over the threads
+constexpr std::size_t kBytesPerId = 5;         // a guess at how much text an id needs
+
+Encoder::Parts make_parts(TokenizerFile& file) {
+  Encoder::Parts parts;
+  parts.normalizer = make_normalizer(file.normalizer, file.path);
+  parts.pre_tokenizer = PreTokenizer(file.pre_tokenizer, file.path);
+  parts.model = BpeModel(std::move(file.model), parts.pre_tokenizer.gives_bytes(), file.path);
+  const auto add = [&](const AddedToken& token) {
+    parts.added_tokens.add(token, parts.model.vocabulary(), parts.normalizer.get());
+  };
+  std::for_each(file.added_tokens.begin(), file.added_tokens.end(), add);
+  for (const AddedToken& token : file.config_tokens) {
+    if (parts.added_tokens.find(token.content) < 0) add(token);
+  }
+  return parts;
+}
+
+// The configuration's bos and eos flags count where the file itself says nothing, as in
+// transformers.
+PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
+  if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
+  const auto id = [&](const std::optional<bool>& wanted, const std::string& token) {
+    if (!wanted.value_or(false) || token.empty()) return -1;
+    const std::int32_t added = encoder.added_tokens().find(token);
+    return added >= 0 ? added : encoder.vocabulary().find(token);
+  };
+  return PostProcessor::around(id(file.add_bos, file.bos), id(file.add_eos, file.eos));
+}
+
+void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
+  to.ids.insert(to.ids.end(), from.ids.begin(), from.ids.end());
+  to.sources.insert(to.sources.end(), from.sources.begin(), from.sources.end());
+  std::move(from.strings.begin(), from.strings.end(), std::back_inserter(to.strings));
+}
+
+// Keeps the first `count` tokens, or the last.
+void cut(Encoder::Tokens& tokens, std::size_t count, bool keep_last) {
+  const auto shorten = [&](auto& list) {
+    if (list.size() <= count) return;
+    if (keep_last) {
+      list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(count));
+    } else {
+      list.resize(count);
+    }
+  };
+  shorten(tokens.ids);
+  shorten(tokens.sources);
+  shorten(tokens.strings);
+}
+
+// Byte positions of a text as character positions. A source may run past the text where a prefix
+// was spelled out in bytes; such numbers mean nothing, and are those of the Hugging Face library.
+std::vector<TokenOffset> to_characters(std::string_view text, const std::vector<Span>& sources) {
+  std::vector<std::int64_t> characters(text.size() + 1);
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    count += !utf8::is_continuation(text[i]);
+    characters[i] = count - 1;
+  }
+  characters[text.size()] = count;
+  const auto to_offset = [&](Span source) -> TokenOffset {
+    if (source.begin >= text.size()) return {source.begin, source.end};
+    const std::int64_t begin = characters[source.begin];
+    if (source.end > text.size()) return {begin, begin + 2};
+    return {begin, characters[source.end]};
+  };
+  std::vector<TokenOffset> offsets(sources.size());
+  std::transform(sources.begin(), sources.end(), offsets.begin(), to_offset);
+  return offsets;
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder_or_file) {
+  return translate_exceptions([&] {
+    const auto own = std::filesystem::path(folder_or_file) / "tokenizer.json";
+    return path_exists(own.string()) || !tokenizer_gguf(folder_or_file).empty();
+  });
+}
+
+struct Tokenizer::State {
+  explicit State(TokenizerFile file)
+      : encoder(make_parts(file)),
+        post_processor(make_post_processor(file, encoder)),
+        decoder(file.decoder, file.path),
+        truncates_left(file.truncates_left) {}
+
+  // Lends a workspace whose caches are warm from earlier texts.
+  class Lease {
+   public:
+    explicit Lease(State& state) : state_(state) {
+      if (const auto lock = state.lock_soon(); lock && !state.idle.empty()) {
+        work_ = std::move(state.idle.back());
+        state.idle.pop_back();
+      } else {
+        work_ = std::make_unique<Encoder::Workspace>();
+      }
+    }
+    ~Lease() {
+      if (const auto lock = state_.lock_soon()) state_.idle.push_back(std::move(work_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Encoder::Workspace& operator*() const { return *work_; }
+
+   private:
+    State& state_;
+    std::unique_ptr<Encoder::Workspace> work_;
+  };
+
+  // Not held where it stays locked: in a process that was forked while another thread had it, it
+  // stays so for ever. Few tries: on a busy machine each gives the processor away for milliseconds,
+  // and a workspace of its own costs less.
+  std::unique_lock<std::mutex> lock_soon() {
+    std::unique_lock lock(mutex, std::try_to_lock);
+    for (int tries = 0; tries < 16 && !lock && !lock.try_lock(); ++tries) std::this_thread::yield();
+    return lock;
+  }
+
+  Encoder::Tokens encode_piece(std::string_view text, std::size_t begin, std::size_t end,
+                               bool sources) {
+    const Lease work(*this);
+    Encoder::Tokens tokens;
+    encoder.encode(text, {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)},
+                   sources, *work, tokens);
+    return tokens;
+  }
+
+  Encoding encode(std::string_view text, const EncodeOptions& options);
+  Encoder::Tokens encode_all(std::string_view text, bool sources);
+  Encoder::Tokens encode_first(std::string_view text, std::size_t wanted, bool sources);
+  Encoder::Tokens encode_last(std::string_view text, std::size_t wanted, bool sources);
+  std::string token_string(std::int32_t id) const;
+
+  Encoder encoder;
+  PostProcessor post_processor;
+  Decoder decoder;
+  bool truncates_left;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Encoder::Workspace>> idle;
+};
+
+Tokenizer::Encoding Tokenizer::State::encode(std::string_view text, const EncodeOptions& options) {
+  if (text.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
+    bad_input("a text of {} bytes is too long; the limit is 1 GiB", text.size());
+  }
+  const std::int64_t added = options.add_special_tokens ? post_processor.added() : 0;
+  if (options.max_length < 0 || (options.max_length > 0 && options.max_length < added)) {
+    bad_input("max_length is {}, but the tokenizer adds {} special tokens to every text",
+              options.max_length, added);
+  }
+  Encoding encoding;
+  Encoder::Tokens tokens;
+  if (options.max_length == 0) {
+    tokens = encode_all(text, options.offsets);
+  } else {
+    const auto wanted = static_cast<std::size_t>(options.max_length - added);
+    tokens = truncates_left ? encode_last(text, wanted, options.offsets)
+                            : encode_first(text, wanted, options.offsets);
+    encoding.truncated = tokens.ids.size() > wanted;
+    cut(tokens, wanted, truncates_left);
+  }
+  PostProcessor::Tokens out{std::move(tokens.ids), {}, std::move(tokens.strings)};
+  if (options.offsets) out.offsets = to_characters(text, tokens.sources);
+  post_processor.apply(out, options.add_special_tokens);
+  encoding.ids = std::move(out.ids);
+  if (options.offsets) encoding.offsets = std::move(out.offsets);
+  return encoding;
+}
+
+Encoder::Tokens Tokenizer::State::encode_all(std::string_view text, bool sources) {
+  std::vector<std::size_t> cuts = {0};
+  while (cuts.back() < text.size()) {
+    cuts.push_back(encoder.next_cut(text, std::min(cuts.back() + kPiece, text.size())));
+  }
+  const auto pieces = std::ssize(cuts) - 1;
+  const auto encode_at = [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    return encode_piece(text, cuts[at], cuts[at + 1], sources);
+  };
+  Encoder::Tokens all;
+  if (text.size() < kParallel) {
+    for (std::int64_t i = 0; i < pieces; ++i) append(all, encode_at(i));
+    return all;
+  }
+  std::vector<Encoder::Tokens> parts(static_cast<std::size_t>(pieces));
+  parallel_for(pieces, [&](std::int64_t i) { parts[static_cast<std::size_t>(i)] = encode_at(i); });
+  for (auto& part : parts) append(all, std::move(part));
+  return all;
+}
+
+Encoder::Tokens Tokenizer::State::encode_first(std::string_view text, std::size_t wanted,
+                                               bool sources) {
+  Encoder::Tokens tokens;
+  for (std::size_t at = 0; at < text.size() && tokens.ids.size() <= wanted;) {
+    const std::size_t missing = wanted + 1 - tokens.ids.size();
+    const std::size_t size = std::min(missing * kBytesPerId, kPiece);
+    const std::size_t end = encoder.next_cut(text, std::min(at + size, text.size()));
+    append(tokens, encode_piece(text, at, end, sources));
+    at = end;
+  }
+  return tokens;
+}
+
+Encoder::Tokens Tokenizer::State::encode_last(std::string_view text, std::size_t wanted,
+                                              bool sources) {
+  std::vector<Encoder::Tokens> parts;
+  std::size_t count = 0;
+  for (std::size_t end = text.size(); end > 0 && count <= wanted;) {
+    const std::size_t size = std::min((wanted + 1 - count) * kBytesPerId, kPiece);
+    const std::size_t begin = encoder.previous_cut(text, end - std::min(size, end));
+    parts.push_back(encode_piece(text, begin, end, sources));
+    count += parts.back().ids.size();
+    end = begin;
+  }
+  Encoder::Tokens tokens;
+  std::for_each(parts.rbegin(), parts.rend(), [&](auto& part) { append(tokens, std::move(part)); });
+  return tokens;
+}
+
+std::string Tokenizer::State::token_string(std::int32_t id) const {
+  if (const auto added = encoder.added_tokens().token(id)) return std::string(*added);
+  return std::string(encoder.vocabulary().token(id).value_or(""));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::load(const std::string& folder_or_file) {
+  return translate_exceptions([&] {
+    const auto gguf = tokenizer_gguf(folder_or_file);
+    return Tokenizer(std::make_unique<State>(gguf.empty() ? read_tokenizer_file(folder_or_file)
+                                                          : read_gguf_tokenizer(gguf)));
+  });
+}
+
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
+  return translate_exceptions(
+      [&] { return Tokenizer(std::make_unique<State>(parse_tokenizer(json, name))); });
+}
+
+Tokenizer::Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  return translate_exceptions([&] { return state_->encode(text, options); });
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  return translate_exceptions([&] {
+    std::vector<std::string> tokens;
+    for (const std::int32_t id : ids) {
+      std::string token = state_->token_string(id);
+      if (token.empty()) continue;
+      if (skip_special && state_->encoder.added_tokens().is_special(token)) continue;
+      tokens.push_back(std::move(token));
+    }
+    return state_->decoder.decode(std::move(tokens));
+  });
+}
+
+std::string Tokenizer::token_string(std::int32_t id) const {
+  return translate_exceptions([&] { return state_->token_string(id); });
+}
+
+std::int64_t Tokenizer::vocab_size() const {
+  return translate_exceptions([&] {
+    const auto& vocabulary = state_->encoder.vocabulary();
+    return static_cast<std::int64_t>(vocabulary.size() +
+                                     state_->encoder.added_tokens().count_outside(vocabulary));
+  });
+}
+
+}  // namespace qkscope

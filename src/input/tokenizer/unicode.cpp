@@ -1,0 +1,306 @@
+#include "input/tokenizer/unicode.h"
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/core/made_once.h"
+#include "base/core/utf8.h"
+
+namespace qkscope::unicode {
+namespace {
+
+constexpr char32_t kCodePoints = 0x110000;
+
+struct Run {
+  char32_t first;
+  std::uint16_t value;
+};
+constexpr Run kProperties[] = {
+#include "input/tokenizer/unicode/properties.inc"
+};
+constexpr Run kCombining[] = {
+#include "input/tokenizer/unicode/combining.inc"
+};
+
+constexpr std::size_t kLongest = 18;  // characters of the longest compatibility decomposition
+struct Mapping {
+  char32_t code;
+  char32_t to[kLongest];  // ends with 0 where shorter
+};
+constexpr Mapping kCanonical[] = {
+#include "input/tokenizer/unicode/canonical.inc"
+};
+constexpr Mapping kCompatible[] = {
+#include "input/tokenizer/unicode/compatible.inc"
+};
+constexpr Mapping kLowercase[] = {
+#include "input/tokenizer/unicode/lowercase.inc"
+};
+
+struct Composition {
+  char32_t first, second, composed;
+};
+constexpr Composition kCompositions[] = {
+#include "input/tokenizer/unicode/compositions.inc"
+};
+
+template <std::size_t N>
+std::u32string_view look_up(const Mapping (&table)[N], char32_t code) {
+  const auto* found = std::lower_bound(std::begin(table), std::end(table), code,
+                                       [](const Mapping& m, char32_t c) { return m.code < c; });
+  if (found == std::end(table) || found->code != code) return {};
+  const auto* end = std::find(found->to, found->to + kLongest, U'\0');
+  return {found->to, static_cast<std::size_t>(end - found->to)};
+}
+
+template <typename Value, std::size_t N>
+std::vector<Value> expand(const Run (&runs)[N]) {
+  std::vector<Value> table(kCodePoints);
+  for (std::size_t i = 0; i < N; ++i) {
+    const auto end = i + 1 < N ? runs[i + 1].first : kCodePoints;
+    std::fill(table.begin() + runs[i].first, table.begin() + end,
+              static_cast<Value>(runs[i].value));
+  }
+  return table;
+}
+
+// Hangul syllables are computed: leading, vowel and trailing parts in a grid.
+constexpr char32_t kHangul = 0xAC00, kLeading = 0x1100, kVowel = 0x1161, kTrailing = 0x11A7;
+constexpr char32_t kLeadings = 19, kVowels = 21, kTrailings = 28;
+constexpr char32_t kSyllables = kLeadings * kVowels * kTrailings;
+
+char32_t compose_hangul(char32_t first, char32_t second) {
+  if (first - kLeading < kLeadings && second - kVowel < kVowels) {
+    return kHangul + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
+  }
+  const char32_t syllable = first - kHangul;
+  if (syllable < kSyllables && syllable % kTrailings == 0 && second > kTrailing &&
+      second < kTrailing + kTrailings) {
+    return first + (second - kTrailing);
+  }
+  return 0;
+}
+
+// Order among combining marks; 0 for a character that starts a new group.
+std::uint8_t combining_rank(char32_t code) {
+  const auto& table = made_once([] { return expand<std::uint8_t>(kCombining); });
+  return table[code];
+}
+
+// Full decomposition without Hangul syllables; empty where the character stays.
+std::u32string_view canonical_decomposition(char32_t code) {
+  return look_up(kCanonical, code);
+}
+
+std::u32string_view compatible_decomposition(char32_t code) {
+  const auto compatible = look_up(kCompatible, code);
+  return compatible.empty() ? look_up(kCanonical, code) : compatible;
+}
+
+// The composed character, 0 when the two do not compose. Hangul included.
+char32_t compose(char32_t first, char32_t second) {
+  const auto& table = made_once([] {
+    std::unordered_map<std::uint64_t, char32_t> pairs;
+    for (const auto& c : kCompositions) {
+      pairs.emplace(std::uint64_t{c.first} << 32 | c.second, c.composed);
+    }
+    return pairs;
+  });
+  if (const char32_t hangul = compose_hangul(first, second)) return hangul;
+  const auto found = table.find(std::uint64_t{first} << 32 | second);
+  return found == table.end() ? 0 : found->second;
+}
+
+// Whether some character before this one could compose with it.
+bool composes_backwards(char32_t code) {
+  const auto& seconds = made_once([] {
+    std::unordered_set<char32_t> codes;
+    for (const auto& c : kCompositions) codes.insert(c.second);
+    return codes;
+  });
+  return (code - kVowel < kVowels) || (code > kTrailing && code < kTrailing + kTrailings) ||
+         seconds.contains(code);
+}
+
+constexpr auto kNfc = static_cast<std::uint8_t>(Form::nfc);
+constexpr auto kNfd = static_cast<std::uint8_t>(Form::nfd);
+constexpr auto kNfkc = static_cast<std::uint8_t>(Form::nfkc);
+constexpr auto kNfkd = static_cast<std::uint8_t>(Form::nfkd);
+
+// For every code point the forms in which it is not settled: it changes, it is a combining mark, or
+// it may compose with what stands before it. A text of settled characters is its own normal form.
+const std::uint8_t* unsettled_forms() {
+  const auto& table = made_once([] {
+    constexpr std::uint8_t kAll = kNfc | kNfd | kNfkc | kNfkd;
+    std::vector<std::uint8_t> forms(kCodePoints);
+    for (const auto& mapping : kCanonical) forms[mapping.code] = kAll;
+    for (const auto& c : kCompositions) forms[c.composed] = kNfd | kNfkd;  // composes again
+    for (const auto& mapping : kCompatible) forms[mapping.code] |= kNfkc | kNfkd;
+    std::fill_n(forms.begin() + kHangul, kSyllables, kNfd | kNfkd);
+    for (const auto& c : kCompositions) forms[c.second] = kAll;
+    std::fill_n(forms.begin() + kVowel, kVowels, kAll);
+    std::fill_n(forms.begin() + kTrailing, kTrailings, kAll);
+    for (char32_t code = 0; code < kCodePoints; ++code) {
+      if (combining_rank(code) != 0) forms[code] = kAll;
+    }
+    return forms;
+  });
+  return table.data();
+}
+
+// A character on its way through, and how many old characters it stands for: 0 for one that a
+// decomposition added, more than one where a composition swallowed some.
+struct Part {
+  char32_t code;
+  int stands_for;
+  std::uint8_t rank;  // among combining marks, 0: starts a group
+};
+
+// Bytes at the front of the text that stay as they are: settled characters, without the last of
+// them where something follows that may compose with it.
+std::size_t settled_run(std::string_view text, Form form) {
+  const std::uint8_t* const unsettled = unsettled_forms();
+  const auto bit = static_cast<std::uint8_t>(form);
+  std::size_t at = 0, last = 0;
+  while (at < text.size()) {
+    const auto [code, size] = utf8::decode(text.data() + at);
+    if (unsettled[code] & bit) return last;
+    last = at;
+    at += size;
+  }
+  return at;
+}
+
+class Normalization {
+ public:
+  Normalization(AlignedText& text, Form form) : rewrite_(text), form_(form) {}
+
+  void run() {
+    const std::string_view old = rewrite_.old();
+    while (rewrite_.position() + pending_bytes_ < old.size()) {
+      const std::size_t at = rewrite_.position() + pending_bytes_;
+      if (parts_.empty()) {
+        if (const std::size_t settled = settled_run(old.substr(at), form_)) {
+          rewrite_.keep(settled);
+          continue;
+        }
+      }
+      const auto [code, size] = utf8::decode(old.data() + at);
+      if (!parts_.empty() && starts_group(code)) {
+        flush();
+        continue;
+      }
+      decompose(code);
+      sizes_.push_back(size);
+      pending_bytes_ += size;
+    }
+    flush();
+    rewrite_.finish();
+  }
+
+ private:
+  bool composing() const { return form_ == Form::nfc || form_ == Form::nfkc; }
+  bool compatible() const { return form_ == Form::nfkc || form_ == Form::nfkd; }
+
+  // Nothing before such a character can be reordered or composed with it.
+  bool starts_group(char32_t code) const {
+    if (code < 0x80) return true;
+    std::u32string_view parts =
+        compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    const char32_t first = parts.empty() ? code : parts.front();
+    return combining_rank(first) == 0 && !composes_backwards(first);
+  }
+
+  void add(char32_t code, bool first) {
+    parts_.push_back({code, first ? 1 : 0, combining_rank(code)});
+  }
+
+  void decompose(char32_t code) {
+    if (code - kHangul < kSyllables) {
+      const char32_t index = code - kHangul;
+      add(kLeading + index / (kVowels * kTrailings), true);
+      add(kVowel + index / kTrailings % kVowels, false);
+      if (index % kTrailings != 0) add(kTrailing + index % kTrailings, false);
+      return;
+    }
+    const auto to = compatible() ? compatible_decomposition(code) : canonical_decomposition(code);
+    if (to.empty()) return add(code, true);
+    for (std::size_t i = 0; i < to.size(); ++i) add(to[i], i == 0);
+  }
+
+  // Marks between two starters go into the order of their classes.
+  void reorder() {
+    for (auto begin = parts_.begin(); begin != parts_.end();) {
+      if (begin->rank == 0) {
+        ++begin;
+        continue;
+      }
+      auto end = std::find_if(begin, parts_.end(), [](const Part& p) { return p.rank == 0; });
+      std::stable_sort(begin, end, [](const Part& a, const Part& b) { return a.rank < b.rank; });
+      begin = end;
+    }
+  }
+
+  void compose_group() {
+    std::size_t kept = 0, starter = parts_.size();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Part part = parts_[i];
+      if (starter < kept) {
+        // Blocked when a mark of the same or a higher class, or a starter, stands between.
+        const bool adjacent = starter + 1 == kept;
+        const bool blocked =
+            !adjacent && (parts_[kept - 1].rank == 0 || parts_[kept - 1].rank >= part.rank);
+        const char32_t joined = blocked ? 0 : compose(parts_[starter].code, part.code);
+        if (joined != 0) {
+          parts_[starter].code = joined;
+          parts_[starter].stands_for += part.stands_for;
+          continue;
+        }
+      }
+      if (part.rank == 0) starter = kept;
+      parts_[kept++] = part;
+    }
+    parts_.resize(kept);
+  }
+
+  void flush() {
+    reorder();
+    if (composing()) compose_group();
+    std::size_t next = 0;  // old character
+    for (const Part& part : parts_) {
+      std::size_t bytes = 0;
+      for (int i = 0; i < part.stands_for && next < sizes_.size(); ++i) bytes += sizes_[next++];
+      rewrite_.put(part.code, bytes);
+    }
+    parts_.clear();
+    sizes_.clear();
+    pending_bytes_ = 0;
+  }
+
+  AlignedText::Rewrite rewrite_;
+  Form form_;
+  std::vector<Part> parts_;           // of the group being gathered
+  std::vector<std::uint32_t> sizes_;  // bytes of each old character of the group
+  std::size_t pending_bytes_ = 0;
+};
+
+}  // namespace
+
+const std::uint16_t* properties() {
+  const auto& table = made_once([] { return expand<std::uint16_t>(kProperties); });
+  return table.data();
+}
+
+std::u32string_view lowercase(char32_t code) {
+  return look_up(kLowercase, code);
+}
+
+void normalize(AlignedText& text, Form form) {
+  if (settled_run(text.text(), form) == text.text().size()) return;
+  Normalization(text, form).run();
+}
+
+}  // namespace qkscope::unicode

@@ -1,0 +1,138 @@
+#include "study/cluster/task_script.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/core/text.h"
+
+namespace qkscope {
+namespace {
+
+// A task is told to end so many seconds before its time limit, or a quarter of the limit.
+constexpr std::int64_t kSecondsToEnd = 120;
+
+std::int64_t seconds_to_end(const SlurmOptions& options) {
+  if (options.time.empty()) return kSecondsToEnd;
+  return std::min(kSecondsToEnd, std::max<std::int64_t>(1, seconds_of_limit(options.time) / 4));
+}
+
+// What sbatch reads. Values that may hold spaces are quoted.
+std::string directives(const TaskScript& task, const SlurmOptions& options) {
+  std::string lines;
+  const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
+  add("--job-name=" + task.job);
+  add(fmt::format("--chdir=\"{}\"", task.folder));
+  add(fmt::format("--output=\"{}\"", task.log));
+  add("--open-mode=append");
+  if (task.tasks > 1)
+    add(fmt::format("--array=0-{}{}", task.tasks - 1,
+                    options.array_limit > 0 ? fmt::format("%{}", options.array_limit) : ""));
+  if (!options.partition.empty()) add("--partition=" + options.partition);
+  if (!options.account.empty()) add("--account=" + options.account);
+  if (task.runs_model && !options.gpus.empty()) add("--gpus=" + options.gpus);
+  if (options.cpus > 0) add(fmt::format("--cpus-per-task={}", options.cpus));
+  if (!options.memory.empty()) add("--mem=" + options.memory);
+  if (!options.time.empty()) add("--time=" + options.time);
+  add("--requeue");
+  add(fmt::format("--signal=B:USR1@{}", seconds_to_end(options)));
+  return lines;
+}
+
+std::string command_line(const TaskScript& task) {
+  std::vector<std::string> words;
+  std::transform(task.command.begin(), task.command.end(), std::back_inserter(words), shell_word);
+  if (task.tasks > 1)
+    words.push_back(fmt::format("--shard \"$SLURM_ARRAY_TASK_ID/{}\"", task.tasks));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+// Slurm sends USR1 to the script alone, and TERM, when it ends a job, to every process of it. The
+// program hears of either once, as USR1: a second signal of one kind would kill it.
+constexpr char kBody[] = R"(
+program=
+told=
+passed_on=
+interrupted=
+pass_on() {{
+  if [ -z "$program" ] || [ -n "$passed_on" ]; then return; fi
+  passed_on=yes
+  kill -USR1 "$program" 2>/dev/null
+}}
+tell() {{
+  interrupted=yes
+  told=${{told:-$1}}
+  pass_on
+}}
+trap 'tell limit' USR1
+trap 'tell end' TERM
+
+{command} &
+program=$!
+[ -z "$told" ] || pass_on
+status=
+while true; do
+  interrupted=
+  wait "$program" 2>/dev/null
+  now=$?
+  if [ "$now" -ne 127 ] || [ -z "$status" ]; then status=$now; fi
+  [ -n "$interrupted" ] || break
+done
+
+# A task continues where it was. Slurm requeues by itself what it ended (told=end) and means to run again.
+again=no
+case "$status" in
+  {never}) ;;
+  *) [ "$told" = end ] || again=yes ;;
+esac
+restarts=${{SLURM_RESTART_COUNT:-0}}
+if [ "$again" = yes ] && [ "$restarts" -lt {retries} ]; then
+  echo "qkscope: ended with status $status; requeued, $((restarts + 1)) of {retries}"
+  scontrol requeue "$SLURM_JOB_ID" || echo "qkscope: error: it could not be requeued"
+elif [ "$again" = yes ]; then
+  echo "qkscope: error: ended with status $status after $restarts of {retries} retries"
+fi
+exit "$status"
+)";
+
+}  // namespace
+
+std::string shell_word(const std::string& text) {
+  constexpr auto plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-/=:,@%";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      word += "'\\''";
+    else
+      word += c;
+  }
+  return word + "'";
+}
+
+std::int64_t seconds_of_limit(const std::string& time) {
+  const auto dash = time.find('-');
+  const bool days = dash != std::string::npos;
+  const auto parts = split(days ? time.substr(dash + 1) : time, ':');
+  std::vector<std::int64_t> numbers;
+  for (const auto& part : parts) numbers.push_back(parse_integer(part, "--time"));
+  // Hours, minutes and seconds after days; without them one number is minutes, two are minutes and
+  // seconds.
+  if (!days && numbers.size() < 3) numbers.insert(numbers.begin(), 0);
+  numbers.resize(3, 0);
+  const auto whole = days ? parse_integer(time.substr(0, dash), "--time") : 0;
+  return ((whole * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
+}
+
+std::string render_script(const TaskScript& task, const SlurmOptions& options) {
+  std::string script = "#!/bin/bash\n" + directives(task, options) + "\n# " + task.what + "\n";
+  if (!options.environment.empty())
+    script += fmt::format("\n{}\n", fmt::join(options.environment, "\n"));
+  return script + fmt::format(kBody, fmt::arg("command", command_line(task)),
+                              fmt::arg("never", task.retries_failures ? "0 | 2" : "0 | 1 | 2"),
+                              fmt::arg("retries", options.retries));
+}
+
+}  // namespace qkscope

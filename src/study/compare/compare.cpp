@@ -1,0 +1,264 @@
+// The comparisons of qkscope/experimental/study.h: runs beside published numbers, and beside each
+// other.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/log.h"
+#include "base/core/nan.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "qkscope/experimental/study.h"
+#include "study/compare/published.h"
+#include "study/compare/quantities.h"
+#include "study/compare/run_numbers.h"
+
+namespace qkscope {
+namespace {
+
+using Type = Table::Type;
+using Names = std::vector<std::string>;
+
+bool is_among(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Names labels_of(const std::vector<RunFolder>& runs) {
+  Names labels;
+  for (const auto& run : runs) labels.push_back(run.label);
+  return labels;
+}
+
+// At most a dozen names, for a message.
+std::string listed(const Names& names) {
+  constexpr std::size_t kMost = 12;
+  if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
+  const Names some(names.begin(), names.begin() + kMost);
+  return fmt::format("{} and {} more", fmt::join(some, ", "), names.size() - kMost);
+}
+
+std::vector<RunFolder> finished_runs(const std::string& results, const Names& only) {
+  auto runs = runs_in(results);
+  const auto labels = labels_of(runs);
+  for (const auto& label : only)
+    if (!is_among(labels, label))
+      bad_input("--only {}: {} has no finished run of this name; there are {}", in_quotes(label),
+                results, listed(labels));
+  if (!only.empty())
+    std::erase_if(runs, [&](const RunFolder& run) { return !is_among(only, run.label); });
+  return runs;
+}
+
+// ---- Which run stands for which published name.
+
+struct Match {
+  std::string subject;
+  std::optional<RunNumbers> run;  // none: there is no such run here
+};
+
+std::string known_subject(const std::string& name, const Names& subjects, const std::string& file) {
+  if (is_among(subjects, name)) return name;
+  const auto near = nearest(name, subjects);
+  bad_input("--as {}: {} has no such name{}; there are {}", in_quotes(name), file,
+            near.empty() ? "" : fmt::format("; did you mean {}?", near), listed(subjects));
+}
+
+std::vector<Match> match_all_together(const PublishedSet& set, std::vector<RunFolder> runs,
+                                      const CompareOptions& options) {
+  const auto subjects = set.subjects();
+  if (options.as.empty())
+    bad_input(
+        "{}: its numbers are of several runs together; say which with --as SCOPE (and --only LABEL "
+        "for the runs that belong to it): {}",
+        set.file, listed(subjects));
+  return {{known_subject(options.as, subjects, set.file), RunNumbers(std::move(runs))}};
+}
+
+std::vector<Match> match_one(const PublishedSet& set, const std::vector<RunFolder>& runs,
+                             const std::string& as) {
+  if (runs.size() > 1)
+    bad_input("--as {}: {} runs cannot stand for one; choose it with --only LABEL", in_quotes(as),
+              runs.size());
+  return {{known_subject(as, set.subjects(), set.file), RunNumbers(runs)}};
+}
+
+std::vector<Match> match_by_order(const PublishedSet& set, const std::vector<RunFolder>& runs) {
+  const auto subjects = set.subjects();
+  if (runs.size() != subjects.size())
+    bad_input(
+        "no run has a name of {} ({} to {}), and {} finished runs cannot be matched with {} by "
+        "their order; --as NAME says what a single run stands for",
+        set.file, subjects.front(), subjects.back(), runs.size(), subjects.size());
+  log::warn(
+      "no label is a published one; matched by order. Another model: trends can be compared, "
+      "values "
+      "cannot");
+  std::vector<Match> matches;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    matches.push_back({subjects[i], RunNumbers({runs[i]})});
+  return matches;
+}
+
+std::vector<Match> match(const PublishedSet& set, const std::vector<RunFolder>& runs,
+                         const CompareOptions& options) {
+  if (set.pooled) return match_all_together(set, runs, options);
+  if (!options.as.empty()) return match_one(set, runs, options.as);
+  std::vector<Match> matches;
+  bool any = false;
+  for (const auto& subject : set.subjects()) {
+    const auto found = std::find_if(runs.begin(), runs.end(),
+                                    [&](const RunFolder& run) { return run.label == subject; });
+    matches.push_back({subject, {}});
+    if (found == runs.end()) continue;
+    matches.back().run.emplace(std::vector<RunFolder>{*found});
+    any = true;
+  }
+  return any ? std::move(matches) : match_by_order(set, runs);
+}
+
+// ---- Differences.
+
+// NaN where one of the two is not known.
+double error_of_difference(double a, double b) {
+  return std::hypot(a, b);
+}
+
+double ratio(double difference, double se) {
+  return se > 0 ? difference / se : kNan;
+}
+
+Table published_table() {
+  Table table;
+  for (const char* name : {"measure", "checkpoint", "model"}) table.column(name, Type::text);
+  for (const char* name : {"published", "ours", "difference", "se_published", "se_ours", "se", "z"})
+    table.column(name, Type::real);
+  for (const char* name : {"our_column", "kind", "source", "note"}) table.column(name, Type::text);
+  return table;
+}
+
+void add_published(Table& table, const PublishedNumber& number, Match& match) {
+  OurNumber ours{.value = kNan, .se = kNan, .column = "", .missing = "there is no such run here"};
+  if (match.run) ours = our_number(number, *match.run);
+  const double published = ours.sizes ? std::fabs(number.value) : number.value;
+  const double difference = ours.value - published;
+  const double se = error_of_difference(number.se, ours.se);
+  table.add({number.quantity, number.subject, match.run ? match.run->label() : "", published,
+             ours.value, difference, number.se, ours.se, se, ratio(difference, se), ours.column,
+             number.kind, number.source,
+             ours.sizes ? std::string("sizes: the sign is not determined") : ours.missing});
+}
+
+// By quantity, in the order of the file; within it by checkpoint.
+Table compare(const PublishedSet& set, std::vector<Match> matches, bool every_source) {
+  Names quantities;
+  std::map<std::pair<std::string, std::string>, std::vector<const PublishedNumber*>> numbers;
+  for (const auto& number : set.numbers) {
+    if (!number.preferred && !every_source) continue;
+    auto& list = numbers[{number.quantity, number.subject}];
+    if (list.empty() && !is_among(quantities, number.quantity))
+      quantities.push_back(number.quantity);
+    list.push_back(&number);
+  }
+  Table table = published_table();
+  for (const auto& quantity : quantities)
+    for (auto& match : matches)
+      for (const auto* number : numbers[{quantity, match.subject}])
+        add_published(table, *number, match);
+  return table;
+}
+
+void refuse_nothing(const Table& table, const PublishedSet& set) {
+  const auto& ours = table.find("ours")->reals;
+  if (std::any_of(ours.begin(), ours.end(), [](double value) { return !std::isnan(value); }))
+    return;
+  const auto& notes = table.find("note")->texts;
+  bad_input("{}: none of its numbers can be compared{}", set.file,
+            notes.empty() ? "" : fmt::format(": {}", notes.front()));
+}
+
+// ---- Two runs.
+
+struct Pair {
+  RunNumbers a;
+  RunNumbers b;
+};
+
+std::vector<Pair> pairs_of(const std::string& folder_a, const std::string& folder_b) {
+  const auto all_a = runs_in(folder_a);
+  const auto all_b = runs_in(folder_b);
+  if (all_a.size() == 1 && all_b.size() == 1) return {{RunNumbers(all_a), RunNumbers(all_b)}};
+  const auto labels_a = labels_of(all_a);
+  const auto labels_b = labels_of(all_b);
+  std::vector<Pair> pairs;
+  for (const auto& a : all_a)
+    for (const auto& b : all_b)
+      if (a.label == b.label) pairs.push_back({RunNumbers({a}), RunNumbers({b})});
+  if (pairs.empty())
+    bad_input("{} and {}: no label is in both: {} and {}", folder_a, folder_b, listed(labels_a),
+              listed(labels_b));
+  const auto tell = [](const Names& labels, const Names& others, const std::string& folder) {
+    Names alone;
+    for (const auto& label : labels)
+      if (!is_among(others, label)) alone.push_back(label);
+    if (!alone.empty()) log::warn("only in {}: {}", folder, listed(alone));
+  };
+  tell(labels_a, labels_b, folder_a);
+  tell(labels_b, labels_a, folder_b);
+  return pairs;
+}
+
+// Numbers of analyses that were told other things are not the same numbers.
+void tell_other_options(Pair& pair) {
+  Names others;
+  for (const auto& [name, value] : pair.a.options().items())
+    if (const auto in_b = pair.b.options().value(name, Json()); in_b != value)
+      others.push_back(fmt::format("{} {} and {}", name, value.dump(), in_b.dump()));
+  if (!others.empty())
+    log::warn("{} and {} were analysed with other options: {}", pair.a.label(), pair.b.label(),
+              listed(others));
+}
+
+Table pair_table() {
+  Table table;
+  for (const char* name : {"measure", "model_a", "model_b"}) table.column(name, Type::text);
+  for (const char* name : {"a", "b", "difference", "se_a", "se_b", "se", "z"})
+    table.column(name, Type::real);
+  return table;
+}
+
+}  // namespace
+
+Table compare_with_published(const std::string& results, const CompareOptions& options) {
+  return translate_exceptions([&] {
+    const auto set = read_published(options.published);
+    const auto runs = finished_runs(results, options.only);
+    auto table = compare(set, match(set, runs, options), options.every_source);
+    refuse_nothing(table, set);
+    return table;
+  });
+}
+
+Table compare_runs(const std::string& a, const std::string& b) {
+  return translate_exceptions([&] {
+    auto pairs = pairs_of(a, b);
+    for (auto& pair : pairs) tell_other_options(pair);
+    Table table = pair_table();
+    for (const auto& quantity : compared_quantities())
+      for (auto& pair : pairs) {
+        const auto in_a = our_statistic(quantity, pair.a);
+        const auto in_b = our_statistic(quantity, pair.b);
+        if (std::isnan(in_a.value) && std::isnan(in_b.value)) continue;
+        const double difference = in_b.value - in_a.value;
+        const double se = error_of_difference(in_a.se, in_b.se);
+        table.add({quantity, pair.a.label(), pair.b.label(), in_a.value, in_b.value, difference,
+                   in_a.se, in_b.se, se, ratio(difference, se)});
+      }
+    if (table.rows() == 0) bad_input("{} and {}: have no tables of heads to compare", a, b);
+    return table;
+  });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,297 @@
+#include "study/compare/published.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/nan.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/data_folder.h"
+#include "base/io/folder.h"
+#include "base/tables/csv.h"
+#include "study/compare/printed_number.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::string_view kEnding = ".csv";
+
+// The files that hold sets, by the name of the set. Earlier data folders win.
+std::map<std::string, std::string> published_files() {
+  std::map<std::string, std::string> files;
+  for (const auto& data : data_folders()) {
+    const auto folder = data + "/published";
+    if (!is_folder(folder)) continue;
+    for (const auto& name : names_in(folder))
+      if (name.ends_with(kEnding))
+        files.emplace(name.substr(0, name.size() - kEnding.size()),
+                      fmt::format("{}/{}", folder, name));
+  }
+  return files;
+}
+
+std::vector<std::string> names_of(const std::map<std::string, std::string>& files) {
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const auto& [name, file] : files) names.push_back(name);
+  return names;
+}
+
+std::string find_published(const std::string& name) {
+  if (name.ends_with(kEnding) || name.find('/') != std::string::npos) return name;
+  const auto files = published_files();
+  if (files.empty())
+    bad_input(
+        "the published numbers are not there; looked in {}. Set QKSCOPE_DATA to the folder "
+        "share/qkscope of an installation",
+        fmt::join(data_folders(), " and "));
+  const auto found = files.find(name);
+  if (found != files.end()) return found->second;
+  const auto known = names_of(files);
+  bad_input("--published {}: known {} {}, and files of your own, whose names end in .csv",
+            in_quotes(name), known.size() == 1 ? "is" : "are", fmt::join(known, ", "));
+}
+
+// The rows of a file by the names of their columns.
+class PublishedRows {
+ public:
+  explicit PublishedRows(std::string file) : file_(std::move(file)) {
+    header_ = read_csv_header(file_);
+    std::vector<CsvColumn> columns;
+    for (const auto& name : header_) columns.push_back({name, Table::Type::text});
+    table_ = read_csv_table(file_, columns);
+    if (table_.rows() == 0) bad_input("{}: holds no numbers", file_);
+  }
+
+  std::size_t count() const { return static_cast<std::size_t>(table_.rows()); }
+  bool has(const std::string& column) const { return table_.find(column) != nullptr; }
+  // The first of the names that is a column; "" where none is.
+  std::string first_of(const std::vector<std::string>& names) const {
+    for (const auto& name : names)
+      if (has(name)) return name;
+    return "";
+  }
+  const std::vector<std::string>& header() const { return header_; }
+  const std::string& file() const { return file_; }
+
+  std::string text(std::size_t row, const std::string& column) const {
+    const auto* found = table_.find(column);
+    return found == nullptr ? "" : found->texts[row];
+  }
+  // NaN where the field is empty.
+  double number(std::size_t row, const std::string& column) const {
+    const auto field = text(row, column);
+    double value = kNan;
+    const auto* end = field.data() + field.size();
+    const auto parsed = std::from_chars(field.data(), end, value);
+    if (!field.empty() && (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value)))
+      bad_input("{}: {}: found {}, expected a number", where(row), column, in_quotes(field));
+    return value;
+  }
+  std::int64_t integer(std::size_t row, const std::string& column) const {
+    return parse_integer(text(row, column), where(row) + ": " + column);
+  }
+  std::string where(std::size_t row) const {
+    return fmt::format("{}: row {}", file_, row + 2);  // the header is row 1
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::string> header_;
+  Table table_;
+};
+
+// What the digits and the column `uncertainty` leave open, as a standard error: what lies anywhere
+// within half a unit of a digit scatters by that half over the root of three.
+double published_error(const PublishedRows& rows, std::size_t row, double value,
+                       const std::string& column) {
+  const auto text = rows.text(row, "value_text");
+  const auto uncertainty = rows.text(row, "uncertainty");
+  const double read = uncertainty.empty() ? 0.0 : parse_uncertainty(uncertainty);
+  if (!(read >= 0) || std::isinf(read))
+    bad_input("{}: uncertainty: found {}, expected a number or a fraction", rows.where(row),
+              in_quotes(uncertainty));
+  double rounding = printed_rounding(text, value);
+  if (std::isnan(rounding) && uncertainty.empty())
+    rounding = printed_rounding(rows.text(row, column), value);
+  if (std::isnan(rounding)) return uncertainty.empty() ? kNan : read;
+  return std::hypot(read, rounding / std::sqrt(3.0));
+}
+
+PublishedNumber common_fields(const PublishedRows& rows, std::size_t row) {
+  PublishedNumber number;
+  number.value = rows.number(row, "value");
+  number.text = rows.text(row, "value_text");
+  number.kind = rows.text(row, "kind");
+  number.source = rows.text(row, "source");
+  number.preferred = rows.text(row, "preferred") != "no";
+  number.se = number.kind == "setting" ? 0.0 : published_error(rows, row, number.value, "value");
+  return number;
+}
+
+// ---- Quantities: smollm3.csv, models.csv, pooled.csv.
+
+void read_quantities(const PublishedRows& rows, const std::string& subject,
+                     const std::string& quantity, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    auto number = common_fields(rows, row);
+    number.subject = rows.text(row, subject);
+    number.quantity = rows.text(row, quantity);
+    if (number.subject.empty()) bad_input("{}: {} is empty", rows.where(row), subject);
+    if (number.quantity.empty()) bad_input("{}: {} is empty", rows.where(row), quantity);
+    if (std::isnan(number.value) && number.text.empty())
+      bad_input("{}: the value is missing, expected a number", rows.where(row));
+    set.numbers.push_back(std::move(number));
+  }
+}
+
+// ---- Profiles: profiles.csv.
+
+// "qwen3-4b layer 16" is about one layer.
+void split_layer(const PublishedRows& rows, std::size_t row, PublishedNumber& number) {
+  constexpr std::string_view kLayer = " layer ";
+  const auto at = number.subject.find(kLayer);
+  if (at == std::string::npos) return;
+  number.layer = parse_integer(number.subject.substr(at + kLayer.size()),
+                               rows.where(row) + ": the layer in subject");
+  number.quantity += fmt::format(" layer {}", *number.layer);
+  number.subject.resize(at);
+}
+
+// Bins of a table that are told as the difference of two others: from the end of the context to its
+// beginning, or back.
+std::optional<std::pair<ProfileBin, ProfileBin>> difference_of_bins(const std::string& table,
+                                                                    const std::string& bin) {
+  if (table == "length_bins" && bin == "total drop")
+    return std::pair(ProfileBin{65536, 131072, false}, ProfileBin{0, 8192, false});
+  if (table == "quintiles" && bin == "AP_drop")
+    return std::pair(ProfileBin{0, 0.2, true}, ProfileBin{0.8, 1, true});
+  if (table == "layer_double_deciles" && bin == "recovery")
+    return std::pair(ProfileBin{0.6, 0.8, true}, ProfileBin{0.4, 0.6, true});
+  return {};
+}
+
+PublishedNumber read_profile_row(const PublishedRows& rows, std::size_t row) {
+  using Form = PublishedNumber::Form;
+  auto number = common_fields(rows, row);
+  const auto table = rows.text(row, "table");
+  const auto bin = rows.text(row, "bin");
+  number.subject = rows.text(row, "subject");
+  number.quantity = table + " " + bin;
+  number.bin = {rows.number(row, "bin_low"), rows.number(row, "bin_high"), false};
+  split_layer(rows, row, number);
+  const bool edges = number.bin.low < number.bin.high;
+  if (const auto difference = difference_of_bins(table, bin)) {
+    number.form = Form::profile;
+    number.bin = difference->first;
+    number.minus = difference->second;
+  } else if (table == "heatmap") {
+    constexpr std::string_view kQuery = "query distance ";
+    const auto at = bin.find(kQuery);
+    if (at == std::string::npos || !edges)
+      bad_input("{}: expected the edges of the keys' distance, and 'query distance N' in bin",
+                rows.where(row));
+    number.form = Form::heatmap;
+    number.index = parse_integer(bin.substr(at + kQuery.size()), rows.where(row) + ": bin");
+  } else if (table == "component_weights") {
+    number.form = Form::weight;
+    number.index = rows.integer(row, "bin_low");
+  } else if (edges) {
+    number.form = table == "profile_mean_line" ? Form::line : Form::profile;
+    number.bin.fraction = number.bin.high <= 1.0;
+  }
+  return number;  // without edges it stays a quantity that nobody computes
+}
+
+void read_profiles(const PublishedRows& rows, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row)
+    set.numbers.push_back(read_profile_row(rows, row));
+}
+
+// ---- Components of heads: small_models.csv.
+
+void read_components(const PublishedRows& rows, PublishedSet& set) {
+  for (std::size_t row = 0; row < rows.count(); ++row) {
+    PublishedNumber number;
+    number.form = PublishedNumber::Form::components;
+    number.subject = rows.text(row, "run");
+    number.kind = "printed";
+    number.source = rows.text(row, "source");
+    number.layer = rows.integer(row, "layer");
+    number.head = rows.integer(row, "head");
+    number.index = rows.integer(row, "pca_dim");
+    const auto side = rows.text(row, "kind");
+    if (side != "q" && side != "k")
+      bad_input("{}: kind: found {}, expected q or k", rows.where(row), in_quotes(side));
+    number.side = side[0];
+    for (const char* column : {"correlation", "explained_variance_ratio"}) {
+      number.value = rows.number(row, column);
+      number.text = rows.text(row, column);
+      number.se = published_error(rows, row, number.value, column);
+      number.quantity = fmt::format("{} L{:02}H{:02}{} pc{}", column, *number.layer, number.head,
+                                    number.side, number.index);
+      set.numbers.push_back(number);
+    }
+  }
+}
+
+// One number may come from several sources, but from each only once.
+void refuse_repetitions(const PublishedSet& set) {
+  std::set<std::tuple<std::string, std::string, std::string, std::string>> seen;
+  for (std::size_t i = 0; i < set.numbers.size(); ++i) {
+    const auto& number = set.numbers[i];
+    if (!seen.emplace(number.subject, number.quantity, number.source, number.text).second)
+      bad_input("{}: {} of {} is there twice{}", set.file, number.quantity, number.subject,
+                number.source.empty() ? "" : " from one source");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> PublishedSet::subjects() const {
+  std::vector<std::string> names;
+  for (const auto& number : numbers)
+    if (std::find(names.begin(), names.end(), number.subject) == names.end())
+      names.push_back(number.subject);
+  return names;
+}
+
+PublishedSet read_published(const std::string& name) {
+  const PublishedRows rows(find_published(name));
+  PublishedSet set;
+  set.file = rows.file();
+  const auto quantity = rows.first_of({"quantity", "measure"});
+  const auto subject = rows.first_of({"checkpoint", "model", "subject"});
+  const bool values = rows.has("value");
+  if (rows.has("pca_dim") && rows.has("correlation")) {
+    read_components(rows, set);
+  } else if (values && rows.has("table") && rows.has("bin") && !subject.empty()) {
+    read_profiles(rows, set);
+  } else if (values && !quantity.empty() && !subject.empty()) {
+    read_quantities(rows, subject, quantity, set);
+  } else if (values && !quantity.empty() && rows.has("scope")) {
+    set.pooled = true;
+    read_quantities(rows, "scope", quantity, set);
+  } else if (values && rows.has("benchmark")) {
+    bad_input("{}: holds scores of benchmarks; they are not what qkscope measures", set.file);
+  } else {
+    bad_input(
+        "{}: not a set of published numbers: expected the columns checkpoint (or model), quantity "
+        "and value; found {}",
+        set.file, fmt::join(rows.header(), ", "));
+  }
+  refuse_repetitions(set);
+  return set;
+}
+
+std::vector<std::string> published_sets() {
+  return translate_exceptions([] { return names_of(published_files()); });
+}
+
+}  // namespace qkscope

@@ -1,0 +1,143 @@
+// The class Sweep of qkscope/experimental/study.h, and the demo's sweep.
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/data_folder.h"
+#include "base/io/folder.h"
+#include "qkscope/experimental/study.h"
+#include "study/sweep/sweep_config.h"
+#include "study/sweep/sweep_folder.h"
+#include "study/sweep/sweep_plan.h"
+#include "study/sweep/sweep_run.h"
+#include "study/sweep/sweep_state.h"
+#include "study/sweep/sweep_tables.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The list that the sweep was begun with, where there is one: a branch that was added since does
+// not change it.
+BranchLister remembered_branches(const std::string& results) {
+  return [results](const std::string& sweep, const std::string& repository) {
+    const auto folder = SweepFolder::of(results, sweep);
+    folder.bring_files();
+    const auto kept = folder.kept_branches(repository);
+    return kept ? *kept : ask_for_branches(sweep, repository);
+  };
+}
+
+// Short where it lies below the working folder, as a user would write it.
+std::string as_typed(const fs::path& path) {
+  std::error_code ignored;
+  const auto relative = fs::relative(path, ignored);
+  const bool below = !relative.empty() && *relative.begin() != "..";
+  return below ? relative.string() : path.lexically_normal().string();
+}
+
+// In an installation configs/ is one of the data folders, in the source tree it lies beside them.
+fs::path demo_file(const fs::path& data) {
+  constexpr auto kFile = "configs/demo/sweep.yaml";
+  const auto inside = data / kFile;
+  return path_exists(inside.string()) ? inside : data.parent_path() / kFile;
+}
+
+}  // namespace
+
+Sweep Sweep::read(const SweepSource& source, const std::string& results) {
+  return translate_exceptions([&] {
+    auto config = read_sweep(source, remembered_branches(results));
+    auto folder = SweepFolder::of(results, config.name);
+    auto place = folder.place();
+    return Sweep(std::make_unique<const State>(
+        State{std::move(config), std::move(folder), std::move(place)}));
+  });
+}
+
+Sweep::Sweep(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+Sweep::~Sweep() = default;
+Sweep::Sweep(Sweep&&) noexcept = default;
+Sweep& Sweep::operator=(Sweep&&) noexcept = default;
+
+const std::string& Sweep::name() const {
+  return state_->config.name;
+}
+
+const std::string& Sweep::folder() const {
+  return state_->folder.path();
+}
+
+const std::string& Sweep::place() const {
+  return state_->place;
+}
+
+const SlurmOptions& Sweep::slurm() const {
+  return state_->config.slurm;
+}
+
+std::vector<RunEntry> Sweep::runs() const {
+  return translate_exceptions([&] { return state_->folder.entries(state_->config); });
+}
+
+std::vector<PlannedRun> Sweep::plan(const SweepOptions& options) const {
+  return translate_exceptions([&] {
+    state_->folder.bring(state_->config);
+    return plan_sweep(state_->config, state_->folder, options);
+  });
+}
+
+std::vector<RunReport> Sweep::run(const SweepOptions& options) const {
+  return translate_exceptions([&] { return run_sweep(state_->config, state_->folder, options); });
+}
+
+bool Sweep::put_figures(bool quiet) const {
+  return translate_exceptions([&] {
+    const auto& folder = state_->folder;
+    {
+      const auto lock = folder.lock_tables();
+      if (folder.put(state_->config, quiet)) return true;
+    }
+    make_tables(folder, state_->config, quiet);
+    return false;
+  });
+}
+
+std::vector<OverviewRow> Sweep::overview() const {
+  return translate_exceptions([&] { return overview_of(state_->folder, runs()); });
+}
+
+SweepPart parse_sweep_part(std::string_view name, std::string_view what) {
+  return translate_exceptions([&] {
+    if (name.empty()) return SweepPart::all;
+    if (name == "capture") return SweepPart::capture;
+    if (name == "merge") return SweepPart::merge;
+    if (name == "analyse") return SweepPart::analyse;
+    if (name == "tables") return SweepPart::tables;
+    bad_input("{}: found {}, expected capture, merge, analyse or tables", what,
+              in_quotes(std::string(name)));
+  });
+}
+
+SweepSource demo_sweep() {
+  return translate_exceptions([&]() -> SweepSource {
+    std::vector<std::string> looked;
+    for (const fs::path folder : data_folders()) {
+      const auto data = folder / "demo";
+      const auto file = demo_file(folder);
+      if (path_exists((data / "corpus.jsonl").string()) && path_exists(file.string()))
+        return {.file = as_typed(file), .overrides = {}, .data_folder = as_typed(data)};
+      looked.push_back(data.string());
+    }
+    bad_input(
+        "the demo's checkpoints and texts are not there; looked in {}. Set QKSCOPE_DATA to the "
+        "folder share/qkscope of an installation",
+        fmt::join(looked, " and "));
+  });
+}
+
+}  // namespace qkscope

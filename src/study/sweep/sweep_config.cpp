@@ -1,0 +1,500 @@
+#include "study/sweep/sweep_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/core/dtype.h"
+#include "base/core/error.h"
+#include "base/core/text.h"
+#include "base/io/folder.h"
+#include "base/yaml/yaml_config.h"
+#include "capture/stats_run/stats_config.h"
+#include "input/checkpoint/hub_cache.h"
+#include "qkscope/hub.h"
+#include "study/cluster/slurm_section.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestName = 100;
+constexpr std::int64_t kMost = 1 << 20;  // heads and layers
+
+// 0 to 1
+void read_share(YamlSection& section, const std::string& key, double& value) {
+  const auto found = section.positive_number(key);
+  if (found && *found > 1.0) section.expected(key, "a number above 0, at most 1");
+  value = found.value_or(value);
+}
+
+// Whether the value is the second of two words; the first is the default.
+bool read_choice(YamlSection& section, const std::string& key, const std::string& first,
+                 const std::string& second) {
+  const auto word = section.text(key).value_or(first);
+  if (word != first && word != second) section.expected(key, first + " or " + second);
+  return word == second;
+}
+
+template <typename T>
+void read_count(YamlSection& section, const std::string& key, T& value,
+                std::int64_t most = std::numeric_limits<T>::max()) {
+  const auto found = section.integer(key, 1);
+  if (found && *found > most) section.expected(key, fmt::format("at most {}", most));
+  if (found) value = static_cast<T>(*found);
+}
+
+void read_from_zero(YamlSection& section, const std::string& key, int& value) {
+  const auto found = section.integer(key, 0);
+  if (found && *found > std::numeric_limits<int>::max()) section.expected(key, "fewer");
+  if (found) value = static_cast<int>(*found);
+}
+
+RotationOptions::Separation read_separation(YamlSection& section) {
+  using Separation = RotationOptions::Separation;
+  const auto word = section.text("separation").value_or("mean");
+  if (word == "mean") return Separation::mean;
+  if (word == "eigen") return Separation::eigen;
+  if (word == "eigen-then-project") return Separation::eigen_then_project;
+  section.expected("separation", "mean, eigen or eigen-then-project");
+}
+
+// Query heads as pairs: [[3, 5], [3, 6]].
+std::vector<HeadId> read_query_heads(YamlSection& section, const std::string& key) {
+  std::vector<HeadId> heads;
+  const auto list = section.node(key);
+  if (!list || list.IsNull()) return heads;
+  if (!list.IsSequence()) section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
+  for (const auto& item : list) {
+    HeadId id{0, 0, HeadKind::query};
+    if (!item.IsSequence() || item.size() != 2 || !YAML::convert<int>::decode(item[0], id.layer) ||
+        !YAML::convert<int>::decode(item[1], id.head) || id.layer < 0 || id.head < 0)
+      section.expected(key, "pairs [layer, head], as [[3, 5], [3, 6]]");
+    heads.push_back(id);
+  }
+  return heads;
+}
+
+std::vector<int> read_layers(YamlSection& section, const std::string& key) {
+  std::vector<int> layers;
+  for (const auto layer : section.integers(key).value_or(std::vector<std::int64_t>{})) {
+    if (layer < 0 || layer > kMost) section.expected(key, "numbers of layers, from 0 on");
+    layers.push_back(static_cast<int>(layer));
+  }
+  return layers;
+}
+
+// The section `analysis`: the options of `qkscope analyze` under the same names.
+AnalyzeOptions read_analysis(YamlSection section) {
+  AnalyzeOptions options;
+  options.pca = section.boolean("pca").value_or(true);
+  options.rotation = section.boolean("rotation").value_or(true);
+  options.plasticity = section.boolean("plasticity").value_or(true);
+  if (!options.pca && !options.rotation && !options.plasticity)
+    section.expected("pca", "true, or rotation or plasticity true: one of them is run");
+  read_count(section, "components", options.pca_options.components);
+  read_from_zero(section, "separate_pca", options.pca_options.separate_components);
+  options.errors = section.boolean("errors").value_or(true);
+  read_share(section, "high", options.taxonomy.high);
+  read_share(section, "low", options.taxonomy.low);
+  auto& rotation = options.rotation_options;
+  rotation.separation = read_separation(section);
+  read_from_zero(section, "null_draws", rotation.null_draws);
+  read_count(section, "pairs", rotation.pairs);
+  read_share(section, "active", rotation.active_angle_r);
+  rotation.max_omega = section.positive_number("max_omega").value_or(rotation.max_omega);
+  auto& plasticity = options.plasticity_options;
+  if (read_choice(section, "query_model", "bucket", "linear"))
+    plasticity.profile_model = PlasticityOptions::QueryModelKind::linear;
+  read_count(section, "max_pairs", plasticity.max_pairs);
+  read_share(section, "p_alpha", plasticity.p_alpha);
+  read_count(section, "heatmap_bins", plasticity.heatmap_bins, 1000);
+  if (section.text("profile_bins") == "buckets")
+    plasticity.profile_bins = PlasticityOptions::kBuckets;
+  else
+    read_count(section, "profile_bins", plasticity.profile_bins, PlasticityOptions::kMostBins);
+  if (read_choice(section, "fifths", "range", "context"))
+    plasticity.fifths = PlasticityOptions::Fifths::context;
+  plasticity.length_bins = section.integers("length_bins").value_or(std::vector<std::int64_t>{});
+  read_count(section, "max_tokens", options.max_tokens);
+  options.layers = read_layers(section, "layers");
+  options.heads = read_query_heads(section, "heads");
+  options.planes_of = read_query_heads(section, "planes_of");
+  read_from_zero(section, "scatter", options.scatter);
+  options.seed = static_cast<std::uint64_t>(section.integer("seed", 0).value_or(0));
+  section.finish();
+  return options;
+}
+
+// ---- How the models run.
+
+// The section `compute`: the options of `qkscope capture` under the same names.
+ComputeOptions read_compute(YamlSection section) {
+  ComputeOptions compute;
+  compute.device = section.text("device").value_or("");
+  if (const auto devices = section.text("devices")) {
+    if (!compute.device.empty()) section.expected("devices", "nothing beside `device`");
+    compute.devices = split(*devices, ',');
+  }
+  if (const auto dtype = section.text("dtype")) {
+    compute.dtype = compute_dtype_from_name(*dtype);
+    if (!compute.dtype) section.expected("dtype", "float32, float16 or bfloat16");
+  }
+  if (const auto memory = section.text("device_memory")) try {
+      compute.device_memory = parse_bytes(*memory, "device_memory");
+    } catch (const Error&) {
+      section.expected("device_memory", "a size like 8GiB");
+    }
+  read_count(section, "batch_tokens", compute.batch_tokens);
+  compute.deterministic = section.boolean("deterministic").value_or(false);
+  section.finish();
+  return compute;
+}
+
+// What the command line says goes first.
+ComputeOptions with_command_line(ComputeOptions compute, const ComputeOptions& command_line) {
+  if (!command_line.device.empty() || !command_line.devices.empty()) {
+    compute.device = command_line.device;
+    compute.devices = command_line.devices;
+  }
+  if (command_line.dtype) compute.dtype = command_line.dtype;
+  if (command_line.device_memory > 0) compute.device_memory = command_line.device_memory;
+  if (command_line.batch_tokens > 0) compute.batch_tokens = command_line.batch_tokens;
+  compute.deterministic = compute.deterministic || command_line.deterministic;
+  return compute;
+}
+
+// The type belongs to the configuration: a capture of another one is another capture.
+void apply_dtype(const ComputeOptions& compute, CaptureConfig& capture) {
+  if (!compute.dtype) return;
+  capture.model.dtype = *compute.dtype;
+  capture.inference.autocast_dtype.reset();
+}
+
+// ---- Where captures are published.
+
+// The section `publish`. What is empty is taken from each run's configuration.
+struct PublishSection {
+  std::string repo;
+  std::string branch;  // {label}, {phase} and {name} are replaced
+  bool private_repo = false;
+};
+
+PublishSection read_publish(YamlSection section) {
+  PublishSection publish;
+  publish.repo = section.text("repo").value_or("");
+  if (!publish.repo.empty() && !is_repository_id(publish.repo))
+    section.expected("repo", "the name of a dataset repository, org/name");
+  publish.branch = section.text("branch").value_or("");
+  publish.private_repo = section.boolean("private").value_or(false);
+  section.finish();
+  return publish;
+}
+
+std::string filled_in(std::string pattern, const SweepRun& run, const std::string& sweep) {
+  const std::pair<std::string, std::string> words[] = {
+      {"{label}", run.label}, {"{phase}", run.phase}, {"{name}", sweep}};
+  for (const auto& [word, value] : words)
+    for (auto at = pattern.find(word); at != std::string::npos;
+         at = pattern.find(word, at + value.size()))
+      pattern.replace(at, word.size(), value);
+  return pattern;
+}
+
+PublishTarget target_of(const PublishSection& publish, const SweepRun& run,
+                        const std::string& sweep, const std::string& file) {
+  const auto& output = run.capture.output;
+  PublishTarget target{publish.repo, publish.branch, publish.private_repo};
+  if (target.repo.empty()) {
+    if (!output.hf_repo_id)
+      bad_input(
+          "{}: publish: run {} has no output.hf_repo_id in its configuration; expected one, or "
+          "publish.repo",
+          file, run.label);
+    target.repo = *output.hf_repo_id;
+    if (target.branch.empty()) target.branch = output.hf_branch.value_or("");
+    target.private_repo = target.private_repo || output.private_repo;
+  }
+  target.branch = filled_in(target.branch.empty() ? "{label}" : target.branch, run, sweep);
+  if (!is_revision(target.branch) || target.branch.find_first_of("{} ") != std::string::npos)
+    bad_input(
+        "{}: publish.branch: run {} would go to {}, which is not the name of a branch; expected a "
+        "pattern with {{label}}, {{phase}} or {{name}}",
+        file, run.label, in_quotes(target.branch));
+  return target;
+}
+
+void give_targets(SweepConfig& config, const PublishSection& publish, const std::string& file) {
+  std::map<std::pair<std::string, std::string>, std::string> taken;
+  for (auto& run : config.runs) {
+    if (!run.data.empty() || !run.captures) continue;  // nothing is captured to be published
+    run.publish = target_of(publish, run, config.name, file);
+    const auto [found, anew] =
+        taken.try_emplace({run.publish->repo, run.publish->branch}, run.label);
+    if (!anew)
+      bad_input(
+          "{}: publish: runs {} and {} would both go to the branch {} of {}; expected a "
+          "branch for each, as {{label}} makes them",
+          file, found->second, run.label, run.publish->branch, run.publish->repo);
+  }
+}
+
+// Names become folders: no separators, nothing hidden, nothing a shell takes apart.
+bool is_safe_name(const std::string& name) {
+  constexpr auto allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+  return !name.empty() && name.size() <= kLongestName && name.front() != '.' &&
+         name.front() != '-' && name.find_first_not_of(allowed) == std::string::npos;
+}
+
+std::string required_name(YamlSection& section, const std::string& key) {
+  auto name = section.required_text(key);
+  if (!is_safe_name(name))
+    section.expected(key, "a name for a folder: letters, digits, '.', '_', '+' and '-'");
+  return name;
+}
+
+// A relative path in a file is relative to the folder of that file.
+std::string beside(const std::string& file, const std::string& path) {
+  return (fs::path(file).parent_path() / path).lexically_normal().string();
+}
+
+// Leaves of nested maps one by one, so that what stands beside them in the base stays.
+void apply_overrides(YamlDocument& document, const YAML::Node& node, const std::string& path,
+                     const std::string& file) {
+  for (const auto& entry : node) {
+    const auto name = entry.first.as<std::string>("");
+    const auto key = path.empty() ? name : fmt::format("{}.{}", path, name);
+    if (entry.second.IsMap() && entry.second.size() > 0)
+      apply_overrides(document, entry.second, key, file);
+    else
+      override_value(document, key, entry.second,
+                     fmt::format("{}:{}:", file, entry.first.Mark().line + 1));
+  }
+}
+
+void move_into(const std::string& folder, std::string& path) {
+  if (folder.empty() || fs::path(path).is_absolute()) return;
+  const auto there = (fs::path(folder) / path).lexically_normal().string();
+  if (path_exists(there)) path = there;
+}
+
+class SweepReader {
+ public:
+  SweepReader(const SweepSource& source, const BranchLister& list)
+      : source_(source), list_(list), document_(load_yaml(source.file)) {}
+
+  SweepConfig read() {
+    YamlSection root(document_, document_.root, "");
+    SweepConfig config;
+    config.name = required_name(root, "name");
+    base_ = root.node("base");
+    if (!base_.IsNull() && !base_.IsMap() && !base_.IsScalar())
+      root.expected("base", "a capture configuration, or the path of one");
+    data_folder_ = source_.data_folder;
+    if (const auto folder = root.text("data_folder"); folder && data_folder_.empty())
+      data_folder_ = beside(source_.file, *folder);
+    config.analysis = read_analysis(root.section("analysis"));
+    config.compute = with_command_line(read_compute(root.section("compute")), source_.compute);
+    config.slurm = read_slurm(root.section("slurm"));
+    captures_of_all_ = root.boolean("capture").value_or(true);
+    stats_ = root.node("stats");
+    if (!stats_.IsNull() && !stats_.IsMap()) root.expected("stats", "a map, as in a configuration");
+    statistics_of_all_ = root.boolean("statistics").value_or(!stats_.IsNull());
+    if (!captures_of_all_ && !statistics_of_all_)
+      root.expected("capture", "true, or statistics: true: a run has one of them");
+    std::optional<PublishSection> publish;
+    if (root.has("publish")) publish = read_publish(root.section("publish"));
+    auto runs = root.sections("runs");
+    auto rules = root.sections("checkpoints");
+    if (runs.empty() && rules.empty())
+      root.expected("runs", "a list of at least one run, or `checkpoints`");
+    root.finish();
+    if (rules.empty() && (source_.every > 0 || source_.log > 0))
+      bad_input("--{}: {} has no `checkpoints` to choose from; --only chooses among its runs",
+                source_.log > 0 ? "log" : "every", source_.file);
+    for (auto& run : runs) config.runs.push_back(read_run(run, std::ssize(config.runs)));
+    for (auto& rule : rules) add_checkpoints(rule, config);
+    if (!captures_ && !source_.overrides.empty())
+      bad_input("--set {}: every run of {} has data, so that nothing is captured",
+                source_.overrides.front(), source_.file);
+    std::stable_sort(config.runs.begin(), config.runs.end(),
+                     [](const SweepRun& a, const SweepRun& b) { return a.order < b.order; });
+    for (auto& run : config.runs) apply_dtype(config.compute, run.capture);
+    if (publish) give_targets(config, *publish, source_.file);
+    return config;
+  }
+
+ private:
+  SweepRun read_run(YamlSection& section, std::int64_t index) {
+    SweepRun run;
+    run.label = required_name(section, "label");
+    if (!labels_.insert(run.label).second)
+      section.expected("label", "another name: an earlier run has this one");
+    run.phase = section.text("phase").value_or("");
+    run.family = section.text("family").value_or("");
+    run.order = section.integer("order", INT64_MIN).value_or(index);
+    if (section.has("data")) {
+      read_data(section, run);
+      return run;
+    }
+    const bool statistics = section.boolean("statistics").value_or(statistics_of_all_);
+    run.captures = captures_of_all_;
+    if (!run.captures && !statistics)
+      section.expected("statistics", "true: the sweep has capture: false");
+    const auto own = section.text("config");
+    const auto overrides = section.node("overrides");
+    if (!overrides.IsNull() && !overrides.IsMap()) section.expected("overrides", "a map");
+    section.finish();
+    read_configuration(
+        {.own = own.value_or(""), .overrides = {overrides}, .statistics = statistics}, run);
+    return run;
+  }
+
+  // One run for each of the chosen branches.
+  void add_checkpoints(YamlSection& section, SweepConfig& config) {
+    const auto rule = read_checkpoint_rule(section, source_.every, source_.log);
+    const auto where = fmt::format("{}: checkpoints of {}", source_.file, rule.repository);
+    auto names = rule.names;
+    if (names.empty()) {
+      auto& listed = config.listed[rule.repository];
+      if (listed.empty()) listed = list_(config.name, rule.repository);
+      names = listed;
+    }
+    for (const auto& branch : branches_of(rule, names, where)) {
+      SweepRun run;
+      run.label = branch.label;
+      if (!is_safe_name(run.label) || !labels_.insert(run.label).second)
+        bad_input(
+            "{}: found {} as a label, expected a name for a folder that no other run has; "
+            "`prefix` goes before the labels of one repository",
+            where, in_quotes(run.label));
+      run.phase = branch.phase;
+      run.family = rule.family;
+      run.order = std::ssize(config.runs);
+      run.captures = captures_of_all_;
+      read_configuration({.own = rule.config,
+                          .overrides = overrides_of(rule, branch),
+                          .statistics = statistics_of_all_,
+                          .repository = rule.repository,
+                          .branch = branch.branch},
+                         run);
+      config.runs.push_back(std::move(run));
+    }
+  }
+
+  // The rule's, then those of the branch's phase.
+  static std::vector<YAML::Node> overrides_of(const CheckpointRule& rule,
+                                              const CheckpointBranch& branch) {
+    std::vector<YAML::Node> all;
+    if (rule.overrides.IsMap()) all.push_back(rule.overrides);
+    if (const auto phase = rule.phases.find(branch.phase); phase != rule.phases.end())
+      all.push_back(phase->second);
+    return all;
+  }
+
+  // A run of a capture that is there: what it does not say of itself may stand beside it.
+  void read_data(YamlSection& section, SweepRun& run) const {
+    run.data = section.required_text("data");
+    move_into(data_folder_, run.data);
+    run.model = section.text("model").value_or("");
+    if (!run.model.empty()) move_into(data_folder_, run.model);
+    const auto queries = section.integer("q_heads", 1);
+    const auto keys = section.integer("k_heads", 1);
+    if (queries.has_value() != keys.has_value())
+      section.expected("q_heads", "k_heads too: both or neither");
+    if (queries && (*queries > kMost || *keys > kMost))
+      section.expected("q_heads", fmt::format("at most {}", kMost));
+    if (queries) run.head_counts = HeadCounts{static_cast<int>(*queries), static_cast<int>(*keys)};
+    run.nope_layers = read_layers(section, "nope_layers");
+    for (const char* key : {"config", "overrides"})
+      if (section.has(key))
+        section.expected(key, "nothing: the run has data, so that nothing is captured");
+    section.finish();
+  }
+
+  // Where the configuration of a run comes from.
+  struct RunConfiguration {
+    std::string own = {};               // a file in place of the base
+    std::vector<YAML::Node> overrides;  // later ones stand above earlier ones
+    bool statistics = false;
+    std::string repository = {};  // and branch, of a checkpoint that a rule gives
+    std::string branch = {};
+  };
+
+  void read_configuration(const RunConfiguration& from, SweepRun& run) {
+    captures_ = true;
+    try {
+      auto document = base_document(from.own);
+      apply_overrides_to(document, from);
+      run.capture = read_capture_config(document);
+      if (from.statistics) run.statistics = read_stats_config(document).stats;
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("run {}: {}", run.label, error.what()));
+    }
+    move_into(data_folder_, run.capture.dataset.path);
+    move_into(data_folder_, run.capture.model.name);
+    move_into(data_folder_, run.capture.tokenizer.name);
+    if (run.statistics && !run.statistics->retrieval.empty())
+      move_into(data_folder_, run.statistics->retrieval);
+  }
+
+  void apply_overrides_to(YamlDocument& document, const RunConfiguration& from) const {
+    if (stats_.IsMap()) apply_overrides(document, stats_, "stats", source_.file);
+    for (const auto& more : from.overrides) apply_overrides(document, more, "", source_.file);
+    if (!from.repository.empty()) {
+      const auto origin = source_.file + ": checkpoints:";
+      override_value(document, "model.name", YAML::Node(from.repository), origin);
+      override_value(document, "model.revision", YAML::Node(from.branch), origin);
+    }
+    override_values(document, source_.overrides);
+    for (const auto& [key, origin] : document.overridden)
+      if (key == "output.data_root")
+        bad_input("{} {}: a sweep chooses the folders of its captures; leave it out", origin, key);
+  }
+
+  // Read anew for each run: overrides change it.
+  YamlDocument base_document(const std::string& own) const {
+    if (!own.empty()) return load_yaml(beside(source_.file, own));
+    if (base_.IsScalar()) return load_yaml(beside(source_.file, base_.Scalar()));
+    auto document = load_yaml(source_.file);
+    document.root.reset(base_.IsMap() ? document.root["base"] : YAML::Node(YAML::NodeType::Map));
+    return document;
+  }
+
+  const SweepSource& source_;
+  const BranchLister& list_;
+  YamlDocument document_;
+  YAML::Node base_;
+  std::string data_folder_;
+  std::set<std::string> labels_;
+  bool captures_ = false;  // whether any run does
+  bool captures_of_all_ = true;
+  bool statistics_of_all_ = false;
+  YAML::Node stats_;  // the sweep's own settings, over those of the configurations
+};
+
+}  // namespace
+
+StatsConfig stats_config(const SweepRun& run, const std::string& data_root) {
+  StatsConfig config{run.capture, *run.statistics};
+  config.run.capture = {};  // what a capture keeps decides nothing here
+  config.run.output = {};
+  config.run.output.data_root = data_root;
+  return config;
+}
+
+std::vector<std::string> ask_for_branches(const std::string& /*sweep*/,
+                                          const std::string& repository) {
+  return list_branches({RepositoryKind::model, repository});
+}
+
+SweepConfig read_sweep(const SweepSource& source, const BranchLister& list) {
+  return SweepReader(source, list).read();
+}
+
+}  // namespace qkscope

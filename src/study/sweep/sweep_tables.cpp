@@ -1,0 +1,297 @@
+#include "study/sweep/sweep_tables.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/core/translate_exceptions.h"
+#include "base/io/folder.h"
+#include "base/io/json.h"
+#include "base/tables/growing_table.h"
+#include "qkscope/tables.h"
+#include "study/sweep/sampling_error.h"
+
+namespace qkscope {
+namespace {
+
+// Where summary.json has what an overview shows of a run.
+struct Measure {
+  const char* name;     // of the column
+  const char* section;  // of summary.json
+  const char* key;      // in it
+  const char* field;    // "mean", "median" or "fraction"
+};
+constexpr Measure kMeasures[] = {
+    {"r_q", "pca", "r_q", "mean"},
+    {"r_k", "pca", "r_k", "mean"},
+    {"abs_r_k", "pca", "abs_r_k", "mean"},
+    {"pc0_variance", "pca", "explained_variance", "mean"},
+    {"position_dominated", "taxonomy", "position_dominated", "fraction"},
+    {"q_positional", "taxonomy", "q_positional", "fraction"},
+    {"k_positional", "taxonomy", "k_positional", "fraction"},
+    {"content_focused", "taxonomy", "content_focused", "fraction"},
+    {"mixed", "taxonomy", "mixed", "fraction"},
+    {"qk_accuracy", "pca", "qk_accuracy", "mean"},
+    {"bias_strength", "rotation", "bias_strength", "mean"},
+    {"share_positive_bias", "rotation", "share_positive_bias", "mean"},
+    {"share_positive_mu_q_a", "rotation", "share_positive_mu_q_a", "mean"},
+    {"alpha_k", "rotation", "alpha_k", "mean"},
+    {"abs_alpha_k", "rotation", "abs_alpha_k", "mean"},
+    {"slope_ratio_median", "rotation", "slope_ratio_median", "median"},
+    {"signed_slope_ratio_median", "rotation", "signed_slope_ratio_median", "median"},
+    {"r_q_a", "rotation", "r_q_a", "mean"},
+    {"abs_r_q_a", "rotation", "abs_r_q_a", "mean"},
+    {"abs_r_q_a_null", "rotation", "abs_r_q_a_null", "mean"},
+    {"r_k_a", "rotation", "r_k_a", "mean"},
+    {"abs_r_k_a", "rotation", "abs_r_k_a", "mean"},
+    {"abs_r_k_a_null", "rotation", "abs_r_k_a_null", "mean"},
+    {"separation_strength", "rotation", "separation_strength", "mean"},
+    {"plane_var_fraction", "rotation", "plane_var_fraction", "mean"},
+    {"share_var_b_above_a", "rotation", "share_var_b_above_a", "mean"},
+    {"active_planes", "rotation", "active_planes", "mean"},
+    {"active_variance", "rotation", "active_variance", "mean"},
+    {"ap_profile_overall", "plasticity", "ap_profile_overall", "mean"},
+    {"ap_first20", "plasticity", "ap_first20", "mean"},
+    {"ap_last20", "plasticity", "ap_last20", "mean"},
+    {"ap_drop", "plasticity", "ap_drop", "mean"}};
+
+// The column of a measure's standard error over texts.
+std::string error_of(const std::string& measure) {
+  return measure + "_se";
+}
+
+// Heads of a group of layers, by whichever analysis was run.
+std::int64_t heads_of(const Json& summary, const std::string& layers) {
+  const Json& counts = summary.at("counts");
+  return counts.at(layers == "all" ? "analysed" : layers).get<std::int64_t>();
+}
+
+// The column of the same mean over every token.
+std::string exact_of(const std::string& measure) {
+  return measure + "_exact";
+}
+
+// The number that a summary has of a measure; null where it has none.
+Json number_in(const Json& summary, const Measure& measure, const std::string& layers,
+               const char* field) {
+  const Json empty = Json::object();
+  return summary.value(measure.section, empty)
+      .value(layers, empty)
+      .value(measure.key, empty)
+      .value(field, Json());
+}
+
+// `exact`: the summary of the run's statistics; null where it has none.
+OverviewRow read_row(const Json& summary, const Json& exact, const RunEntry& run,
+                     const std::string& layers) {
+  OverviewRow row{.label = run.label,
+                  .phase = run.phase,
+                  .order = run.order,
+                  .layers = layers,
+                  .heads = heads_of(summary, layers),
+                  .values = {}};
+  for (const auto& measure : kMeasures) {
+    const auto put = [&](const std::string& name, const Json& number) {
+      if (number.is_number()) row.values[name] = number.get<double>();
+    };
+    put(measure.name, number_in(summary, measure, layers, measure.field));
+    put(error_of(measure.name), number_in(summary, measure, layers, "se"));
+    if (exact.is_object())
+      put(exact_of(measure.name), number_in(exact, measure, layers, measure.field));
+  }
+  return row;
+}
+
+// overview.csv
+Table overview_table(const std::vector<OverviewRow>& rows) {
+  Table table;
+  table.column("model", Table::Type::text)
+      .column("phase", Table::Type::text)
+      .column("order", Table::Type::integer)
+      .column("layers", Table::Type::text)
+      .column("heads", Table::Type::integer);
+  const auto measured = [&](const std::string& name) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const OverviewRow& row) { return row.values.contains(name); });
+  };
+  // Exact values stand beside the sampled ones where some run has them.
+  for (const auto& measure : kMeasures) {
+    table.column(measure.name, Table::Type::real).column(error_of(measure.name), Table::Type::real);
+    if (measured(exact_of(measure.name))) table.column(exact_of(measure.name), Table::Type::real);
+  }
+  for (const auto& row : rows) {
+    std::vector<Table::Cell> cells = {row.label, row.phase, row.order, row.layers, row.heads};
+    for (const auto& measure : kMeasures) {
+      cells.push_back(row.value(measure.name));
+      cells.push_back(row.value(error_of(measure.name)));
+      if (table.find(exact_of(measure.name)) != nullptr)
+        cells.push_back(row.value(exact_of(measure.name)));
+    }
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+constexpr char kTableEnding[] = ".parquet";
+
+using Column = Table::Column;
+
+// Tables that only statistics have, wherever they were analysed.
+constexpr const char* kStatisticsTables[] = {"attention", "distance", "key_channels"};
+
+// Without its ending.
+std::string table_path(const SweepFolder& folder, const RunEntry& run, const std::string& name) {
+  const auto own = folder.results(run.label) + "/" + name;
+  const bool of_statistics = std::any_of(std::begin(kStatisticsTables), std::end(kStatisticsTables),
+                                         [&](const char* table) { return name == table; });
+  if (!of_statistics || path_exists(own + kTableEnding)) return own;
+  return folder.exact_results(run.label) + "/" + name;
+}
+
+// Names of the tables that any of the runs has.
+std::set<std::string> table_names(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  std::set<std::string> names;
+  for (const auto& run : runs) {
+    for (const auto& file : names_in(folder.results(run.label)))
+      if (file.ends_with(kTableEnding))
+        names.insert(file.substr(0, file.size() - sizeof kTableEnding + 1));
+    for (const char* name : kStatisticsTables)
+      if (path_exists(table_path(folder, run, name) + kTableEnding)) names.insert(name);
+  }
+  return names;
+}
+
+// The run's own columns behind the three that say which run it is.
+std::vector<Column> with_run(const Table& table, const RunEntry& run) {
+  const auto rows = static_cast<std::size_t>(table.rows());
+  std::vector<Column> columns = {
+      {"model", Table::Type::text, {}, {}, std::vector<std::string>(rows, run.label)},
+      {"phase", Table::Type::text, {}, {}, std::vector<std::string>(rows, run.phase)},
+      {"order", Table::Type::integer, std::vector<std::int64_t>(rows, run.order), {}, {}}};
+  for (const auto& column : table.columns())
+    if (column.name != "model") columns.push_back(column);
+  return columns;
+}
+
+void combine(const SweepFolder& folder, const std::vector<RunEntry>& runs,
+             const std::string& name) {
+  std::vector<const RunEntry*> with;  // runs that have it
+  bool csv = false;
+  for (const auto& run : runs) {
+    const auto path = table_path(folder, run, name);
+    if (path_exists(path + kTableEnding)) with.push_back(&run);
+    csv = csv || path_exists(path + ".csv");
+  }
+  GrowingTable table(folder.path() + "/" + name, csv);
+  for (const auto* run : with) {
+    const auto path = table_path(folder, *run, name) + kTableEnding;
+    if (!table.append(with_run(read_parquet_table_with_gaps(path), *run)))
+      bad_input("{}: its columns are not those of the runs before it; analyse it again", path);
+  }
+  table.finish();
+}
+
+// Tables that no finished run has any more are out of date.
+void remove_others(const SweepFolder& folder, const std::set<std::string>& names) {
+  for (const auto& file : names_in(folder.path())) {
+    const std::filesystem::path path(file);
+    const bool table = path.extension() == ".csv" || path.extension() == kTableEnding;
+    if (table && !names.contains(path.stem().string()))
+      std::filesystem::remove(folder.path() + "/" + file);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& overview_measures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& measure : kMeasures) list.emplace_back(measure.name);
+    return list;
+  }();
+  return names;
+}
+
+double OverviewRow::value(const std::string& measure) const {
+  const auto found = values.find(measure);
+  return found == values.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+}
+
+OverviewRow overview_of_results(const std::string& folder, const std::string& label) {
+  const auto file = folder + "/summary.json";
+  const Json summary = load_json(file);
+  RunEntry run;
+  run.label = label;
+  try {
+    return read_row(summary, Json(), run, "all");
+  } catch (const Json::exception& error) {
+    bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+  }
+}
+
+std::vector<OverviewRow> overview_of(const SweepFolder& folder, const std::vector<RunEntry>& runs) {
+  std::vector<OverviewRow> rows;
+  for (const auto& run : runs) {
+    if (run.state != RunState::done) continue;
+    const auto file = folder.results(run.label) + "/summary.json";
+    const Json summary = load_json(file);
+    try {
+      const auto exact_file = folder.exact_results(run.label) + "/summary.json";
+      const Json exact = path_exists(exact_file) ? load_json(exact_file) : Json();
+      rows.push_back(read_row(summary, exact, run, "all"));
+      const auto all = rows.back().heads;
+      for (const auto* layers : {"rope", "nope", "unknown"})
+        if (const auto heads = heads_of(summary, layers); heads > 0 && heads < all)
+          rows.push_back(read_row(summary, exact, run, layers));
+    } catch (const Json::exception& error) {
+      bad_input("{}: not a summary as an analysis writes it: {}", file, error.what());
+    }
+  }
+  return rows;
+}
+
+std::vector<OverviewRow> read_overview(const std::string& sweep_folder) {
+  return translate_exceptions([&] {
+    const SweepFolder folder(sweep_folder);
+    return overview_of(folder, read_sweep_index(folder).runs);
+  });
+}
+
+void combine_tables(const SweepFolder& folder, const SweepConfig& config) {
+  std::vector<RunEntry> done;
+  for (auto& entry : folder.entries(config))
+    if (entry.state == RunState::done) done.push_back(std::move(entry));
+  remove_strays(folder.path());
+  auto names = table_names(folder, done);
+  const std::vector<std::string> list(names.begin(), names.end());
+  parallel_for(std::ssize(list),
+               [&](std::int64_t i) { combine(folder, done, list[static_cast<std::size_t>(i)]); });
+  if (!done.empty()) {
+    const auto overview = overview_table(overview_of(folder, done));
+    overview.write_csv(folder.path() + "/overview.csv");
+    overview.write_parquet(folder.path() + "/overview.parquet");
+    names.insert("overview");
+    const auto sampling = sampling_table(folder, done);
+    if (sampling.rows() > 0) {
+      sampling.write_csv(folder.path() + "/sampling.csv");
+      sampling.write_parquet(folder.path() + "/sampling.parquet");
+      names.insert("sampling");
+    }
+  }
+  remove_others(folder, names);
+}
+
+void make_tables(const SweepFolder& folder, const SweepConfig& config, bool quiet) {
+  const auto lock = folder.lock_tables();
+  // Whoever was overtaken makes them again, with the runs of the others.
+  do {
+    folder.bring_locked(config);
+    folder.write_runs(config);
+    combine_tables(folder, config);
+  } while (!folder.put(config, quiet));
+}
+
+}  // namespace qkscope

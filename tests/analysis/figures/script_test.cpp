@@ -1,0 +1,52 @@
+// Strings and numbers that go into gnuplot scripts.
+#include "analysis/figures/script.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "analysis/figures/run_axis.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Script, QuotedTextIsNeitherMarkupNorCommand) {
+  EXPECT_EQ(quoted("plain"), "'plain'");
+  EXPECT_EQ(quoted("a_b^c{d}@e&f~g\\h"), R"('a\_b\^c\{d\}\@e\&f\~g\\h')");
+  EXPECT_EQ(quoted("it's `ls` \"$x\""), "'it''s `ls` \"$x\"'");
+  EXPECT_EQ(quoted("two\nlines\t\x7f"), "'two lines  '");
+  EXPECT_EQ(quoted("bad \xff utf-8"), "'bad \xEF\xBF\xBD utf-8'");
+}
+
+TEST(Script, LongNamesLoseTheirMiddle) {
+  EXPECT_EQ(shortened("short", 5), "short");
+  EXPECT_EQ(shortened("0123456789", 5), "01…89");
+  EXPECT_EQ(shortened("ααααβγγγγ", 4), "α…γγ");
+}
+
+TEST(Script, StepsAreRound) {
+  EXPECT_DOUBLE_EQ(round_step(10, 3), 5);
+  EXPECT_DOUBLE_EQ(round_step(1, 5), 0.2);
+  EXPECT_DOUBLE_EQ(round_step(131072, 2), 100000);
+  EXPECT_DOUBLE_EQ(round_step(0, 2), 1);
+}
+
+TEST(Script, SmallNumbersGetAPowerOfTen) {
+  EXPECT_EQ(unit_for({{0.004, 0.004}}, "per token").text, "10^{-3} per token");
+  EXPECT_DOUBLE_EQ(unit_for({{0.004, 0.004}}, "per token").scale, 1000);
+  EXPECT_EQ(unit_for({{0.4}, {}}, "per token").text, "per token");
+  EXPECT_EQ(unit_for({{}}, "per token").text, "per token");
+}
+
+TEST(Statistics, OfKnownNumbers) {
+  EXPECT_DOUBLE_EQ(mean_of({1, 2, 6}), 3);
+  EXPECT_DOUBLE_EQ(deviation_of({1, 2, 6}), std::sqrt(7.0));
+  EXPECT_DOUBLE_EQ(quantile_of({4, 1, 2, 3}, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(quantile_of({5}, 0.75), 5);
+  EXPECT_TRUE(std::isnan(mean_of({})));
+  EXPECT_TRUE(std::isnan(deviation_of({1})));
+  EXPECT_TRUE(std::isnan(quantile_of({}, 0.5)));
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,65 @@
+#include "base/core/log.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace qkscope {
+namespace {
+
+TEST(Log, MessagesOfTheWantedLevelsReachTheCallback) {
+  std::vector<std::string> heard;
+  set_log_callback(
+      [&](LogLevel level, std::string_view message) {
+        heard.push_back(std::to_string(static_cast<int>(level)) + " " + std::string(message));
+      },
+      LogLevel::warning);
+  log::debug("not heard");
+  log::info("nor this");
+  log::warn("{} rows", 3);
+  log::error("gone");
+  set_log_callback(nullptr);
+  log::error("nobody listens");
+  EXPECT_EQ(heard, (std::vector<std::string>{"2 3 rows", "3 gone"}));
+}
+
+TEST(Log, WhoeverListensCannotStopTheWork) {
+  set_log_callback([](LogLevel, std::string_view) { throw std::runtime_error("listener"); });
+  EXPECT_NO_THROW(log::error("said"));
+  set_log_callback(nullptr);
+}
+
+// Whether anyone listens is read without a lock that a fork could leave locked in the child.
+TEST(Log, AChildOfABusyProcessSpeaks) {
+  set_log_callback([](LogLevel, std::string_view) {}, LogLevel::warning);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i)
+    busy.emplace_back([&] {
+      while (!stop) log::wanted(LogLevel::error);
+    });
+  int failed = 0;
+  for (int i = 0; i < 200 && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      _exit(log::wanted(LogLevel::error) ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  stop = true;
+  for (auto& thread : busy) thread.join();
+  set_log_callback(nullptr);
+  EXPECT_EQ(failed, 0);
+}
+
+}  // namespace
+}  // namespace qkscope

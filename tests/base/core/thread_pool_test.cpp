@@ -1,0 +1,98 @@
+#include "base/core/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sanitized.h"
+
+namespace qkscope {
+namespace {
+
+TEST(ThreadPool, EachIndexOnce) {
+  for (const int threads : {1, 2, 5}) {
+    set_thread_count(threads);
+    EXPECT_EQ(thread_count(), threads);
+    std::vector<std::atomic<int>> seen(1000);
+    for (int repeat = 0; repeat < 20; ++repeat)
+      parallel_for(1000, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+    for (const auto& count : seen) EXPECT_EQ(count, 20);
+  }
+  set_thread_count(0);
+}
+
+// Workers look for the next call, sleep, or come too late for one: none is missed or taken twice.
+TEST(ThreadPool, ManyShortCalls) {
+  set_thread_count(4);
+  for (int call = 0; call < 3000; ++call) {
+    std::atomic<std::int64_t> sum = 0;
+    const std::int64_t count = call % 7 + 1;
+    parallel_for(count, [&](std::int64_t i) { sum += i + 1; });
+    ASSERT_EQ(sum, count * (count + 1) / 2);
+    if (call % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  set_thread_count(0);
+}
+
+TEST(ThreadPool, NestedCallsRunInline) {
+  std::atomic<int> total{0};
+  parallel_for(8, [&](std::int64_t) { parallel_for(8, [&](std::int64_t) { ++total; }); });
+  EXPECT_EQ(total, 64);
+}
+
+TEST(ThreadPool, TwoCallersTakeTurns) {
+  const auto sums = [](std::int64_t& total) {
+    for (int call = 0; call < 200; ++call) {
+      std::atomic<std::int64_t> sum = 0;
+      parallel_for(100, [&](std::int64_t i) { sum += i; });
+      total += sum;
+    }
+  };
+  std::int64_t here = 0;
+  std::int64_t there = 0;
+  std::thread other([&] { sums(there); });
+  sums(here);
+  other.join();
+  EXPECT_EQ(here, 200 * 4950);
+  EXPECT_EQ(there, 200 * 4950);
+}
+
+TEST(ThreadPool, ExceptionsReachTheCallerAndThePoolSurvives) {
+  EXPECT_THROW(parallel_for(100,
+                            [](std::int64_t i) {
+                              if (i == 37) throw std::runtime_error("37");
+                            }),
+               std::runtime_error);
+  std::atomic<int> total{0};
+  parallel_for(10, [&](std::int64_t) { ++total; });
+  EXPECT_EQ(total, 10);
+}
+
+// In a process of its own, whose limit on threads stays with it. Root is not limited by
+// RLIMIT_NPROC, so memory for stacks is what runs out.
+TEST(ThreadPool, FewerThreadsThanAskedForAreEnough) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer itself needs more memory than that";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // where the pool waits for ever
+    const rlimit limit{std::size_t{1} << 30, std::size_t{1} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    set_thread_count(4096);
+    std::atomic<int> total{0};
+    parallel_for(1000, [&](std::int64_t) { ++total; });
+    _exit(total == 1000 && thread_count() < 4096 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,33 @@
+#include "base/io/data_folder.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "paths.h"
+
+namespace qkscope {
+namespace {
+
+TEST(DataFolder, TheVariableStandsAlone) {
+  setenv("QKSCOPE_DATA", "/some/where", 1);
+  EXPECT_EQ(data_folders(), std::vector<std::string>{"/some/where"});
+  unsetenv("QKSCOPE_DATA");
+}
+
+TEST(DataFolder, TheInstallationComesBeforeTheSourceTree) {
+  unsetenv("QKSCOPE_DATA");
+  const auto folders = data_folders();
+  ASSERT_GE(folders.size(), 2u);
+  EXPECT_TRUE(folders.front().ends_with("/share/qkscope")) << folders.front();
+  EXPECT_EQ(folders.back(), source_path("share"));
+}
+
+TEST(DataFolder, HelpersLieInTheInstallation) {
+  for (const auto& folder : helper_folders())
+    EXPECT_TRUE(folder.ends_with("/libexec/qkscope")) << folder;
+  EXPECT_FALSE(helper_folders().empty());
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,129 @@
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/io/folder.h"
+#include "base/io/mapped_file.h"
+#include "base/io/open_files.h"
+#include "base/io/output_file.h"
+#include "error_message.h"
+#include "qkscope/experimental/text.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+// The second half is cut away while the file is mapped: reading it is a signal.
+TEST(MappedFile, AFileThatIsCutIsNamed) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("weights.bin");
+  write_file(path, std::string(1 << 20, 'x'));
+  EXPECT_EXIT(
+      {
+        report_cut_files();
+        const MappedFile file(path);
+        if (::truncate(path.c_str(), 4096) != 0) std::exit(5);
+        int sum = 0;
+        for (const char c : file.text()) sum += c;
+        std::exit(sum == 0 ? 3 : 4);
+      },
+      testing::ExitedWithCode(1), "weights.bin: the file was cut");
+}
+
+TEST(MappedFile, WhatIsNoFileIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_NE(bad_input_message([&] { MappedFile(folder.file("pipe")); }).find("not a regular file"),
+            std::string::npos);
+  EXPECT_NE(bad_input_message([&] { MappedFile(folder.path()); }).find("a folder"),
+            std::string::npos);
+}
+
+TEST(OutputFile, AppearsOnlyWhenCommitted) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("out.txt");
+  {
+    OutputFile file(path);
+    file.write("half");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  write_file(path, "whole");
+  EXPECT_EQ(MappedFile(path).text(), "whole");
+}
+
+// Threads that fetch the same thing from the Hub write the same file at the same time.
+TEST(OutputFile, TwoWritersOfOneFileDoNotMeet) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("x");
+  OutputFile first(path);
+  OutputFile second(path);
+  first.write("one");
+  second.write("two");
+  first.commit();
+  second.commit();
+  EXPECT_EQ(MappedFile(path).text(), "two");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"x"});
+}
+
+TEST(OutputFile, MissingFolderIsNamed) {
+  try {
+    OutputFile file("no/such/folder/x.txt");
+    FAIL() << "a file in a missing folder was opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("no/such/folder"), std::string::npos);
+  }
+}
+
+TEST(SystemError, FullDiskIsAFailureMissingFileIsBadInput) {
+  const auto kind = [](int error) {
+    try {
+      system_error("write", "x", error);
+    } catch (const Error& thrown) {
+      return thrown.kind();
+    }
+  };
+  EXPECT_EQ(kind(ENOSPC), ErrorKind::failure);
+  EXPECT_EQ(kind(ENOENT), ErrorKind::bad_input);
+  EXPECT_EQ(kind(EACCES), ErrorKind::bad_input);
+}
+
+TEST(MappedFile, EmptyFileAndFolder) {
+  const TemporaryFolder folder;
+  write_file(folder.file("empty"), "");
+  EXPECT_EQ(MappedFile(folder.file("empty")).bytes().size(), 0u);
+  EXPECT_THROW(MappedFile(folder.path()), Error);
+  EXPECT_THROW(MappedFile(folder.file("absent")), Error);
+}
+
+TEST(Folder, LooksWithoutThrowing) {
+  const TemporaryFolder folder;
+  write_file(folder.file("b"), "");
+  write_file(folder.file("a"), "");
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(is_folder(folder.path()));
+  EXPECT_FALSE(is_folder(folder.file("a")));
+  EXPECT_TRUE(path_exists(folder.file("a")));
+  EXPECT_FALSE(path_exists(folder.file("c")));
+  EXPECT_FALSE(path_exists(std::string(5000, 'x')));  // longer than a name may be
+  EXPECT_THROW(names_in(folder.file("c")), Error);
+}
+
+TEST(OpenFiles, OneThatIsOpenIsOneTheLess) {
+  const auto before = open_files_left();
+  EXPECT_GT(before, 0u);
+  const int file = ::dup(0);
+  ASSERT_GE(file, 0);
+  EXPECT_EQ(open_files_left(), before - 1);
+  ::close(file);
+  EXPECT_EQ(open_files_left(), before);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,53 @@
+#include "base/io/json.h"
+
+#include <gtest/gtest.h>
+
+#include "base/core/error.h"
+#include "error_message.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Json, ErrorsNameFileAndPlace) {
+  try {
+    parse_json("{\n  \"a\": 1,\n  oops\n}", "config.json");
+    FAIL() << "broken JSON was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    EXPECT_NE(std::string(error.what()).find("config.json: not valid JSON at line 3"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Json, RepeatedKeysAreRefusedWhereAsked) {
+  const std::string text = R"({"a": {"x": 1}, "b": {"x": 2}, "a": 3})";
+  EXPECT_EQ(parse_json(text, "f.json")["a"], 3);
+  EXPECT_EQ(parse_json(R"({"a": {"x": 1}, "x": 2})", "f.json", RepeatedKeys::refuse)["x"], 2);
+  try {
+    parse_json(text, "f.json", RepeatedKeys::refuse);
+    FAIL() << "a repeated key was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "f.json: the key \"a\" appears twice in one object");
+  }
+}
+
+TEST(Json, AZeroByteDoesNotEndTheText) {
+  EXPECT_THROW(parse_json(std::string_view("{}\0oops", 7), "f.json"), Error);
+  EXPECT_EQ(parse_json(R"("\u0000")", "f.json").get<std::string>().size(), 1u);
+}
+
+// Tens of millions of empty lists are 100 MB of text and gigabytes of values.
+TEST(Json, ManyValuesAreRefused) {
+  std::string text = "[";
+  for (int i = 0; i < 2'100'000; ++i) text += "[],";
+  const auto message = bad_input_message([&] { parse_json(text + "[]]", "many.json"); });
+  EXPECT_EQ(message, "many.json: JSON of more than 4000000 values");
+}
+
+TEST(Json, DeepNestingIsRefused) {
+  EXPECT_THROW(parse_json(std::string(100000, '['), "deep.json"), Error);
+}
+
+}  // namespace
+}  // namespace qkscope

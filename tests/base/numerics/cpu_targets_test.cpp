@@ -1,0 +1,267 @@
+// The kernels under every CPU target: exact chains of fused multiply-adds, and the same bytes.
+#include "cpu_targets.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "base/numerics/fft.h"
+#include "base/numerics/normal.h"
+#include "base/numerics/phase_sums.h"
+#include "base/numerics/products.h"
+#include "base/numerics/random.h"
+#include "base/numerics/spectrum.h"
+#include "base/numerics/vectors.h"
+
+namespace qkscope {
+namespace {
+
+// Numbers in [-1, 1) that no library function had a part in.
+std::vector<double> numbers(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> x(count);
+  for (double& value : x) value = static_cast<double>(random.below(1 << 30)) / (1 << 29) - 1;
+  return x;
+}
+
+Matrix matrix_of(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  Matrix matrix(rows, cols);
+  const auto x = numbers(matrix.data.size(), seed);
+  std::copy(x.begin(), x.end(), matrix.data.begin());
+  return matrix;
+}
+
+std::vector<float> narrow(std::span<const double> x) {
+  return {x.begin(), x.end()};
+}
+
+// Everything the kernels make of fixed numbers, as 64 bits (FNV-1a).
+class Digest {
+ public:
+  template <typename Number>
+  void add(std::span<const Number> values) {
+    for (const auto& value : values) {
+      unsigned char bytes[sizeof value];
+      std::memcpy(bytes, &value, sizeof value);
+      for (const auto byte : bytes) value_ = (value_ ^ byte) * 0x100000001b3ULL;
+    }
+  }
+  void add(double value) { add(std::span<const double>(&value, 1)); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+std::uint64_t digest_of_kernels() {
+  Digest digest;
+  for (const std::int64_t rows : {1, 7, 29}) {
+    digest.add<double>(multiply(matrix_of(rows, 130, 1), matrix_of(130, 19, 2)).data);
+    const Matrix x = matrix_of(5 * rows, 37, 3);
+    Matrix gram(37, 37);
+    add_gram(x.data.data(), x.rows, gram);
+    fill_lower_triangle(gram);
+    digest.add<double>(gram.data);
+    std::vector<double> narrow_product(static_cast<std::size_t>(7 * (rows % 19) + kPanelColumns));
+    multiply_narrow(x.data.data(), 5, 37, matrix_of(37, 26, 6).data.data(), 26, rows % 19,
+                    narrow_product.data());
+    std::fill(narrow_product.begin() + 5 * (rows % 19), narrow_product.end(), 0.0);
+    digest.add<double>(std::span(narrow_product).first(narrow_product.size() - kPanelColumns));
+    const auto floats = narrow(x.data);
+    const auto mean = numbers(37, 7);
+    const auto weight = numbers(3, 8);
+    const std::int64_t some[] = {4, 0, 2};
+    std::vector<double> weighted(37);
+    const WeightedSum sums[] = {{weight, weighted}};
+    add_centred_gram(floats.data(), some, mean, gram, sums);
+    fill_lower_triangle(gram);
+    digest.add<double>(gram.data);
+    digest.add<double>(weighted);
+    std::vector<double> along(static_cast<std::size_t>(x.rows));
+    dots(floats.data(), x.rows, mean, along.data());
+    digest.add<double>(along);
+  }
+  for (const std::size_t count : {1U, 15U, 16U, 1003U}) {
+    const auto x = numbers(count, 4);
+    auto y = numbers(count, 5);
+    digest.add(sum(x));
+    digest.add(dot(x, y));
+    digest.add(dot(narrow(x), y));
+    const auto powers = powers_around(x, 0.1);
+    digest.add(powers.second);
+    digest.add(powers.third);
+    digest.add(powers.fourth);
+    add_scaled(0.3, x, y);
+    add_rows(narrow(x).data(), 1, y);
+    digest.add<double>(y);
+    for (double& value : y) value = (value - 0.2) * 1.7;
+    std::vector<double> centred(count);
+    centre_rows(narrow(x).data(), 1, y, centred.data());
+    digest.add<double>(centred);
+    std::vector<std::uint16_t> bins(count);
+    bins_of(y, -1, 100, 150, bins.data());
+    digest.add<std::uint16_t>(bins);
+    for (double& z : y) z *= 8;
+    plasticity_of(y);
+    digest.add<double>(y);
+  }
+  return digest.value();
+}
+
+// Of a digest that depends on the library's sine and cosine, too.
+std::uint64_t digest_of_waves() {
+  Digest digest;
+  for (const std::size_t size : {128U, 512U, 4096U}) {
+    const auto x = narrow(numbers(2 * size, 6));
+    std::vector<FourComplex> signal(size / 4);
+    std::memcpy(signal.data(), x.data(), x.size() * sizeof(float));
+    Fft::of_size(size)->forward(signal);
+    digest.add<FourComplex>(signal);
+  }
+  std::vector<std::int32_t> positions(700);
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    positions[i] = 3 * static_cast<std::int32_t>(i);
+  const PositionOrder order(positions);
+  const auto parts = numbers(2 * 700, 8);
+  std::vector<std::complex<double>> signal;
+  for (std::size_t i = 0; i < 700; ++i) signal.emplace_back(parts[2 * i], parts[2 * i + 1]);
+  Spectrum spectrum(order.offsets(), order.length(), {0, 1});
+  spectrum.compute(signal);
+  for (std::int64_t half = 0; half < 50; ++half) digest.add(spectrum.power(half));
+  std::vector<HighPoint> found;
+  spectrum.find_above(0.5F * spectrum.highest(), 0.4F * spectrum.highest(), found);
+  for (const auto& [half, power] : found) {
+    digest.add(static_cast<double>(half));
+    digest.add(power);
+  }
+  for (const auto& sum : turned_sums(0.37, order, signal).sum) {
+    digest.add(sum.real());
+    digest.add(sum.imag());
+  }
+  return digest.value();
+}
+
+TEST(CpuTargets, ProductsAreOneChainOfFusedMultiplyAdds) {
+  const Matrix left = matrix_of(31, 67, 1);
+  const Matrix right = matrix_of(67, 13, 2);
+  for_each_cpu_target([&](const std::string& target) {
+    if (!has_fused_multiply_add(target)) return;
+    const Matrix product = multiply(left, right);
+    for (std::int64_t i = 0; i < product.rows; ++i)
+      for (std::int64_t j = 0; j < product.cols; ++j) {
+        double chain = 0;
+        for (std::int64_t k = 0; k < left.cols; ++k)
+          chain = std::fma(left(i, k), right(k, j), chain);
+        ASSERT_EQ(product(i, j), chain) << i << ' ' << j;
+      }
+  });
+}
+
+TEST(CpuTargets, KernelsGiveTheSameBytesOnEveryCpu) {
+  for_each_cpu_target([](const std::string& target) {
+    if (!has_fused_multiply_add(target)) return;
+    EXPECT_EQ(digest_of_kernels(), 14099764301748736265U);
+  });
+}
+
+TEST(CpuTargets, WavesGiveTheSameBytesUnderEveryTarget) {
+  std::vector<std::uint64_t> digests;
+  for_each_cpu_target([&](const std::string& target) {
+    if (has_fused_multiply_add(target)) digests.push_back(digest_of_waves());
+  });
+  for (const auto digest : digests) EXPECT_EQ(digest, digests.front());
+}
+
+// A target without fused multiply-adds rounds once more per term.
+TEST(CpuTargets, ThoseWithoutFusedMultiplyAddsDifferByRoundingOnly) {
+  const auto x = numbers(1003, 1);
+  const auto y = numbers(1003, 2);
+  const double exact = [&] {
+    long double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += static_cast<long double>(x[i]) * y[i];
+    return static_cast<double>(sum);
+  }();
+  for_each_cpu_target([&](const std::string&) {
+    EXPECT_NEAR(dot(x, y), exact, 1e-13);
+    auto z = numbers(1003, 3);
+    for (double& value : z) value *= 30;
+    const auto before = z;
+    plasticity_of(z);
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      const double p = normal_cdf(-std::fabs(before[i]));
+      EXPECT_NEAR(z[i], 4 * p * (1 - p), 4e-15 * z[i]) << before[i];
+    }
+  });
+}
+
+// Every line at every place: within the table of series, beyond it, and across its end.
+TEST(CpuTargets, PlasticityAlongLinesIsThatOfEveryPlace) {
+  const std::vector<double> start = {0, -0.3, 2.5, 8.9, -12, 25, 1.0 / 128, 0};
+  const std::vector<double> slope = {0, 0.7, -1.9, 0.5, 0.1, -2, 0, 1e-9};
+  std::vector<std::int32_t> line;
+  std::vector<std::int32_t> line_end;
+  std::vector<double> shift;
+  for (std::int32_t i = 0; i < 8; ++i)
+    for (int j = 0; j < 11 + i; ++j) {
+      line.push_back(i + 3);  // the first line has number 3
+      shift.push_back(-1.5 + 0.2777 * j);
+    }
+  line_end.reserve(line.size());
+  for (const auto number : line)
+    line_end.push_back(static_cast<std::int32_t>(
+        std::upper_bound(line.begin(), line.end(), number) - line.begin()));
+  const auto places = static_cast<std::int64_t>(line.size());
+  for_each_cpu_target([&](const std::string&) {
+    for (const auto& [first, end] : {std::pair{std::int64_t{0}, places}, {5, places - 3}, {7, 8}}) {
+      std::vector<double> out(static_cast<std::size_t>(end - first), -1);
+      plasticity_along(
+          {start.data(), slope.data(), 3, line.data(), line_end.data(), shift.data(), first, end},
+          out.data());
+      for (auto i = first; i < end; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const auto own = static_cast<std::size_t>(line[at] - 3);
+        const double z = start[own] + slope[own] * shift[at];
+        const double p = normal_cdf(-std::fabs(z));
+        // A rounding of z moves the logarithm by z^2 times 1e-16.
+        EXPECT_NEAR(out[static_cast<std::size_t>(i - first)], 4 * p * (1 - p),
+                    (2e-15 + 3e-16 * z * z) * 4 * p)
+            << z;
+      }
+    }
+  });
+}
+
+TEST(CpuTargets, PlasticityFromTheTableIsThatOfEveryValue) {
+  for_each_cpu_target([](const std::string&) {
+    for (const std::size_t count : {1U, 3U, 4U, 250U}) {
+      auto z = numbers(count, 9);
+      for (double& value : z) value *= 11;
+      auto expected = z;
+      const auto before = z;
+      plasticity_of(expected);
+      plasticity_from_table(z);
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_NEAR(z[i], expected[i], (6e-15 + 3e-16 * before[i] * before[i]) * expected[i]);
+    }
+  });
+}
+
+TEST(CpuTargets, PlasticityAlongALineOfNothingIsNothing) {
+  const double start[] = {std::nan("")};
+  const double slope[] = {0};
+  const std::int32_t line[] = {0, 0};
+  const std::int32_t line_end[] = {2, 2};
+  const double shift[] = {0, 1};
+  for_each_cpu_target([&](const std::string&) {
+    double out[2] = {};
+    plasticity_along({start, slope, 0, line, line_end, shift, 0, 2}, out);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
+  });
+}
+
+}  // namespace
+}  // namespace qkscope

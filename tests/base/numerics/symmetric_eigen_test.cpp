@@ -1,0 +1,150 @@
+#include "base/numerics/symmetric_eigen.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/core/cpu_target.h"
+#include "base/core/error.h"
+#include "base/numerics/products.h"
+#include "base/numerics/random.h"
+#include "cpu_targets.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// X^T X of fixed numbers that no library function had a part in.
+Matrix gram_of(std::int64_t rows, std::int64_t size, std::uint64_t seed) {
+  Random random(seed);
+  Matrix x(rows, size);
+  for (double& value : x.data) value = static_cast<double>(random.below(1 << 30)) / (1 << 29) - 1;
+  Matrix gram(size, size);
+  add_gram(x.data.data(), rows, gram);
+  fill_lower_triangle(gram);
+  return gram;
+}
+
+TEST(SymmetricEigen, VectorsAreOrthonormalAndSolveTheirEquation) {
+  for (const std::int64_t size : {1, 2, 7, 64, 128})
+    for (const std::int64_t rows :
+         {size / 2 + 1, 4 * size}) {  // of less than full rank, and of full
+      const Matrix matrix = gram_of(rows, size, 1);
+      const Eigenpairs eigen = symmetric_eigen(matrix);
+      // Backward stable: errors are a few units in the last place of the largest eigenvalue.
+      const double bound = 1e-14 * static_cast<double>(size) * eigen.values[0];
+      const Matrix images = multiply(eigen.vectors, matrix);
+      const Matrix products = multiply_transposed(eigen.vectors, eigen.vectors);
+      for (std::int64_t i = 0; i < size; ++i) {
+        const double value = eigen.values[static_cast<std::size_t>(i)];
+        if (i > 0) {
+          EXPECT_LE(value, eigen.values[static_cast<std::size_t>(i - 1)]);
+        }
+        for (std::int64_t j = 0; j < size; ++j) {
+          EXPECT_NEAR(images(i, j), value * eigen.vectors(i, j), bound);
+          EXPECT_NEAR(products(i, j), i == j ? 1 : 0, 1e-14 * static_cast<double>(size));
+        }
+      }
+    }
+}
+
+void check_leading(const Matrix& matrix, std::int64_t count) {
+  const Eigenpairs all = symmetric_eigen(matrix);
+  const Eigenpairs leading = leading_eigenpairs(matrix, count);
+  EXPECT_EQ(leading.values, all.values);
+  ASSERT_GE(leading.vectors.rows, count);
+  const Matrix images = multiply(leading.vectors, matrix);
+  const Matrix products = multiply_transposed(leading.vectors, leading.vectors);
+  const double bound = 1e-14 * static_cast<double>(matrix.rows);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double value = leading.values[static_cast<std::size_t>(i)];
+    for (std::int64_t j = 0; j < matrix.rows; ++j)
+      EXPECT_NEAR(images(i, j), value * leading.vectors(i, j), bound * leading.values[0]);
+    for (std::int64_t j = 0; j < count; ++j)
+      EXPECT_NEAR(products(i, j), i == j ? 1 : 0, bound) << matrix.rows << " " << count;
+  }
+}
+
+// The leading ones are as good as those of the whole decomposition, also where many values are
+// equal or nothing but rounding error.
+TEST(SymmetricEigen, LeadingVectorsSolveTheirEquation) {
+  for (const std::int64_t size : {1, 2, 16, 40, 128})
+    for (const std::int64_t rows : {std::int64_t{0}, std::int64_t{3}, size / 2 + 1, 4 * size}) {
+      Matrix matrix = gram_of(rows, size, 5);
+      // Without rows: three values, each of a third of the axes.
+      for (std::int64_t i = 0; rows == 0 && i < size; ++i)
+        matrix(i, i) = 1 + static_cast<double>(i % 3);
+      for (const auto count : {std::min<std::int64_t>(10, size), size / 2})
+        check_leading(matrix, count);
+    }
+}
+
+// Diagonal, all equal, of rank one, with values far apart.
+TEST(SymmetricEigen, MatricesWithZeros) {
+  Matrix matrix(5, 5);
+  EXPECT_THAT(symmetric_eigen(matrix).values, testing::Each(0.0));
+  for (std::int64_t i = 0; i < 5; ++i) matrix(i, i) = std::ldexp(1.0, 200 * static_cast<int>(i));
+  EXPECT_THAT(symmetric_eigen(matrix).values,
+              testing::ElementsAre(0x1p800, 0x1p600, 0x1p400, 0x1p200, 1));
+  for (double& x : matrix.data) x = 2;
+  const Eigenpairs ones = symmetric_eigen(matrix);
+  EXPECT_NEAR(ones.values[0], 10, 1e-14);
+  EXPECT_NEAR(std::abs(ones.vectors(0, 3)), 1 / std::sqrt(5.0), 1e-15);
+  for (std::size_t i = 1; i < 5; ++i) EXPECT_NEAR(ones.values[i], 0, 1e-14);
+}
+
+// A few rows in many dimensions, after others were added and subtracted again: most of the matrix
+// is rounding error, which must not keep the iteration from its end.
+TEST(SymmetricEigen, MatricesOfFewRowsConverge) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Matrix matrix = gram_of(2 + static_cast<std::int64_t>(seed % 20), 64, seed);
+    const Matrix others = gram_of(30, 64, 1000 + seed);
+    for (std::size_t i = 0; i < matrix.data.size(); ++i) {
+      const double sum = matrix.data[i] + others.data[i];
+      matrix.data[i] = sum - others.data[i];
+    }
+    const Eigenpairs eigen = symmetric_eigen(matrix);
+    EXPECT_NEAR(eigen.values.back(), 0, 1e-12);
+    const auto image = multiply(matrix, std::span<const double>(eigen.vectors.row(0), 64));
+    for (std::int64_t j = 0; j < 64; ++j)
+      EXPECT_NEAR(image[static_cast<std::size_t>(j)], eigen.values[0] * eigen.vectors(0, j), 1e-11);
+  }
+}
+
+TEST(SymmetricEigen, NothingHasNoVectors) {
+  EXPECT_TRUE(symmetric_eigen(Matrix(0, 0)).values.empty());
+}
+
+TEST(SymmetricEigen, NotANumberDoesNotConverge) {
+  Matrix matrix = gram_of(8, 4, 2);
+  matrix(1, 2) = matrix(2, 1) = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT([&] { symmetric_eigen(matrix); },
+              ThrowsMessage<Error>(HasSubstr("did not converge")));
+}
+
+// The bits are the same on every CPU (docs/numerics.md).
+std::uint64_t digest_of_eigenvectors() {
+  const Eigenpairs eigen = symmetric_eigen(gram_of(200, 96, 3));
+  std::uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a over words
+  for (const std::span<const double> numbers :
+       {std::span<const double>(eigen.values), std::span<const double>(eigen.vectors.data)})
+    for (const double x : numbers)
+      digest = (digest ^ std::bit_cast<std::uint64_t>(x)) * 0x100000001b3ULL;
+  return digest;
+}
+
+TEST(SymmetricEigen, TheSameBitsUnderEveryTarget) {
+  for_each_cpu_target([](const std::string& target) {
+    if (has_fused_multiply_add(target)) {
+      EXPECT_EQ(digest_of_eigenvectors(), 12254519010556089705ULL) << target;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace qkscope

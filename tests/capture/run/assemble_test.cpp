@@ -1,0 +1,155 @@
+// Final files that are made while the run goes on have the bytes of those that are made after it.
+#include "capture/run/assemble.h"
+
+#include <chrono>
+#include <thread>
+
+#include <sys/resource.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "capture_fixture.h"
+#include "planted_parts.h"
+
+namespace qkscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+// 13 segments; a head has 1,200 rows: several blocks and row groups, and the last of each not full.
+constexpr PlantedParts kParts{.documents = 200,
+                              .rows = 12,
+                              .layers = 6,
+                              .query_heads = 6,
+                              .key_heads = 2,
+                              .head_dim = 16,
+                              .segment_size = 16,
+                              .row_group_size = 700,
+                              .uneven = true};
+
+class AssemblyAhead : public CaptureFixture {
+ protected:
+  void SetUp() override {  // no model
+    set_thread_count(6);   // three of them ahead
+    write_part("expected");
+    const DataRoot root(file("expected"));
+    Assembly(root, {part("expected")}).finish(true);
+    expected_ = contents("expected");
+  }
+
+  void TearDown() override { set_thread_count(0); }
+
+  void write_part(const std::string& name) const {
+    write_planted_part(DataRoot(file(name)), kParts, PlantedRows(kParts), {});
+  }
+  Journal part(const std::string& name) const { return Journal(DataRoot(file(name)).part({})); }
+  // The part as it was after so many segments.
+  Journal begun(const std::string& name, std::size_t segments) const {
+    const auto all = part(name);
+    auto begun = all.without_segments();
+    for (std::size_t i = 0; i < segments; ++i) begun.learn(all.entries()[i]);
+    return begun;
+  }
+  // Waits until the files ahead are there.
+  void wait_for_files(const std::string& root, std::size_t count) const {
+    const auto open = [&] {
+      std::size_t found = 0;
+      if (fs::exists(file(root + "/.parts/final")))
+        for (const auto& [name, content] : contents(root + "/.parts/final"))
+          found += name.ends_with(".partial");
+      return found;
+    };
+    for (int i = 0; i < 3000 && open() < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(open(), count);
+  }
+
+  static constexpr std::size_t kHeads = kParts.layers * (kParts.query_heads + kParts.key_heads);
+  std::map<std::string, std::string> expected_;
+};
+
+// Segments that are there at the start are those of a run that continues.
+TEST_F(AssemblyAhead, GivesTheSameBytesWheneverSegmentsCome) {
+  for (const std::size_t before : {0u, 1u, 5u, 13u})
+    for (const auto pause : {std::chrono::milliseconds(0), std::chrono::milliseconds(3)}) {
+      fs::remove_all(file("out"));
+      write_part("out");
+      const auto all = part("out");
+      ASSERT_EQ(all.entries().size(), 13u);
+      Assembly assembly(DataRoot(file("out")), {begun("out", before)});
+      assembly.begin_ahead();
+      for (auto i = before; i < all.entries().size(); ++i) {
+        assembly.learn(all.entries()[i]);
+        std::this_thread::sleep_for(pause);
+      }
+      assembly.finish(true);
+      expect_same("out", expected_);
+    }
+}
+
+TEST_F(AssemblyAhead, OpensNoMoreFilesThanItMay) {
+  write_part("out");
+  struct rlimit usual {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  auto few = usual;
+  few.rlim_cur = 80;  // for 48 heads
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  Assembly assembly(DataRoot(file("out")), {part("out")});
+  assembly.begin_ahead();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_NO_THROW(assembly.finish(true));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  expect_same("out", expected_);
+}
+
+TEST_F(AssemblyAhead, LeavesNoFileWhenTheRunIsInterrupted) {
+  write_part("out");
+  {
+    Assembly assembly(DataRoot(file("out")), {part("out")});
+    assembly.begin_ahead();
+    wait_for_files("out", kHeads);
+  }
+  EXPECT_TRUE(contents("out/.parts/final").empty());
+  EXPECT_FALSE(fs::exists(file("out/l00h00q")));
+  Assembly(DataRoot(file("out")), {part("out")}).finish(true);  // the next run
+  expect_same("out", expected_);
+}
+
+// Of the first run files are left behind, as after a kill.
+TEST_F(AssemblyAhead, BeginsAnewAfterAKill) {
+  write_part("out");
+  fs::create_directories(file("out/.parts/final/l00h00q"));
+  write_text(file("out/.parts/final/l00h00q/data.parquet.partial"), "half of a file");
+  write_text(file("out/.parts/final/l00h00q/data.parquet"), "of another version");
+  Assembly assembly(DataRoot(file("out")), {part("out")});
+  assembly.begin_ahead();
+  assembly.finish(true);
+  expect_same("out", expected_);
+}
+
+TEST_F(AssemblyAhead, FindsDamage) {
+  for (const std::size_t damaged : {0u, 7u, 12u}) {
+    fs::remove_all(file("out"));
+    write_part("out");
+    const auto all = part("out");
+    const auto path = all.segment_path(all.entries()[damaged].segment);
+    std::fstream segment(path, std::ios::in | std::ios::out | std::ios::binary);
+    segment.seekp(1000);
+    segment << "other bytes";
+    segment.close();
+    Assembly assembly(DataRoot(file("out")), {all});
+    assembly.begin_ahead();
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    try {
+      assembly.finish(true);
+      FAIL() << "assembled from a damaged segment";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+    EXPECT_FALSE(fs::exists(file("out/_saver_state.json")));
+    EXPECT_FALSE(fs::exists(file("out/l00h00q")));
+  }
+}
+
+}  // namespace
+}  // namespace qkscope

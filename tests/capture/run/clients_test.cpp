@@ -1,0 +1,17 @@
+// The files in the hands of the libraries people open them with.
+#include "capture_fixture.h"
+#include "python.h"
+
+namespace qkscope {
+namespace {
+
+class CaptureClients : public CaptureFixture {};
+
+TEST_F(CaptureClients, OpenEveryConfigurationByName) {
+  const auto outcome = capture("out", "--set output.write_batch_size=512");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(run_python("tests/capture/run/check_clients.py", {file("out"), file("cache")}), 0);
+}
+
+}  // namespace
+}  // namespace qkscope

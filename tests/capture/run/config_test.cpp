@@ -1,0 +1,255 @@
+// The configuration: every key, its type and range, overrides, and what is said about mistakes.
+#include <gmock/gmock.h>
+
+#include "base/core/error.h"
+#include "capture/format/manifest.h"
+#include "capture/run/capture_config.h"
+#include "capture_fixture.h"
+#include "paths.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kSmallest[] = "dataset: {path: d.jsonl}\nmodel: {name: m}\n";
+
+class ConfigFile : public testing::Test {
+ protected:
+  CaptureConfig read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    write_text(path(), text);
+    return read_capture_config(path(), overrides);
+  }
+  std::string path() const { return folder_.file("run.yaml"); }
+
+  std::string complaint(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    try {
+      read(text, overrides);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ConfigFile, DefaultsAreThoseOfTheProtocol) {
+  const auto config = read(kSmallest);
+  EXPECT_EQ(config.dataset.split, "train");
+  EXPECT_EQ(config.dataset.text_column, "text");
+  EXPECT_FALSE(config.dataset.id_column);
+  EXPECT_FALSE(config.dataset.max_samples);
+  EXPECT_EQ(config.model.dtype, DType::f16);
+  EXPECT_EQ(config.tokenizer.name, "m");
+  EXPECT_EQ(config.tokenizer.max_length, 4096);
+  EXPECT_EQ(config.inference.batch_size, 1);
+  EXPECT_TRUE(config.capture.queries && config.capture.keys);
+  EXPECT_FALSE(config.capture.heads.sampling);
+  EXPECT_EQ(config.capture.sampler.type, SamplerType::log_uniform);
+  EXPECT_EQ(config.capture.sampler.base_rate, 1.0);
+  EXPECT_EQ(config.capture.sampler.min_bucket_size, 128);
+  EXPECT_EQ(config.output.data_root, "data");
+  EXPECT_EQ(config.output.write_batch_size, 4096);
+  EXPECT_FALSE(config.output.assemble_ahead.has_value());
+}
+
+TEST_F(ConfigFile, EveryKeyIsRead) {
+  const auto config = read(
+      "dataset:\n  path: p\n  name: n\n  split: test\n  text_column: t\n  id_column: i\n"
+      "  max_samples: 7\n  streaming: true\n"
+      "model:\n  name: m\n  revision: r\n  dtype: bf16\n  device_map: cuda:1\n"
+      "  trust_remote_code: false\n  attn_implementation: sdpa\n"
+      "  config_overrides: {rope_scaling: {rope_type: yarn, factor: 4.0}, flag: true, s: '4'}\n"
+      "tokenizer: {name: tk, max_length: 99, padding: longest, padding_side: right,\n"
+      "            trust_remote_code: true}\n"
+      "inference: {batch_size: 3, autocast_dtype: fp32, debug_logging: true,\n"
+      "            debug_log_every_n_batches: 5}\n"
+      "capture:\n  capture_queries: false\n  capture_keys: true\n  layers: [1, 3]\n  heads: [0]\n"
+      "  head_sampling: {count: 4, seed: -2}\n  full_attention_only: true\n"
+      "  sampler: {type: uniform, base_rate: 0.5}\n  min_bucket_size: 64\n"
+      "  max_rows_per_batch: 10\n  capture_pre_rope: true\n  capture_token_strings: true\n"
+      "output: {data_root: o, readme_path: README.md, hf_repo_id: a/b, hf_branch: c,\n"
+      "         private: true, write_batch_size: 512, assemble_ahead: false}\n");
+  EXPECT_EQ(config.dataset.name, "n");
+  EXPECT_EQ(config.dataset.max_samples, 7);
+  EXPECT_EQ(config.model.revision, "r");
+  EXPECT_EQ(config.model.dtype, DType::bf16);
+  EXPECT_EQ(config.model.device_map, "cuda:1");
+  EXPECT_EQ(
+      config_overrides(config.model),
+      (Json{
+          {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}, {"flag", true}, {"s", "4"}}));
+  EXPECT_EQ(config.tokenizer.name, "tk");
+  EXPECT_EQ(config.inference.autocast_dtype, DType::f32);
+  EXPECT_TRUE(config.inference.debug_logging);
+  EXPECT_EQ(config.inference.debug_log_every_n_batches, 5);
+  EXPECT_FALSE(config.capture.queries);
+  EXPECT_EQ(config.capture.heads.layers, (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(config.capture.heads.sampling->seed, -2);
+  EXPECT_EQ(config.capture.sampler.type, SamplerType::uniform);
+  EXPECT_EQ(config.capture.sampler.max_rows, 10);
+  EXPECT_TRUE(config.capture.pre_rope && config.capture.token_strings);
+  EXPECT_EQ(config.output.hf_branch, "c");
+  EXPECT_TRUE(config.output.private_repo);
+  EXPECT_EQ(config.output.write_batch_size, 512);
+  EXPECT_EQ(config.output.assemble_ahead, false);
+}
+
+TEST_F(ConfigFile, UnknownKeysAreNamedWithTheirLineAndTheNearestKey) {
+  EXPECT_THAT(complaint(std::string(kSmallest) + "capture:\n  min_bucket_sise: 4\n"),
+              HasSubstr("run.yaml:4: capture.min_bucket_sise: there is no such key; did you mean "
+                        "capture.min_bucket_size?"));
+  EXPECT_THAT(complaint(std::string(kSmallest) + "captur: {}\n"),
+              HasSubstr("run.yaml:3: captur: there is no such key; did you mean capture?"));
+  EXPECT_THAT(complaint(std::string(kSmallest) + "capture: {sampler: {typ: all}}\n"),
+              HasSubstr("capture.sampler.typ"));
+  EXPECT_THAT(complaint(kSmallest, {"output.dataroot=x"}),
+              HasSubstr("--set output.dataroot: there is no such key; did you mean "
+                        "output.data_root?"));
+}
+
+TEST_F(ConfigFile, RetiredInferenceKeysAreIgnored) {
+  const auto config = read(std::string(kSmallest) +
+                           "inference: {distributed: true, backend: nccl,\n"
+                           "            mps_cleanup_every_batches: 4, batch_size: 2}\n");
+  EXPECT_EQ(config.inference.batch_size, 2);
+  EXPECT_THAT(complaint(std::string(kSmallest) + "inference: {bakend: x}\n"),
+              HasSubstr("inference.bakend"));
+}
+
+TEST_F(ConfigFile, OverridesReplaceAndAdd) {
+  const auto config = read(kSmallest, {"capture.min_bucket_size=256", "capture.layers=[0, 2]",
+                                       "model.config_overrides.rope_scaling.factor=4.0",
+                                       "capture.head_sampling.count=3", "dataset.path=a=b.txt"});
+  EXPECT_EQ(config.capture.sampler.min_bucket_size, 256);
+  EXPECT_EQ(config.capture.heads.layers, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_EQ(config_overrides(config.model)["rope_scaling"]["factor"], 4.0);
+  EXPECT_EQ(config.capture.heads.sampling->count, 3);
+  EXPECT_EQ(config.dataset.path, "a=b.txt");
+  EXPECT_THAT(complaint(kSmallest, {"capture.min_bucket_size"}), HasSubstr("expected KEY=VALUE"));
+  EXPECT_THAT(complaint(kSmallest, {"dataset.path.x=1"}), HasSubstr("dataset.path is not a map"));
+}
+
+struct Mistake {
+  std::string lines;
+  std::string message;
+};
+
+class ConfigMistake : public ConfigFile, public testing::WithParamInterface<Mistake> {};
+
+TEST_P(ConfigMistake, IsNamed) {
+  EXPECT_THAT(complaint(kSmallest + GetParam().lines), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ConfigMistake,
+    testing::Values(
+        Mistake{"tokenizer: {max_length: many}", "found \"many\", expected a whole number from 1"},
+        Mistake{"tokenizer: {max_length: 0}", "expected a whole number from 1 on"},
+        Mistake{"tokenizer: {padding_side: left}", "tokenizer.padding_side: found \"left\""},
+        Mistake{"inference: {batch_size: -1}", "run.yaml:3: inference.batch_size"},
+        Mistake{"inference: {autocast_dtype: int8}", "expected float16, fp16"},
+        Mistake{"capture: {sampler: {type: random}}", "expected log_uniform, uniform or all"},
+        Mistake{"capture: {sampler: {base_rate: 0}}", "expected a number above 0"},
+        Mistake{"capture: {sampler: {base_rate: .nan}}", "expected a number above 0"},
+        Mistake{"capture: {min_bucket_size: 1.5}", "expected a whole number"},
+        Mistake{"capture: {layers: 3}", "expected a list of whole numbers"},
+        Mistake{"capture: {layers: [a]}", "found \"a\" in the list"},
+        Mistake{"capture: {heads: []}", "expected at least one entry"},
+        Mistake{"capture: {heads: [[1, 2], 3]}", "expected pairs [layer, head] only"},
+        Mistake{"capture: {heads: [[1, 2, 3]]}", "expected pairs [layer, head] only"},
+        Mistake{"capture: {layers: [1], heads: [[1, 2]]}", "expected null where heads are pairs"},
+        Mistake{"capture: {head_sampling: {seed: 1}}", "capture.head_sampling.count is missing"},
+        Mistake{"capture: {head_sampling: 300}", "expected a map"},
+        Mistake{"capture: {capture_queries: false, capture_keys: false}", "one of them"},
+        Mistake{"capture: {capture_pre_rope: maybe}", "expected true or false"},
+        Mistake{"output: {write_batch_size: 0}", "output.write_batch_size"},
+        Mistake{"output: {data_root: ''}", "expected a folder"},
+        Mistake{"output: [a]", "found a list, expected a map"},
+        Mistake{"capture: {layers: [1], layers: [2]}", "capture.layers: the key is there twice"},
+        Mistake{"capture: {", "not YAML"}, Mistake{"  bad: indent: here", "run.yaml:3: not YAML"}));
+
+TEST_F(ConfigFile, BytesThatAreNotUtf8MayBeReplaced) {
+  EXPECT_FALSE(read(kSmallest).dataset.replace_invalid);
+  EXPECT_FALSE(read(kSmallest, {"dataset.errors=strict"}).dataset.replace_invalid);
+  EXPECT_TRUE(read(kSmallest, {"dataset.errors=replace"}).dataset.replace_invalid);
+  EXPECT_THAT(complaint(kSmallest, {"dataset.errors=maybe"}), HasSubstr("strict or replace"));
+}
+
+// Each map holds the one before it twice: 2^30 values in thirty lines.
+TEST_F(ConfigFile, AliasesDoNotMultiply) {
+  std::string maps = "{m0: &m0 {k: v, l: w}";
+  for (int i = 1; i < 30; ++i)
+    maps += fmt::format(", m{0}: &m{0} {{k: *m{1}, l: *m{1}}}", i, i - 1);
+  EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, config_overrides: " + maps + "}}\n"),
+              HasSubstr("aliases stand for more than"));
+}
+
+TEST_F(ConfigFile, WhatIsMissingIsNamed) {
+  EXPECT_THAT(complaint("model: {name: m}\n"), HasSubstr("dataset.path is missing"));
+  EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: }\n"), HasSubstr("model.name"));
+  EXPECT_THAT(complaint(""), HasSubstr("dataset.path is missing"));
+  EXPECT_THAT(complaint("- a\n"), HasSubstr("expected a map of keys and values"));
+  EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, device_map: tpu}\n"),
+              HasSubstr("expected auto, cpu, cuda, cuda:N or null"));
+  EXPECT_THAT(complaint("dataset: {path: d}\nmodel: {name: m, dtype: int4}\n"),
+              HasSubstr("model.dtype: found \"int4\""));
+  EXPECT_THROW(read_capture_config(folder_.file("none.yaml")), Error);
+}
+
+TEST_F(ConfigFile, TheHashChangesWithTheResultOnly) {
+  const auto hash = [&](const std::vector<std::string>& overrides) {
+    return config_hash(effective_config(read(kSmallest, overrides)));
+  };
+  const auto plain = hash({});
+  EXPECT_EQ(plain.size(), 16u);
+  EXPECT_EQ(hash({"inference.batch_size=8"}), plain);
+  EXPECT_EQ(hash({"output.data_root=x", "output.hf_branch=b"}), plain);
+  EXPECT_EQ(hash({"capture.min_bucket_size=128"}), plain);
+  EXPECT_NE(hash({"capture.min_bucket_size=64"}), plain);
+  EXPECT_NE(hash({"model.revision=v2"}), plain);
+  EXPECT_NE(hash({"dataset.max_samples=3"}), plain);
+}
+
+TEST(SampleConfig, HasTheKeysOfThePrototype) {
+  const auto config = read_capture_config(source_path("configs/sample.yaml"));
+  EXPECT_EQ(config.model.name, "HuggingFaceTB/SmolLM2-135M");
+  EXPECT_EQ(config.tokenizer.max_length, 512);
+  EXPECT_EQ(config.capture.sampler.type, SamplerType::uniform);
+  EXPECT_EQ(config.capture.sampler.min_bucket_size, 32);
+  EXPECT_EQ(config.output.hf_branch, "smollm2-135m-longbench-pro-128k-plus");
+}
+
+TEST(ProductionConfigs, AreThoseOfTheSweep) {
+  namespace fs = std::filesystem;
+  const fs::path root = source_path("configs/attention-plasticity");
+  int count = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path().string());
+    const auto config = read_capture_config(entry.path().string());
+    const bool stage = entry.path().parent_path() != root;
+    EXPECT_EQ(config.dataset.path, "viktoroo/longbench-pro-128k-plus");
+    EXPECT_EQ(config.dataset.split, "test");
+    EXPECT_EQ(config.dataset.id_column, "id");
+    EXPECT_EQ(config.capture.heads.sampling->count, 300);
+    EXPECT_EQ(config.capture.heads.sampling->seed, 0);
+    EXPECT_TRUE(config.capture.heads.full_attention_only);
+    EXPECT_EQ(config.capture.sampler.type, SamplerType::uniform);
+    EXPECT_EQ(config.capture.sampler.base_rate, 1.0);
+    EXPECT_EQ(config.capture.sampler.min_bucket_size,
+              stage ? config.tokenizer.max_length / 16 : 8192);
+    EXPECT_FALSE(config.capture.pre_rope);
+    EXPECT_EQ(config.model.dtype, DType::bf16);
+    EXPECT_EQ(config.model.config_overrides.empty(), !config.model.name.starts_with("Qwen/"));
+    EXPECT_EQ(config.model.revision, stage ? entry.path().stem().string() : "main");
+    EXPECT_TRUE(config.output.hf_branch->ends_with("-longbench-pro-128k-plus"));
+    ++count;
+  }
+  EXPECT_EQ(count, 23);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,60 @@
+// What a forward pass costs, by the model's shape.
+#include "capture/run/dry_run.h"
+
+#include <gtest/gtest.h>
+
+namespace qkscope {
+namespace {
+
+ModelConfig two_layers() {
+  ModelConfig model;
+  model.d_model = 8;
+  model.n_heads = 4;
+  model.n_kv_heads = 2;
+  model.d_head = 3;
+  model.d_mlp = 16;
+  model.layers.resize(2);
+  return model;
+}
+
+constexpr double kAttention = 8 * (4 + 2 + 2 + 4) * 3;  // weights of q, k, v and o
+constexpr double kMlp = 3 * 8 * 16;                     // of gate, up and down
+
+// Four for each query, key and number of a head: two products.
+double scores(double pairs) {
+  return 4 * 4 * 3 * pairs;
+}
+
+TEST(ForwardFlop, CountsMatricesAndPairs) {
+  const auto model = two_layers();
+  EXPECT_EQ(forward_flop(model, 5), 2 * (2 * 5 * (kAttention + kMlp) + scores(15)));
+  EXPECT_EQ(forward_flop(model, 0), 0);
+}
+
+TEST(ForwardFlop, WindowsHaveFewerPairs) {
+  EXPECT_EQ(attended_pairs(5, 0), 15);
+  EXPECT_EQ(attended_pairs(5, 2), 9);  // 1 + 2 + 2 + 2 + 2
+  EXPECT_EQ(attended_pairs(5, 9), 15);
+  auto model = two_layers();
+  model.layers[1].window = 2;
+  EXPECT_EQ(forward_flop(model, 5), 4 * 5 * (kAttention + kMlp) + scores(15) + scores(9));
+}
+
+TEST(ForwardFlop, OnlyChosenExpertsRun) {
+  auto model = two_layers();
+  model.layers[0].experts = true;
+  model.experts.count = 10;
+  model.experts.per_token = 2;
+  model.experts.d_mlp = 6;
+  const double experts = 8 * 10 + 2 * 3 * 8 * 6;  // the router, and two of ten
+  EXPECT_EQ(forward_flop(model, 1), 2 * (2 * kAttention + experts + kMlp) + 2 * scores(1));
+}
+
+TEST(ForwardFlop, LayersForImagesDoNotRun) {
+  auto model = two_layers();
+  model.layers[1].cross_attention = true;
+  EXPECT_EQ(forward_flop(model, 1), 2 * (kAttention + kMlp) + scores(1));
+}
+
+}  // namespace
+}  // namespace qkscope

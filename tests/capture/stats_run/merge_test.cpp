@@ -1,0 +1,117 @@
+// Statistics of many shards: the documents of one run, with few open files.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "base/core/error.h"
+#include "base/io/mapped_file.h"
+#include "base/io/output_file.h"
+#include "capture/format/segment.h"
+#include "capture/stats_run/run_state.h"
+#include "capture/stats_run/stats_folder.h"
+#include "capture/stats_run/stats_run.h"
+#include "planted_parts.h"
+#include "planted_statistics.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+constexpr std::int64_t kDocuments = 400;
+constexpr std::int64_t kSegmentSize = 2;  // documents
+
+// As a run of statistics leaves it: every document is one of the planted ones under another key.
+void write_part(const DataRoot& root, const PlantedStatistics& planted, const Shard& shard,
+                std::int64_t documents) {
+  const auto lock = root.lock(shard);
+  auto journal = root.open_part(planted_manifest({.layers = 1}), shard);
+  StatsRunState state{planted.statistics, {}};
+  state.statistics.lengths.clear();
+  state.statistics.retrieval.clear();
+  for (auto row = shard.index; row < documents;) {
+    JournalEntry entry{.segment = segment_name(journal.entries().size())};
+    const auto path = journal.segment_path(std::filesystem::path(entry.segment).stem().string());
+    SegmentWriter segment(journal.segment_path(entry.segment), journal.manifest().groups.size());
+    std::vector<DocumentRecord> records;
+    for (; row < documents && entry.examples < kSegmentSize; row += shard.count) {
+      DocumentRecord document{row, planted.documents[static_cast<std::size_t>(row) % 3]};
+      document.attention.example_key = row;
+      const auto tokens = static_cast<std::int32_t>(document.attention.tokens);
+      segment.add_example(
+          {.row = row, .key = row, .source_id = fmt::format("text-{}", row), .tokens = tokens});
+      records.push_back(std::move(document));
+      ++entry.examples;
+      entry.tokens += tokens;
+    }
+    save_state(path + ".state", state);
+    save_documents(path + ".docs", records);
+    entry.checksum = segment.commit();
+    journal.add(entry);
+  }
+  journal.mark_complete();
+}
+
+// Fewer files than shards while it lives.
+class FewOpenFiles {
+ public:
+  FewOpenFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    auto few = before_;
+    few.rlim_cur = 64;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewOpenFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewOpenFiles(const FewOpenFiles&) = delete;
+  FewOpenFiles& operator=(const FewOpenFiles&) = delete;
+
+ private:
+  struct rlimit before_ {};
+};
+
+TEST(StatsMerge, TwoHundredShardsWith64OpenFilesHaveTheDocumentsOfOneRun) {
+  const TemporaryFolder folder;
+  const auto planted = planted_statistics();
+  for (const std::int64_t count : {1, 200}) {
+    const StatsFolder root(folder.file(std::to_string(count)));
+    for (std::int64_t i = 0; i < count; ++i)
+      write_part(root.root(), planted, {i, count}, kDocuments);
+    const FewOpenFiles few;
+    const auto result = merge_shards(root.root().path());
+    EXPECT_EQ(result.examples, kDocuments);
+  }
+  for (const auto* name : {"attention_documents.parquet", "examples.parquet"})
+    EXPECT_TRUE(MappedFile(folder.file("1/") + name).text() ==
+                MappedFile(folder.file("200/") + name).text())
+        << name;
+}
+
+TEST(StatsMerge, TheFirstShardMayHaveNoDocuments) {
+  const TemporaryFolder folder;
+  const auto planted = planted_statistics();
+  const StatsFolder root(folder.file("out"));
+  write_part(root.root(), planted, {0, 3}, 0);
+  for (std::int64_t i = 1; i < 3; ++i) write_part(root.root(), planted, {i, 3}, 3);
+  EXPECT_EQ(merge_shards(root.root().path()).examples, 2);
+  EXPECT_TRUE(root.finished());
+}
+
+TEST(StatsMerge, ADamagedFileOfDocumentsIsRefused) {
+  const TemporaryFolder folder;
+  const auto planted = planted_statistics();
+  const auto path = folder.file("a.docs");
+  save_documents(path, {{4, planted.documents[0]}, {6, planted.documents[1]}});
+  DocumentFile file(path);
+  EXPECT_EQ(file.row(), 4);
+  EXPECT_EQ(file.take().values, planted.documents[0].values);
+  EXPECT_EQ(file.row(), 6);
+  EXPECT_EQ(file.take().key_sums, planted.documents[1].key_sums);
+  EXPECT_TRUE(file.done());
+  auto damaged = std::string(MappedFile(path).text());
+  damaged[damaged.size() / 2] ^= 1;
+  write_file(path, damaged);
+  EXPECT_THROW(DocumentFile{path}, Error);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,328 @@
+// Statistics as a user runs them: the same numbers however the run goes.
+#include <csignal>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "base/core/index.h"
+#include "collect_fixture.h"
+#include "engine/statistics/attention_sums.h"
+#include "engine/statistics/moments.h"
+#include "engine/statistics/random_moments.h"
+#include "qkscope/statistics.h"
+
+namespace qkscope {
+namespace {
+
+class StatsRun : public CollectFixture {
+ protected:
+  // The rows of one head from a capture of every row.
+  static TestRows captured_rows(const std::string& root, const HeadId& head, std::int64_t first,
+                                bool body) {
+    const auto rows = read_head_file(head_file_path(root, head)).rows;
+    TestRows out;
+    out.heads = 1;
+    out.dim = rows.head_dim;
+    for (std::int64_t r = 0; r < rows.size(); ++r) {
+      const auto position = rows.position[as_index(r)];
+      if ((position >= first) != body) continue;
+      out.position.push_back(position);
+      out.values.insert(out.values.end(), rows.vectors.begin() + r * rows.head_dim,
+                        rows.vectors.begin() + (r + 1) * rows.head_dim);
+    }
+    return out;
+  }
+
+  // One head of a set.
+  static HeadMoments one_head(const HeadMoments& all, std::int64_t head) {
+    auto one = empty_moments({1, all.dim, all.pairs, 1, false});
+    one.positions = all.positions;
+    const auto take = [head](const auto& from, auto& to) {
+      std::copy_n(from.begin() + head * std::ssize(to), to.size(), to.begin());
+    };
+    take(all.mean, one.mean);
+    take(all.m2, one.m2);
+    take(all.ct, one.ct);
+    take(all.cu, one.cu);
+    take(all.m3, one.m3);
+    take(all.m4, one.m4);
+    take(all.min, one.min);
+    take(all.max, one.max);
+    take(all.pair_abs, one.pair_abs);
+    take(all.norm_mean, one.norm_mean);
+    take(all.norm_max, one.norm_max);
+    return one;
+  }
+};
+
+TEST_F(StatsRun, FinishesAndIsRecognised) {
+  const auto first = stats("out");
+  ASSERT_EQ(first.status, 0) << first.err;
+  const auto expected = contents("out");
+  EXPECT_TRUE(expected.contains("stats.safetensors"));
+  EXPECT_TRUE(expected.contains("examples.parquet"));
+  EXPECT_TRUE(expected.contains("stats_state.json"));
+  const auto again = run_program(fmt::format("qkscope stats --config {} --set output.data_root={}",
+                                             file("run.yaml"), file("out")));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find("nothing to do"), std::string::npos) << again.out;
+  const auto other = stats("out", "--set stats.first=2");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_NE(other.err.find("first"), std::string::npos) << other.err;
+  ASSERT_EQ(stats("out", "--set stats.first=2 --overwrite").status, 0);
+  EXPECT_NE(contents("out").at("stats.safetensors"), expected.at("stats.safetensors"));
+  ASSERT_EQ(stats("out", "--overwrite").status, 0);
+  expect_same("out", expected);
+}
+
+// Every row of a capture with sampler all, summed straight: 1e-12 of each sum's scale.
+TEST_F(StatsRun, MomentsAreThoseOfEveryCapturedRow) {
+  ASSERT_EQ(stats("out").status, 0);
+  const auto statistics = read_statistics(file("out"));
+  for (const bool pre : {false, true}) {
+    write_config(pre ? "  capture_pre_rope: true\n" : "");
+    const auto captured = capture(pre ? "pre" : "post",
+                                  "--set capture.sampler.type=all "
+                                  "--set capture.head_sampling=null");
+    ASSERT_EQ(captured.status, 0) << captured.err;
+    const auto root = file(pre ? "pre" : "post");
+    const auto index = index_capture(root);
+    std::vector<HeadId> heads = index.queries;
+    heads.insert(heads.end(), index.keys.begin(), index.keys.end());
+    for (const auto& head : heads) {
+      const auto kind = head.kind == HeadKind::query ? VectorKind::query : VectorKind::key;
+      const auto* found =
+          statistics.find(kind, pre ? VectorStage::pre : VectorStage::post, head.layer);
+      ASSERT_NE(found, nullptr);
+      for (const bool body : {false, true}) {
+        const auto set = one_head(body ? found->body : found->first, head.head);
+        const auto rows = captured_rows(root, head, 4, body);
+        auto expected = moments_of(rows, set.pairs);
+        EXPECT_LT(difference(set, expected), 1e-12)
+            << "layer " << head.layer << ", head " << head.head << ", body " << body;
+      }
+    }
+  }
+}
+
+TEST_F(StatsRun, BatchesAndThreadsChangeNoByte) {
+  ASSERT_EQ(stats("expected", "--threads 1").status, 0);
+  ASSERT_EQ(stats("out", "--threads 2 --set inference.batch_size=7").status, 0);
+  expect_same("out", contents("expected"));
+}
+
+TEST_F(StatsRun, ShardsAndFoldersMergeToTheWhole) {
+  ASSERT_EQ(stats("whole").status, 0);
+  const auto whole = read_statistics(file("whole"));
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(stats("shards", fmt::format("--shard {}/3", i)).status, 0);
+  const auto merged = run_program("qkscope merge " + file("shards"));
+  ASSERT_EQ(merged.status, 0) << merged.err;
+  write_documents(file("all.jsonl"), 40, 30);
+  const auto text = std::string(MappedFile(file("all.jsonl")).text());
+  std::size_t half = 0;
+  for (int lines = 0; lines < 17; ++lines) half = text.find('\n', half) + 1;
+  write_text(file("docs.jsonl"), text.substr(0, half));
+  ASSERT_EQ(stats("one").status, 0);
+  write_text(file("docs.jsonl"), text.substr(half));
+  ASSERT_EQ(stats("two").status, 0);
+  const auto joined = run_program(
+      fmt::format("qkscope merge {} {} --out {}", file("one"), file("two"), file("joined")));
+  ASSERT_EQ(joined.status, 0) << joined.err;
+  for (const auto* folder : {"shards", "joined"}) {
+    const auto found = read_statistics(file(folder));
+    EXPECT_EQ(found.lengths, whole.lengths);
+    for (const auto& [key, layers] : whole.moments)
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto& other = found.moments.at(key)[i];
+        EXPECT_LT(difference(other.body, layers[i].body), 1e-11);
+        EXPECT_LT(difference(other.first, layers[i].first), 1e-11);
+      }
+    for (std::size_t i = 0; i < whole.attention.sum.size(); ++i)
+      ASSERT_NEAR(found.attention.sum[i], whole.attention.sum[i],
+                  1e-11 * (1.0 + std::abs(whole.attention.sum[i])));
+  }
+  ASSERT_EQ(stats("other", "--set stats.first=2").status, 0);
+  const auto refused = run_program(
+      fmt::format("qkscope merge {} {} --out {}", file("one"), file("other"), file("no")));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("first is 4 in the first and 2 in the second"), std::string::npos)
+      << refused.err;
+}
+
+TEST_F(StatsRun, MissingShardsAreNamed) {
+  ASSERT_EQ(stats("shards", "--shard 1/3").status, 0);
+  const auto merged = run_program("qkscope merge " + file("shards"));
+  EXPECT_EQ(merged.status, 2);
+  EXPECT_NE(merged.err.find("0/3 (not started)"), std::string::npos) << merged.err;
+}
+
+// More than two segments of 64 documents, killed at any moment.
+TEST_F(StatsRun, KilledAtAnyMomentItContinuesToTheSameBytes) {
+  write_documents(file("docs.jsonl"), kSanitized ? 150 : 300, 20);
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now();
+  ASSERT_EQ(stats("expected").status, 0);
+  const auto duration =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - before);
+  const auto expected = contents("expected");
+  std::mt19937 random(7);
+  const int kills_wanted = kSanitized ? 5 : 20;
+  int kills = 0;
+  int finished = 0;
+  int resumed = 0;
+  while (kills < kills_wanted || finished == 0) {
+    const bool anew = !std::filesystem::exists(file("out"));
+    const pid_t child = start_program(stats_command("out"), file("err"));
+    if (kills < kills_wanted) std::this_thread::sleep_for(duration * (300 + random() % 700) / 1000);
+    ::kill(child, kills < kills_wanted ? SIGKILL : 0);
+    const int status = wait_for_program(child);
+    if (WIFSIGNALED(status)) {
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(WEXITSTATUS(status), 0) << MappedFile(file("err")).text();
+    expect_same("out", expected);
+    resumed += !anew;
+    ++finished;
+    std::filesystem::remove_all(file("out"));
+  }
+  EXPECT_GT(resumed, 0);
+}
+
+TEST_F(StatsRun, InterruptedItSaysHowToContinue) {
+  write_documents(file("docs.jsonl"), 3000, 30);
+  const pid_t child =
+      start_program(fmt::format("qkscope stats --config {} --set output.data_root={}",
+                                file("run.yaml"), file("out")),
+                    file("err"));
+  const auto journal = file("out/.parts/00000-of-00001/journal.jsonl");
+  for (int i = 0; i < 3000 && !std::filesystem::exists(journal); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(child, SIGINT);
+  const int status = wait_for_program(child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  const auto said = std::string(MappedFile(file("err")).text());
+  EXPECT_NE(said.find("run the same command to continue"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(file("out/stats_state.json")));
+}
+
+TEST_F(StatsRun, DryRunSaysMemoryAndCostAndWritesNothing) {
+  const auto plan =
+      run_program(fmt::format("qkscope stats --config {} --set output.data_root={} --dry-run",
+                              file("run.yaml"), file("out")));
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  EXPECT_NE(plan.out.find("group C"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("of sums on the host"), std::string::npos) << plan.out;
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+  const auto json = stats("out", "--dry-run --json --groups A");
+  ASSERT_EQ(json.status, 0) << json.err;
+  const auto object = parse_json(json.out, "plan");
+  EXPECT_EQ(object["examples"], 40);
+  EXPECT_EQ(object["near_flop"], 0.0);
+  EXPECT_GT(object["moments_flop"].get<double>(), 0.0);
+}
+
+TEST_F(StatsRun, NumbersThatAreNoneEndTheRunAndAreNamed) {
+  std::filesystem::copy(tiny_checkpoint(), file("model"), std::filesystem::copy_options::recursive);
+  break_weight(file("model"), "model.layers.1.self_attn.v_proj.weight");
+  const auto run = stats("out", "--set model.name=" + file("model"));
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("layer 1, value head 0, before RoPE, text \"doc-0\" (row 0 of the "
+                         "dataset): a vector holds NaN or infinity"),
+            std::string::npos)
+      << run.err;
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+}
+
+// Gemma 2 caps its scores: the weights of every row add up to 1 all the same.
+TEST_F(StatsRun, ModelsThatCapTheirScoresAreAddedUp) {
+  // Its vocabulary ends before the letters of the byte tokenizer.
+  std::string lines;
+  for (int i = 0; i < 5; ++i)
+    lines += Json{{"id", i}, {"text", std::string("+-*/.,!#$%&'()+-/*!,.(+)#").substr(as_index(i))}}
+                 .dump() +
+             "\n";
+  write_text(file("docs.jsonl"), lines);
+  const auto run = stats("out", fmt::format("--set model.name={} --set tokenizer.name={}",
+                                            source_path("tests/golden/gemma2"), tiny_checkpoint()));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto a = read_statistics(file("out")).attention;
+  const auto first = std::find(a.columns.begin(), a.columns.end(), "dist_0") - a.columns.begin();
+  for (std::int64_t cell = 0; cell < a.layers * a.heads * a.buckets; ++cell) {
+    const double* sum = a.sum.data() + cell * std::ssize(a.columns);
+    const auto rows = static_cast<double>(a.rows[as_index(cell % a.buckets)]);
+    EXPECT_NEAR(std::accumulate(sum + first, sum + first + 18, 0.0), rows, 1e-5 * rows);
+  }
+}
+
+// Sorted rows lie within the brackets that their bins give: with every row sorted, on average.
+TEST_F(StatsRun, ExactRowsLieWithinTheBrackets) {
+  write_documents(file("docs.jsonl"), 1, 60);
+  ASSERT_EQ(stats("out", "--exact-rows 1000").status, 0);
+  const auto a = read_statistics(file("out")).attention;
+  const auto place = [](const std::vector<std::string>& names, const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    EXPECT_NE(found, names.end()) << name;
+    return found - names.begin();
+  };
+  for (const std::string name : {"keys_90", "keys_99", "top_4", "top_16"})
+    for (std::int64_t cell = 0; cell < a.layers * a.heads; ++cell) {
+      const auto exact = a.document_sum[as_index(cell * std::ssize(a.document_columns) +
+                                                 place(a.document_columns, name + "_exact"))];
+      const auto mean = [&](const char* end) {
+        return column_value(a, cell / a.heads, cell % a.heads, -1, place(a.columns, name + end))
+            .mean;
+      };
+      EXPECT_GE(exact, mean("_low") - 1e-5) << name;
+      EXPECT_LE(exact, mean("_high") + 1e-5) << name;
+    }
+}
+
+// What statistics were exported to goes into the next ones.
+TEST_F(StatsRun, ExportedScalesAndFiltersAreTaken) {
+  ASSERT_EQ(stats("out").status, 0);
+  const auto options = "--set stats.kl=[fp8,fp8_exported] " + exported_to_next("out");
+  const auto run = stats("next", options);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto a = read_statistics(file("next")).attention;
+  const auto mean = [&](const std::string& name) {
+    const auto column = std::find(a.columns.begin(), a.columns.end(), name) - a.columns.begin();
+    return column_value(a, 1, 1, -1, column).mean;
+  };
+  EXPECT_GT(mean("kl_fp8"), 0);
+  EXPECT_GT(mean("kl_fp8_exported"), 0);
+  EXPECT_LT(mean("kl_fp8_exported"), 10 * mean("kl_fp8"));
+  EXPECT_GT(mean("kept_qfilter_50"), 0.1);
+  EXPECT_LT(mean("kept_qfilter_50"), 1);
+  const auto missing = stats("no", "--set stats.kl=[fp8_exported]");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_NE(missing.err.find("fp8_scales"), std::string::npos) << missing.err;
+  const auto wrong = stats("no", fmt::format("--set stats.keep=[qfilter_50] --set "
+                                             "stats.q_filters={} --set model.name={}",
+                                             file("q-filters"), source_path("tests/golden/qwen3")) +
+                                     " --set tokenizer.name=" + tiny_checkpoint());
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("for this model"), std::string::npos) << wrong.err;
+}
+
+TEST_F(StatsRun, ModelsWithSinksGiveMomentsAlone) {
+  const auto model = fmt::format("--set model.name={} --set tokenizer.name={}",
+                                 source_path("tests/golden/gpt_oss"), tiny_checkpoint());
+  const auto refused = stats("out", model + " --dry-run");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("learned sinks of this gpt_oss model"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(stats("out", model + " --groups A --dry-run").status, 0);
+}
+
+TEST_F(StatsRun, ACaptureAndStatisticsDoNotShareAFolder) {
+  write_config("");
+  ASSERT_EQ(capture("out").status, 0);
+  write_stats_config("");
+  const auto refused = stats("out");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("holds a capture"), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace qkscope

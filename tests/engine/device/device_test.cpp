@@ -1,0 +1,52 @@
+#include "engine/device/device.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "error_message.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Device, NamesAreUnderstoodAndSpelled) {
+  EXPECT_EQ(choose_device("cpu"), Device{});
+  EXPECT_EQ(device_name(choose_device("cpu")), "cpu");
+  EXPECT_EQ(device_name({Device::Kind::cuda, 3}), "cuda:3");
+  const bool is_gpu = choose_device("auto").kind == Device::Kind::cuda;
+  EXPECT_TRUE(!is_gpu || cuda_device_count() > 0);
+}
+
+TEST(Device, WhatCannotBeUsedIsSaid) {
+  for (const auto* wanted : {"gpu", "cuda:", "cuda:x", "cuda:-1", "CUDA"})
+    EXPECT_EQ(bad_input_message([&] { choose_device(wanted); }),
+              std::string("device: found '") + wanted + "', expected auto, cpu, cuda or cuda:N");
+  const auto missing = bad_input_message([] { choose_device("cuda:99"); });
+  EXPECT_TRUE(missing.starts_with("device cuda:99: ")) << missing;
+  const auto expected = cuda_device_count() == 0 ? why_no_cuda() + "; use cpu" : "no such GPU";
+  EXPECT_NE(missing.find(expected), std::string::npos) << missing;
+}
+
+TEST(Device, ValuesAreCopiedOnTheHost) {
+  Tensor from({2, 3});
+  for (int i = 0; i < 6; ++i) from.data<float>()[i] = static_cast<float>(i);
+  Tensor to({6});  // another shape with as many values
+  copy_values(to, from);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(to.data<float>()[i], static_cast<float>(i));
+}
+
+TEST(Batch, SequencesLieOneAfterAnother) {
+  Batch batch;
+  batch.add(std::vector<std::int32_t>{5, 6, 7});
+  batch.add(std::vector<std::int32_t>{8});
+  EXPECT_EQ(batch.ids, (std::vector<std::int32_t>{5, 6, 7, 8}));
+  EXPECT_EQ(batch.rows(), 4);
+  EXPECT_EQ(batch.longest(), 3);
+  ASSERT_EQ(batch.sequences.size(), 2u);
+  EXPECT_EQ(batch.sequences[1].begin, 3);
+  EXPECT_EQ(batch.sequences[1].length, 1);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,57 @@
+// A module as cuda_loader.cpp opens it, that tries what crosses the border: exceptions, the log and
+// the threads of whoever opened it.
+#include <atomic>
+
+#include "base/core/error.h"
+#include "engine/device/cuda_module.h"
+#include "engine/device/module_stamp.h"
+
+#ifndef FAKE_STAMP
+#define FAKE_STAMP QKSCOPE_MODULE_STAMP
+#endif
+
+namespace qkscope {
+namespace {
+
+const CudaHost* host = nullptr;
+
+std::string fake_reason(int gpu) {
+  host->log_write(LogLevel::debug, fmt::format("asked for GPU {}", gpu));
+  return "it is a fake";
+}
+
+// How many indices the threads of the host went through.
+std::int64_t fake_memory(int) {
+  std::atomic<std::int64_t> sum = 0;
+  host->parallel_ranges(1000, 10,
+                        [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+  return sum;
+}
+
+void fake_copy(TensorView, ConstTensorView) {
+  failure("a failure of the fake");
+}
+
+std::unique_ptr<Backend> fake_backend(const LoadedCheckpoint&, const BackendOptions&,
+                                      const DeviceBudget&) {
+  bad_input("a refusal of the fake");
+}
+
+}  // namespace
+}  // namespace qkscope
+
+extern "C" {
+[[gnu::visibility("default")]] extern const char qkscope_cuda_stamp[];
+const char qkscope_cuda_stamp[] = FAKE_STAMP;
+
+[[gnu::visibility("default")]] const qkscope::CudaModule* qkscope_cuda_module(
+    const qkscope::CudaHost* table) {
+  static constexpr qkscope::CudaModule kModule{.cuda_version = 13000,
+                                               .why_unusable = qkscope::fake_reason,
+                                               .free_memory = qkscope::fake_memory,
+                                               .copy_values = qkscope::fake_copy,
+                                               .make_backend = qkscope::fake_backend};
+  qkscope::host = table;
+  return &kModule;
+}
+}

@@ -1,0 +1,165 @@
+#include "engine/device/cuda/attention/hopper_attention.h"
+
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "attention_case.h"
+
+namespace qkscope {
+namespace {
+
+ModelConfig model_of(const FusedRows& rows) {
+  ModelConfig model;
+  model.n_heads = rows.heads.n_heads;
+  model.n_kv_heads = rows.heads.n_kv_heads;
+  model.d_head = rows.heads.d_head;
+  model.attention_softcap = rows.softcap;
+  return model;
+}
+
+std::vector<Sequence> sequences_of(const Mask& mask) {
+  std::vector<Sequence> sequences;
+  std::int64_t begin = 0;
+  for (const auto length : mask.sequences) {
+    sequences.push_back({begin, length});
+    begin += length;
+  }
+  return sequences;
+}
+
+struct Result {
+  std::vector<std::byte> z;
+  std::vector<float> lse;      // (rows, heads), base 2
+  std::vector<float> largest;  // (rows, heads), not scaled
+};
+
+struct Heads {
+  std::int64_t d_head;
+  double softcap;
+};
+
+class HopperAttention : public GpuTest<testing::TestWithParam<std::tuple<DType, Heads>>> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    const auto model = model_of(rows_of(1, {.n_heads = 2, .n_kv_heads = 1, .d_head = d_head()}));
+    if (!cuda::HopperAttention(model, dtype(), 0, nullptr).serves())
+      GTEST_SKIP() << "this GPU is none of the Hopper generation, or FlashInfer was not there";
+  }
+  DType dtype() const { return std::get<0>(GetParam()); }
+  std::int64_t d_head() const { return std::get<1>(GetParam()).d_head; }
+  FusedRows rows_of(std::int64_t count, const HeadShape& heads) const {
+    return {count, heads, 0, dtype(), std::get<1>(GetParam()).softcap};
+  }
+
+  Result attend(const FusedRows& rows, const Mask& mask, bool row_sums = true) const {
+    const auto model = model_of(rows);
+    cuda::HopperAttention attention(model, dtype(), 0, nullptr);
+    const auto count = ranges_of(mask).rows.size();
+    const auto heads = static_cast<std::size_t>(rows.heads.n_heads);
+    DeviceBuffer z(count * heads * static_cast<std::size_t>(d_head()) * dtype_size(dtype()));
+    DeviceBuffer lse(count * heads * sizeof(float));
+    DeviceBuffer largest(count * heads * sizeof(float));
+    z.poison();
+    lse.poison();
+    largest.poison();
+    attention.begin(sequences_of(mask));
+    attention.attend(
+        {.q = rows.device.get(),
+         .k = rows.on_device(rows.k(0, 0)),
+         .v = rows.on_device(rows.v(0, 0)),
+         .z = z.get(),
+         .window = mask.window,
+         .scale = rows.scale()},
+        row_sums ? cuda::RowSums{lse.get<float>(), largest.get<float>()} : cuda::RowSums{});
+    return {z.download<std::byte>(), lse.download<float>(), largest.download<float>()};
+  }
+};
+
+const std::vector<std::int32_t> kThousand = {1000},
+                                kPackedThousand = {1, 2, 63, 64, 65, 128, 129, 548};
+
+// Windows end inside a tile, at its edge, and beyond it.
+TEST_P(HopperAttention, MatchesThePlainSoftmax) {
+  for (const std::int64_t group : {1, 3, 8})
+    for (const auto& sequences : {kThousand, kPackedThousand})
+      for (const std::int32_t window : {0, 1, 20, 128, 300}) {
+        SCOPED_TRACE(std::to_string(sequences.size()) + " sequences, window " +
+                     std::to_string(window) + ", queries per key head: " + std::to_string(group));
+        const HeadShape heads{.n_heads = 2 * group, .n_kv_heads = 2, .d_head = d_head()};
+        const auto rows = rows_of(1000, heads);
+        const Mask mask{.name = "", .sequences = sequences, .window = window, .gap = 0};
+        const auto ranges = ranges_of(mask);
+        const auto result = attend(rows, mask);
+        const auto z = decoded(result.z, dtype());
+        double worst = 0, worst_lse = 0, worst_largest = 0;
+        for (std::size_t i = 0; i < ranges.rows.size(); i += 3) {
+          const auto head = static_cast<std::int64_t>(i + i / 16) % heads.n_heads;
+          const auto at = static_cast<std::int64_t>(i) * heads.n_heads + head;
+          worst = std::max(worst, error_share(rows, ranges, i, head, z.data() + at * d_head()));
+          std::vector<double> scores;
+          plain_weights(rows, ranges.rows[i], head, ranges.first[i], ranges.last[i], scores);
+          double sum = 0;
+          for (const double score : scores) sum += std::exp(score);
+          const double lse = result.lse[static_cast<std::size_t>(at)] * std::log(2.0);
+          worst_lse = std::max(worst_lse, std::abs(lse - std::log(sum)));
+          const double largest =
+              static_cast<double>(result.largest[static_cast<std::size_t>(at)]) * rows.scale();
+          worst_largest = std::max(
+              worst_largest, std::abs(largest - *std::max_element(scores.begin(), scores.end())));
+        }
+        EXPECT_LE(worst, 1.0);
+        // Scores reach 10: float32 sums of up to 256 products, and up to 1,000 exponentials.
+        EXPECT_LE(worst_lse, 2e-5);
+        EXPECT_LE(worst_largest, 2e-5);
+      }
+}
+
+// The second sequence of 150 rows repeats the first; other sequences stand before and between.
+TEST_P(HopperAttention, BitsAreTheSameWhereverTheSequenceLiesAndTwice) {
+  const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
+  auto rows = rows_of(351, heads);
+  std::copy_n(rows.values.begin() + 7 * rows.stride, 150 * rows.stride,
+              rows.values.begin() + 201 * rows.stride);
+  const DeviceBuffer repeated(encoded(rows.values, dtype()));
+  require(cudaMemcpy(rows.device.get(), repeated.get(), rows.values.size() * dtype_size(dtype()),
+                     cudaMemcpyDeviceToDevice));
+  for (const std::int32_t window : {0, 40}) {
+    const Mask mask{.name = "", .sequences = {7, 150, 1, 43, 150}, .window = window, .gap = 0};
+    const auto z = attend(rows, mask).z;
+    const auto row_bytes = static_cast<std::ptrdiff_t>(z.size() / 351);
+    EXPECT_TRUE(std::equal(z.begin() + 7 * row_bytes, z.begin() + 157 * row_bytes,
+                           z.begin() + 201 * row_bytes));
+    EXPECT_EQ(z, attend(rows, mask).z) << "a second run";
+    EXPECT_EQ(z, attend(rows, mask, false).z) << "without row sums";
+  }
+}
+
+// Kernels for long texts take other tiles.
+TEST_P(HopperAttention, ALongNeighbourChangesNoBit) {
+  const HeadShape heads{.n_heads = 4, .n_kv_heads = 2, .d_head = d_head()};
+  const auto rows = rows_of(9300, heads);
+  for (const std::int32_t window : {0, 40}) {
+    const auto alone = attend(rows, {.name = "", .sequences = {300}, .window = window, .gap = 0}).z;
+    const auto both =
+        attend(rows, {.name = "", .sequences = {300, 9000}, .window = window, .gap = 0}).z;
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), both.begin())) << "window " << window;
+  }
+}
+
+// Scores have a standard deviation of 2, so that a cap of 3 changes most of them.
+INSTANTIATE_TEST_SUITE_P(Types, HopperAttention,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(Heads{64, 0}, Heads{96, 0}, Heads{128, 0},
+                                                          Heads{256, 0}, Heads{128, 3},
+                                                          Heads{256, 3})),
+                         [](const auto& parameters) {
+                           const auto& heads = std::get<1>(parameters.param);
+                           return std::string(dtype_name(std::get<0>(parameters.param))) + "_" +
+                                  std::to_string(heads.d_head) + (heads.softcap > 0 ? "_cap" : "");
+                         });
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,97 @@
+#include "engine/device/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace qkscope {
+namespace {
+
+// The shape of an 8B model. What the CPU holds for it: residual, normalized, update (d_model), q
+// and z (32 heads), k and v (8 heads), cosines and sines, gate and up of a chunk of rows, and in
+// the order in which the kernel reads them the input of the product at work, k and v, and 64 MiB of
+// weights.
+TEST(MemoryPlan, OnTheCpuWhatIsPackedIsCounted) {
+  ModelConfig model;
+  model.d_model = 4096;
+  model.n_heads = 32;
+  model.n_kv_heads = 8;
+  model.d_head = 128;
+  model.d_mlp = 14336;
+  model.ropes = {RopeConfig{}};
+  model.ropes[0].dim = 128;
+  constexpr std::int64_t kRows = 8192;
+  const std::int64_t buffers = 3 * 4096 + 2 * 4096 + 2 * 1024 + 128;
+  const std::int64_t packed = 4096 + 2 * 1024;
+  EXPECT_EQ(activation_bytes(model, kRows),
+            4 * (kRows * (buffers + packed) + 2 * 512 * 14336) + (64 << 20));
+}
+
+// Beside that: the residual as it enters a layer, one wide buffer of the MLP instead of two, and
+// among the weights that stay when layers stream the table of positions.
+TEST(MemoryPlan, WhatOtherFamiliesKeepIsCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.vocab_size = model.embedding_rows = 100;
+  model.n_layers = 3;
+  model.layers.resize(3);
+  const auto plain = activation_bytes(model, 100);
+  model.parallel_residual = true;
+  EXPECT_EQ(activation_bytes(model, 100), plain + 4 * 100 * 64);
+  model.parallel_residual = false;
+  model.names.gate = "";
+  EXPECT_EQ(activation_bytes(model, 100), plain - 4 * 100 * 256 - 4 * 64 * 256);  // weights packed
+
+  const auto streamed = streamed_weight_bytes(model, DType::f32);
+  model.max_positions = 1000;
+  model.names.positions = "wpe";
+  EXPECT_EQ(streamed_weight_bytes(model, DType::f32), streamed + 4 * 1000 * 64);
+}
+
+// What the router gives, gate and up of the chosen experts, and one expert's rows before and after
+// its products; streamed layers are as large as the largest.
+TEST(MemoryPlan, ExpertsAreCounted) {
+  ModelConfig model;
+  model.d_model = 64;
+  model.n_heads = model.n_kv_heads = 4;
+  model.d_head = 16;
+  model.d_mlp = 256;
+  model.vocab_size = model.embedding_rows = 100;
+  model.n_layers = 3;
+  model.layers.resize(3);
+  BackendOptions gpu;
+  gpu.device.kind = Device::Kind::cuda;
+  const auto on_cpu = activation_bytes(model, 100);
+  const auto on_gpu = activation_bytes(model, 100, gpu);
+  const auto dense = streamed_weight_bytes(model, DType::f32);
+  model.experts = {.count = 8, .per_token = 2, .d_mlp = 96};
+  model.layers[1].experts = true;
+  model.names.experts = {{.router = "gate", .gate_up = "experts.gate_up", .down = "experts.down"}};
+  EXPECT_EQ(activation_bytes(model, 100),
+            on_cpu + 4 * (100 * (8 + 4) + 2 * 200 * 96 + 200 * (2 * 64 + 3 * 96)));
+  const std::int64_t sorted = 200 + 8 * 63;
+  EXPECT_GE(activation_bytes(model, 100, gpu), on_gpu + 2 * sorted * (2 * 96 + 96));
+  const std::int64_t experts = 8 * 64 + 8 * 3 * 64 * 96;
+  EXPECT_EQ(streamed_weight_bytes(model, DType::f32), dense + 2 * 4 * (experts - 3 * 64 * 256));
+}
+
+// The shape of a 3B model at its longest: the row sums alone on the CPU, less than 0.6 GiB of
+// everything on a GPU.
+TEST(MemoryPlan, StatisticsAreCounted) {
+  ModelConfig model;
+  model.n_heads = 16;
+  model.n_kv_heads = 4;
+  model.d_head = 128;
+  constexpr std::int64_t kRows = 131072;
+  const StatisticsMemory all{.attention = true, .all_keys = true};
+  BackendOptions gpu;
+  gpu.device.kind = Device::Kind::cuda;
+  EXPECT_EQ(statistics_bytes(model, kRows, {}), 0);
+  EXPECT_EQ(statistics_bytes(model, kRows, all), kRows * 16 * 8);
+  EXPECT_GT(statistics_bytes(model, kRows, all, gpu), statistics_bytes(model, kRows, {}, gpu));
+  EXPECT_LT(statistics_bytes(model, kRows, all, gpu), std::int64_t{600} << 20);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,176 @@
+// Editing hooks: what is written back unchanged changes nothing, what is changed takes effect.
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "engine/forward/forward.h"
+#include "golden_model.h"
+#include "recorder.h"
+
+namespace qkscope {
+namespace {
+
+// Keeps everything but the squares as Recorder does, and calls `change` at the points it names.
+class Editor : public Recorder {
+ public:
+  using Change = std::function<void(TensorView)>;
+
+  Editor(Wanted edited, Change change, std::vector<std::int64_t> rows = {})
+      : Recorder([](const std::string&) { return true; }, std::move(rows)),
+        edited_(std::move(edited)),
+        change_(std::move(change)) {}
+
+  bool edits(HookPoint point) const override { return edited_(hook_name(point)); }
+
+  void edit(HookPoint point, TensorView activation) override {
+    change_(activation);
+    see(point, activation);
+  }
+
+ private:
+  Wanted edited_;
+  Change change_;
+};
+
+constexpr std::int64_t kLength = 70;  // more than the windows of the tiny models
+
+Batch batch_for(const LoadedCheckpoint& model) {
+  std::vector<std::int32_t> ids(kLength);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>(i * 37 % static_cast<std::size_t>(model.config.vocab_size));
+  Batch batch;
+  batch.add(ids);
+  batch.add(std::span(ids).first(kLength / 2));  // the squares have keys that this one lacks
+  return batch;
+}
+
+Recorder plain_run(const LoadedCheckpoint& model) {
+  Recorder recorder([](const std::string&) { return true; });
+  forward(model, batch_for(model), recorder);
+  return recorder;
+}
+
+void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what) {
+  EXPECT_EQ(std::memcmp(a.view().bytes(), b.view().bytes(), a.view().size_bytes()), 0) << what;
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, std::abs(static_cast<double>(a.data<float>()[i]) -
+                                         static_cast<double>(b.data<float>()[i])));
+  return largest;
+}
+
+class Edit : public testing::TestWithParam<const char*> {};
+
+TEST_P(Edit, WritingBackWhatWasReadChangesNoBit) {
+  const auto model = load_golden(GetParam());
+  const auto plain = plain_run(model);
+  Editor editor([](const std::string&) { return true; },
+                [](TensorView activation) {
+                  Tensor copy(activation.shape());
+                  std::memcpy(copy.view().bytes(), activation.bytes(), activation.size_bytes());
+                  std::memset(activation.bytes(), 0, activation.size_bytes());
+                  std::memcpy(activation.bytes(), copy.view().bytes(), activation.size_bytes());
+                });
+  forward(model, batch_for(model), editor);
+  EXPECT_EQ(editor.order, plain.order);
+  for (const auto& [name, tensor] : plain.seen)
+    expect_same_bits(editor.seen.at(name), tensor, name);
+}
+
+TEST_P(Edit, AnEditAtAnyPointReachesTheLogits) {
+  const auto model = load_golden(GetParam());
+  const auto plain = plain_run(model);
+  for (const auto point : hook_points(model.config)) {
+    const auto name = hook_name(point);
+    const auto last = static_cast<float>(model.config.experts.count - 1);
+    Editor editor([&](const std::string& other) { return other == name; },
+                  [&](TensorView activation) {
+                    for (std::int64_t i = 0; i < activation.size(); ++i) {
+                      float& value = activation.data<float>()[i];
+                      value = point.stage == Stage::expert_indices ? last - value : 1.5f * value;
+                    }
+                  });
+    forward(model, batch_for(model), editor);
+    EXPECT_GT(largest_difference(editor.seen.at("logits"), plain.seen.at("logits")), 0.0) << name;
+  }
+}
+
+// A constant added to the scores of a query leaves its softmax as it was: the path that takes
+// edited rows against the one that takes keys block by block.
+TEST_P(Edit, AConstantOnTheScoresOnlyRounds) {
+  const auto model = load_golden(GetParam());
+  if (model.config.has_sinks()) GTEST_SKIP() << "a sink does not move with the scores";
+  const auto plain = plain_run(model);
+  Editor editor([](const std::string& name) { return name.ends_with("hook_attn_scores"); },
+                [](TensorView scores) {
+                  for (std::int64_t i = 0; i < scores.size(); ++i) scores.data<float>()[i] += 0.5f;
+                });
+  forward(model, batch_for(model), editor);
+  for (const auto& [name, tensor] : plain.seen) {
+    if (!name.ends_with("hook_z") && !name.ends_with("hook_pattern")) continue;
+    EXPECT_LT(largest_difference(editor.seen.at(name), tensor), 2e-4) << name;  // docs/numerics.md
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Edit,
+                         testing::Values("llama_gqa", "mistral_window", "qwen3", "smollm3_list",
+                                         "gemma3_text", "glm4", "mllama_text", "ministral3",
+                                         "gpt_neox", "gpt2_scaled_by_layer", "olmo2", "gemma2",
+                                         "qwen3_moe", "mixtral", "gpt_oss"),
+                         [](const auto& family) { return std::string(family.param); });
+
+// A query that looks at one key alone has that key's value as its z, to the bit; the keys it could
+// not see before are open to it too.
+TEST(EditPattern, AFrozenPatternGivesTheValuesItPointsAt) {
+  const auto model = load_golden("llama_gqa");
+  const auto& config = model.config;
+  constexpr std::int64_t kKey = 20;
+  Editor editor([](const std::string& name) { return name == "blocks.1.attn.hook_pattern"; },
+                [](TensorView pattern) {  // [head, rows, keys]
+                  std::memset(pattern.bytes(), 0, pattern.size_bytes());
+                  for (std::int64_t row = 0; row < pattern.dim(0) * pattern.dim(1); ++row)
+                    pattern.data<float>()[row * pattern.dim(2) + kKey] = 1.0f;
+                });
+  forward(model, batch_for(model), editor);
+  const float* v = editor.seen.at("blocks.1.attn.hook_v").data<float>();
+  const float* z = editor.seen.at("blocks.1.attn.hook_z").data<float>();
+  for (std::int64_t position = 0; position < kLength; ++position)
+    for (std::int64_t head = 0; head < config.n_heads; ++head) {
+      const auto kv_head = head / config.heads_per_kv_head();
+      EXPECT_EQ(std::memcmp(z + (position * config.n_heads + head) * config.d_head,
+                            v + (kKey * config.n_kv_heads + kv_head) * config.d_head,
+                            static_cast<std::size_t>(config.d_head) * sizeof(float)),
+                0)
+          << "position " << position << " head " << head;
+    }
+}
+
+TEST(EditPattern, OnlyTheChosenRowsChange) {
+  const auto model = load_golden("llama_gqa");
+  const auto plain = plain_run(model);
+  const std::vector<std::int64_t> rows = {3, 40};
+  Editor editor([](const std::string& name) { return name == "blocks.0.attn.hook_attn_scores"; },
+                [](TensorView scores) {  // [head, 2, keys]: only the second row is written to
+                  for (std::int64_t head = 0; head < scores.dim(0); ++head)
+                    scores.data<float>()[(head * 2 + 1) * scores.dim(2)] = 9.0f;
+                },
+                rows);
+  forward(model, batch_for(model), editor);
+  const auto name = "blocks.0.attn.hook_z";
+  const auto z = editor.seen.at(name).view();
+  const auto before = plain.seen.at(name).view();
+  for (std::int64_t row = 0; row < z.dim(0); ++row) {
+    const auto size = z.rows(row, row + 1).size_bytes();
+    const bool same =
+        std::memcmp(z.rows(row, row + 1).bytes(), before.rows(row, row + 1).bytes(), size) == 0;
+    EXPECT_EQ(same, row != 40) << "row " << row;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope

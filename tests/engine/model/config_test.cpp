@@ -1,0 +1,406 @@
+// What config.json may say, family by family, and what it may not.
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/core/error.h"
+#include "base/io/json.h"
+#include "engine/model/family.h"
+#include "engine/model/model_config.h"
+#include "input/checkpoint/checkpoint.h"
+#include "paths.h"
+
+namespace qkscope {
+namespace {
+
+Json llama() {
+  return Json::parse(
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 50, "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})");
+}
+
+Json with(Json config, const std::string& changes) {
+  return merge_overrides(std::move(config), Json::parse(changes));
+}
+
+std::string complaint(const Json& config) {
+  try {
+    parse_model_config(config, "config.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  return "";
+}
+
+void expect_complaint(const Json& config, const std::string& part) {
+  EXPECT_NE(complaint(config).find(part), std::string::npos) << "found: " << complaint(config);
+}
+
+TEST(Config, LlamaIsUnderstood) {
+  const auto model = parse_model_config(llama(), "config.json");
+  EXPECT_EQ(model.family, "llama");
+  EXPECT_EQ(model.d_head, 4);
+  EXPECT_EQ(model.heads_per_kv_head(), 2);
+  EXPECT_EQ(model.ropes.size(), 1u);
+  EXPECT_DOUBLE_EQ(model.attention_scale, 0.5);
+  EXPECT_FALSE(model.tied);
+}
+
+TEST(Config, WrongValuesAreNamed) {
+  EXPECT_EQ(complaint(llama()), "");
+  expect_complaint(Json::array(), "expected a JSON object");
+  expect_complaint(with(llama(), R"({"model_type": null})"), "'model_type' is missing");
+  expect_complaint(with(llama(), R"({"model_type": "mamba"})"),
+                   "model_type 'mamba' is not supported; supported are llama");
+  expect_complaint(with(llama(), R"({"hidden_size": null})"), "'hidden_size' is missing");
+  expect_complaint(with(llama(), R"({"hidden_size": -4})"),
+                   "'hidden_size' is -4, expected an integer from 1 to 2147483647");
+  expect_complaint(with(llama(), R"({"hidden_size": "16"})"), "'hidden_size' is \"16\"");
+  expect_complaint(with(llama(), R"({"hidden_size": 1e300})"),
+                   "expected an integer from 1 to 2147483647");
+  expect_complaint(with(llama(), R"({"num_key_value_heads": 3})"),
+                   "4 query heads cannot share 3 key heads");
+  expect_complaint(with(llama(), R"({"hidden_size": 18})"), "not a multiple of 4 heads");
+  expect_complaint(with(llama(), R"({"head_dim": 5})"), "even number");
+  expect_complaint(with(llama(), R"({"hidden_act": "relu6"})"),
+                   "activation 'relu6' is not supported");
+  expect_complaint(with(llama(), R"({"tie_word_embeddings": "yes"})"), "expected true or false");
+  expect_complaint(with(llama(), R"({"rope_theta": 0})"), "rope_theta");
+  expect_complaint(with(llama(), R"({"rope_scaling": 7})"), "expected a JSON object");
+  expect_complaint(with(llama(), R"({"quantization_config": {"quant_method": "gptq"}})"),
+                   "quantization 'gptq'");
+  expect_complaint(
+      with(llama(),
+           R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 0]}})"),
+      "'weight_block_size' is [128,0], expected numbers of rows and columns");
+  expect_complaint(with(llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})"),
+                   "one map per layer type");
+}
+
+// Settings from which vectors would come out that are no numbers, or a run that fills the memory.
+TEST(Config, SettingsOutOfRangeAreNamed) {
+  const auto expect = [](const std::string& change, const std::string& word) {
+    expect_complaint(with(llama(), change), word);
+  };
+  expect(R"({"rms_norm_eps": -1e-5})", "rms_norm_eps");
+  expect(R"({"rope_theta": 1e300})", "rope_theta");
+  expect(R"({"partial_rotary_factor": 1e300})", "partial_rotary_factor");
+  expect(R"({"num_hidden_layers": 1000000000})", "num_hidden_layers");
+  expect(R"({"hidden_size": 2000000000, "head_dim": 8})", "hidden_size");
+  expect(R"({"intermediate_size": 2000000000})", "intermediate_size");
+  expect(R"({"num_attention_heads": 65536, "num_key_value_heads": 1, "head_dim": 65536})",
+         "head_dim");
+  for (const auto* window : {"2147483648", "4294967296", "-1", "0"})
+    expect(fmt::format(R"({{"model_type": "mistral", "sliding_window": {}}})", window),
+           "sliding_window");
+  const auto rope = [&](const std::string& settings, const std::string& word) {
+    expect(R"({"rope_scaling": {)" + settings + "}}", word);
+  };
+  rope(R"("rope_type": "linear", "factor": 1e-300)", "factor");
+  rope(R"("rope_type": "linear", "factor": 0)", "factor");
+  rope(R"("rope_type": "yarn", "factor": 2, "beta_fast": 0)", "beta_fast");
+  rope(R"("rope_type": "yarn", "factor": 2, "beta_slow": 0)", "beta_slow");
+  rope(R"("rope_type": "yarn", "factor": 2, "attention_factor": -1)", "attention_factor");
+  rope(R"("rope_type": "yarn", "factor": 2, "mscale": -1e9)", "mscale");
+  rope(R"("rope_type": "longrope", "short_factor": [0, 1], "long_factor": [1, 1])", "short_factor");
+  rope(R"("rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, -1])", "long_factor");
+}
+
+TEST(Config, OverridesMergeKeyByKey) {
+  const auto config = with(llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})");
+  const auto model = parse_model_config(
+      with(config, R"({"rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32}})"),
+      "config.json");
+  EXPECT_EQ(model.ropes[0].type, RopeType::yarn);
+  EXPECT_DOUBLE_EQ(model.ropes[0].factor, 4.0);
+  EXPECT_EQ(model.ropes[0].original_max, 32);
+}
+
+TEST(Config, SmolLm3NopeLayers) {
+  const auto smollm3 = with(
+      llama(), R"({"model_type": "smollm3", "num_hidden_layers": 8, "tie_word_embeddings": null})");
+  const auto every_fourth = parse_model_config(smollm3, "config.json");
+  EXPECT_TRUE(every_fourth.tied);
+  for (std::int64_t i = 0; i < 8; ++i) EXPECT_EQ(every_fourth.rope(i) == nullptr, i % 4 == 3) << i;
+  const auto listed = parse_model_config(
+      with(smollm3, R"({"no_rope_layers": [0, 1, 1, 1, 1, 1, 1, 0]})"), "config.json");
+  EXPECT_EQ(listed.rope(0), nullptr);
+  EXPECT_NE(listed.rope(3), nullptr);
+  EXPECT_EQ(listed.rope(7), nullptr);
+  expect_complaint(with(smollm3, R"({"no_rope_layers": [1, 0]})"),
+                   "no_rope_layers has 2 entries, expected 8");
+}
+
+TEST(Config, SlidingWindows) {
+  const auto mistral = with(llama(), R"({"model_type": "mistral", "sliding_window": 7})");
+  for (const auto& layer : parse_model_config(mistral, "c").layers) EXPECT_EQ(layer.window, 7);
+  auto no_window = mistral;
+  no_window["sliding_window"] = nullptr;
+  for (const auto& layer : parse_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 0);
+  no_window.erase("sliding_window");
+  for (const auto& layer : parse_model_config(no_window, "c").layers) EXPECT_EQ(layer.window, 4096);
+
+  const auto ministral = with(llama(), R"({"model_type": "ministral", "sliding_window": 7})");
+  for (const auto& layer : parse_model_config(ministral, "c").layers) EXPECT_EQ(layer.window, 7);
+  const auto typed =
+      with(ministral,
+           R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]})");
+  EXPECT_EQ(parse_model_config(typed, "c").layers[0].window, 0);
+  EXPECT_EQ(parse_model_config(typed, "c").layers[1].window, 7);
+  expect_complaint(with(typed, R"({"sliding_window": null})"), "no sliding_window is set");
+  expect_complaint(with(typed, R"({"layer_types": ["full_attention"]})"),
+                   "layer_types has 1 entries, expected 2");
+
+  const auto qwen =
+      with(llama(), R"({"model_type": "qwen2", "sliding_window": 9, "max_window_layers": 1})");
+  for (const auto& layer : parse_model_config(qwen, "c").layers) EXPECT_EQ(layer.window, 0);
+  const auto sliding = parse_model_config(with(qwen, R"({"use_sliding_window": true})"), "c");
+  EXPECT_EQ(sliding.layers[0].window, 0);
+  EXPECT_EQ(sliding.layers[1].window, 9);
+  expect_complaint(with(qwen, R"({"layer_types": ["full_attention", "linear_attention"]})"),
+                   "layer_types[1] is 'linear_attention'");
+}
+
+TEST(Config, UpperLayersOfQwen3Slide) {
+  const auto qwen3 = with(llama(), R"({"model_type": "qwen3", "use_sliding_window": true,
+                                       "sliding_window": 9, "max_window_layers": 1})");
+  const auto windows = parse_model_config(qwen3, "c");
+  EXPECT_EQ(windows.layers[0].window, 0);
+  EXPECT_EQ(windows.layers[1].window, 9);
+}
+
+TEST(Config, MllamaCrossLayersAreChecked) {
+  const auto mllama =
+      with(llama(), R"({"model_type": "mllama_text_model", "cross_attention_layers": [1]})");
+  const auto model = parse_model_config(mllama, "c");
+  EXPECT_EQ(model.embedding_rows, 58);
+  EXPECT_FALSE(model.layers[0].cross_attention);
+  EXPECT_TRUE(model.layers[1].cross_attention);
+  expect_complaint(with(mllama, R"({"cross_attention_layers": [2]})"),
+                   "names layer 2, the model has layers 0 to 1");
+}
+
+TEST(Config, SmolLm3SlidesWhereItHasNoRope) {
+  const auto smollm3 = with(llama(), R"({"model_type": "smollm3", "no_rope_layer_interval": 2,
+                                         "use_sliding_window": true, "sliding_window": 9})");
+  const auto model = parse_model_config(smollm3, "c");
+  EXPECT_EQ(model.layers[0].window, 0);
+  EXPECT_EQ(model.layers[1].window, 9);
+  const auto unused = parse_model_config(with(smollm3, R"({"use_sliding_window": false})"), "c");
+  EXPECT_EQ(unused.layers[1].window, 0);
+}
+
+TEST(Config, GptNeoxInItsOldSpelling) {
+  const auto neox = with(llama(), R"({"model_type": "gpt_neox", "num_key_value_heads": null,
+    "rope_theta": null, "rotary_pct": 0.5, "rotary_emb_base": 5000, "layer_norm_eps": 1e-3,
+    "hidden_act": "gelu_fast"})");
+  const auto model = parse_model_config(neox, "c");
+  EXPECT_EQ(model.norm, NormKind::layer);
+  EXPECT_DOUBLE_EQ(model.norm_eps, 1e-3);
+  EXPECT_EQ(model.ropes[0].dim, 2);
+  EXPECT_DOUBLE_EQ(model.ropes[0].theta, 5000.0);
+  EXPECT_EQ(model.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(model.parallel_residual && model.qkv_bias && model.output_bias && model.mlp_bias);
+  EXPECT_FALSE(model.gated_mlp());
+  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_FALSE(
+      parse_model_config(with(neox, R"({"use_parallel_residual": false})"), "c").parallel_residual);
+}
+
+TEST(Config, Gpt2HasNamesOfItsOwnAndDefaultsForAll) {
+  const auto model = parse_model_config(Json::parse(R"({"model_type": "gpt2", "n_embd": 48,
+    "n_head": 4, "n_layer": 3, "n_positions": 64, "scale_attn_by_inverse_layer_idx": true})"),
+                                        "c");
+  EXPECT_EQ(model.d_model, 48);
+  EXPECT_EQ(model.d_mlp, 192);
+  EXPECT_EQ(model.n_kv_heads, 4);
+  EXPECT_EQ(model.vocab_size, 50257);
+  EXPECT_EQ(model.max_positions, 64);
+  EXPECT_TRUE(model.learned_positions() && model.tied && model.ropes.empty());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(model.rope(i), nullptr);
+    EXPECT_DOUBLE_EQ(model.score_scale(i), 1.0 / std::sqrt(12.0) / static_cast<double>(i + 1));
+  }
+  EXPECT_EQ(parse_model_config(Json::parse(R"({"model_type": "gpt2"})"), "c").n_layers, 12);
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_embd": 50, "n_head": 4})"),
+                   "n_embd 50 is not a multiple of 4 heads");
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "n_layer": 100000})"), "at most 4096");
+  expect_complaint(Json::parse(R"({"model_type": "gpt2", "add_cross_attention": true})"),
+                   "add_cross_attention is not supported");
+}
+
+TEST(Config, OlmoGenerations) {
+  const auto olmo =
+      parse_model_config(with(llama(), R"({"model_type": "olmo", "clip_qkv": 8.0})"), "c");
+  EXPECT_EQ(olmo.norm, NormKind::layer);
+  EXPECT_FALSE(olmo.norm_weight);
+  EXPECT_DOUBLE_EQ(olmo.norm_eps, 1e-5);
+  EXPECT_DOUBLE_EQ(olmo.qkv_clip, 8.0);
+  expect_complaint(with(llama(), R"({"model_type": "olmo", "clip_qkv": -8.0})"),
+                   "'clip_qkv' is -8");
+  EXPECT_EQ(parse_model_config(with(llama(), R"({"model_type": "olmo"})"), "c").qkv_clip, 0.0);
+
+  const auto olmo2 = parse_model_config(with(llama(), R"({"model_type": "olmo2"})"), "c");
+  EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_whole && olmo2.names.input_norm.empty());
+
+  const auto olmo3 =
+      with(llama(), R"({"model_type": "olmo3", "num_hidden_layers": 8, "sliding_window": 5,
+    "rope_theta": 7e5, "rope_scaling": {"rope_type": "yarn", "factor": 8.0,
+    "original_max_position_embeddings": 16}})");
+  const auto model = parse_model_config(olmo3, "c");
+  for (std::int64_t i = 0; i < 8; ++i) {
+    const bool full = i % 4 == 3;
+    EXPECT_EQ(model.layers[static_cast<std::size_t>(i)].window, full ? 0 : 5);
+    EXPECT_EQ(model.rope(i)->type, full ? RopeType::yarn : RopeType::standard);
+    EXPECT_DOUBLE_EQ(model.rope(i)->theta, 7e5);
+  }
+}
+
+TEST(Config, Gemma2CapsAreOffWhereTheyAreNull) {
+  const auto gemma = Json::parse(R"({"model_type": "gemma2", "num_hidden_layers": 3})");
+  const auto model = parse_model_config(gemma, "c");
+  EXPECT_DOUBLE_EQ(model.attention_softcap, 50.0);
+  EXPECT_DOUBLE_EQ(model.logit_softcap, 30.0);
+  EXPECT_EQ(model.layers[0].window, 4096);
+  EXPECT_EQ(model.layers[1].window, 0);
+  EXPECT_EQ(model.layers[2].window, 4096);
+  auto off = gemma;
+  off["attn_logit_softcapping"] = off["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(parse_model_config(off, "c").attention_softcap, 0.0);
+  EXPECT_EQ(parse_model_config(off, "c").logit_softcap, 0.0);
+  expect_complaint(with(gemma, R"({"attn_logit_softcapping": 0})"),
+                   "'attn_logit_softcapping' is 0");
+}
+
+TEST(Config, GraniteFactors) {
+  const auto model = parse_model_config(
+      with(llama(),
+           R"({"model_type": "granite", "embedding_multiplier": 12, "attention_multiplier": 0.25,
+                        "residual_multiplier": 0.22, "logits_scaling": 8})"),
+      "c");
+  EXPECT_DOUBLE_EQ(model.embedding_scale, 12.0);
+  EXPECT_DOUBLE_EQ(model.attention_scale, 0.25);
+  EXPECT_DOUBLE_EQ(model.residual_scale, 0.22);
+  EXPECT_DOUBLE_EQ(model.logit_scale, 0.125);
+}
+
+TEST(Config, PhiCallsItsLongRopeByThreeNames) {
+  for (const auto* name : {"longrope", "su", "yarn"}) {
+    auto phi = with(llama(), R"({"model_type": "phi3", "original_max_position_embeddings": 32,
+                                 "rope_scaling": {"short_factor": [1, 1], "long_factor": [2, 3]}})");
+    phi["rope_scaling"]["type"] = name;
+    const auto model = parse_model_config(phi, "c");
+    EXPECT_EQ(model.ropes[0].type, RopeType::longrope) << name;
+    EXPECT_EQ(model.ropes[0].original_max, 32);
+  }
+}
+
+TEST(Config, XieluNeedsAnMlpWithoutAGate) {
+  const auto apertus = with(llama(), R"({"model_type": "apertus", "hidden_act": "xielu",
+                                         "rope_scaling": {"rope_type": "linear", "factor": 2}})");
+  EXPECT_EQ(parse_model_config(apertus, "c").activation, Activation::xielu);
+  expect_complaint(with(llama(), R"({"hidden_act": "xielu"})"), "a llama model has one");
+  expect_complaint(with(llama(), R"({"model_type": "apertus"})"), "needs its RoPE parameters");
+}
+
+TEST(Config, ExpertsOfQwen3Moe) {
+  const auto qwen = with(llama(), R"({"model_type": "qwen3_moe", "num_hidden_layers": 5,
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "decoder_sparse_step": 2, "mlp_only_layers": [3]})");
+  const auto model = parse_model_config(qwen, "c");
+  EXPECT_EQ(model.experts.count, 6);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, 24);
+  EXPECT_FALSE(model.experts.normalized);
+  EXPECT_TRUE(model.qk_norm);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(model.layers[i].experts, i == 1) << i;
+  const auto newer = with(qwen, R"({"num_experts": null, "num_local_experts": 7})");
+  EXPECT_EQ(parse_model_config(newer, "c").experts.count, 7);
+  EXPECT_TRUE(
+      parse_model_config(with(qwen, R"({"norm_topk_prob": true})"), "c").experts.normalized);
+  const auto slides = with(qwen, R"({"use_sliding_window": true, "sliding_window": 9})");
+  EXPECT_EQ(parse_model_config(slides, "c").layers[4].window, 9);
+  expect_complaint(with(qwen, R"({"num_experts_per_tok": 9})"), "at most the 6 experts of a layer");
+  expect_complaint(with(qwen, R"({"num_experts": 100000})"), "at most 4096 experts");
+  expect_complaint(with(qwen, R"({"moe_intermediate_size": 16000000})"), "number of experts times");
+}
+
+TEST(Config, ExpertsOfMixtral) {
+  const auto model = parse_model_config(with(llama(), R"({"model_type": "mixtral",
+                                                          "sliding_window": null})"),
+                                        "c");
+  EXPECT_EQ(model.experts.count, 8);
+  EXPECT_EQ(model.experts.per_token, 2);
+  EXPECT_EQ(model.experts.d_mlp, model.d_mlp);
+  EXPECT_TRUE(model.experts.normalized);
+  for (const auto& layer : model.layers) EXPECT_TRUE(layer.experts && layer.window == 0);
+}
+
+TEST(Config, GptOssAsPublished) {
+  const auto oss = with(llama(), R"({"model_type": "gpt_oss", "num_hidden_layers": 4,
+    "num_local_experts": 32, "head_dim": 8, "sliding_window": 128, "swiglu_limit": 7.0,
+    "quantization_config": {"quant_method": "mxfp4"}, "rope_theta": 150000,
+    "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "rope_type": "yarn",
+                     "original_max_position_embeddings": 4096, "truncate": false}})");
+  const auto model = parse_model_config(oss, "c");
+  EXPECT_EQ(model.experts.count, 32);
+  EXPECT_EQ(model.experts.per_token, 4);
+  EXPECT_TRUE(model.experts.normalized && model.experts.bias && model.experts.router_bias);
+  EXPECT_TRUE(model.has_sinks() && model.qkv_bias && model.output_bias);
+  EXPECT_EQ(model.activation, Activation::clamped_swiglu);
+  EXPECT_FLOAT_EQ(model.swiglu.alpha, 1.702f);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(model.layers[i].window, i % 2 == 0 ? 128 : 0);
+  // Where RoPE is not spelled out it is the published one.
+  const auto plain = parse_model_config(with(oss, R"({"rope_scaling": null})"), "c");
+  for (const auto& m : {model, plain}) {
+    EXPECT_EQ(m.ropes[0].type, RopeType::yarn);
+    EXPECT_DOUBLE_EQ(m.ropes[0].factor, 32.0);
+    EXPECT_EQ(m.ropes[0].original_max, 4096);
+    EXPECT_FALSE(m.ropes[0].truncate);
+  }
+  expect_complaint(with(llama(), R"({"quantization_config": {"quant_method": "mxfp4"}})"),
+                   "quantization 'mxfp4' is not supported");
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(source_path(path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The recipe shows code as it is in the files that it names.
+TEST(Config, TheRecipeOfAFamilyIsTrue) {
+  const auto recipe = text_of("docs/adding-a-model.md");
+  std::string code;
+  for (const auto* path : {"src/engine/model/families/qwen3.cpp", "src/engine/model/family.cpp",
+                           "tests/engine/model/config_test.cpp", "tools/golden/cases.py"})
+    code += text_of(path);
+  int blocks = 0;
+  for (const auto* language : {"```cpp\n", "```python\n"})
+    for (auto at = recipe.find(language); at != std::string::npos; at = recipe.find(language, at)) {
+      at += std::string(language).size();
+      const auto block = recipe.substr(at, recipe.find("```", at) - at);
+      EXPECT_NE(code.find(block), std::string::npos) << block;
+      ++blocks;
+    }
+  EXPECT_EQ(blocks, 4);
+}
+
+// The error lists what the table has, and so does the README.
+TEST(Config, EveryFamilyIsNamedWhereUsersLook) {
+  const auto error = complaint(with(llama(), R"({"model_type": "mamba"})"));
+  const auto readme = text_of("README.md");
+  for (const auto& family : model_families()) {
+    EXPECT_NE(error.find(family.model_type), std::string::npos) << family.model_type;
+    EXPECT_NE(readme.find(fmt::format("| `{}` | {} |", family.model_type, family.models)),
+              std::string::npos)
+        << family.model_type;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,110 @@
+// The public view of a checkpoint: configuration alone, with an index of shards, with weights.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "base/io/json.h"
+#include "base/io/output_file.h"
+#include "engine/model/tensor_table.h"
+#include "error_message.h"
+#include "input/checkpoint/weight_index.h"
+#include "paths.h"
+#include "qkscope/model.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+constexpr const char* kLlama = R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 4,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 6, "vocab_size": 5,
+  "tie_word_embeddings": true})";
+
+class InspectCheckpoint : public testing::Test {
+ protected:
+  InspectCheckpoint() { write_file(folder_.file("config.json"), kLlama); }
+
+  std::vector<TensorSpec> table() const { return tensor_table(read_model_config(folder_.path())); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(InspectCheckpoint, AConfigurationAloneIsEnough) {
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_EQ(info.config.family, "llama");
+  EXPECT_EQ(info.config.d_head, 2);
+  EXPECT_FALSE(info.has_weights);
+  EXPECT_TRUE(info.tensors.empty());
+  EXPECT_EQ(info.indexed_tensors, 0);
+  // embedding 20, norms 3 x 4, q and o 16 each, k and v 8 each, the MLP 3 x 24
+  EXPECT_EQ(parameter_count(info.config), 20 + 12 + 32 + 16 + 72);
+}
+
+TEST_F(InspectCheckpoint, AnIndexIsCheckedByName) {
+  std::string entries;
+  for (const auto& spec : table())
+    entries += (entries.empty() ? "\"model." : ", \"model.") + spec.name + "\": \"a.safetensors\"";
+  write_file(folder_.file(kWeightFormats[0].index), R"({"weight_map": {)" + entries + "}}");
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_FALSE(info.has_weights);
+  EXPECT_EQ(info.indexed_tensors, std::ssize(table()));
+
+  write_file(folder_.file(kWeightFormats[0].index),
+             R"({"weight_map": {"model.norm.weight": "a.safetensors"}})");
+  const auto message = bad_input_message([&] { inspect_checkpoint(folder_.path()); });
+  EXPECT_NE(message.find("missing tensor model.embed_tokens.weight"), std::string::npos) << message;
+}
+
+TEST_F(InspectCheckpoint, WeightsAreListedAndChecked) {
+  std::vector<Tensor> tensors;
+  std::vector<NamedTensor> named;
+  for (const auto& spec : table()) {
+    tensors.emplace_back(spec.shape, DType::bf16);
+    std::fill_n(tensors.back().data<Bf16>(), tensors.back().size(), Bf16{});
+    named.push_back({"model." + spec.name, tensors.back().view()});
+  }
+  write_safetensors(folder_.file("model.safetensors"), named);
+  const auto info = inspect_checkpoint(folder_.path());
+  EXPECT_TRUE(info.has_weights);
+  EXPECT_EQ(info.bytes, 2 * parameter_count(info.config));
+  ASSERT_EQ(info.tensors.size(), named.size());
+  EXPECT_EQ(info.tensors[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(info.tensors[0].shape, (std::vector<std::int64_t>{5, 4}));
+  EXPECT_EQ(info.tensors[0].stored_dtype, "BF16");
+  EXPECT_EQ(info.tensors[0].file, "model.safetensors");
+
+  named.pop_back();
+  write_safetensors(folder_.file("model.safetensors"), named);
+  EXPECT_NE(bad_input_message([&] { inspect_checkpoint(folder_.path()); }).find("missing tensor"),
+            std::string::npos);
+}
+
+// Blocks are widened when a model is run, not when it is looked at.
+TEST(InspectBlocks, TheirMemoryIsSaid) {
+  const auto gguf = inspect_checkpoint(source_path("tests/golden/gguf_qwen2/model.gguf"));
+  EXPECT_EQ(gguf.config.family, "qwen2");
+  EXPECT_TRUE(gguf.has_weights);
+  EXPECT_EQ(gguf.config.stored_dtype, "float32");
+  EXPECT_GT(gguf.widened_bytes, 3 * gguf.bytes);
+
+  const auto scaled = inspect_checkpoint(source_path("tests/golden/qwen3_fp8_blocks"));
+  EXPECT_EQ(scaled.config.fp8_block, (std::vector<std::int64_t>{20, 12}));
+  const auto plain = inspect_checkpoint(source_path("tests/golden/qwen3"));
+  EXPECT_EQ(plain.widened_bytes, 0u);
+  EXPECT_GT(scaled.widened_bytes, scaled.bytes);
+}
+
+TEST(InspectBlocks, ScalesMustFitTheirBlocks) {
+  const TemporaryFolder folder;
+  for (const auto* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(source_path("tests/golden/qwen3_fp8_blocks/") + name,
+                               folder.file(name));
+  auto config = load_json(folder.file("config.json"));
+  config["quantization_config"]["weight_block_size"] = {10, 12};
+  write_file(folder.file("config.json"), config.dump());
+  const auto message = bad_input_message([&] { inspect_checkpoint(folder.path()); });
+  EXPECT_NE(message.find("expected [5, 3]: a scale for each block of 10 x 12"), std::string::npos)
+      << message;
+}
+
+}  // namespace
+}  // namespace qkscope

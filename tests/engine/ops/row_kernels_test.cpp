@@ -1,0 +1,121 @@
+#include "engine/ops/row_kernels.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cpu_targets.h"
+#include "random_tensor.h"
+
+namespace qkscope {
+namespace {
+
+class RowKernels : public EachCpuTarget {};
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> range(float first, float last, float step) {
+  std::vector<float> values;
+  for (float x = first; x < last; x += step) values.push_back(x);
+  return values;
+}
+
+// The distance between value and exact in units in the last place of a float32.
+double units_off(float value, double exact) {
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
+  return std::abs(value - exact) / unit;
+}
+
+TEST_P(RowKernels, ExponentialIsWithinTwoUnits) {
+  const auto x = range(-87.0f, 88.0f, 0.0037f);
+  auto y = x;
+  rows::exponential(y.data(), std::ssize(y));
+  double worst = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    worst = std::max(worst, units_off(y[i], std::exp(static_cast<double>(x[i]))));
+  EXPECT_LT(worst, 2.0);
+
+  std::vector<float> special = {0.0f, -kInfinity, -1000.0f, 1000.0f, kNan};
+  rows::exponential(special.data(), std::ssize(special));
+  EXPECT_EQ(special[0], 1.0f);
+  EXPECT_EQ(special[1], 0.0f);
+  EXPECT_EQ(special[2], 0.0f);
+  EXPECT_GT(special[3], 1e38f);
+  EXPECT_TRUE(std::isnan(special[4]));
+}
+
+// tanh by way of a cap of 1. Computed in float64 and rounded once.
+TEST_P(RowKernels, HyperbolicTangentIsRoundedFromFloat64) {
+  auto x = range(-11.0f, 11.0f, 0.00071f);
+  for (float small = 1e-30f; small < 1.0f; small *= 1.7f) x.push_back(small);
+  auto y = x;
+  rows::soft_cap(y.data(), std::ssize(y), 1.0f);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (x[i] != 0.0f)
+      worst = std::max(worst, units_off(y[i], std::tanh(static_cast<double>(x[i]))));
+  EXPECT_LT(worst, 0.51);
+
+  std::vector<float> special = {0.0f, kInfinity, -kInfinity, kNan};
+  rows::soft_cap(special.data(), 4, 1.0f);
+  EXPECT_EQ(special[0], 0.0f);
+  EXPECT_EQ(special[1], 1.0f);
+  EXPECT_EQ(special[2], -1.0f);
+  EXPECT_TRUE(std::isnan(special[3]));
+}
+
+// gelu(x) / x = (1 + erf(x / sqrt 2)) / 2, in float32 from an error function that is rounded once.
+TEST_P(RowKernels, GeluHasTheErrorFunction) {
+  const auto x = range(-7.0f, 7.0f, 0.00053f);
+  const std::vector<float> ones(x.size(), 1.0f);
+  std::vector<float> y(x.size());
+  rows::gate(Activation::gelu, x.data(), ones.data(), std::ssize(x), y.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto inner = static_cast<double>(x[i] * 0.7071067811865476f);
+    const float expected = 0.5f * x[i] * (1.0f + static_cast<float>(std::erf(inner)));
+    EXPECT_NEAR(y[i], expected, std::abs(x[i]) * 0x1p-23f) << x[i];
+  }
+}
+
+// Small whole numbers: sums are exact in any order.
+TEST_P(RowKernels, SumsAndSoftmaxTakeEveryElement) {
+  for (const std::int64_t count : {0, 1, 15, 16, 17, 31, 100}) {
+    std::vector<float> x(static_cast<std::size_t>(count));
+    std::iota(x.begin(), x.end(), 0.0f);
+    const std::vector<float> ones(x.size(), 1.0f);
+    float sum = 0.0f;
+    rows::dots({x.data(), ones.data(), count, 1, count}, 2.0f, &sum);
+    EXPECT_EQ(sum, static_cast<float>(count * (count - 1)));
+    if (count == 0) continue;
+    std::vector<float> pattern(x.size());
+    rows::softmax(ones.data(), count, pattern.data());
+    for (const float weight : pattern) EXPECT_EQ(weight, 1.0f / static_cast<float>(count));
+  }
+}
+
+// What lies behind a row stays as it is, whatever the width of a vector.
+TEST_P(RowKernels, NothingBehindTheRowIsTouched) {
+  const auto y = random_tensor({40}, 1);
+  for (std::int64_t count = 0; count <= 33; ++count) {
+    auto x = random_tensor({40}, 2);
+    const auto before = rounded(x, DType::f32);
+    float* values = x.data<float>();
+    rows::add(values, y.data<float>(), count);
+    rows::scale(values, count, 2.0f);
+    rows::add_scaled(values, y.data<float>(), count, -2.0f);
+    rows::gate(Activation::silu, values, values, count, values);
+    rows::soft_cap(values, count, 5.0f);
+    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, false);
+    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, true);
+    for (std::int64_t i = count; i < 40; ++i) EXPECT_EQ(values[i], before.data<float>()[i]);
+  }
+}
+
+QKSCOPE_EACH_CPU_TARGET(RowKernels);
+
+}  // namespace
+}  // namespace qkscope

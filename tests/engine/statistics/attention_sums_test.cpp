@@ -1,0 +1,197 @@
+#include "engine/statistics/attention_sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/core/index.h"
+
+namespace qkscope {
+namespace {
+
+StatisticsSettings settings(bool all_keys = false) {
+  StatisticsSettings s;
+  s.near_keys = true;
+  s.all_keys = all_keys;
+  s.buckets = 2;
+  return s;
+}
+
+TEST(AttentionColumns, HaveNamesInTheOrderOfTheirPlaces) {
+  auto s = settings(true);
+  s.kl.push_back({.name = "fp8"});
+  s.keep.push_back({.name = "first_4_last_16"});
+  const auto layout = column_layout(s);
+  const auto names = column_names(s);
+  EXPECT_EQ(names[as_index(ColumnLayout::at(NearColumn::ind_self))], "ind_self");
+  EXPECT_EQ(names[as_index(ColumnLayout::at(NearColumn::alpha_3))], "alpha_3");
+  EXPECT_EQ(names[as_index(layout.near(8))], "near_8");
+  EXPECT_EQ(names[as_index(layout.entropy())], "entropy");
+  EXPECT_EQ(names[as_index(layout.dist(17))], "dist_17");
+  EXPECT_EQ(names[as_index(layout.keys_high(2))], "keys_99_high");
+  EXPECT_EQ(names[as_index(layout.top_low(4))], "top_1024_low");
+  EXPECT_EQ(names[as_index(layout.kl(0))], "kl_fp8");
+  EXPECT_EQ(names.back(), "kl_evicted_first_4_last_16");
+  EXPECT_TRUE(is_row_column("near_8"));
+  EXPECT_FALSE(is_row_column("prev_first"));
+}
+
+// A random attention pattern over tokens of which many are equal, and its sums.
+class PatternScores : public testing::Test {
+ protected:
+  PatternScores() : pattern(n, std::vector<double>(n)), sums(as_index(layout.columns())) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> uniform(0.01, 1.0);
+    for (auto& token : tokens) token = static_cast<std::int32_t>(random() % 7);
+    for (std::size_t i = 0; i < n; ++i) {
+      double total = 0;
+      for (std::size_t j = 0; j <= i; ++j) total += pattern[i][j] = uniform(random);
+      for (std::size_t j = 0; j <= i; ++j) pattern[i][j] /= total;
+      add_row(i);
+    }
+  }
+
+  double& sum(NearColumn column) { return sums[as_index(ColumnLayout::at(column))]; }
+
+  void add_row(std::size_t i) {
+    sum(NearColumn::sink_0) += pattern[i][0];
+    sum(NearColumn::self) += pattern[i][i];
+    if (i > 0) sum(NearColumn::prev) += pattern[i][i - 1];
+    if (i == 1) sum(NearColumn::prev_first) += pattern[1][0];
+    for (std::size_t j = 0; j < i; ++j)
+      if (tokens[j] == tokens[i]) {
+        sum(NearColumn::dup) += pattern[i][j];
+        if (j == 0) sum(NearColumn::dup_first) += pattern[i][j];
+      }
+    for (std::size_t j = 1; j <= i; ++j)
+      if (tokens[j - 1] == tokens[i]) {
+        sum(NearColumn::ind) += pattern[i][j];
+        if (j == i) sum(NearColumn::ind_self) += pattern[i][j];
+      }
+    if (i < 64)
+      for (std::size_t k = 0; k < 4 && k <= i; ++k)
+        sums[as_index(ColumnLayout::at(NearColumn::alpha_0)) + k] += pattern[i][k];
+  }
+
+  // As TransformerLens does it, on the whole square.
+  double score(const std::vector<std::vector<double>>& detect, bool no_bos, bool no_current,
+               bool absolute) const {
+    double hit = 0;
+    double all = 0;
+    double error = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j <= i; ++j) {
+        const bool out = (no_bos && j == 0) || (no_current && i == j);
+        const double p = out ? 0.0 : pattern[i][j];
+        const double d = out ? 0.0 : detect[i][j];
+        hit += p * d;
+        all += p;
+        error += std::abs(p - d);
+      }
+    return absolute ? 1.0 - std::round(error / static_cast<double>(n) * 1000.0) / 1000.0
+                    : hit / all;
+  }
+
+  const std::size_t n = 100;
+  ColumnLayout layout = column_layout(settings());
+  std::vector<std::int32_t> tokens = std::vector<std::int32_t>(100);
+  std::vector<std::vector<double>> pattern;
+  std::vector<double> sums;
+};
+
+TEST_F(PatternScores, AreThoseOfTransformerLens) {
+  std::vector<std::vector<double>> previous(n, std::vector<double>(n)), duplicate = previous,
+                                                                        induction = previous;
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j <= i; ++j) {
+      if (j + 1 == i) previous[i][j] = 1;
+      if (j < i && tokens[j] == tokens[i]) duplicate[i][j] = 1;
+      if (j >= 1 && tokens[j - 1] == tokens[i]) induction[i][j] = 1;
+    }
+  const auto names = document_column_names(settings());
+  std::vector<double> values(names.size());
+  document_values(layout, count_pairs(tokens), sums, {}, values);
+  const auto value = [&](const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    EXPECT_NE(found, names.end()) << name;
+    return values[static_cast<std::size_t>(found - names.begin())];
+  };
+  const std::pair<const char*, const std::vector<std::vector<double>>*> patterns[] = {
+      {"previous_token_head", &previous},
+      {"duplicate_token_head", &duplicate},
+      {"induction_head", &induction}};
+  for (const auto& [name, detect] : patterns)
+    for (const bool no_bos : {false, true})
+      for (const bool no_current : {false, true}) {
+        const auto full =
+            std::string(name) + (no_bos ? "_nobos" : "") + (no_current ? "_nocur" : "");
+        EXPECT_NEAR(value(full), score(*detect, no_bos, no_current, false), 1e-12) << full;
+        EXPECT_NEAR(value(full + "_abs"), score(*detect, no_bos, no_current, true), 1e-9) << full;
+      }
+}
+
+TEST_F(PatternScores, SinksAreThoseOfTheFirst64Rows) {
+  const auto names = document_column_names(settings());
+  std::vector<double> values(names.size());
+  document_values(layout, count_pairs(tokens), sums, {}, values);
+  const auto at = std::find(names.begin(), names.end(), "sink_alpha_64_0") - names.begin();
+  for (std::size_t k = 0; k < 4; ++k) {
+    double expected = 0;
+    for (std::size_t i = k; i < 64; ++i) expected += pattern[i][k] / static_cast<double>(64 - k);
+    EXPECT_NEAR(values[static_cast<std::size_t>(at) + k], expected, 1e-12);
+  }
+  const auto short_text = std::span(tokens).first(63);
+  document_values(layout, count_pairs(short_text), sums, {}, values);
+  EXPECT_TRUE(std::isnan(values[static_cast<std::size_t>(at)]));
+}
+
+TEST(KeyShares, AreOfTheLargestKeys) {
+  const auto s = settings(true);
+  const auto layout = column_layout(s);
+  const std::vector<double> sums(as_index(layout.columns()));
+  const auto names = document_column_names(s);
+  std::vector<double> values(names.size());
+  const auto value = [&](const std::string& name) {
+    return values[as_index(std::find(names.begin(), names.end(), name) - names.begin())];
+  };
+  std::vector<double> keys(100, 0.0);
+  keys[17] = 3.0;
+  document_values(layout, {.tokens = 100}, sums, keys, values);
+  EXPECT_DOUBLE_EQ(value("key_share_1"), 1.0);
+  EXPECT_NEAR(value("key_gini"), 0.99, 1e-12);  // Gini of one that has all
+  document_values(layout, {.tokens = 100}, sums, std::vector<double>(100, 2.0), values);
+  EXPECT_NEAR(value("key_share_20"), 0.2, 1e-12);
+  EXPECT_NEAR(value("key_gini"), 0.0, 1e-12);
+}
+
+// Two documents of 10 and 30 rows whose rows have the values 1 and 3.
+TEST(AttentionTables, MeansSpreadsAndErrors) {
+  auto a = empty_attention(settings(), 1, 1);
+  const auto columns = a.columns.size();
+  a.documents = 2;
+  a.rows = {20, 20};
+  a.sum[0] = 10 * 1 + 10 * 3;
+  a.square[0] = 10 * 1 + 10 * 9;
+  a.sum[columns] = 20 * 3;
+  a.square[columns] = 20 * 9;
+  a.row_square = {200, 400, 1000};
+  a.document_square[2 * columns] = 10.0 * 10 + 90.0 * 90;
+  a.document_cross[2 * columns] = 10.0 * 10 + 90.0 * 30;
+  const auto all = column_value(a, 0, 0, -1, 0);
+  EXPECT_DOUBLE_EQ(all.mean, 2.5);
+  EXPECT_NEAR(all.sd, std::sqrt((10 * 2.25 + 30 * 0.25) / 40), 1e-12);
+  // Residuals 10 - 25 and 90 - 75.
+  EXPECT_NEAR(all.se, std::sqrt(2 * 15.0 * 15.0 * 2) / 40, 1e-12);
+  EXPECT_DOUBLE_EQ(column_value(a, 0, 0, 1, 0).mean, 3.0);
+  EXPECT_EQ(rows_of(a, -1), 40);
+  auto twice = a;
+  merge(twice, a);
+  EXPECT_DOUBLE_EQ(column_value(twice, 0, 0, -1, 0).mean, 2.5);
+  EXPECT_EQ(twice.documents, 4);
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,230 @@
+// GGUF files: blocks to the bit of the `gguf` package, those of the golden cases, and damaged ones.
+#include "input/checkpoint/gguf.h"
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/io/output_file.h"
+#include "error_message.h"
+#include "input/checkpoint/checkpoint.h"
+#include "input/checkpoint/gguf_bytes.h"
+#include "input/checkpoint/gguf_file.h"
+#include "paths.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+
+std::string golden_file(const std::string& name) {
+  std::ifstream file(source_path("tests/golden/") + name + "/model.gguf", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+GgufHeader parse_bytes(const std::string& file) {
+  return parse_gguf(std::as_bytes(std::span(file)), "file");
+}
+
+std::string gguf_refusal(const std::string& file) {
+  return bad_input_message([&] { parse_bytes(file); });
+}
+
+// The least that is a model: one layer would follow.
+GgufBytes tiny_llama() {
+  return GgufBytes()
+      .text("general.architecture", "llama")
+      .number("llama.embedding_length", 4)
+      .number("llama.attention.head_count", 2)
+      .number("llama.block_count", 1)
+      .number("llama.feed_forward_length", 8)
+      .number("llama.context_length", 16)
+      .real("llama.attention.layer_norm_rms_epsilon", 1e-5f)
+      .real("llama.rope.freq_base", 10000.0f)
+      .tensor("token_embd.weight", {4, 8}, 0, 0)
+      .data(256);
+}
+
+GgufModel model_of(const std::string& file) {
+  static GgufHeader header;
+  header = parse_bytes(file);
+  return read_gguf_model(header, std::as_bytes(std::span(file)), "file");
+}
+
+std::string model_refusal(const GgufBytes& file) {
+  return bad_input_message([&] { model_of(file.build()); });
+}
+
+TEST(Gguf, BlocksAreWidenedToTheBit) {
+  const SafetensorsFile golden(source_path("tests/golden/gguf_blocks.safetensors"));
+  std::size_t types = 0;
+  for (std::uint32_t id = 0; id < 64; ++id) {
+    const auto* type = find_gguf_type(id);
+    if (type == nullptr) continue;
+    const auto blocks = golden.tensor(std::string(type->name) + ".blocks");
+    const auto values = golden.tensor(std::string(type->name) + ".values");
+    ASSERT_EQ(blocks.dim(1), static_cast<std::int64_t>(type->bytes)) << type->name;
+    std::vector<float> widened(static_cast<std::size_t>(values.size()));
+    widen_blocks(*type, {blocks.bytes(), blocks.size_bytes()}, widened.data());
+    EXPECT_EQ(std::memcmp(widened.data(), values.bytes(), values.size_bytes()), 0) << type->name;
+    ++types;
+  }
+  EXPECT_EQ(types, 13u);
+}
+
+TEST(Gguf, AFileStandsForACheckpoint) {
+  const auto folder = source_path("tests/golden/gguf_llama");
+  const auto checkpoint = Checkpoint::open(folder);
+  const auto& info = checkpoint.info("model.layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(info.shape, (std::vector<std::int64_t>{32, 64}));
+  EXPECT_EQ(info.file, "model.gguf");
+  EXPECT_EQ(weight_files(folder), std::vector<std::string>{folder + "/model.gguf"});
+  EXPECT_EQ(load_config(folder)["model_type"], "llama");
+  EXPECT_EQ(load_config(folder)["rms_norm_eps"], 1e-6);  // as someone wrote it
+  EXPECT_EQ(load_config(folder + "/model.gguf"), load_config(folder));
+  EXPECT_EQ(config_source(folder), folder + "/model.gguf");
+}
+
+TEST(Gguf, PlainNumbersStayInTheFileAndBlocksAreKept) {
+  const GgufFile file(source_path("tests/golden/gguf_llama/model.gguf"));
+  EXPECT_EQ(file.tensor("model.norm.weight").dtype(), DType::f32);
+  const auto first = file.tensor("model.layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(first.dtype(), DType::f32);
+  EXPECT_EQ(first.bytes(), file.tensor("model.layers.0.self_attn.q_proj.weight").bytes());
+  // All but the norms: two embeddings, and q, k, v, o, gate, up and down of two layers.
+  const std::uint64_t weights = 2 * 96 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64);
+  EXPECT_EQ(file.widened_bytes(), 4 * weights);
+  EXPECT_LT(file.stored_bytes(), 4 * weights);
+}
+
+TEST(Gguf, CutFilesAreRefused) {
+  const auto file = golden_file("gguf_llama");
+  for (std::size_t length = 0; length < file.size(); length += 97)
+    EXPECT_FALSE(gguf_refusal(file.substr(0, length)).empty()) << length;
+}
+
+// One byte at a time: refused, or read as something that lies in the file.
+TEST(Gguf, ChangedBytesNeverLeadOutOfTheFile) {
+  auto file = golden_file("gguf_phi3");
+  for (std::size_t at = 0; at < std::min<std::size_t>(file.size(), 4096); ++at) {
+    const char before = file[at];
+    file[at] = static_cast<char>(before ^ 0x5a);
+    try {
+      for (const auto& [name, tensor] : parse_bytes(file).tensors) {
+        EXPECT_LE(tensor.begin, tensor.end);
+        EXPECT_LE(tensor.end, file.size());
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input) << error.what();
+    }
+    file[at] = before;
+  }
+}
+
+TEST(Gguf, OddHeadersAreRefusedByName) {
+  EXPECT_THAT(gguf_refusal("GGML" + std::string(60, '\0')),
+              HasSubstr("does not begin with 'GGUF'"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().build(1)), HasSubstr("GGUF version 1, expected 2 or 3"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().build(0x03000000)), HasSubstr("the high byte first"));
+  EXPECT_TRUE(parse_bytes(GgufBytes().build(2)).tensors.empty());
+  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 13, "x").build()), HasSubstr("value type 13"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().entry("a", 7, "\2").build()),
+              HasSubstr("is 2, expected a bool"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("a", 1).number("a", 1).build()),
+              HasSubstr("there twice"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 9, 1, "").build()), HasSubstr("a list of lists"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 23, "x").build()),
+              HasSubstr("too short for"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().list("a", 0, 1 << 30, "x").build()), HasSubstr("at most"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("split.count", 3).build()), HasSubstr("--merge"));
+  EXPECT_THAT(gguf_refusal(GgufBytes().number("general.alignment", 3).build()),
+              HasSubstr("a multiple of 8"));
+}
+
+TEST(Gguf, OddTensorsAreRefusedByName) {
+  const auto with = [](const std::vector<std::uint64_t>& sizes, std::uint32_t type,
+                       std::uint64_t offset = 0) {
+    return GgufBytes().tensor("a", sizes, type, offset).data(64).build();
+  };
+  EXPECT_EQ(parse_bytes(with({4, 2}, 0)).tensors.at("a").shape, (std::vector<std::int64_t>{2, 4}));
+  EXPECT_THAT(gguf_refusal(with({256}, 16)),
+              HasSubstr("stored as IQ2_XXS, which is not supported"));
+  EXPECT_THAT(gguf_refusal(with({256}, 99)), HasSubstr("stored as type 99"));
+  EXPECT_THAT(gguf_refusal(with({16}, 8)), HasSubstr("blocks of 32 (Q8_0) do not fill"));
+  EXPECT_THAT(gguf_refusal(with({0}, 0)), HasSubstr("a dimension of 0"));
+  EXPECT_THAT(gguf_refusal(with({1, 1, 1, 1, 1}, 0)), HasSubstr("5 dimensions"));
+  EXPECT_THAT(gguf_refusal(with({17}, 0)), HasSubstr("truncated"));
+  EXPECT_THAT(gguf_refusal(with({1 << 30, 1 << 30, 1 << 30, 1 << 30}, 0)),
+              HasSubstr("more elements"));
+  EXPECT_THAT(gguf_refusal(with({4}, 0, 8)), HasSubstr("expected a multiple of 32"));
+  const auto two = GgufBytes().tensor("a", {9}, 0, 0).tensor("b", {4}, 0, 32).data(64);
+  EXPECT_THAT(gguf_refusal(two.build()), HasSubstr("overlap"));
+  const auto twice = GgufBytes().tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64);
+  EXPECT_THAT(gguf_refusal(twice.build()), HasSubstr("there twice"));
+}
+
+TEST(Gguf, WhatAModelHasNoPlaceForIsRefusedByName) {
+  EXPECT_EQ(model_of(tiny_llama().build()).config["vocab_size"], 8);
+  EXPECT_THAT(model_refusal(GgufBytes().text("general.architecture", "mamba")),
+              HasSubstr(R"("mamba" is not supported in GGUF files; supported are llama)"));
+  EXPECT_THAT(model_refusal(GgufBytes().text("general.architecture", "llama")),
+              HasSubstr(R"(no "llama.embedding_length")"));
+  EXPECT_THAT(model_refusal(tiny_llama().number("llama.expert_count", 8)),
+              HasSubstr("mixture of experts"));
+  EXPECT_THAT(model_refusal(tiny_llama().tensor("blk.0.attn_sinks.weight", {4}, 0, 128)),
+              HasSubstr(R"("blk.0.attn_sinks.weight" is none that a llama model has)"));
+  EXPECT_THAT(model_refusal(tiny_llama().number("llama.attention.value_length", 8)),
+              HasSubstr(R"("llama.attention.value_length" is 8, expected 2)"));
+  EXPECT_THAT(model_refusal(tiny_llama().number("llama.attention.sliding_window", 8)),
+              HasSubstr("expected none"));
+  EXPECT_THAT(model_refusal(tiny_llama().text("llama.rope.scaling.type", "longrope")),
+              HasSubstr("expected none, linear or yarn"));
+  EXPECT_THAT(model_refusal(tiny_llama().list("llama.attention.head_count_kv", 4, 2,
+                                              GgufBytes::of(1) + GgufBytes::of(2))),
+              HasSubstr("one number for all layers"));
+}
+
+TEST(Gguf, LayersThatSlideAreCountedOrListed) {
+  const auto config = [](auto add) {
+    auto file = GgufBytes()
+                    .text("general.architecture", "gemma3")
+                    .number("gemma3.embedding_length", 4)
+                    .number("gemma3.attention.head_count", 2)
+                    .number("gemma3.block_count", 2)
+                    .number("gemma3.feed_forward_length", 8)
+                    .number("gemma3.context_length", 16)
+                    .number("gemma3.attention.sliding_window", 4)
+                    .real("gemma3.attention.layer_norm_rms_epsilon", 1e-6f)
+                    .real("gemma3.rope.freq_base", 1e6f)
+                    .tensor("token_embd.weight", {4, 8}, 0, 0)
+                    .data(128);
+    add(file);
+    return model_of(file.build()).config;
+  };
+  const std::string key = "gemma3.attention.sliding_window_pattern";
+  EXPECT_EQ(config([&](auto& file) { file.number(key, 2); })["sliding_window_pattern"], 2);
+  EXPECT_EQ(
+      config([&](auto& file) { file.list(key, 7, 2, std::string("\1\0", 2)); })["layer_types"],
+      Json({"sliding_attention", "full_attention"}));
+}
+
+TEST(Gguf, TheFileThatIsMeant) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(find_gguf(folder.path()), "");
+  write_file(folder.file("a.gguf"), golden_file("gguf_phi3"));
+  EXPECT_EQ(find_gguf(folder.path()), folder.file("a.gguf"));
+  EXPECT_EQ(find_gguf(folder.file("a.gguf")), folder.file("a.gguf"));
+  EXPECT_EQ(find_gguf(folder.file("b.gguf")), "");
+  write_file(folder.file("b.gguf"), golden_file("gguf_phi3"));
+  EXPECT_THAT(bad_input_message([&] { find_gguf(folder.path()); }),
+              HasSubstr("2 GGUF files are there; give the one to use: a.gguf, b.gguf"));
+  write_file(folder.file("model.safetensors"), "");
+  EXPECT_EQ(find_gguf(folder.path()), "");
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,84 @@
+// Pickles of tensors, and what is refused in one.
+#include "input/checkpoint/tensor_pickle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "error_message.h"
+
+namespace qkscope {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using namespace std::string_literals;
+
+auto read(const std::string& pickle) {
+  return read_tensor_pickle(std::as_bytes(std::span(pickle)), "file");
+}
+
+std::string pickle_refusal(const std::string& pickle) {
+  return bad_input_message([&] { read(pickle); });
+}
+
+std::string text(const std::string& value) {
+  return "\x8c"s + static_cast<char>(value.size()) + value;
+}
+
+// (("storage", torch.FloatStorage, "7", "cpu", 100), 4, (2, 3), (3, 1), False, OrderedDict())
+const std::string kStorage =
+    "(" + text("storage") + "ctorch\nFloatStorage\n" + text("7") + text("cpu") + "KdtQ";
+const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n(" + kStorage +
+                            "K\x04K\x02K\x03\x86K\x03K\x01\x86\x89"s +
+                            "ccollections\nOrderedDict\n)RtR";
+
+TEST(TensorPickle, DictionariesOfTensorsAreRead) {
+  const auto tensors = read("\x80\x02}(" + text("a") + kTensor + text("b") + kTensor + "u.");
+  ASSERT_EQ(tensors.size(), 2u);
+  const auto& a = tensors.at("a");
+  EXPECT_EQ(a.storage, "7");
+  EXPECT_EQ(a.dtype, DType::f32);
+  EXPECT_EQ(a.offset, 4);
+  EXPECT_THAT(a.shape, ElementsAre(2, 3));
+  EXPECT_THAT(a.strides, ElementsAre(3, 1));
+}
+
+TEST(TensorPickle, ParametersAndOrderedDictionariesAreRead) {
+  const auto parameter = "ctorch._utils\n_rebuild_parameter\n(" + kTensor + "\x88}tR";
+  const auto tensors = read(
+      "\x80\x02"
+      "ccollections\nOrderedDict\n)R" +
+      text("a") + parameter + "s}b.");
+  EXPECT_EQ(tensors.count("a"), 1u);
+}
+
+TEST(TensorPickle, AnythingElseIsRefusedByName) {
+  EXPECT_THAT(pickle_refusal("cos\nsystem\n(" + text("true") + "tR."),
+              HasSubstr("global \"os.system\""));
+  EXPECT_THAT(pickle_refusal(text("builtins") + text("eval") + "\x93."),
+              HasSubstr("global \"builtins.eval\""));
+  EXPECT_THAT(pickle_refusal("}ctorch\nFloatStorage\n)R."),
+              HasSubstr("\"torch.FloatStorage\" is called"));
+  EXPECT_THAT(pickle_refusal("i"), HasSubstr("opcode 0x69"));
+  EXPECT_THAT(pickle_refusal("}(" + text("epoch") + "K\x03u."), HasSubstr("\"epoch\", a number"));
+  EXPECT_THAT(pickle_refusal("}(" + text("optimizer") + "}u."), HasSubstr("\"optimizer\", a dict"));
+  EXPECT_THAT(pickle_refusal("K\x03."), HasSubstr("it holds a number, expected a dictionary"));
+  EXPECT_THAT(pickle_refusal("\x80\x06."), HasSubstr("protocol 6"));
+}
+
+TEST(TensorPickle, BrokenOnesAreRefused) {
+  const auto whole = "\x80\x02}" + text("a") + kTensor + "s.";
+  read(whole);
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_FALSE(pickle_refusal(whole.substr(0, length)).empty()) << length;
+  EXPECT_THAT(pickle_refusal("0."), HasSubstr("opcode"));
+  EXPECT_THAT(pickle_refusal("t."), HasSubstr("more from the stack"));
+  EXPECT_THAT(pickle_refusal("h\x01."), HasSubstr("recalls 1"));
+  EXPECT_THAT(pickle_refusal("N" + std::string(100, '\x85') + "."), HasSubstr("64 deep"));
+  EXPECT_THAT(pickle_refusal("}}s."), HasSubstr("more from the stack"));
+  // A dictionary that holds itself is no dictionary of tensors, and is freed.
+  EXPECT_THAT(pickle_refusal("}q\x01" + text("a") + "h\x01s."), HasSubstr("\"a\", a dict"));
+}
+
+}  // namespace
+}  // namespace qkscope

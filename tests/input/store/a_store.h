@@ -1,0 +1,36 @@
+// A store for a test: a folder of its own, or a fresh path of the store that QKSCOPE_TEST_STORE
+// names (s3://bucket), so that `./run.sh test-store` runs the same tests against a server.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+#include "base/io/output_file.h"
+#include "input/store/environment.h"
+#include "input/store/object_store.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+
+class AStore {
+ public:
+  AStore() {
+    ::setenv("QKSCOPE_SCRATCH", folder_.file("scratch").c_str(), 1);
+    const auto server = environment("QKSCOPE_TEST_STORE");
+    text_ = server.empty() ? "file://" + folder_.file("store") : server + "/" + unique_name();
+  }
+
+  const std::string& text() const { return text_; }
+  StoreAddress address() const { return *parse_store_address(text_); }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  std::string written(const std::string& name, const std::string& content) const {
+    write_file(file(name), content);
+    return file(name);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string text_;
+};
+
+}  // namespace qkscope

@@ -1,0 +1,47 @@
+// Addresses of object stores.
+#include "input/store/store_address.h"
+
+#include <gmock/gmock.h>
+
+#include "error_message.h"
+
+namespace qkscope {
+namespace {
+
+using testing::HasSubstr;
+using Scheme = StoreAddress::Scheme;
+
+TEST(StoreAddress, Parts) {
+  const auto address = parse_store_address("s3://bucket/a/b/");
+  ASSERT_TRUE(address);
+  EXPECT_EQ(address->scheme, Scheme::s3);
+  EXPECT_EQ(address->bucket, "bucket");
+  EXPECT_EQ(address->path, "a/b");
+  EXPECT_EQ(address->to_string(), "s3://bucket/a/b");
+  EXPECT_EQ(address->arrow_path(), "bucket/a/b");
+  EXPECT_EQ(address->last_name(), "b");
+  EXPECT_EQ(parse_store_address("gs://bucket")->to_string(), "gs://bucket");
+  EXPECT_EQ(parse_store_address("gs://bucket")->last_name(), "bucket");
+  EXPECT_EQ(parse_store_address("file:///tmp/x")->arrow_path(), "/tmp/x");
+}
+
+TEST(StoreAddress, LocalPathsAreNone) {
+  for (const std::string path : {"data", "/tmp/x", "../a:b", "org/name@main", "C:x", "a//b", ""})
+    EXPECT_FALSE(parse_store_address(path)) << path;
+}
+
+TEST(StoreAddress, WhatIsNone) {
+  const auto message = [](const std::string& text) {
+    return bad_input_message([&] { parse_store_address(text); });
+  };
+  EXPECT_THAT(message("ftp://host/x"), HasSubstr("unknown scheme 'ftp'; expected s3://"));
+  EXPECT_THAT(message("s3://"), HasSubstr("is no bucket"));
+  EXPECT_THAT(message("s3://key:secret@bucket/x"), HasSubstr("is no bucket"));
+  EXPECT_THAT(message("s3://bucket/a/../b"), HasSubstr("'..' is no name"));
+  EXPECT_THAT(message("s3://bucket/a//b"), HasSubstr("is no name"));
+  EXPECT_THAT(message("file://host/x"), HasSubstr("names a host"));
+  EXPECT_THAT(message("file:///"), HasSubstr("has no path"));
+}
+
+}  // namespace
+}  // namespace qkscope

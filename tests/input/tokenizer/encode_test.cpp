@@ -1,0 +1,121 @@
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
+#include "base/core/utf8.h"
+#include "base/io/json.h"
+#include "error_message.h"
+#include "input/tokenizer/data_files.h"
+#include "input/tokenizer/sample_text.h"
+#include "sanitized.h"
+
+namespace qkscope {
+namespace {
+
+TEST(Encode, ByteLevelTokenizersGiveTheTextBack) {
+  for (const char* name : {"gpt2", "llama3", "tekken", "glm", "starcoder", "other-pattern"}) {
+    const Tokenizer tokenizer = load_small(name);
+    for (unsigned seed = 0; seed < 50; ++seed) {
+      const std::string text = sample_text(500, seed);
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, {false}).ids), text) << name;
+    }
+  }
+}
+
+TEST(Encode, EveryCharacterComesBack) {
+  const Tokenizer tokenizer = load_small("llama3");
+  for (char32_t block = 0; block < 0x110000; block += 256) {
+    if (block >= 0xD800 && block < 0xE000) continue;
+    std::string text;
+    for (char32_t code = block; code < block + 256; ++code) utf8::append(text, code);
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, {false}).ids), text) << std::hex << +block;
+  }
+}
+
+TEST(Encode, ManyThreadsShareATokenizer) {
+  const Tokenizer tokenizer = load_small("qwen2");
+  const std::string text = sample_text(5000, 1);
+  const auto expected = tokenizer.encode(text).ids;
+  set_thread_count(8);
+  parallel_for(200, [&](std::int64_t) { EXPECT_EQ(tokenizer.encode(text).ids, expected); });
+  set_thread_count(0);
+}
+
+TEST(Encode, AChildOfABusyProcessEncodes) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own locks may stay locked in the child";
+  const Tokenizer tokenizer = load_small("gpt2");
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i)
+    busy.emplace_back([&] {
+      while (!stop) tokenizer.encode("a");
+    });
+  int failed = 0;
+  for (int i = 0; i < 100 && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      _exit(tokenizer.encode("a").ids.size() == 1 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  stop = true;
+  for (auto& thread : busy) thread.join();
+  EXPECT_EQ(failed, 0);
+}
+
+TEST(Encode, TextThatIsNotUtf8IsRefusedWithItsByte) {
+  const Tokenizer tokenizer = load_small("gpt2");
+  for (const std::string bad :
+       {"abc\xFF", "abc\xC3", "abc\xED\xA0\x80", "abc\xC0\xAF", "abc\x80"}) {
+    const std::string message = bad_input_message([&] { tokenizer.encode(bad); });
+    EXPECT_NE(message.find("byte 3"), std::string::npos) << message;
+  }
+}
+
+TEST(Encode, EmptyTextHasOnlySpecialTokens) {
+  EXPECT_TRUE(load_small("gpt2").encode("").ids.empty());
+  EXPECT_EQ(load_small("llama3").encode("").ids.size(), 1u);
+  EXPECT_TRUE(load_small("llama3").encode("", {false}).ids.empty());
+  EXPECT_EQ(load_small("llama3").encode("", {true, 0, true}).offsets.size(), 1u);
+}
+
+// A prefix that is spelled out in bytes makes more tokens than the text has bytes. What such tokens
+// came from is no place in the text; the numbers are those of the Hugging Face library (0.23).
+TEST(Encode, OffsetsOfAPrefixSpelledOutInBytesStayInBounds) {
+  Json model = {{"type", "BPE"},
+                {"byte_fallback", true},
+                {"continuing_subword_prefix", "##"},
+                {"vocab", {{"a", 0}, {"##b", 1}, {"ab", 2}}},
+                {"merges", {"a ##b"}}};
+  for (int byte = 0; byte < 256; ++byte) model["vocab"][fmt::format("<0x{:02X}>", byte)] = byte + 3;
+  const auto tokenizer = Tokenizer::from_json(Json{{"model", model}}.dump(), "t");
+  const std::vector<TokenOffset> latin = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}};
+  EXPECT_EQ(tokenizer.encode("axx", {false, 0, true}).offsets, latin);
+  const auto wide = tokenizer.encode("é世界", {false, 0, true}).offsets;
+  ASSERT_EQ(wide.size(), 12u);
+  EXPECT_EQ(wide[7], (TokenOffset{2, 3}));
+  EXPECT_EQ(wide[8], (TokenOffset{8, 9}));
+  EXPECT_EQ(wide[11], (TokenOffset{11, 12}));
+}
+
+TEST(Encode, TokenStringsAndSizes) {
+  const Tokenizer tokenizer = load_small("llama3");
+  const auto ids = tokenizer.encode("Hi there", {false}).ids;
+  EXPECT_EQ(tokenizer.token_string(ids.back()), "Ġthere");
+  EXPECT_EQ(tokenizer.token_string(-1), "");
+  EXPECT_EQ(tokenizer.token_string(1 << 30), "");
+  EXPECT_EQ(tokenizer.vocab_size(), 523 + 3);
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{-5, 1 << 30}), "");
+}
+
+}  // namespace
+}  // namespace qkscope

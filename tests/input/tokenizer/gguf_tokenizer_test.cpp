@@ -1,0 +1,177 @@
+// Tokenizers from the metadata of GGUF files: the same ids as the tokenizer.json they stand for.
+#include "input/tokenizer/gguf_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/io/json.h"
+#include "base/io/output_file.h"
+#include "error_message.h"
+#include "input/checkpoint/gguf_bytes.h"
+#include "paths.h"
+#include "qkscope/experimental/log.h"
+#include "qkscope/tokenizer.h"
+#include "temporary_folder.h"
+
+namespace qkscope {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Tokenizer load(const GgufBytes& file) {
+  const TemporaryFolder folder;
+  write_file(folder.file("model.gguf"), file.build());
+  return Tokenizer::load(folder.path());
+}
+
+std::string refusal(const GgufBytes& file) {
+  return bad_input_message([&] { load(file); });
+}
+
+// What llama.cpp's converter makes of a tokenizer.json with a vocabulary of bytes.
+GgufBytes converted(const std::string& path, const std::string& pre) {
+  const Json json = load_json(path);
+  std::map<std::int64_t, std::pair<std::string, std::int32_t>> tokens;
+  for (const auto& [token, id] : json["model"]["vocab"].items())
+    tokens[id.get<std::int64_t>()] = {token, 1};
+  for (const auto& token : json["added_tokens"])
+    tokens[token["id"].get<std::int64_t>()] = {token["content"].get<std::string>(),
+                                               token["special"].get<bool>() ? 3 : 4};
+  std::vector<std::string> texts;
+  std::vector<std::int32_t> types;
+  for (const auto& [id, token] : tokens) {
+    EXPECT_EQ(id, std::ssize(texts)) << path;
+    texts.push_back(token.first);
+    types.push_back(token.second);
+  }
+  std::vector<std::string> merges;
+  for (const auto& merge : json["model"]["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  return GgufBytes()
+      .text("tokenizer.ggml.model", "gpt2")
+      .text("tokenizer.ggml.pre", pre)
+      .texts("tokenizer.ggml.tokens", texts)
+      .integers("tokenizer.ggml.token_type", types)
+      .texts("tokenizer.ggml.merges", merges)
+      .flag("tokenizer.ggml.add_bos_token", false);
+}
+
+// Four letters, and tokens of two and three of them with the better score for "bc".
+GgufBytes sentencepiece() {
+  return GgufBytes()
+      .text("tokenizer.ggml.model", "llama")
+      .texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", "b", "c", "ab",
+                                       "bc", "abc", "<0x21>", std::string("\xE2\x96\x81") + "abc"})
+      .reals("tokenizer.ggml.scores", {0, 0, 0, -9, -9, -9, -9, -2, -1, -3, 0, -4})
+      .integers("tokenizer.ggml.token_type", {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1})
+      .number("tokenizer.ggml.bos_token_id", 1)
+      .number("tokenizer.ggml.unknown_token_id", 0);
+}
+
+TEST(GgufTokenizer, CutsTextAsTheFamilyDoes) {
+  const std::string text =
+      "The year 1984, they'll say: HE'S 42000!\n\n  naïve  déjà-vu\t end ½ 日本語 \U0001F600.";
+  for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, std::pair{"starcoder", "smollm"},
+                                  std::pair{"llama3", "llama-bpe"}, std::pair{"qwen2", "qwen2"},
+                                  std::pair{"tekken", "tekken"}}) {
+    const auto path = source_path("tests/input/tokenizer/data/") + name + ".json";
+    const auto ids = load(converted(path, pre)).encode(text).ids;
+    const auto tokenizer = Tokenizer::load(path);
+    EXPECT_EQ(ids, tokenizer.encode(text, {.add_special_tokens = false}).ids) << name;
+    EXPECT_EQ(load(converted(path, pre)).decode(ids), tokenizer.decode(ids)) << name;
+  }
+}
+
+// llama_cpp_ids.json has what llama.cpp makes of the texts with the same file
+// (tools/make_llama_cpp_ids.py).
+TEST(GgufTokenizer, HasTheIdsOfLlamaCpp) {
+  const Json golden = load_json(source_path("tests/input/tokenizer/data/llama_cpp_ids.json"));
+  const auto tokens = golden["tokens"].get<std::vector<std::string>>();
+  const auto texts = golden["texts"].get<std::vector<std::string>>();
+  for (const auto& [pre, ids] : golden["ids"].items()) {
+    const auto tokenizer =
+        load(GgufBytes()
+                 .text("tokenizer.ggml.model", "gpt2")
+                 .text("tokenizer.ggml.pre", pre)
+                 .texts("tokenizer.ggml.tokens", tokens)
+                 .integers("tokenizer.ggml.token_type", std::vector<std::int32_t>(tokens.size(), 1))
+                 .texts("tokenizer.ggml.merges", golden["merges"].get<std::vector<std::string>>())
+                 .flag("tokenizer.ggml.add_bos_token", false));
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(tokenizer.encode(texts[i]).ids, ids[i].get<std::vector<std::int32_t>>())
+          << pre << ": " << texts[i];
+  }
+}
+
+// SentencePiece does not cut text into words, so its files all say "default".
+TEST(GgufTokenizer, DefaultIsSaidToBeAGuessButOfSentencePiece) {
+  std::vector<std::string> heard;
+  set_log_callback([&](LogLevel, std::string_view message) { heard.emplace_back(message); });
+  load(sentencepiece().text("tokenizer.ggml.pre", "default"));
+  EXPECT_THAT(heard, IsEmpty());
+  load(converted(source_path("tests/input/tokenizer/data/gpt2.json"), "default"));
+  set_log_callback(nullptr);
+  EXPECT_THAT(heard, ElementsAre(HasSubstr("ids are llama.cpp's and may not be the model's own")));
+}
+
+TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
+  const auto tokenizer = load(sentencepiece());
+  // "▁abc": bc is better than ab, and then a+bc and ▁+abc are tokens.
+  EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(1, 11));
+  EXPECT_THAT(tokenizer.encode("ab").ids, ElementsAre(1, 3, 7));
+  EXPECT_THAT(tokenizer.encode("a!").ids, ElementsAre(1, 3, 4, 10));
+  EXPECT_THAT(tokenizer.encode("a?</s>").ids, ElementsAre(1, 3, 4, 0, 2));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("abc ab!").ids, true), "abc ab!");
+}
+
+TEST(GgufTokenizer, WithoutAPrefixTextIsTakenAsItIs) {
+  auto file = sentencepiece();
+  file.flag("tokenizer.ggml.add_space_prefix", false).flag("tokenizer.ggml.add_bos_token", false);
+  const auto tokenizer = load(file);
+  EXPECT_THAT(tokenizer.encode("abc abc").ids, ElementsAre(9, 11));
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{9, 11}), "abc abc");
+}
+
+TEST(GgufTokenizer, GemmaLearnedItsTokensInTheOrderOfTheirIds) {
+  const auto tokenizer = load(GgufBytes()
+                                  .text("general.architecture", "gemma2")
+                                  .text("tokenizer.ggml.model", "llama")
+                                  .texts("tokenizer.ggml.tokens", {"a", "b", "c", "ab", "bc", "  "})
+                                  .flag("tokenizer.ggml.add_space_prefix", false)
+                                  .flag("tokenizer.ggml.add_bos_token", false));
+  EXPECT_THAT(tokenizer.encode("abc").ids, ElementsAre(3, 2));
+}
+
+TEST(GgufTokenizer, WhatIsNotKnownIsNamed) {
+  const auto path = source_path("tests/input/tokenizer/data/gpt2.json");
+  EXPECT_THAT(refusal(converted(path, "poro-chat")),
+              AllOf(HasSubstr(R"(pre-tokenizer "poro-chat" is not)"), HasSubstr("smollm"),
+                    HasSubstr("put the model's own tokenizer.json beside it")));
+  EXPECT_THAT(
+      refusal(
+          GgufBytes().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a"})),
+      HasSubstr(R"(no "tokenizer.ggml.pre", so that how text is cut)"));
+  EXPECT_THAT(refusal(GgufBytes().text("tokenizer.ggml.model", "bert")), HasSubstr(R"("bert")"));
+  EXPECT_THAT(refusal(GgufBytes()), HasSubstr(R"(no "tokenizer.ggml.model")"));
+  EXPECT_THAT(refusal(sentencepiece().number("tokenizer.ggml.eos_token_id", 99)),
+              HasSubstr("is 99, expected the id of one of 12 tokens"));
+  const auto with_tokens = [] {
+    return GgufBytes().text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"a"});
+  };
+  EXPECT_THAT(refusal(with_tokens().reals("tokenizer.ggml.scores", {1, 2})),
+              HasSubstr("2 scores for 1 tokens"));
+  EXPECT_THAT(refusal(GgufBytes()
+                          .text("tokenizer.ggml.model", "gpt2")
+                          .text("tokenizer.ggml.pre", "gpt-2")
+                          .texts("tokenizer.ggml.tokens", {"a", "b"})
+                          .texts("tokenizer.ggml.merges", {"a b"})),
+              HasSubstr(R"(the merge "a b" is not two tokens)"));
+}
+
+}  // namespace
+}  // namespace qkscope

@@ -1,0 +1,52 @@
+#include "input/tokenizer/json_cursor.h"
+
+#include <gtest/gtest.h>
+
+#include "base/core/error.h"
+
+namespace qkscope {
+namespace {
+
+TEST(JsonCursor, ReadsMembersInOrder) {
+  JsonCursor cursor(
+      R"( {"a": 1, "b\n\u00e9\ud83d\ude00" : [ "x", "y" ], "c": {"d": [1, {"e": "}"}]}} )", "test");
+  cursor.enter('{');
+  ASSERT_TRUE(cursor.next('}'));
+  EXPECT_EQ(cursor.key(), "a");
+  EXPECT_EQ(cursor.integer(), 1);
+  ASSERT_TRUE(cursor.next('}'));
+  EXPECT_EQ(cursor.key(), "b\né😀");
+  cursor.enter('[');
+  ASSERT_TRUE(cursor.next(']'));
+  EXPECT_EQ(cursor.string(), "x");
+  ASSERT_TRUE(cursor.next(']'));
+  EXPECT_EQ(cursor.string(), "y");
+  ASSERT_FALSE(cursor.next(']'));
+  ASSERT_TRUE(cursor.next('}'));
+  EXPECT_EQ(cursor.key(), "c");
+  EXPECT_EQ(cursor.skip(), R"({"d": [1, {"e": "}"}]})");
+  ASSERT_FALSE(cursor.next('}'));
+  cursor.finish();
+}
+
+TEST(JsonCursor, RefusesWhatIsNotJson) {
+  const auto read = [](std::string_view text) {
+    JsonCursor cursor(text, "test");
+    cursor.enter('{');
+    while (cursor.next('}')) {
+      cursor.key();
+      cursor.integer();
+    }
+    cursor.finish();
+  };
+  EXPECT_NO_THROW(read("{\"a\":1,\"b\":-2}"));
+  for (const char* text :
+       {"", "{", "[", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,", "{\"a\":1.5}", "{\"a\":x}",
+        "{\"a\" 1}", "{\"a\":1 \"b\":2}", "{\"\\x\":1}", "{\"\\u12\":1}", "{\"\\ud800\":1}",
+        "{\"\\ud800\\u0041\":1}", "{\"a\nb\":1}", "{\"a\":1}}", "{\"a\":99999999999999999999}"}) {
+    EXPECT_THROW(read(text), Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace qkscope
