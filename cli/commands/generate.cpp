@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +56,7 @@ void run(GenerateArguments& options) {
   const auto folder = options.model.fetch(options.common.quiet);
   const auto prompt = options.prompt.read(folder);
   std::optional<Tokenizer> tokenizer;
-  if (std::filesystem::exists(folder + "/tokenizer.json"))
+  if (has_tokenizer(folder))
     tokenizer = Tokenizer::load(folder);
   else if (!options.ids)
     bad_input("{}: there is no tokenizer.json to write text with; --ids prints token ids", folder);

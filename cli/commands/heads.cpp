@@ -6,7 +6,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -32,7 +31,6 @@ using HeadTexts = std::vector<std::vector<std::int32_t>>;
 
 constexpr const char* kPatterns[] = {"previous_token_head", "duplicate_token_head",
                                      "induction_head"};
-constexpr std::int64_t kRandomTexts = 8;
 
 struct HeadsArguments {
   CommonOptions common;
@@ -46,6 +44,7 @@ struct HeadsArguments {
   std::uint64_t seed = 0;
   std::string pattern;
   std::string measure = "mul";
+  bool no_bos = false;
   bool exclude_bos = false;
   bool exclude_current_token = false;
   bool near_only = false;
@@ -55,21 +54,6 @@ struct HeadsArguments {
   std::string formats = "svg,png,pdf";
   bool no_figures = false;
 };
-
-// Random tokens written twice: what follows an earlier copy can be found by looking alone.
-HeadTexts random_texts(const ModelConfig& model, const HeadsArguments& options) {
-  std::mt19937_64 random(options.seed);
-  HeadTexts texts;
-  for (std::int64_t i = 0; i < kRandomTexts; ++i) {
-    std::vector<std::int32_t> once;
-    for (std::int64_t t = 0; t < options.random_tokens; ++t)
-      once.push_back(
-          static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(model.vocab_size)));
-    texts.push_back(once);
-    texts.back().insert(texts.back().end(), once.begin(), once.end());
-  }
-  return texts;
-}
 
 HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options) {
   const auto tokenizer = Tokenizer::load(folder);
@@ -92,7 +76,8 @@ HeadTexts dataset_texts(const std::string& folder, const HeadsArguments& options
 HeadTexts read_texts(const Model& model, const HeadsArguments& options) {
   if (options.input.given()) return {options.input.read(model.folder())};
   if (!options.dataset.empty()) return dataset_texts(model.folder(), options);
-  return random_texts(model.config(), options);
+  return repeated_texts(
+      model, {.tokens = options.random_tokens, .seed = options.seed, .bos = !options.no_bos});
 }
 
 std::string input_name(const HeadsArguments& options, const HeadTexts& texts) {
@@ -175,9 +160,14 @@ void print_best(const Table& table, const std::string& score, std::int64_t top) 
         value("distance_mean", row));
 }
 
-void print_heads(const Table& table, const HeadsArguments& options, const HeadTexts& texts) {
+void print_heads(const Table& table, const HeadsArguments& options, const Model& model,
+                 const HeadTexts& texts) {
   fmt::print("{}: {} heads, {}, {} tokens\n", options.model.name, table.rows(),
              input_name(options, texts), number(table.find("tokens")->integers.front()));
+  if (!options.input.given() && options.dataset.empty())
+    fmt::print("loss on the second copy: {:.3f} nats (ln vocabulary: {:.3f})\n",
+               second_copy_loss(model, texts, options.random_tokens),
+               std::log(static_cast<double>(model.config().vocab_size)));
   const auto chosen = known_pattern(options.pattern);
   for (const std::string name : kPatterns)
     if (options.pattern.empty() || chosen == name) print_best(table, name, options.top);
@@ -218,7 +208,7 @@ void run(const HeadsArguments& options) {
   if (options.csv)
     fmt::print("{}", table.to_csv());
   else
-    print_heads(table, options, texts);
+    print_heads(table, options, model, texts);
   if (!options.out.empty()) write_heads(table, options);
 }
 
@@ -243,6 +233,8 @@ void add_input(CLI::App& command, HeadsArguments& options) {
       ->check(CLI::Range(2, 65536))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Of the random tokens")->capture_default_str();
+  command.add_flag("--no-bos", options.no_bos,
+                   "Random tokens without the BOS token that the tokenizer puts before texts");
 }
 
 }  // namespace

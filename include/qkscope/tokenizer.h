@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,13 @@ class QKSCOPE_API Tokenizer {
   // The token as the vocabulary spells it ("Ġthe"); empty where no token has the id.
   std::string token_string(std::int32_t id) const;
   std::int64_t vocab_size() const;  // added tokens counted in
+
+  // Ids of the BOS and EOS tokens that tokenizer_config.json or the GGUF metadata name.
+  std::optional<std::int32_t> bos_id() const;
+  std::optional<std::int32_t> eos_id() const;
+  // Ids that encode() puts before every text when it adds special tokens: BOS for most models, none
+  // for some.
+  std::vector<std::int32_t> prefix_ids() const;
 
  private:
   struct State;

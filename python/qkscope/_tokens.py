@@ -165,12 +165,10 @@ class TextMethods:
         return self._special("eos")
 
     def _special(self, name: str) -> int | None:
-        """By its text in the tokenizer's configuration, else by its id in the model's."""
-        token = _json(Path(self.folder) / "tokenizer_config.json").get(f"{name}_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        if isinstance(text, str):
-            ids = self.tokenizer.encode(text, False)
-            return ids[0] if len(ids) == 1 else None
+        """Reads tokenizer_config.json or the metadata of a GGUF file, else the id in config.json."""
+        known: int | None = getattr(self.tokenizer, f"{name}_id") if _engine.has_tokenizer(self.folder) else None
+        if known is not None:
+            return known
         token = _json(Path(self.folder) / "config.json").get(f"{name}_token_id")
         token = token[0] if isinstance(token, list) and token else token
         return token if isinstance(token, int) else None

@@ -24,9 +24,6 @@ HEAD_NAMES = ("previous_token_head", "duplicate_token_head", "induction_head")
 # A matrix [token, token] of one text, or a function that gives one for the token ids [pos] of a text.
 Pattern = Union[np.ndarray, Callable[[np.ndarray], Any]]
 
-_RANDOM_TEXTS = 8  # of the texts that are run where none is given, and how many tokens are written twice
-_RANDOM_TOKENS = 64
-
 
 @_options.checked
 def heads(
@@ -39,12 +36,14 @@ def heads(
     exclude_current_token: bool = False,
     all_keys: bool = True,
     seed: int = 0,
+    prepend_bos: bool | None = None,
     progress: bool | None = None,
 ) -> pa.Table:
     """A row for every head of the model: how much of a known kind it is, and how it attends (docs/heads.md).
 
     tokens: a text, token ids [pos] or [batch, pos], or a list of texts or of sequences of ids of any lengths. None:
-    eight texts of 64 random tokens written twice, drawn by seed.
+    eight texts of 64 random tokens written twice, drawn by seed, after the BOS token where the model's tokenizer adds
+    one (prepend_bos=False: without). `qkscope heads` draws the same texts for the same seed.
 
     Columns: model, layer, head, k_head, rope, texts, tokens; the scores of TransformerLens' head detector
     previous_token_head, duplicate_token_head and induction_head; a column for each pattern of one's own; then means
@@ -62,7 +61,8 @@ def heads(
     first = _options.flag("exclude_bos", exclude_bos)
     own = _options.flag("exclude_current_token", exclude_current_token)
     every = _options.flag("all_keys", all_keys)
-    texts = _written_twice(model, seed) if tokens is None else text_ids(model, tokens)
+    _options.flag_or_none("prepend_bos", prepend_bos)
+    texts = _repeated(model, seed, prepend_bos) if tokens is None else text_ids(model, tokens, prepend_bos)
     patterns = _patterns(pattern)
     for name in patterns:
         _options.text("name of a pattern", name)
@@ -124,17 +124,17 @@ def detect_head(
 _all_heads = heads  # detect_head() has an argument of that name
 
 
-def _written_twice(model: Model, seed: int) -> list[np.ndarray]:
-    """Texts of random tokens"""
-    random = np.random.default_rng(_options.whole("seed", seed, 0, 2**64 - 1))
-    once = random.integers(0, model.cfg.d_vocab, (_RANDOM_TEXTS, _RANDOM_TOKENS))
-    return [np.concatenate([row, row]).astype(np.int32) for row in once]
+def _repeated(model: Model, seed: int, prepend_bos: bool | None) -> list[np.ndarray]:
+    """Token ids of random texts that are written twice, as `qkscope heads` draws them."""
+    _options.whole("seed", seed, 0, 2**64 - 1)
+    texts = _engine.repeated_texts(model._engine, seed, prepend_bos is not False)
+    return [np.array(ids, dtype=np.int32) for ids in texts]
 
 
-def text_ids(model: Model, tokens: Any) -> list[np.ndarray]:
+def text_ids(model: Model, tokens: Any, prepend_bos: bool | None = None) -> list[np.ndarray]:
     """Token ids of each text, int32"""
     if isinstance(tokens, str) or is_texts(tokens):
-        tokens = [model.to_tokens(text) for text in ([tokens] if isinstance(tokens, str) else tokens)]
+        tokens = [model.to_tokens(text, prepend_bos) for text in ([tokens] if isinstance(tokens, str) else tokens)]
     return batch_of_ids(tokens, model.cfg.d_vocab, "right").sequences
 
 

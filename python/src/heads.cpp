@@ -68,6 +68,12 @@ std::vector<double> score_own(const LoadedModel& model, const Ids& text, const M
 }  // namespace
 
 void bind_heads(nb::module_& module) {
+  module.def(
+      "repeated_texts",
+      [](const LoadedModel& model, std::uint64_t seed, bool bos) {
+        return repeated_texts(model.model, {.seed = seed, .bos = bos});
+      },
+      nb::arg("model"), nb::arg("seed"), nb::arg("bos"));
   module.def("score_heads", &score, nb::arg("model"), nb::arg("texts"), nb::arg("exclude_bos"),
              nb::arg("exclude_current_token"), nb::arg("measure"), nb::arg("all_keys"),
              nb::arg("progress").none());

@@ -1,5 +1,6 @@
 #include "qkscope/tokenizer.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,6 +26,7 @@ std::string decode(const Tokenizer& tokenizer, const Ids& ids, bool skip_special
 }  // namespace
 
 void bind_tokenizer(nb::module_& module) {
+  module.def("has_tokenizer", &has_tokenizer, nb::arg("folder_or_file"));
   nb::class_<Tokenizer>(module, "Tokenizer", "A tokenizer.json at work.")
       .def_static(
           "load", [](const std::string& folder_or_file) { return Tokenizer::load(folder_or_file); },
@@ -33,7 +35,10 @@ void bind_tokenizer(nb::module_& module) {
            nb::arg("max_length") = 0, nb::call_guard<nb::gil_scoped_release>())
       .def("decode", &decode, nb::arg("ids"), nb::arg("skip_special") = false)
       .def("token_string", &Tokenizer::token_string, nb::arg("id"))
-      .def_prop_ro("vocab_size", &Tokenizer::vocab_size);
+      .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
+      .def_prop_ro("bos_id", &Tokenizer::bos_id)
+      .def_prop_ro("eos_id", &Tokenizer::eos_id)
+      .def_prop_ro("prefix_ids", &Tokenizer::prefix_ids);
 }
 
 }  // namespace qkscope::python

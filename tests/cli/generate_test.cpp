@@ -27,6 +27,14 @@ TEST(Generate, PrintsTextAndTheSpeedBesideIt) {
   EXPECT_EQ(echoed.out, "Entry 1, day 5." + outcome.out);
 }
 
+TEST(Generate, WritesTextWithTheTokenizerOfAGgufFile) {
+  const auto outcome = run_program(
+      "qkscope generate --device cpu --quiet --prompt a --max-tokens 3 --ignore-end --model " +
+      source_path("tests/golden/gguf_llama/model.gguf"));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_FALSE(outcome.out.empty());
+}
+
 TEST(Generate, ASeedGivesTheSameTextAgain) {
   const std::string options =
       "--prompt 'Entry 1' --max-tokens 20 --temperature 1.5 --top-k 50 --top-p 0.95 --ignore-end "

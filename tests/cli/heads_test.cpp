@@ -21,9 +21,19 @@ Outcome heads(const std::string& options) {
 TEST(Heads, ShowsTheBestHeadsOfEveryKind) {
   const auto outcome = heads("--top 3");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  for (const auto* part : {"64 heads", "random tokens written twice", "previous_token_head",
-                           "duplicate_token_head", "induction_head", "entropy"})
+  for (const auto* part :
+       {"64 heads", "random tokens written twice", "previous_token_head", "duplicate_token_head",
+        "induction_head", "entropy", "loss on the second copy"})
     EXPECT_THAT(outcome.out, HasSubstr(part));
+}
+
+TEST(Heads, RandomTextsBeginWithTheTokensThatTheTokenizerAdds) {
+  const std::string model = " --csv --random-tokens 4 --device cpu --quiet --model " +
+                            source_path("tests/golden/gguf_llama/model.gguf");
+  const auto with = run_program("qkscope heads" + model);
+  EXPECT_EQ(with.status, 0) << with.err;
+  EXPECT_THAT(with.out, HasSubstr(",8,72,"));  // 8 texts of BOS and 2 x 4 tokens
+  EXPECT_THAT(run_program("qkscope heads --no-bos" + model).out, HasSubstr(",8,64,"));
 }
 
 TEST(Heads, WritesTablesAndMaps) {

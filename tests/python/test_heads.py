@@ -1,6 +1,8 @@
 """Scores of heads, against the patterns themselves."""
 
+import csv
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -87,6 +89,25 @@ def test_heads_of_the_demo(demo):
     table = qkscope.heads(demo, texts)
     assert max(table["previous_token_head"].to_pylist()) > 0.2 and max(table["induction_head"].to_pylist()) > 0.08
     assert max(qkscope.heads(demo)["induction_head"].to_pylist()) < 0.05
+
+
+def test_command_line_and_package_score_the_same_random_texts(demo):
+    program = ROOT / "build/bin/qkscope"
+    told = subprocess.run([program, "heads", "--model", demo.folder, "--device", "cpu", "--seed", "3", "--csv", "--quiet"],
+                          capture_output=True, text=True, check=True).stdout
+    rows = list(csv.DictReader(told.splitlines()))
+    table = qkscope.heads(demo, seed=3)
+    for name in ("induction_head", "sink_0", "entropy"):
+        assert [float(row[name]) for row in rows] == pytest.approx(table[name].to_pylist(), rel=1e-12)
+
+
+def test_a_gguf_file_names_the_tokens_that_begin_and_end_texts():
+    model = qkscope.load(GOLDEN / "gguf_llama/model.gguf", device="cpu")
+    assert model.bos_token_id == 0
+    ids = model.to_tokens("a", prepend_bos=True)
+    assert ids[0] == model.bos_token_id
+    assert qkscope.heads(model)["tokens"][0].as_py() == 8 * (1 + 2 * 64)
+    assert qkscope.heads(model, prepend_bos=False)["tokens"][0].as_py() == 8 * 2 * 64
 
 
 def test_detect_head(demo, twice):

@@ -30,6 +30,23 @@ struct HeadScoreOptions {
   std::function<void(std::int64_t)> on_batch = {};
 };
 
+// Random token sequences, each written twice: the second copy can be predicted by induction alone.
+struct RepeatedTextOptions {
+  std::int64_t texts = 8;
+  std::int64_t tokens = 64;  // length of one copy
+  std::uint64_t seed = 0;
+  bool bos =
+      true;  // begin each text with the ids that the tokenizer of the model puts before texts
+};
+QKSCOPE_API std::vector<std::vector<std::int32_t>> repeated_texts(
+    const Model& model, const RepeatedTextOptions& options = {});
+
+// Mean next-token loss (nats) over the last `tokens - 1` tokens of every text: over the second copy
+// of repeated_texts(), without its first token. Near 0 for a model that repeats.
+QKSCOPE_API double second_copy_loss(const Model& model,
+                                    const std::vector<std::vector<std::int32_t>>& texts,
+                                    std::int64_t tokens);
+
 // One row per head: model, layer, head, k_head, rope, texts, tokens; previous_token_head,
 // duplicate_token_head and induction_head as means over texts; then, as means over every token,
 // sink_0 (attention to the first token), sink_4 (to the first four), self, prev, dup, ind, top1 and

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -11,6 +13,8 @@
 #include "capture/stats_run/head_sums.h"
 #include "capture/stats_run/pattern_rows.h"
 #include "qkscope/experimental/heads.h"
+#include "qkscope/forward.h"
+#include "qkscope/tokenizer.h"
 
 namespace qkscope {
 namespace {
@@ -175,7 +179,67 @@ struct PatternSums {
   }
 };
 
+// Sum of -log softmax(logits)[next] over the rows; logits (rows, vocabulary).
+double summed_loss(ConstTensorView logits, std::span<const std::int32_t> next) {
+  const auto vocabulary = logits.shape()[1];
+  double sum = 0;
+  for (std::size_t row = 0; row < next.size(); ++row) {
+    const float* values = logits.data<float>() + as_index(vocabulary) * row;
+    const double highest = *std::max_element(values, values + vocabulary);
+    double total = 0;
+    for (std::int64_t i = 0; i < vocabulary; ++i)
+      total += std::exp(static_cast<double>(values[i]) - highest);
+    sum += std::log(total) + highest - static_cast<double>(values[next[row]]);
+  }
+  return sum;
+}
+
 }  // namespace
+
+std::vector<std::vector<std::int32_t>> repeated_texts(const Model& model,
+                                                      const RepeatedTextOptions& options) {
+  return translate_exceptions([&] {
+    if (options.texts < 1 || options.tokens < 2)
+      bad_input("repeated texts: found {} texts of {} tokens, expected at least 1 of 2",
+                options.texts, options.tokens);
+    std::vector<std::int32_t> prefix;
+    if (options.bos && has_tokenizer(model.folder()))
+      prefix = Tokenizer::load(model.folder()).prefix_ids();
+    std::mt19937_64 random(options.seed);
+    const auto vocabulary = static_cast<std::uint64_t>(model.config().vocab_size);
+    Texts texts;
+    for (std::int64_t i = 0; i < options.texts; ++i) {
+      std::vector<std::int32_t> once(as_index(options.tokens));
+      for (auto& id : once) id = static_cast<std::int32_t>(random() % vocabulary);
+      auto& text = texts.emplace_back(prefix);
+      for (int copy = 0; copy < 2; ++copy) text.insert(text.end(), once.begin(), once.end());
+    }
+    return texts;
+  });
+}
+
+double second_copy_loss(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
+                        std::int64_t tokens) {
+  return translate_exceptions([&] {
+    check_texts(texts);
+    double sum = 0;
+    for (const auto& text : texts) {  // one at a time: logits are (tokens, vocabulary)
+      const auto length = std::ssize(text);
+      if (tokens < 2 || tokens >= length)
+        bad_input("loss of the second copy: found {} tokens of a text of {}, expected 2 to {}",
+                  tokens, length, length - 1);
+      Batch batch;
+      batch.add(text);
+      std::vector<std::int64_t> rows(as_index(tokens - 1));
+      std::iota(rows.begin(), rows.end(), length - tokens);
+      Collector logits({{Stage::logits, -1}}, rows);
+      model.run(batch, logits);
+      sum += summed_loss(logits.kept().front().activation.view(),
+                         std::span(text).last(as_index(tokens - 1)));
+    }
+    return sum / static_cast<double>((tokens - 1) * std::ssize(texts));
+  });
+}
 
 Table score_heads(const Model& model, const std::vector<std::vector<std::int32_t>>& texts,
                   const HeadScoreOptions& options) {

@@ -4,6 +4,7 @@
 #include "base/core/translate_exceptions.h"
 #include "base/io/json.h"
 #include "base/io/mapped_file.h"
+#include "input/tokenizer/gguf_tokenizer.h"
 #include "qkscope/experimental/generate.h"
 
 namespace qkscope {
@@ -36,7 +37,10 @@ std::vector<std::int32_t> ids_in(const std::string& file) {
 std::vector<std::int32_t> end_tokens(const Model& model) {
   return translate_exceptions([&] {
     auto ids = ids_in(model.folder() + "/generation_config.json");
-    return ids.empty() ? ids_in(model.folder() + "/config.json") : ids;
+    if (ids.empty()) ids = ids_in(model.folder() + "/config.json");
+    if (!ids.empty()) return ids;
+    const auto gguf = tokenizer_gguf(model.folder());
+    return gguf.empty() ? ids : gguf_end_tokens(gguf);
   });
 }
 

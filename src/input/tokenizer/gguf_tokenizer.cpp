@@ -325,4 +325,20 @@ TokenizerFile read_gguf_tokenizer(const std::string& path) {
   return parse_gguf_tokenizer({header, path});
 }
 
+std::vector<std::int32_t> gguf_end_tokens(const std::string& path) {
+  const MappedFile file(path);
+  const auto header = parse_gguf(file.bytes(), path);
+  const GgufMetadata metadata(header, path);
+  std::vector<std::int32_t> ids;
+  for (const char* name : {"eos", "eot", "eom"}) {
+    const auto key = fmt::format("tokenizer.ggml.{}_token_id", name);
+    if (!metadata.has(key)) continue;
+    const auto id = metadata.natural(key);
+    if (id > INT32_MAX) metadata.complain(key, "a token id");
+    if (std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
 }  // namespace qkscope

@@ -17,4 +17,8 @@ std::string tokenizer_gguf(const std::string& folder_or_file);
 TokenizerFile read_gguf_tokenizer(const std::string& path);
 TokenizerFile parse_gguf_tokenizer(const GgufMetadata& metadata);
 
+// Ids of the end-of-text, end-of-turn and end-of-message tokens in the metadata of a GGUF file, at
+// which llama.cpp ends a generation.
+std::vector<std::int32_t> gguf_end_tokens(const std::string& path);
+
 }  // namespace qkscope

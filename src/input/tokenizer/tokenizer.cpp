@@ -39,16 +39,19 @@ Encoder::Parts make_parts(TokenizerFile& file) {
   return parts;
 }
 
-// The configuration's bos and eos flags count where the file itself says nothing, as in
-// transformers.
+// Returns -1 for a token that the vocabulary lacks.
+std::int32_t find_id(const Encoder& encoder, const std::string& token) {
+  if (token.empty()) return -1;
+  const std::int32_t added = encoder.added_tokens().find(token);
+  return added >= 0 ? added : encoder.vocabulary().find(token);
+}
+
+// add_bos_token and add_eos_token of the configuration count where tokenizer.json has no
+// post-processor, as in transformers.
 PostProcessor make_post_processor(const TokenizerFile& file, const Encoder& encoder) {
   if (!file.post_processor.is_null()) return PostProcessor(file.post_processor, file.path);
-  const auto id = [&](const std::optional<bool>& wanted, const std::string& token) {
-    if (!wanted.value_or(false) || token.empty()) return -1;
-    const std::int32_t added = encoder.added_tokens().find(token);
-    return added >= 0 ? added : encoder.vocabulary().find(token);
-  };
-  return PostProcessor::around(id(file.add_bos, file.bos), id(file.add_eos, file.eos));
+  return PostProcessor::around(file.add_bos.value_or(false) ? find_id(encoder, file.bos) : -1,
+                               file.add_eos.value_or(false) ? find_id(encoder, file.eos) : -1);
 }
 
 void append(Encoder::Tokens& to, Encoder::Tokens&& from) {
@@ -107,6 +110,8 @@ struct Tokenizer::State {
       : encoder(make_parts(file)),
         post_processor(make_post_processor(file, encoder)),
         decoder(file.decoder, file.path),
+        bos(find_id(encoder, file.bos)),
+        eos(find_id(encoder, file.eos)),
         truncates_left(file.truncates_left) {}
 
   // Lends a workspace whose caches are warm from earlier texts.
@@ -159,6 +164,8 @@ struct Tokenizer::State {
   Encoder encoder;
   PostProcessor post_processor;
   Decoder decoder;
+  std::int32_t bos;  // -1 where the tokenizer has none
+  std::int32_t eos;
   bool truncates_left;
   std::mutex mutex;
   std::vector<std::unique_ptr<Encoder::Workspace>> idle;
@@ -284,6 +291,20 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
 
 std::string Tokenizer::token_string(std::int32_t id) const {
   return translate_exceptions([&] { return state_->token_string(id); });
+}
+
+std::optional<std::int32_t> Tokenizer::bos_id() const {
+  return state_->bos < 0 ? std::nullopt : std::optional(state_->bos);
+}
+
+std::optional<std::int32_t> Tokenizer::eos_id() const {
+  return state_->eos < 0 ? std::nullopt : std::optional(state_->eos);
+}
+
+std::vector<std::int32_t> Tokenizer::prefix_ids() const {
+  const auto plain = encode("a", {.add_special_tokens = false}).ids;
+  const auto whole = encode("a").ids;
+  return {whole.begin(), std::search(whole.begin(), whole.end(), plain.begin(), plain.end())};
 }
 
 std::int64_t Tokenizer::vocab_size() const {

@@ -119,6 +119,27 @@ TEST(GgufTokenizer, DefaultIsSaidToBeAGuessButOfSentencePiece) {
   EXPECT_THAT(heard, ElementsAre(HasSubstr("ids are llama.cpp's and may not be the model's own")));
 }
 
+TEST(GgufTokenizer, MetadataNameBosAndEos) {
+  auto file = sentencepiece().number("tokenizer.ggml.eos_token_id", 2);
+  const auto tokenizer = load(file);
+  EXPECT_EQ(tokenizer.bos_id(), 1);
+  EXPECT_EQ(tokenizer.eos_id(), 2);
+  EXPECT_THAT(tokenizer.prefix_ids(), ElementsAre(1));  // SentencePiece adds BOS by default
+  const auto without = load(file.flag("tokenizer.ggml.add_bos_token", false));
+  EXPECT_EQ(without.bos_id(), 1);
+  EXPECT_THAT(without.prefix_ids(), IsEmpty());
+}
+
+TEST(GgufTokenizer, EndTokensAreThoseOfTextTurnAndMessage) {
+  const TemporaryFolder folder;
+  write_file(folder.file("model.gguf"), sentencepiece()
+                                            .number("tokenizer.ggml.eos_token_id", 2)
+                                            .number("tokenizer.ggml.eot_token_id", 7)
+                                            .number("tokenizer.ggml.eom_token_id", 2)
+                                            .build());
+  EXPECT_THAT(gguf_end_tokens(folder.file("model.gguf")), ElementsAre(2, 7));
+}
+
 TEST(GgufTokenizer, SentencePieceJoinsTheBestScoreFirst) {
   const auto tokenizer = load(sentencepiece());
   // "▁abc": bc is better than ab, and then a+bc and ▁+abc are tokens.
