@@ -13,7 +13,7 @@ __global__ void compare_kernel(const std::uint32_t* a, const std::uint32_t* b, s
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
-    if (a[i] != b[i]) *differs = 1;  // all that write, write the same
+    if (a[i] != b[i]) *differs = 1;  // a benign race: every writer stores the same value
 }
 
 struct Clock {
@@ -51,7 +51,7 @@ bool has_code_for_gpu() {
   const auto status = cudaFuncGetAttributes(&attributes, compare_kernel);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
       status == cudaErrorUnsupportedPtxVersion) {
-    cudaGetLastError();  // an answer, not an error
+    cudaGetLastError();  // clears the error: a failed launch is the answer here
     return false;
   }
   check(status, "look for the kernels of the GPU");

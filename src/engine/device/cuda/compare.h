@@ -8,13 +8,13 @@
 
 namespace qkscope::cuda {
 
-// Waits for the answer. `bytes` is a multiple of 4 or the rest is left out.
+// Compares two device buffers and waits for the result. Only whole 4-byte words are compared.
 bool same_bytes(const void* a, const void* b, std::int64_t bytes, cudaStream_t stream);
 
-// Whether this build has code for the GPU that is in use: asked of the kernel above.
+// Returns whether this build contains code for the current GPU, by launching the comparison kernel.
 bool has_code_for_gpu();
 
-// The shortest of `repeats` runs.
+// Returns the shortest wall-clock time of `repeats` runs.
 double seconds_of(const std::function<void()>& run, int repeats, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

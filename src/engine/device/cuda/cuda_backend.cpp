@@ -181,8 +181,8 @@ class CudaBackend : public Backend {
            stream_);
   }
 
-  // Norm and rotation wait until q and k are shown or attention needs them: then they are one
-  // kernel. A norm over all heads together is a kernel of its own.
+  // Defers norm and rotation until q and k are observed or attention needs them, so that both run
+  // in one fused kernel. A norm over the concatenation of all heads has a kernel of its own.
   void normalize_heads() override {
     if (!config().qk_norm_whole) {
       pending_.norm = true;
@@ -217,7 +217,7 @@ class CudaBackend : public Backend {
       attention_kernel_ = "FlashInfer (Hopper)";
     } else if (kernel == AttentionKernel::cudnn && fused_attention_->attend(arguments)) {
       attention_kernel_ = "cuDNN";
-      // cuDNN could give row sums, with other bits of z
+      // cuDNN could return row sums, but its kernel with row sums gives other bits of z.
       if (keeps_row_sums_) scores_.find_row_sums(score_source());
     } else {
       attend_with_own_kernel(row_sums);
@@ -258,7 +258,7 @@ class CudaBackend : public Backend {
     return layer_config_.experts ? cuda_expert_rows(config()) : kCudaMlpRows;
   }
 
-  // Where the product can gate, it waits until the gate is asked for.
+  // Defers the gate/up product where the gated product kernel can apply the gate in its epilogue.
   void project_gate_up(std::int64_t begin, std::int64_t count) override {
     if (layer_config_.experts)
       return mixture_.project_gate_up(a_.normalized(), begin, count, layer_->experts_gate_up);
@@ -426,7 +426,7 @@ class CudaBackend : public Backend {
     QKSCOPE_ASSERT(keeps_row_sums_ && !rows_.narrowed());
     if (request.replacements.empty() && request.kept.empty())
       return scores_.add(score_source(), request, sink);
-    // Other keys, and sets of them, are looked at on the host.
+    // Replaced keys and sets of keys are evaluated on the host.
     finish_pending();
     results_.take_all();
     sink.add(
@@ -450,12 +450,12 @@ class CudaBackend : public Backend {
 
   double product_rate(double seconds) override {
     use_device(device_);
-    weights_.wait();  // they would share the way to the GPU, and its memory
+    weights_.wait();  // wait: both compete for PCIe bandwidth and device memory
     return cuda::product_rate(products_, dtype_, seconds, stream_);
   }
 
  private:
-  // Not where keys are cached: there our own kernel attends.
+  // Plans FlashInfer's or cuDNN's attention. A pass with a KV cache uses our own kernel instead.
   void begin_attention(std::span<const Sequence> sequences) {
     if (hopper_attention_.serves())
       hopper_attention_.begin(sequences);
@@ -512,7 +512,7 @@ class CudaBackend : public Backend {
     if (buffer == Buffer::gate || buffer == Buffer::up) show_gate_up();
   }
 
-  // Gate and up apart, with the bits that they have inside the gated product.
+  // Computes gate and up separately, with the same bits as inside the gated product.
   void show_gate_up() {
     if (const void* x = std::exchange(pending_.gate_up, nullptr); x != nullptr)
       multiply_gated(x, a_.reserve_gate_up(), a_.mlp_rows(), /*apart=*/true);
@@ -556,7 +556,7 @@ class CudaBackend : public Backend {
               stream_);
   }
 
-  // Each row of x (running rows, width) as one vector, in place.
+  // Normalises each row of x (running rows, width) as one vector, in place.
   void normalize_whole(void* x, const DeviceNorm& weights, std::int64_t width) {
     norm({.x = x,
           .norm = weights,
@@ -587,7 +587,7 @@ class CudaBackend : public Backend {
   const void* all_keys() const { return continues_ ? store_->k(layer_number_) : a_.k(); }
   std::int64_t key_stride() const { return continues_ ? store_->row_stride() : a_.qkv_width(); }
 
-  // Keys and values of this pass into the store, once per layer.
+  // Appends the keys and values of this layer to the KV cache, once per layer.
   void keep_keys() {
     if (store_ == nullptr || keys_kept_) return;
     put_rows({.x = a_.k(),
@@ -602,7 +602,7 @@ class CudaBackend : public Backend {
     keys_kept_ = true;
   }
 
-  // Of all positions, one sequence after another.
+  // Copies the keys or values of all positions to the host, sequence after sequence.
   Tensor fetch_all(bool keys) {
     if (!continues_) return copies_.fetch(view(keys ? Buffer::k : Buffer::v));
     std::int64_t rows = 0;
@@ -632,7 +632,7 @@ class CudaBackend : public Backend {
   struct Pending {
     bool norm = false;
     bool rotation = false;
-    const void* gate_up = nullptr;  // the rows that are multiplied
+    const void* gate_up = nullptr;  // input rows of the pending product
   };
 
   DType dtype_;
@@ -642,7 +642,7 @@ class CudaBackend : public Backend {
   Stream stream_;
   Products products_;
   HopperAttention hopper_attention_;
-  std::unique_ptr<FusedAttention> fused_attention_;  // where the one above has no kernel
+  std::unique_ptr<FusedAttention> fused_attention_;  // used where hopper_attention_ has no kernel
   bool has_gated_product_;
   DeviceWeights weights_;
   PassRows rows_;
@@ -654,10 +654,10 @@ class CudaBackend : public Backend {
   MomentStatistics moments_;
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
-  CudaStore* store_ = nullptr;  // or null
-  DeviceBlock stored_rows_;     // (rows of the batch) of the store
-  bool continues_ = false;      // sequences of the batch have positions behind them
-  bool keys_kept_ = false;      // of this layer, in the store
+  CudaStore* store_ = nullptr;  // KV cache of the pass, or null
+  DeviceBlock stored_rows_;     // (rows of the batch) their rows in the cache
+  bool continues_ = false;      // some sequence continues a cached one
+  bool keys_kept_ = false;      // keys of this layer are in the cache
 
   const Batch* batch_ = nullptr;
   const DeviceLayer* layer_ = nullptr;

@@ -25,7 +25,7 @@ void wait_for(Device device) {
 
 std::string why_unusable(int device) {
   if (const auto status = cudaSetDevice(device); status != cudaSuccess) {
-    cudaGetLastError();  // an answer, not an error
+    cudaGetLastError();  // clears the error: "no device" is a valid answer
     return fmt::format("the GPU cannot be used: {}", cudaGetErrorString(status));
   }
   if (has_code_for_gpu()) return "";

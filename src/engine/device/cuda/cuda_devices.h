@@ -1,4 +1,4 @@
-// The NVIDIA GPUs of this machine, by their numbers.
+// Queries about the NVIDIA GPUs of this machine, by device number.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace qkscope::cuda {
 
-// Why this build cannot use the GPU: it has no code for its generation. "" where it can.
+// Returns why this build cannot use the GPU (no code for its compute capability), or "".
 std::string why_unusable(int device);
 
 bool is_hopper(int device);
 int capability(int device);  // 90: compute capability 9.0
 int multiprocessors(int device);
 
-std::int64_t free_memory(int device);  // bytes, whoever uses the others
+std::int64_t free_memory(int device);  // bytes, after what all processes hold
 
-// Copies where at least one of the two is on a GPU: contiguous, of one type and size. Waits for
-// work that may still write `from`, and is done when it returns.
+// Copies between host and GPU or between GPUs; both tensors are contiguous, of one type and size.
+// Waits for pending work that may write `from`; the copy is complete on return.
 void copy_values(TensorView to, ConstTensorView from);
 
 }  // namespace qkscope::cuda

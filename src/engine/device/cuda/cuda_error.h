@@ -1,14 +1,15 @@
-// The one place where CUDA's errors become ours.
+// Turns CUDA error codes into exceptions. No other file throws for a CUDA status.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace qkscope::cuda {
 
-// `operation` is what was being done, for people: "copy weights to the device".
+// Throws unless `status` is success. `operation` names the step for the message: "copy weights to
+// the device".
 void check(cudaError_t status, const char* operation);
 
-// After a kernel launch.
+// Call after a kernel launch.
 inline void check_launch(const char* operation) {
   check(cudaGetLastError(), operation);
 }

@@ -1,4 +1,4 @@
-// Element types in kernels: arithmetic is float32, values in memory are T.
+// Element types in kernels: values are stored as T and computed in float32.
 #pragma once
 
 #include <cstdint>
@@ -42,19 +42,19 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// x as it is after a trip through memory.
+// Returns x rounded to T and back, as if it had been stored.
 template <typename T>
 __device__ float rounded(float x) {
   return to_float(from_float<T>(x));
 }
 
-// N values that are loaded and stored together.
+// N values that are loaded and stored with one memory access.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T values[N];
 };
 
-// The most values of T in one 16-byte access.
+// Number of values of T in one 16-byte access.
 template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
@@ -63,8 +63,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// Sums of many values over lanes that are kDistance apart: each sends the other the kHalf values
-// that it does not go on with. Those with the bit kDistance of their number keep the upper ones.
+// Butterfly reduction of many values over lanes kDistance apart: each lane sends the kHalf values
+// that it does not keep. Lanes whose number has the bit kDistance keep the upper half.
 template <int kHalf, int kDistance, int kValues>
 __device__ __forceinline__ void add_halves(float (&values)[kValues]) {
   static_assert(2 * kHalf <= kValues);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void add_halves(float (&values)[kValues]) {
   }
 }
 
-// Calls run(T{}) with the type that `dtype` names. It is one of f32, f16 and bf16.
+// Calls run(T{}) with the C++ type of `dtype`, which must be f32, f16 or bf16.
 template <typename Run>
 void with_type(DType dtype, Run run) {
   if (dtype == DType::bf16)

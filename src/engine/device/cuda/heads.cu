@@ -9,14 +9,14 @@ constexpr int kWarps = 8;
 constexpr int kMostPairs = 128;  // d_head up to 256
 
 __device__ void turn_pair(float& a, float& b, float c, float s) {
-  // Spelled out: the compiler shall not choose which product is rounded.
+  // Explicit intrinsics: the compiler must not choose which product is fused and which is rounded.
   const float turned = __fmaf_rn(a, c, -__fmul_rn(b, s));
   b = __fmaf_rn(b, c, __fmul_rn(a, s));
   a = turned;
 }
 
-// A lane holds units of P pairs of a head: A at `first`, B at `second`. Rotated halves are the
-// pairs (A[i], B[i]); everywhere else the 2P values of A and B lie side by side.
+// A lane holds kUnits units of P pairs of one head: A at `first`, B at `second`. With rotated
+// halves the pairs are (A[i], B[i]); otherwise the 2P values of A and B are adjacent.
 template <typename T, int P>
 struct Unit {
   int pair = 0;  // the first of the P
@@ -65,7 +65,7 @@ struct Unit {
     for (int i = 0; i < P; ++i) {
       const float c = to_float(cos[pair + i]);
       const float s = to_float(sin[pair + i]);
-      if (halves)  // two branches, so that x stays in registers
+      if (halves)  // two branches keep x in registers
         turn_pair(x[i], x[P + i], c, s);
       else
         turn_pair(x[2 * i], x[2 * i + 1], c, s);
@@ -73,7 +73,7 @@ struct Unit {
   }
 };
 
-// One block per row, one warp per head at a time.
+// One block per row; each warp takes one head at a time.
 template <typename T, int P>
 __global__ void heads_kernel(HeadsArguments a) {
   constexpr int kUnits = kMostPairs / 32 / P;  // of a lane

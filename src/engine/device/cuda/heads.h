@@ -1,4 +1,5 @@
-// What happens to q and k between projection and dot product, in one pass over them.
+// Per-head norm, RoPE and query scaling of q and k in one kernel, between projection and dot
+// product.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,16 @@ struct HeadsArguments {
   const float* q_norm = nullptr;  // (d_head) or null: no norm
   const float* k_norm = nullptr;  // (d_head) or null: no norm
   float eps = 0.0f;
-  RotaryView rotary;  // of the layer, also when it does not turn now: its halves
-                      // decide in which order the norm sums
+  RotaryView rotary;  // of the layer, also where rotate is false:
+                      // its halves decide the summation order of the norm
   bool rotate = false;
   bool interleaved = false;            // pairs (2i, 2i+1) instead of (i, i + dim/2)
   const float* query_scale = nullptr;  // (rows) or null
   DType dtype = DType::bf16;
 };
 
-// Norm, rotation and query scaling, each where it is given, in place. The norm's result is rounded
-// to the type before it is rotated, as it is when it is shown.
+// Applies norm, rotation and query scaling in place, each where it is given. The result of the norm
+// is rounded to the element type before rotation, as an observer would see it.
 void finish_heads(const HeadsArguments& arguments, cudaStream_t stream);
 
 struct RotaryTableArguments {
@@ -53,11 +54,11 @@ struct RotaryTableArguments {
 
 void fill_rotary_table(const RotaryTableArguments& arguments, cudaStream_t stream);
 
-// z of heads with a learned sink: a score of no value that joins the softmax. With lse the
-// logarithm of the sum of the exponentials of a row's scores, weights become
-//   exp(s) / (exp(lse) + exp(sink)) = exp(s - lse) sigmoid(lse - sink):
-// any kernel that leaves the log-sum-exp gives z without the sink, and one factor for each row and
-// head is all that is missing.
+// Applies a learned attention sink (gpt-oss): an extra score without a value that joins the
+// softmax. Given lse, the log-sum-exp of a row's scores, each weight becomes
+//    exp(s) / (exp(lse) + exp(sink)) = exp(s - lse) sigmoid(lse - sink),
+// so any kernel that returns the log-sum-exp computes z without the sink, and one factor per row
+// and head corrects z.
 struct SinkArguments {
   void* z = nullptr;             // (rows, n_heads, d_head)
   const float* lse = nullptr;    // (rows, n_heads) to base 2, see RowSums

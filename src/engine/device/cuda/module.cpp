@@ -1,4 +1,5 @@
-// What libqkscope_cuda.so shows: its stamp, and the entry that exchanges the tables of functions.
+// Exported symbols of libqkscope_cuda.so: its version stamp and the entry point that exchanges
+// function tables.
 #include <cuda_runtime.h>
 
 #include "engine/device/cuda/cuda_backend.h"

@@ -10,7 +10,7 @@ constexpr int kMostThreads = 1024;
 __device__ float block_sum(float x) {
   __shared__ float sums[kMostThreads / 32];
   x = warp_sum(x);
-  __syncthreads();  // the sum before is read
+  __syncthreads();  // the previous sum has been read
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
   float total = 0.0f;
@@ -95,7 +95,7 @@ void launch(const NormArguments& a, cudaStream_t stream) {
     norm_kernel<T, V, 16, kKind><<<blocks, threads_for(packs, 16), 0, stream>>>(a);
 }
 
-// An update without a norm is added as it is, whatever the model's norms are.
+// Adds an update without a norm, whatever norm the model uses.
 template <typename T, int V>
 void launch(const NormArguments& a, cudaStream_t stream) {
   if (a.kind == NormKind::layer && a.norm.weight != nullptr)

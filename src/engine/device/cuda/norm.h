@@ -1,4 +1,4 @@
-// RMSNorm, LayerNorm and the addition to the residual.
+// RMSNorm and LayerNorm, fused with the residual addition.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace qkscope::cuda {
 
 struct DeviceNorm {
-  const float* weight = nullptr;  // (n); null: there is no such norm
+  const float* weight = nullptr;  // (n); null: no norm
   const float* bias = nullptr;    // (n) or null
 };
 
-// y = x / sqrt(mean(x²) + eps) * weight + bias, with x - mean(x) in place of x in a LayerNorm, or
-// x without a norm; then residual += y. Sums are float32; y is rounded to the type before it is
-// added.
+// y = x / sqrt(mean(x²) + eps) * weight + bias (RMSNorm), with x - mean(x) instead of x for
+// LayerNorm, or y = x without a norm; then residual += y. Sums are float32; y is rounded to the
+// element type before the addition.
 struct NormArguments {
   const void* x = nullptr;  // (rows, n)
   DeviceNorm norm;

@@ -1,4 +1,5 @@
-// The rows of a pass: which of the batch still run, where each stands, and what follows from it.
+// Rows of a forward pass: which rows of the batch are still active, their positions and sequences,
+// and the key ranges that follow.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace qkscope::cuda {
 
-// Device arrays, one number per running row.
+// Device arrays with one entry per running row.
 struct KeyRange {
   const std::int32_t* first = nullptr;
   const std::int32_t* last = nullptr;
-  const std::int32_t* begin = nullptr;  // of the sequence
+  const std::int32_t* begin = nullptr;  // first key of the row's sequence
 };
 
 class PassRows {
@@ -26,9 +27,10 @@ class PassRows {
       : model_(model), dtype_(dtype), stream_(stream) {}
 
   void begin(const Batch& batch);
-  // Keys lie elsewhere than in the rows of the batch: those of each sequence from these rows on.
+  // Declares that keys are not in the rows of the batch: the keys of sequence s start at row
+  // first_rows[s].
   void place_keys(std::vector<std::int64_t> first_rows);
-  // From here on these rows of the batch only.
+  // Restricts the pass to these rows of the batch from now on.
   void keep(std::span<const std::int64_t> rows);
 
   std::int64_t count() const;
@@ -36,13 +38,13 @@ class PassRows {
   const std::int32_t* ids() const { return ids_.as<std::int32_t>(); }           // of the batch
   const std::int32_t* kept() const { return device_kept_.as<std::int32_t>(); }  // rows of the batch
   const std::int32_t* positions() const { return device_positions_.as<std::int32_t>(); }  // (count)
-  std::int32_t number_of(std::int64_t row) const;  // among the running ones
+  std::int32_t number_of(std::int64_t row) const;  // index of the row among the running rows
   const float* query_scale() const;                // (count) or null
   RotaryView rotary(int rope) const;
-  // Which rows of k each running row sees.
+  // Returns which rows of k each running row attends to.
   KeyRange keys(std::int64_t window);
-  // For some rows of the batch: their numbers, first and last keys and sequences' begins, one list
-  // after the other.
+  // For the given rows of the batch, returns four concatenated lists: row numbers, first keys, last
+  // keys, and sequence starts.
   std::vector<std::int32_t> places(std::span<const std::int64_t> rows, std::int64_t window) const;
 
  private:
@@ -51,7 +53,7 @@ class PassRows {
     DeviceBlock sin;
   };
   struct Range {
-    DeviceBlock numbers;  // see places()
+    DeviceBlock numbers;  // layout: see places()
     std::int64_t count = 0;
   };
 
@@ -66,7 +68,7 @@ class PassRows {
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
   std::vector<std::int64_t> kept_;       // empty: all
-  std::vector<std::int64_t> key_rows_;   // (sequences); empty: where the sequences begin
+  std::vector<std::int64_t> key_rows_;   // (sequences); empty: keys start where the sequences start
   std::vector<std::int32_t> positions_;  // (count)
   std::vector<std::int32_t> sequences_;  // (count)
   DeviceBlock ids_;

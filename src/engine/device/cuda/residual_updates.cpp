@@ -43,7 +43,8 @@ void ResidualUpdates::add_directly(Product product, std::int64_t begin) {
   products_.multiply(product);
 }
 
-// Normalises rows of the update in place where there is a norm, then adds them where `add` says so.
+// Normalises rows of the update in place if there is a norm, and adds them to the residual if `add`
+// is set.
 void ResidualUpdates::finish_rows(std::int64_t begin, std::int64_t count,
                                   const DeviceNorm& post_norm, bool add) {
   void* update = activations_.update(begin);

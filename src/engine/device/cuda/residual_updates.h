@@ -1,6 +1,6 @@
-// How what attention and MLP compute reaches the residual stream. The product adds straight into it
-// where nothing comes between; an update that is normalised, shown or edited is first in a buffer
-// of its own.
+// Additions of attention and MLP outputs to the residual stream. The output projection accumulates
+// straight into the residual (beta = 1) unless the update is normalised, observed or edited first;
+// then it goes through a buffer.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace qkscope::cuda {
 
-// Where an update goes.
+// Destination of an update.
 struct UpdateTarget {
-  std::int64_t begin = 0;    // its first row among those that run
-  std::int64_t running = 0;  // rows that run
-  DeviceNorm post_norm;      // (d_model) or none: not normalised before it is added
+  std::int64_t begin = 0;    // its first row among the running rows
+  std::int64_t running = 0;  // number of running rows
+  DeviceNorm post_norm;      // norm of the update before the addition; (d_model) or none
   Addition addition = Addition::at_once;
 };
 
@@ -34,23 +34,24 @@ class ResidualUpdates {
         activations_(activations),
         stream_(stream) {}
 
-  void begin() { deferred_.reset(); }  // drops what an earlier pass left
+  void begin() { deferred_.reset(); }  // discards the deferred update of an earlier pass
 
-  // The residual's rows from target.begin on get the product (without y) on top. Where the update
-  // itself is shown, it is computed once more for that, so that showing changes no bit.
+  // Adds the product to the residual rows from target.begin on; product.y is ignored. If the update
+  // is observed, it is computed a second time for the observer, so that observing changes no bit.
   void add_product(Product product, const UpdateTarget& target);
 
-  // The same for an update that is in the activations' buffer already, not normalised yet.
+  // Same for an update that is already in the activations' buffer and not yet normalised.
   void add_made(std::int64_t count, const UpdateTarget& target);
 
-  // The update that was deferred is no longer what its product gave.
+  // Records that an observer edited the deferred update, so it is added from its buffer.
   void mark_edited();
-  // One that was not edited is added as if it had not been shown.
+  // Adds the deferred update. An update that was not edited is added exactly as without an
+  // observer.
   void add_deferred(std::int64_t running);
 
  private:
   struct Deferred {
-    Product product;  // that gave it, of all rows
+    Product product;  // product of all rows that computed the update
     bool normalized = false;
     bool edited = false;
   };

@@ -74,7 +74,7 @@ __global__ void transpose_kernel(TransposeArguments a) {
       from_float<T>(to_float(static_cast<const From*>(a.source)[i]) * a.scale);
 }
 
-// Calls run(T{}) with the type that weights may be stored in.
+// Calls run(T{}) with the C++ type of stored weights.
 template <typename Run>
 void with_stored_type(DType dtype, Run run) {
   if (dtype == DType::f8_e4m3)

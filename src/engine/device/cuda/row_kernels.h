@@ -1,4 +1,5 @@
-// Kernels that move rows: into the network, out of it to be shown, and back when they were edited.
+// Kernels that gather and scatter rows: token embedding, copies for observers, and edited values
+// back.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace qkscope::cuda {
 
-// y (count, n) = table[ids] * scale, the scale rounded to the type first.
+// y (count, n) = table[ids] * scale; the scale is first rounded to the element type.
 struct EmbedArguments {
   const void* table = nullptr;        // (vocabulary, n)
   const std::int32_t* ids = nullptr;  // (count)
@@ -21,7 +22,7 @@ struct EmbedArguments {
 };
 void embed(const EmbedArguments& arguments, cudaStream_t stream);
 
-// The chosen rows and heads of an activation as dense float32.
+// Gathers the selected rows and heads of an activation as dense float32.
 struct GatherArguments {
   const void* x = nullptr;              // (rows, heads, width)
   std::int64_t row_stride = 0;          // elements
@@ -35,11 +36,11 @@ struct GatherArguments {
 };
 void gather(const GatherArguments& arguments, cudaStream_t stream);
 
-// The other way: y (rows, n) with its row stride gets dense float32 x (rows, n).
+// Inverse of gather: copies dense float32 x (rows, n) into the strided matrix y (rows, n).
 void put_back(const float* x, void* y, std::int64_t rows, std::int64_t n, std::int64_t row_stride,
               DType dtype, cudaStream_t stream);
 
-// y (count, n) = x[rows], elements of `element_bytes`.
+// y (count, n) = x[rows] with elements of `element_bytes` bytes.
 struct TakeRowsArguments {
   const void* x = nullptr;  // (any, n)
   std::int64_t row_stride = 0;
@@ -51,7 +52,7 @@ struct TakeRowsArguments {
 };
 void take_rows(const TakeRowsArguments& arguments, cudaStream_t stream);
 
-// y[rows] = x (count, n), each with a row stride.
+// y[rows] = x (count, n); both matrices are strided.
 struct PutRowsArguments {
   const void* x = nullptr;  // (count, n)
   std::int64_t x_stride = 0;
@@ -64,12 +65,13 @@ struct PutRowsArguments {
 };
 void put_rows(const PutRowsArguments& arguments, cudaStream_t stream);
 
-// destination (count) of `to` = source (count) of `from` * scale; from f32, f16, bf16 or f8_e4m3.
+// destination (count) of type `to` = scale * source (count) of type `from`, which is f32, f16, bf16
+// or f8_e4m3.
 void convert(const void* source, DType from, void* destination, DType to, std::int64_t count,
              float scale, cudaStream_t stream);
 
-// destination (columns, stride) of `to`, from column `begin` on, = the transpose of source (rows,
-// columns) of `from`, times scale.
+// destination (columns, stride) of type `to`, from column `begin` on, = scale * transpose of source
+// (rows, columns) of type `from`.
 struct TransposeArguments {
   const void* source = nullptr;
   DType from = DType::f32;

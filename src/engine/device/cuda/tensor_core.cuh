@@ -1,9 +1,9 @@
-// The instructions of the matrix units (sm_80 and up) for bfloat16 and float16, the copies that
-// feed them, and tiles of 16-bit vectors of one head in shared memory. Fragment layouts as in the
-// PTX ISA, mma.m16n8k16: with g = lane / 4, t = lane % 4
-//   A (16 x 16): a[0] (g, 2t..2t+1), a[1] (g+8, same), a[2] (g, 2t+8..), a[3] (g+8, 2t+8..)
-//   B (16 x 8):  b[0] (2t..2t+1, g), b[1] (2t+8.., g)
-//   C (16 x 8):  c[0..1] (g, 2t..2t+1), c[2..3] (g+8, same)
+// Warp-level matrix instructions (mma, ldmatrix, cp.async; sm_80 and later) for bfloat16 and
+// float16, and shared-memory tiles of 16-bit rows of one head. Fragment layouts as in the PTX ISA
+// for mma.m16n8k16, with g = lane / 4 and t = lane % 4:
+//    A (16 x 16): a[0] (g, 2t..2t+1), a[1] (g+8, same), a[2] (g, 2t+8..), a[3] (g+8, 2t+8..)
+//    B (16 x 8):  b[0] (2t..2t+1, g), b[1] (2t+8.., g)
+//    C (16 x 8):  c[0..1] (g, 2t..2t+1), c[2..3] (g+8, same)
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@
 
 namespace qkscope::cuda {
 
-// c += a b
+// Matrix multiply-accumulate: c += a b.
 template <typename T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
                                              std::uint32_t b0, std::uint32_t b1);
@@ -40,8 +40,8 @@ __device__ __forceinline__ void multiply_add<__half>(float (&c)[4], const std::u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices: lanes 8i to 8i+7 give the addresses of the rows of matrix i; r[i] holds
-// (lane / 4, 2 (lane % 4)..) of it, or of its transpose.
+// ldmatrix: loads four 8 x 8 matrices. Lanes 8i to 8i+7 pass the row addresses of matrix i; r[i]
+// receives elements (lane / 4, 2 (lane % 4)..) of it, or of its transpose.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -57,7 +57,8 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4],
                : "memory");
 }
 
-// 16 bytes from global to shared memory in the background; zeros if not `valid`.
+// cp.async: copies 16 bytes from global to shared memory asynchronously; writes zeros if not
+// `valid`.
 __device__ __forceinline__ void copy_async(std::uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(valid ? 16 : 0)
@@ -68,7 +69,8 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Copies in groups: those since the last call are one; and a wait for all but the newest kGroups.
+// Closes the current group of asynchronous copies; and waits until at most kGroups groups are
+// pending.
 __device__ __forceinline__ void end_copy_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -77,7 +79,7 @@ __device__ __forceinline__ void wait_for_copies_before() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Two values rounded to T, the first in the low half.
+// Packs two values rounded to T into 32 bits, the first in the low half.
 template <typename T>
 __device__ __forceinline__ std::uint32_t packed(float low, float high);
 
@@ -93,27 +95,27 @@ __device__ __forceinline__ std::uint32_t packed<__half>(float low, float high) {
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 
-// 2^x; 0 at -infinity, exactly 1 at 0.
+// 2^x by the hardware unit; 0 at -infinity, exactly 1 at 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-// Off by at most 2^-23 of the root; 0 for numbers below 2^-126.
+// Approximate square root: relative error at most 2^-23; 0 for arguments below 2^-126.
 __device__ __forceinline__ float sqrt_fast(float x) {
   float result;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-// A row of kWidth elements in shared memory takes 16 bytes more than it needs: an odd number of
-// 16-byte units, so that eight rows of one column lie in different banks.
+// Row pitch in shared memory: kWidth elements plus 16 bytes of padding, an odd number of 16-byte
+// units, so that eight rows of one column fall into different banks.
 template <int kWidth>
 constexpr int kPitch = kWidth * 2 + 16;  // bytes
 
-// The rows of one head in global memory. 16-bit elements are moved as bits, whatever their type.
-// With kVectors every row begins at a multiple of 16 bytes and is one long.
+// Rows of one head in global memory. 16-bit elements are moved as raw bits. With kVectors every row
+// starts at a multiple of 16 bytes and is a multiple of 16 bytes long.
 template <typename Bits, bool kVectors>
 struct HeadRows {
   Bits* data;           // row 0
@@ -121,7 +123,7 @@ struct HeadRows {
   int d_head;
 };
 
-// Up to 8 elements from `source`, the rest zero.
+// Loads up to 8 elements from `source` and fills the rest with zeros.
 __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) {
   std::uint32_t words[4];
 #pragma unroll
@@ -132,15 +134,16 @@ __device__ inline uint4 gather_elements(const std::uint16_t* source, int count) 
   return {words[0], words[1], words[2], words[3]};
 }
 
-// Rows [begin, begin + count) of `source` into the tile, zeros in its other rows and past d_head.
-// All threads of the block take part; what they bring is there after wait_for_copies and a barrier.
+// Loads rows [begin, begin + count) of `source` into the tile; other rows and columns past d_head
+// become zero. All threads of the block take part; the tile is valid after wait_for_copies and a
+// barrier.
 template <int kRows, int kWidth, int kThreads, bool kVectors>
 __device__ __forceinline__ void load_rows(char* tile,
                                           const HeadRows<const std::uint16_t, kVectors>& source,
                                           std::int64_t begin, int count) {
-  constexpr int kChunks = kWidth / 8;                  // of 16 bytes
+  constexpr int kChunks = kWidth / 8;                  // 16-byte chunks of a row
   constexpr int kLanes = std::bit_ceil(kChunks * 1u);  // threads that share a row
-  constexpr int kStep = kThreads / kLanes;             // rows that are loaded at once
+  constexpr int kStep = kThreads / kLanes;             // rows loaded at once
   static_assert(kRows % kStep == 0);
   const int column = static_cast<int>(threadIdx.x) % kLanes * 8;
   const int first = static_cast<int>(threadIdx.x) / kLanes;
@@ -151,7 +154,7 @@ __device__ __forceinline__ void load_rows(char* tile,
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
 #pragma unroll
   for (int row = 0; row < kRows; row += kStep, from += kStep * source.stride) {
-    const bool valid = inside && first + row < count;  // else `from` is not read
+    const bool valid = inside && first + row < count;  // otherwise `from` is not read
     if constexpr (kVectors)
       copy_async(address + row * kPitch<kWidth>, from, valid);
     else
@@ -160,7 +163,8 @@ __device__ __forceinline__ void load_rows(char* tile,
   }
 }
 
-// The first `count` rows of a warp's part of a tile to rows [begin, begin + count) of `target`.
+// Stores the first `count` rows of a warp's part of a tile to rows [begin, begin + count) of
+// `target`.
 template <int kRows, int kWidth, bool kVectors>
 __device__ void store_rows(const char* tile, const HeadRows<std::uint16_t, kVectors>& target,
                            std::int64_t begin, int count) {

@@ -10,11 +10,11 @@
 namespace qkscope::cuda {
 namespace {
 
-// Copies to the host that may be pending; beyond that the oldest is waited for first.
+// Limit on pending copies to the host; beyond it the oldest copy is awaited first.
 constexpr std::int64_t kMostPendingBytes = std::int64_t{512} << 20;
 constexpr std::size_t kMostPending = 16;
-// The memory of a copy, at least: heads differ in number from layer to layer, and taking more when
-// a larger copy comes would stop the GPU.
+// Smallest allocation of a copy. The number of selected heads varies between layers, and growing an
+// allocation synchronizes the GPU.
 constexpr std::int64_t kLeastBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kLeastIndexBytes = std::int64_t{16} << 10;
 constexpr std::int64_t kPiece = std::int64_t{64} << 20;
@@ -28,7 +28,7 @@ std::size_t bytes_of(std::int64_t floats) {
   return static_cast<std::size_t>(floats * kFloat);
 }
 
-// Rows of an activation that move at a time where all of it does.
+// Number of rows copied at a time when a whole activation moves.
 std::int64_t rows_of_piece(const DeviceView& view) {
   return std::max<std::int64_t>(1, kPiece / kFloat / (view.heads * view.width));
 }
@@ -82,13 +82,13 @@ std::shared_ptr<void> ActivationCopies::copy_on_device(const DeviceView& view,
   auto memory = std::make_shared<DeviceBlock>();
   auto* to = static_cast<float*>(memory->reserve(shape.count() * kFloat, "an activation"));
   gather_chosen(view, rows, heads, indices_, to);
-  if (!rows.empty() || !heads.empty())  // the next call writes other numbers there
+  if (!rows.empty() || !heads.empty())  // the pinned indices are overwritten by the next call
     check(cudaStreamSynchronize(compute_), "copy an activation");
   return {memory, to};
 }
 
 bool ActivationCopies::put(const float* values, const DeviceView& view) {
-  // The values were written on a stream of the observer.
+  // The observer wrote the values on a stream of its own.
   check(cudaDeviceSynchronize(), "wait for an edited activation");
   if (has_values(values, view)) return false;
   put_back(values, view.data, view.rows, view.heads * view.width, view.row_stride, view.dtype,

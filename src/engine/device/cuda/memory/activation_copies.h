@@ -1,5 +1,6 @@
-// Copies of activations for observers. To the host: gathered in stream order, copied while the next
-// layers run, shown when they have arrived. On the GPU: complete when the call returns.
+// Copies of activations for observers. Copies to the host are gathered in stream order, transferred
+// while later layers run, and shown on arrival. Copies on the GPU are complete when the call
+// returns.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace qkscope::cuda {
 
-// An activation on the GPU: (rows, heads, width) with dense heads.
+// An activation on the GPU, shape (rows, heads, width); the heads of a row are dense.
 struct DeviceView {
   void* data = nullptr;
   std::int64_t row_stride = 0;  // elements
@@ -31,32 +32,34 @@ class ActivationCopies {
 
   explicit ActivationCopies(cudaStream_t compute) : compute_(compute) {}
 
-  // Copies the chosen rows and heads (empty: all) to the host as float32 and hands them to `show`,
-  // now or later, in the order of the calls. Rows count from the view's first.
+  // Copies the selected rows and heads (empty: all) to the host as float32 and passes them to
+  // `show`, immediately or later, in call order. Rows are counted from the first row of the view.
   void copy_to_host(const DeviceView& view, std::span<const std::int32_t> rows,
                     std::span<const std::int32_t> heads, Show show);
   void show_arrived();
   void show_all();
-  void drop_all();  // waits for the copies and shows nothing
+  void drop_all();  // waits for the copies and discards them
 
-  // The same rows and heads in new memory on the GPU, once the stream is there; `shape` gets
-  // theirs.
+  // Copies the same selection into new GPU memory and waits for it. `shape` receives the shape of
+  // the copy.
   std::shared_ptr<void> copy_on_device(const DeviceView& view, std::span<const std::int32_t> rows,
                                        std::span<const std::int32_t> heads, Shape& shape);
-  // The activation gets these values, float32 on the GPU. False: it had them already.
+  // Overwrites the activation with float32 values on the GPU. Returns false if it already held
+  // them.
   bool put(const float* values, const DeviceView& view);
 
-  // A whole activation, on the host when this returns, and the way back.
+  // Copies a whole activation to the host (complete on return), and back.
   Tensor fetch(const DeviceView& view);
   void put(const Tensor& values, const DeviceView& view);
 
  private:
-  // int32: rows, then heads. Kernels read them many times, so they go to the GPU first.
+  // Row indices, then head indices, int32. Kernels read them many times, so they are copied to the
+  // GPU first.
   struct Indices {
     PinnedBlock host;
     DeviceBlock device;
   };
-  // A copy to the host that is under way, or whose memory waits for the next.
+  // A copy to the host that is in flight, or an idle buffer for the next copy.
   struct HostCopy {
     Indices indices;
     DeviceBlock gathered;
@@ -70,7 +73,7 @@ class ActivationCopies {
   std::unique_ptr<HostCopy> idle_copy();
   void gather_chosen(const DeviceView& view, std::span<const std::int32_t> rows,
                      std::span<const std::int32_t> heads, Indices& indices, float* to);
-  // Rows [begin, begin + count) as float32, in piece_.
+  // Gathers rows [begin, begin + count) as float32 into piece_.
   const float* gather_piece(const DeviceView& view, std::int64_t begin, std::int64_t count);
   bool has_values(const float* values, const DeviceView& view);
   void show_first();
@@ -80,9 +83,9 @@ class ActivationCopies {
   Stream copies_;
   std::deque<std::unique_ptr<HostCopy>> pending_;  // in the order of the calls
   std::vector<std::unique_ptr<HostCopy>> idle_;
-  Indices indices_;         // of copy_on_device
-  DeviceBlock piece_;       // of what is fetched or put as a whole
-  PinnedBlock host_piece_;  // the same on the host
+  Indices indices_;         // used by copy_on_device
+  DeviceBlock piece_;       // staging buffer of fetch and put
+  PinnedBlock host_piece_;  // its pinned counterpart on the host
 };
 
 }  // namespace qkscope::cuda

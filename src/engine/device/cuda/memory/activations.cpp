@@ -109,7 +109,7 @@ DeviceView Activations::view(Buffer buffer, std::int64_t rows) const {
     case Buffer::router_logits:
     case Buffer::expert_weights:
     case Buffer::expert_indices:
-      QKSCOPE_ASSERT(false);  // expert_mixture.h has them
+      QKSCOPE_ASSERT(false);  // these buffers belong to expert_mixture.h
     case Buffer::logits:
       break;
   }

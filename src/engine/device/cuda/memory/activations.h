@@ -1,4 +1,4 @@
-// The activations of a pass on the GPU, under the names of the layer loop.
+// Activation buffers of a forward pass on the GPU, named as in the layer loop.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ class Activations {
   std::int64_t kv_width() const { return kv_width_; }  // n_kv_heads * d_head
   std::int64_t qkv_width() const { return q_width_ + 2 * kv_width_; }
 
-  // Room for this many rows, all of which run.
+  // Allocates space for `rows` rows; every row is active at first.
   void begin(std::int64_t rows);
-  // From here on the residual and the queries are those of `rows` kept rows, in memory of their
-  // own.
+  // From now on residual and queries hold only `rows` kept rows, in buffers of their own.
   void begin_kept(std::int64_t rows);
-  // The queries lie in qkv again.
+  // The next projection writes its queries into qkv.
   void begin_projection() { queries_kept_ = false; }
 
-  // Room for the residual as it enters a layer, where the MLP reads that; and for kept rows of it.
+  // Allocates the residual as it enters a layer, for MLPs that read it (parallel residual), and the
+  // buffer for kept rows of it.
   void* begin_layer_input(std::int64_t rows);
   void* begin_kept_layer_input(std::int64_t rows);
 
-  // Each from the given row on.
+  // Pointers to the given row of each buffer.
   void* residual(std::int64_t row = 0) const;    // (rows, d_model)
-  void* normalized(std::int64_t row = 0) const;  // (rows, d_model), until z takes its place
+  void* normalized(std::int64_t row = 0) const;  // (rows, d_model), until z overwrites it
   void* layer_input() const;                     // (rows, d_model), null until begin_layer_input
   void* z() const { return hidden_.data(); }     // (rows, n_heads * d_head)
   void* qkv() const { return qkv_.data(); }      // (rows, qkv_width)
@@ -43,7 +43,7 @@ class Activations {
   void* update(std::int64_t row = 0) const;  // (rows, d_model), after reserve_update
   void reserve_update(std::int64_t rows);
 
-  // A chunk of the MLP, and what the gate makes of it.
+  // Buffers of one chunk of MLP rows, and of its gated product.
   void begin_mlp(std::int64_t rows);
   void* reserve_gate_up();  // (rows, mlp_width)
   void* begin_gate();       // (rows, d_mlp)
@@ -54,7 +54,7 @@ class Activations {
 
   void* begin_logits(std::int64_t rows);  // (rows, vocab_size)
 
-  // What a hook sees of `rows` running rows.
+  // Returns the shape and strides under which observers see `rows` running rows of a buffer.
   DeviceView view(Buffer buffer, std::int64_t rows) const;
 
  private:
@@ -70,11 +70,11 @@ class Activations {
 
   DeviceBlock residual_;
   DeviceBlock layer_input_;
-  DeviceBlock hidden_;  // normalised rows, then z
+  DeviceBlock hidden_;  // normalised rows, later z
   DeviceBlock qkv_;
   DeviceBlock gate_up_;
   DeviceBlock gated_;
-  DeviceBlock update_;  // only where it is shown, edited or normalised
+  DeviceBlock update_;  // allocated only if it is observed, edited or normalised
   DeviceBlock logits_;
   DeviceBlock kept_residual_;
   DeviceBlock kept_queries_;

@@ -22,7 +22,7 @@ void Block<FreeDevice>::allocate(std::int64_t bytes, const char* what) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const auto status = cudaMalloc(&memory, size);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // taken note of
+    cudaGetLastError();  // clears the error, which is handled here
     std::size_t free = 0;
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "ask for free memory");

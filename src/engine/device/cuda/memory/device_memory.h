@@ -1,4 +1,4 @@
-// Memory, streams and events of the GPU, owned.
+// Owning wrappers of GPU memory, pinned host memory, streams and events.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,18 @@ struct FreePinned {
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
 
-// Grows when more is asked for and never shrinks; what it held is lost then. `Free` says where it
-// lives.
+// A buffer that grows on demand and never shrinks; growing discards its contents. `Free` is the
+// deleter.
 template <typename Free>
 class Block {
  public:
-  // At least this many bytes. `what` is for the message when there are not so many.
+  // Ensures at least `bytes` bytes. `what` names the buffer in the out-of-memory message.
   void* reserve(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes, what);
     return memory_.get();
   }
-  // The same with a quarter to spare, for what grows a little from batch to batch: taking memory
-  // stops the GPU.
+  // Same with 25 % headroom, for buffers that grow slightly from batch to batch: allocation
+  // synchronizes the GPU.
   void* reserve_roomy(std::int64_t bytes, const char* what) {
     if (bytes > bytes_ || !memory_) allocate(bytes + bytes / 4, what);
     return memory_.get();
@@ -51,9 +51,9 @@ class Block {
 };
 
 using DeviceBlock = Block<FreeDevice>;
-using PinnedBlock = Block<FreePinned>;  // host memory that the GPU reads and writes
+using PinnedBlock = Block<FreePinned>;  // page-locked host memory that the GPU can read and write
 
-// The most shared memory that a block of a kernel can ask for, in bytes.
+// Largest amount of shared memory, in bytes, that one block can request.
 std::size_t shared_memory_limit();
 
 class Stream {
@@ -76,8 +76,8 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(cudaStream_t stream);
-  void wait() const;                          // on the host
-  void hold_back(cudaStream_t stream) const;  // the stream goes on when the event has come
+  void wait() const;                          // blocks the host until the event has occurred
+  void hold_back(cudaStream_t stream) const;  // makes the stream wait for the event
   bool done() const;
 
  private:

@@ -13,9 +13,9 @@
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{32} << 20;  // bytes of a pinned buffer
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;   // of one thread
-constexpr std::int64_t kRowsPerTask = 32;                // that are widened on the host
+constexpr std::int64_t kChunk = std::int64_t{32} << 20;  // bytes of one pinned buffer
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;   // bytes copied by one thread at a time
+constexpr std::int64_t kRowsPerTask = 32;                // rows widened on the host by one task
 
 void copy_in_parallel(std::byte* to, const std::byte* from, std::int64_t bytes) {
   parallel_ranges(bytes, kPiece, [=](std::int64_t begin, std::int64_t end) {
@@ -31,7 +31,7 @@ ConstTensorView view_of(std::span<const float> values) {
 constexpr std::int64_t kAlignment = 256;
 constexpr std::size_t kStreamedSlots = 2;
 
-// Hands out the parts of a layer's memory one after another; without memory it only counts.
+// Assigns consecutive parts of a layer's memory. Without memory only the total size is computed.
 class Parts {
  public:
   Parts(const ModelConfig& model, const LayerConfig& config, DType dtype, void* base)
@@ -117,7 +117,7 @@ std::vector<float> scaled(std::vector<float> values, float factor) {
   return values;
 }
 
-// Matrices with the same rows under each other, and their biases times `bias_factor`.
+// Uploads matrices stacked along their rows, and their biases times `bias_factor`.
 void upload_stacked(Uploader& uploader, std::initializer_list<const Linear*> parts,
                     const DeviceLinear& to, DType dtype, float bias_factor = 1.0f) {
   const auto element = static_cast<std::int64_t>(dtype_size(dtype));
@@ -138,7 +138,7 @@ void upload_norm(Uploader& uploader, const NormWeights& from, const DeviceNorm& 
   if (to.bias != nullptr) uploader.floats(from.bias, const_cast<float*>(to.bias));
 }
 
-// The rows of one block of a matrix in blocks.
+// Returns the rows that belong to one block of a block-scaled matrix.
 ConstTensorView block_of(const WeightMatrix& matrix, std::int64_t block) {
   const auto& values = matrix.values;
   const auto bytes =
@@ -187,7 +187,8 @@ void Uploader::copy(ConstTensorView source, void* destination, DType to, float s
   }
 }
 
-// The stored rows, (in, out) of perhaps more columns, some at a time.
+// Uploads a weight stored as (in, out), perhaps within wider rows, as (out, in), a few rows at a
+// time.
 void Uploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
   const auto& values = matrix.values;
   const auto size = static_cast<std::int64_t>(dtype_size(values.dtype()));
@@ -223,7 +224,8 @@ void Uploader::copy_transposed(const WeightMatrix& matrix, void* destination) {
   }
 }
 
-// As float32 from the host: MXFP4, and rows or columns with those of another matrix between.
+// Widens a matrix to float32 on the host and uploads it: MXFP4, and rows or columns interleaved
+// with another matrix.
 void Uploader::copy_widened(const WeightMatrix& matrix, void* destination) {
   const auto row_bytes = matrix.in() * static_cast<std::int64_t>(sizeof(float));
   const auto element = static_cast<std::int64_t>(dtype_size(dtype_));
@@ -331,7 +333,8 @@ void DeviceWeights::upload(std::int64_t layer, Slot& slot) {
            .layer();
   upload_stacked(uploader_, {&from.q, &from.k, &from.v}, to.qkv, options_.dtype);
   if (!from.sinks.empty()) uploader_.floats(from.sinks, const_cast<float*>(to.sinks));
-  // What a layer adds is scaled by the products; their biases come scaled.
+  // residual_scale multiplies the products (alpha of the GEMM), so biases are uploaded already
+  // scaled.
   const auto factor = static_cast<float>(model_.config.residual_scale);
   upload_stacked(uploader_, {&from.o}, to.o, options_.dtype, factor);
   if (from.experts.empty())
@@ -353,7 +356,7 @@ void DeviceWeights::upload_mlp(const LayerWeights& from, const DeviceLayer& to) 
                  static_cast<float>(model_.config.residual_scale));
 }
 
-// What experts add is scaled when it is added up, their biases with it.
+// residual_scale of experts is applied when their outputs are combined, biases included.
 void DeviceWeights::upload_experts(const LayerWeights& from, const DeviceLayer& to) {
   upload_stacked(uploader_, {&from.router}, to.router, options_.dtype);
   for (std::size_t i = 0; i < from.experts.size(); ++i) {
@@ -383,7 +386,7 @@ DeviceLinear DeviceWeights::head() {
     return {embedding(), nullptr};
   if (head_.data() == nullptr) {
     const auto element = static_cast<std::int64_t>(dtype_size(options_.dtype));
-    // Streaming has the uploader to itself.
+    // The streaming thread owns uploader_, so this upload needs one of its own.
     Uploader uploader(options_.dtype, copies_);
     uploader.matrix(from.weight,
                     head_.reserve(from.weight.values.size() * element, "the output embedding"));
@@ -421,7 +424,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
     slot.in_use = false;
     slot.holds = -1;
   }
-  if (holder() == nullptr && next_ != layer) {  // a pass that ended early: begin again
+  if (holder() == nullptr && next_ != layer) {  // an earlier pass ended early: restart
     for (auto& slot : slots_) slot.holds = -1;
     next_ = layer;
   }
@@ -449,7 +452,7 @@ void DeviceWeights::wait() {
       wait_for(layer).arrived.wait();
 }
 
-// Every layer into its own slot, in the order in which a pass asks for them.
+// Uploads every layer into its own slot, in the order in which a pass needs them.
 void DeviceWeights::upload_layers() {
   try {
     check(cudaSetDevice(options_.device), "use the GPU");
@@ -470,7 +473,7 @@ void DeviceWeights::upload_layers() {
   }
 }
 
-// Fills one slot after another. A layer counts as there once its copies are on the stream.
+// Fills free slots with the next layers. A layer counts as resident once its copies are enqueued.
 void DeviceWeights::stream_layers() {
   try {
     check(cudaSetDevice(options_.device), "use the GPU");
@@ -488,7 +491,7 @@ void DeviceWeights::stream_layers() {
       free->left.hold_back(copies_);
       upload(layer, *free);
       lock.lock();
-      if (next_ == layer) {  // not restarted from another layer meanwhile
+      if (next_ == layer) {  // false if restarted from another layer meanwhile
         free->holds = layer;
         next_ = after(layer);
       }

@@ -1,5 +1,5 @@
-// The weights on the GPU: all of them, or two layers at a time that are uploaded as they are
-// needed.
+// Model weights on the GPU: all layers resident, or two slots through which layers are streamed on
+// demand.
 #pragma once
 
 #include <condition_variable>
@@ -19,27 +19,27 @@
 
 namespace qkscope::cuda {
 
-// Copies weights from the mapped file to the GPU through two pinned buffers: one fills while the
-// other is copied.
+// Uploads weights from the memory-mapped file through two pinned buffers: one is filled while the
+// other is being copied.
 class Uploader {
  public:
-  // Everything arrives in stream order, in the type `dtype`.
+  // Copies are enqueued on `stream` and converted to `dtype`.
   Uploader(DType dtype, cudaStream_t stream);
 
   void matrix(const WeightMatrix& matrix, void* destination);      // (out, in)
   void vector(std::span<const float> values, void* destination);   // a bias
   void floats(std::span<const float> values, float* destination);  // a norm, in float32
-  void wait();                                                     // until all has arrived
+  void wait();  // blocks until all copies are complete
 
  private:
   struct Buffer {
     PinnedBlock host;
-    DeviceBlock device;  // where values of another type wait to be converted
+    DeviceBlock device;  // staging for values that need conversion
     Event done;
   };
 
-  // A piece on its way: fills the pinned buffer with fill(host), `count` values of `from`, and
-  // calls land(device) where they have arrived, `target` itself where that is given.
+  // One piece of an upload. fill(host) writes `count` values of type `from` into the pinned buffer;
+  // land(device) is called with their address on the GPU, which is `target` if that is set.
   struct Piece {
     DType from;
     std::int64_t count;
@@ -62,7 +62,7 @@ struct DeviceLinear {
   const void* bias = nullptr;    // (out) or null
 };
 
-// The matrices of all experts, each at an address that products like.
+// Matrices of all experts at a constant stride, each aligned for cuBLASLt.
 struct DeviceExperts {
   const std::byte* weight = nullptr;  // of the first, (out, in)
   const std::byte* bias = nullptr;    // of the first, (out), or null
@@ -75,7 +75,7 @@ struct DeviceExperts {
   }
 };
 
-// q, k and v are one matrix, and so are gate and up.
+// Weights of one layer. q, k and v are stacked into one matrix, and so are gate and up.
 struct DeviceLayer {
   DeviceLinear qkv;                // ((n_heads + 2 n_kv_heads) d_head, d_model)
   const float* sinks = nullptr;    // (n_heads) or null
@@ -109,23 +109,24 @@ class DeviceWeights {
 
   bool streamed() const { return options_.streamed; }
 
-  // For work on `stream` from now on; what used the layer asked for before must have been given to
-  // the same stream.
+  // Makes `stream` wait for the layer's upload and returns its weights. Work on the previously
+  // requested layer must already be enqueued on the same stream, because its slot may be
+  // overwritten.
   const DeviceLayer& layer(std::int64_t layer, cudaStream_t stream);
 
   const void* embedding() const { return embedding_.data(); }
   const void* positions() const { return positions_.data(); }
   DeviceNorm final_norm() const { return final_norm_; }
-  DeviceLinear head();  // uploaded when it is asked for the first time
-  void wait();          // until all layers are there, where they do not stream
+  DeviceLinear head();  // uploaded on first use
+  void wait();          // blocks until all resident layers are uploaded
 
  private:
   struct Slot {
     DeviceBlock memory;
     DeviceLayer layer;
-    std::int64_t holds = -1;  // layer that is there or on its way
+    std::int64_t holds = -1;  // layer that is resident or being uploaded
     Event arrived;
-    Event left;  // the work that used it before is done
+    Event left;  // recorded after the last kernel that used the slot
     bool in_use = false;
   };
 
@@ -135,8 +136,8 @@ class DeviceWeights {
   void upload_mlp(const LayerWeights& from, const DeviceLayer& to);
   void upload_gate_up(const LayerWeights& from, const DeviceLinear& to);
   void upload_experts(const LayerWeights& from, const DeviceLayer& to);
-  std::int64_t after(std::int64_t layer) const;  // the next that runs, going round
-  const Slot& wait_for(std::int64_t layer);      // until its copies are on their way
+  std::int64_t after(std::int64_t layer) const;  // the next layer that runs, wrapping around
+  const Slot& wait_for(std::int64_t layer);      // blocks until its copies are enqueued
   void upload_layers();
   void stream_layers();
 
@@ -144,7 +145,7 @@ class DeviceWeights {
   WeightOptions options_;
   Stream copies_;
   Uploader uploader_;
-  DeviceBlock plain_gate_up_;  // on their way to be interleaved
+  DeviceBlock plain_gate_up_;  // staging before interleaving
   DeviceBlock embedding_;
   DeviceBlock positions_;
   DeviceBlock head_;
@@ -153,11 +154,11 @@ class DeviceWeights {
   DeviceNorm final_norm_;
   std::vector<Slot> slots_;
 
-  // The thread fills the slots: each with its layer, while the first pass already runs on those
-  // that are there; or, streaming, free ones with the layers that come next.
+  // State shared with the upload thread. Resident: the thread fills all slots in order while the
+  // first pass already runs. Streaming: the thread refills free slots with the next layers.
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::int64_t next_ = 0;  // layer that is filled in next
+  std::int64_t next_ = 0;  // layer that is uploaded next
   bool stopping_ = false;
   std::exception_ptr failed_;
   std::thread thread_;

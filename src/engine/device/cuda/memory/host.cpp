@@ -1,5 +1,6 @@
-// The module's way back into the library that opened it: functions under their usual names that go
-// through its table. Core's own log and threads must not be linked in here beside them.
+// Forwards the log and thread functions of base/core to the library that loaded this module,
+// through its function table. The module must not link copies of them, which would have their own
+// state.
 #include "engine/device/cuda/memory/host.h"
 
 #include "base/core/log.h"

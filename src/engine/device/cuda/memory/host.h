@@ -1,4 +1,4 @@
-// The library that opened the module (device/cuda_module.h).
+// Function table of the library that loaded this module (engine/device/cuda_module.h).
 #pragma once
 
 #include "engine/device/cuda_module.h"

@@ -1,4 +1,4 @@
-// Keys and values of sequences that were run, on the GPU.
+// KV cache on the GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,25 @@ namespace qkscope::cuda {
 
 class CudaStore : public KeyValueStore {
  public:
-  // Its bytes are taken off the budget, which must outlive it.
+  // The allocation is charged to `budget`, which must outlive the cache.
   CudaStore(const ModelConfig& model, DType dtype, DeviceBudget& budget, std::int64_t sequences,
             std::int64_t positions);
   ~CudaStore() override;
   CudaStore(const CudaStore&) = delete;
   CudaStore& operator=(const CudaStore&) = delete;
 
-  // Of a layer, (sequences * positions, n_kv_heads, d_head), row_stride elements apart.
+  // Keys or values of a layer, shape (sequences * positions, n_kv_heads, d_head), rows row_stride
+  // elements apart.
   void* k(std::int64_t layer) const;
   void* v(std::int64_t layer) const;
   std::int64_t row_stride() const { return 2 * width_; }
 
-  // Where the keys of each sequence begin.
+  // First row of each sequence in the cache.
   std::vector<std::int64_t> first_rows(std::span<const Sequence> sequences) const;
-  // Rows of the keys and values that a batch adds.
+  // Rows of the cache that receive the keys and values of the batch.
   std::vector<std::int32_t> new_rows(std::span<const Sequence> sequences) const;
 
-  // All positions of a sequence, to be fetched.
+  // View of all cached positions of a sequence.
   DeviceView all_keys(std::int64_t layer, const Sequence& sequence) const;
   DeviceView all_values(std::int64_t layer, const Sequence& sequence) const;
 
@@ -46,8 +47,8 @@ class CudaStore : public KeyValueStore {
   DeviceBudget& budget_;
   std::int64_t width_;  // n_kv_heads * d_head
   std::int64_t positions_;
-  std::int64_t bytes_ = 0;           // of all layers
-  std::vector<DeviceBlock> layers_;  // keys and values side by side in a row
+  std::int64_t bytes_ = 0;           // total over all layers
+  std::vector<DeviceBlock> layers_;  // a row holds keys, then values
 };
 
 }  // namespace qkscope::cuda

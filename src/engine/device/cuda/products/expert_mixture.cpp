@@ -48,8 +48,8 @@ void ExpertMixture::choose(std::int64_t rows) {
                  stream_);
 }
 
-// Each expert's rows are filled up to a multiple of kExpertRowUnit, so that products come in few
-// shapes; the rows that fill up are copies whose results nobody reads.
+// Pads each expert's rows to a multiple of kExpertRowUnit, so that the products have few distinct
+// shapes. Padding rows are copies whose results are never read.
 void ExpertMixture::sort(std::int64_t begin, std::int64_t count) {
   const auto k = model_.experts.per_token;
   begin_ = begin;

@@ -10,7 +10,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;
 
-// A logit and where it stands; a NaN comes before every number.
+// A logit and its index; NaN sorts before every number.
 struct Candidate {
   float logit;
   int expert;
@@ -26,7 +26,8 @@ __device__ bool comes_before(Candidate a, Candidate b) {
   return x > y || (x == y && a.expert < b.expert);
 }
 
-// One warp per row. Each round finds the first of those that come after the one found before.
+// One warp per row. Each of the k rounds finds the best candidate that sorts after the previous
+// one.
 template <typename T>
 __global__ void choose_kernel(ChooseArguments a) {
   const std::int64_t row = blockIdx.x;

@@ -1,4 +1,4 @@
-// Kernels of a mixture of experts (ops/experts.h has the formula).
+// Mixture-of-experts kernels (engine/ops/experts.h has the formulas).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace qkscope::cuda {
 
-// For each row the k highest logits, highest first and of equal ones the first.
+// Top-k selection: for each row the k highest logits in descending order; ties go to the lower
+// index.
 struct ChooseArguments {
   const void* logits = nullptr;  // (rows, experts)
   float* weights = nullptr;      // (rows, k)
@@ -17,13 +18,13 @@ struct ChooseArguments {
   std::int64_t rows = 0;
   std::int64_t experts = 0;
   std::int64_t k = 0;
-  bool normalized = false;  // the softmax is over the chosen alone
+  bool normalized = false;  // softmax over the selected logits only
   DType dtype = DType::bf16;
 };
 void choose_experts(const ChooseArguments& arguments, cudaStream_t stream);
 
-// y[row] = factor times the sum over i of weights[row, i] x[places[row, i]], in the order of i;
-// summed in float32 and rounded once.
+// y[row] = factor * sum over i of weights[row, i] x[places[row, i]], in the order of i; accumulated
+// in float32 and rounded once.
 struct CombineArguments {
   const void* x = nullptr;               // (any, n)
   const float* weights = nullptr;        // (rows, k)

@@ -18,7 +18,7 @@ __device__ float activate(float x, const XieluWeights& xielu) {
     const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(inner));
   } else if constexpr (activation == Activation::xielu) {
-    // arXiv 2411.13010, as in XieluWeights.
+    // xIELU activation (arXiv:2411.13010), as in XieluWeights.
     if (x > 0.0f) return xielu.alpha_p * x * x + xielu.beta * x;
     return (expm1f(fminf(x, xielu.eps)) - x) * xielu.alpha_n + xielu.beta * x;
   } else {
@@ -26,7 +26,7 @@ __device__ float activate(float x, const XieluWeights& xielu) {
   }
 }
 
-// gpt-oss, as in ClampedSwiglu; comparisons that a NaN fails leave it as it is.
+// Clamped SwiGLU of gpt-oss, as in ClampedSwiglu. The comparisons let NaN pass through.
 __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swiglu) {
   const float g = gate > swiglu.limit ? swiglu.limit : gate;
   const float below = up > swiglu.limit ? swiglu.limit : up;
@@ -34,7 +34,7 @@ __device__ float clamped_swiglu(float gate, float up, const ClampedSwiglu& swigl
   return (u + 1.0f) * (g / (1.0f + expf(-swiglu.alpha * g)));
 }
 
-// Where the values of a row lie: rows of gate and of up are `stride` packs apart.
+// Location of a row: rows of gate and of up are `stride` packs apart.
 template <typename T>
 struct GateRows {
   const T* gate;
@@ -44,8 +44,8 @@ struct GateRows {
   int stride;
 };
 
-// A block takes a part of one row, a thread kSteps packs of it. No thread writes what another
-// reads, so y may be gate.
+// A block takes part of one row, a thread kSteps packs of it. No thread writes what another thread
+// reads, so y may alias gate.
 template <typename T, int V, Activation activation, bool kGated>
 __global__ void gate_kernel(GateRows<T> rows, XieluWeights xielu, ClampedSwiglu swiglu) {
   using Values = Pack<T, V>;

@@ -1,5 +1,5 @@
-// CUTLASS' product, with a last step of ours. Two groups of warps work on tiles of their own in
-// turns: while one applies the gate, the tensor cores work for the other.
+// CUTLASS GEMM with an epilogue of ours that applies SwiGLU. Two consumer warpgroups alternate
+// (ping-pong schedule): while one runs the epilogue, the other keeps the tensor cores busy.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/detail.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -14,14 +14,13 @@ namespace {
 
 using cute::Int;
 
-// Rows and columns of a tile and how many values are multiplied at a time, and the blocks that
-// share what they load: the fastest of ten tried on an H200 (docs/performance.md).
+// Tile and cluster shape: the fastest of ten variants tried on an H200 (docs/performance.md).
 using Tile = cute::Shape<Int<128>, Int<192>, Int<64>>;
 using Cluster = cute::Shape<Int<2>, Int<1>, Int<1>>;
 
-// What CUTLASS asks of a last step. In a tile's columns, 64 hold gate and up of 32 neighbours:
-// column 8 j + 2 t + s is gate (s = 0) or up (s = 1) of neighbour 8 t + j. So the thread t of four
-// that hold a row has both values of eight neighbours, and writes them at once.
+// CUTLASS epilogue. Of a tile's columns, 64 hold gate and up of 32 neighbouring outputs: column 8 j
+// + 2 t + s is gate (s = 0) or up (s = 1) of output 8 t + j. Thread t of the four that share a row
+// therefore holds both values of eight neighbours and writes them with one store.
 template <typename Element>
 struct Gate {
   using EpilogueSchedule = cutlass::gemm::EpilogueDefault;
@@ -146,8 +145,8 @@ cudaError_t run(const GatedArguments& a, cudaStream_t stream) {
                                        {static_cast<Element*>(a.y), a.apart}};
   arguments.hw_info.device_id = a.device;
   arguments.hw_info.sm_count = a.multiprocessors;
-  // Blocks at work at the same time stay within a few columns of tiles, so that weights come from
-  // the cache; longer rows of weights want more of them.
+  // Swizzle: concurrently running blocks stay within a few tile columns, so that weights are served
+  // from L2. Longer weight rows need a wider swizzle.
   arguments.scheduler.max_swizzle_size = a.in < 4096 ? 4 : 8;
   using Order = decltype(arguments.scheduler.raster_order);
   arguments.scheduler.raster_order = Order::AlongN;

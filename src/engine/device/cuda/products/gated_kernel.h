@@ -1,4 +1,4 @@
-// The kernel behind gated_product.h; its file is compiled where CUTLASS' headers are.
+// Kernel of gated_product.h, compiled only where CUTLASS' headers are available.
 #pragma once
 
 #include <cuda_runtime.h>

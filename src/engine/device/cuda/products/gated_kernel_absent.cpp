@@ -1,4 +1,4 @@
-// Stands in for gated_kernel.cu in a build without CUTLASS' headers or without code for Hopper.
+// Stub of gated_kernel.cu for builds without CUTLASS' headers or without code for Hopper.
 #include "engine/device/cuda/products/gated_kernel.h"
 
 namespace qkscope::cuda {

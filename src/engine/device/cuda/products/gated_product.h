@@ -1,5 +1,5 @@
-// The MLP's gate and up product on Hopper with the gate in its last step: what is wide is never
-// written.
+// Gate/up product on Hopper with SwiGLU in the epilogue: the (rows, 2 d_mlp) intermediate is never
+// written to memory.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace qkscope::cuda {
 
-// Whether there is a kernel for this GPU, model and type. The rows of gate and up must then be
-// interleaved on the GPU (interleave_gate_up).
+// Returns whether a kernel exists for this GPU, model and type. If so, the rows of gate and up must
+// be interleaved on the GPU (interleave_gate_up).
 bool has_gated_product(const ModelConfig& model, DType dtype, int device);
 
-// to (2 n, in) = from (2 n, in) of 16 bits, n rows of gate and n of up, in an order that gives one
-// thread of the product both values of eight neighbours.
+// Interleaves n rows of gate and n rows of up: to (2 n, in) = permuted rows of from (2 n, in),
+// 16-bit elements. The order gives each thread of the product both values of eight neighbouring
+// outputs.
 void interleave_gate_up(const void* from, void* to, std::int64_t n, std::int64_t in,
                         cudaStream_t stream);
 
@@ -27,7 +28,7 @@ struct GatedProduct {
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t n = 0;
-  bool apart = false;  // gate and up as they are, to be shown or edited
+  bool apart = false;  // write gate and up separately, for observers
   DType dtype = DType::bf16;
   int device = 0;
 };

@@ -5,9 +5,9 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroup = 64;  // rows of gate and up that are mixed
+constexpr int kGroup = 64;  // rows of gate and up in one interleaved group
 
-// A block takes one row; gated_kernel.cu says what the order is good for.
+// One block per row; gated_kernel.cu explains the order.
 __global__ void interleave_kernel(const uint4* from, uint4* to, std::int64_t n, int packs) {
   const std::int64_t row = blockIdx.x;
   const int place = static_cast<int>(row % kGroup);

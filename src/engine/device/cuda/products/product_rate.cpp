@@ -15,11 +15,12 @@ namespace {
 
 constexpr std::int64_t kLargest = 8192;
 constexpr std::int64_t kSmallest = 512;
-constexpr int kProductsPerLook = 8;  // at the clock
+constexpr int kProductsPerLook = 8;  // products between two readings of the clock
 
-// Values of either sign in [0.5, 1): constants would draw less power than what models hold.
+// Random values of either sign in [0.5, 1): constant operands draw less power than real data and
+// would overstate the sustained rate.
 std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
-  std::uint32_t bits = 0x3f000000u;  // of 0.5
+  std::uint32_t bits = 0x3f000000u;  // bit pattern of 0.5f
   std::uint32_t free_bits = 0x807fffffu;
   if (dtype == DType::bf16) {
     bits = 0x3f003f00u;
@@ -34,8 +35,8 @@ std::vector<std::uint32_t> random_values(DType dtype, std::size_t bytes) {
   return values;
 }
 
-// Both sides, the product, and the trial products that choose an algorithm take half of what is
-// free at most.
+// Largest size for which both operands, the result and the trial products of the algorithm search
+// fit into half of the free memory.
 std::int64_t size_that_fits(std::int64_t element) {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -69,7 +70,7 @@ double product_rate(Products& products, DType dtype, double seconds, cudaStream_
                         .rows = n,
                         .in = n,
                         .out = n};
-  products.multiply(product);  // finds its algorithm
+  products.multiply(product);  // triggers the algorithm search
   check(cudaStreamSynchronize(stream), "multiply matrices");
   const auto start = Clock::now();
   std::int64_t count = 0;

@@ -1,4 +1,4 @@
-// How many FLOP/s the GPU reaches in matrix products.
+// Measures the sustained FLOP/s of matrix products on the GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,8 +8,8 @@
 
 namespace qkscope::cuda {
 
-// Square products of random values, as large as 8192 where memory is free for them, for about so
-// many seconds: a GPU under load slows down to its power limit.
+// Multiplies square random matrices (up to 8192, less if memory is short) for about `seconds`
+// seconds, so that the GPU settles at its power limit.
 double product_rate(Products& products, DType dtype, double seconds, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

@@ -17,12 +17,12 @@ namespace {
 constexpr std::int64_t kWorkspace = std::int64_t{64} << 20;
 constexpr int kCandidates = 8;
 constexpr int kRepeats = 3;
-// Algorithms are measured at row counts that are powers of two between these; a product takes the
-// one of the next smaller count. With fewer rows the library's first proposal is taken.
+// Algorithms are timed at row counts that are powers of two in this range; a product uses the
+// algorithm of the next smaller count. Below the range cuBLASLt's first heuristic is used.
 constexpr std::int64_t kFewestMeasuredRows = 512;
 constexpr std::int64_t kMostMeasuredRows = 16384;
-constexpr std::size_t kMostShapes = 256;  // remembered
-// As many rows show whether two algorithms sum in the same order.
+constexpr std::size_t kMostShapes = 256;  // size of the algorithm cache
+// Number of rows that are compared to see whether two algorithms sum in the same order.
 constexpr std::int64_t kComparedRows = 512;
 
 void check(cublasStatus_t status, const char* operation) {
@@ -60,8 +60,8 @@ struct Products::Algorithm {
   cublasLtMatmulAlgo_t algo;
 };
 
-// cuBLASLt counts in columns: its matrices are ours transposed, so that y (rows, out) is the
-// (out x rows) product of the transposed weight and x.
+// cuBLASLt is column-major: its matrices are ours transposed, so y (rows, out) is the (out x rows)
+// product of the transposed weight and x.
 struct Products::Call {
   Call(DType dtype, const Product& p)
       : weight(type_of(dtype), p.in, p.out, p.in),
@@ -156,10 +156,10 @@ std::vector<Products::Algorithm> Products::candidates(const Call& call) {
   return algorithms;
 }
 
-// Candidates that sum in another order than the first are left out, whatever their speed: which one
-// wins may then differ from run to run without changing a bit.
+// Discards candidates whose summation order differs from the first candidate's. Timing noise may
+// then change which algorithm wins, but never a bit of the result.
 Products::Algorithm Products::measured(const Product& product) {
-  Product trial = product;  // into memory of its own: y may hold what the product is added to
+  Product trial = product;  // writes to scratch: y may be an accumulation target
   trial.accumulate = false;
   trial.y_stride = product.out;
   const auto row_bytes = product.out * static_cast<std::int64_t>(dtype_size(dtype_));

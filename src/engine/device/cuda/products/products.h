@@ -1,4 +1,4 @@
-// Matrix products with cuBLASLt: for each shape the fastest algorithm, found by measuring.
+// Matrix products with cuBLASLt; the fastest algorithm of each shape is found by timing.
 #pragma once
 
 #include <compare>
@@ -39,8 +39,8 @@ class Products {
   void multiply(const Product& product);
 
  private:
-  struct Library;  // cuBLASLt's handle
-  struct Call;     // one shape as cuBLASLt sees it, with its algorithm
+  struct Library;  // cuBLASLt handle
+  struct Call;     // cuBLASLt descriptors of one shape and its algorithm
   struct Algorithm;
   struct Key {
     std::int64_t rows, in, out, x_stride, y_stride;
@@ -60,7 +60,7 @@ class Products {
   cudaStream_t stream_;
   std::unique_ptr<Library> library_;
   std::map<Key, std::unique_ptr<Call>> calls_;
-  std::map<Key, Algorithm> measured_;  // by shape, the rows rounded down
+  std::map<Key, Algorithm> measured_;  // key: shape with rows rounded down to a power of two
   DeviceBlock workspace_;
 };
 
