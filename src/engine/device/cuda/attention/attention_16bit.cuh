@@ -1,8 +1,8 @@
-// Attention in bfloat16 and float16 on the matrix units; one block takes a run of queries of one
-// head through the keys they see.
+// Flash attention in bfloat16 and float16 on the tensor cores. One block takes a tile of queries of
+// one head through the keys they attend to.
 //
-// What one warp does with one tile of keys is all in registers: scores, mask, running softmax, and
-// the sum of values. A warp holds kBands bands of 16 queries. Of a band's 16 x 8 fragments a lane
+// A warp processes one tile of keys entirely in registers: scores, mask, online softmax, and the
+// sum of values. It holds kBands bands of 16 queries. In the 16 x 8 fragments of a band, a lane
 // holds rows g and g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
 #pragma once
 
@@ -23,9 +23,9 @@ struct RunningSoftmax {
   float sum[kBands][2];      // this lane's share of the sum of weights relative to the maximum
 };
 
-// Where a lane's row lies in the operand of ldmatrix, in bytes from the tile's begin. For q and v
-// the matrices are (rows 0-7, rows 8-15) x (columns 0-7), then columns 8-15; for k, whose rows are
-// the columns of the product, (columns 0-7, columns 8-15) x (rows 0-7), then rows 8-15.
+// Byte offset of a lane's row in an ldmatrix operand. For q and v the four matrices are (rows 0-7,
+// rows 8-15) x (columns 0-7), then columns 8-15. For k, whose rows are columns of the product, they
+// are (columns 0-7, columns 8-15) x (rows 0-7), then rows 8-15.
 template <int kWidth>
 __device__ int lane_offset() {
   const int lane = threadIdx.x % 32;
@@ -37,7 +37,7 @@ __device__ int lane_offset_of_keys() {
   return (lane % 8 + lane / 16 * 8) * kPitch<kWidth> + lane / 8 % 2 * 16;
 }
 
-// scores (queries, keys) = q kᵀ. queries(step, a) gives the fragments of 16 channels of q.
+// scores (queries, keys) = q kᵀ. queries(step, a) loads the fragments of 16 channels of q.
 template <typename T, int kWidth, int kBands, int kKeys, typename Queries>
 __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, Queries queries,
                                               std::uint32_t k) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
   }
 }
 
-// The same with q in shared memory.
+// Same with q in shared memory.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, std::uint32_t q,
                                               std::uint32_t k) {
@@ -78,8 +78,8 @@ __device__ __forceinline__ void multiply_keys(Fragments<kBands, kKeys>& scores, 
       k);
 }
 
-// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards. With tanh(u) = 1 -
-// 2 / (exp(2u) + 1) a score is off by some 1e-7 of the cap.
+// Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
+// by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap.
 template <int kBands, int kKeys>
 __device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scale, float softcap) {
   constexpr float kTwoLog2E = 2.88539008177792681472f;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void cap(Fragments<kBands, kKeys>& scores, float scal
       }
 }
 
-// -infinity where a query does not see a key; `row` is the warp's first in `ranges`.
+// Sets scores outside a query's key range to -infinity; `row` is the warp's first row in `ranges`.
 template <int kBands, int kKeys, int kRows>
 __device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
                                      const KeyRanges<kRows>& ranges, int row, KeyTile tile) {
@@ -116,8 +116,9 @@ __device__ __forceinline__ void mask(Fragments<kBands, kKeys>& scores,
     }
 }
 
-// Turns scores into weights 2^(scale (score - maximum)), with the old sums and the values so far
-// brought to the new maximum. A tile of which a query sees nothing leaves it as it is, bit by bit.
+// Online softmax: replaces scores by weights 2^(scale (score - maximum)) and rescales the previous
+// sum and values to the new maximum. A tile that is fully masked for a query changes none of its
+// bits.
 template <int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
                                                RunningSoftmax<kBands>& softmax,
@@ -135,7 +136,8 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
         maximum = fmaxf(maximum, fmaxf(scores[band][n][2 * half], scores[band][n][2 * half + 1]));
       maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
       maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 2));
-      // A query that has seen no key yet must not subtract infinity from itself.
+      // A query without any visible key so far has maximum -infinity; -infinity minus itself is
+      // NaN.
       const float shift = maximum == -INFINITY ? 0.0f : __fmul_rn(maximum, scale);
       factor[band][half] = exp2_fast(__fmul_rn(before, scale) - shift);
       moved |= factor[band][half] != 1.0f;
@@ -150,7 +152,7 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       softmax.maximum[band][half] = maximum;
       softmax.sum[band][half] = fmaf(softmax.sum[band][half], factor[band][half], sum);
     }
-  // In a long scan the maxima rarely move.
+  // Rescaling is rare: in a long scan the running maximum seldom changes.
   if (!__any_sync(kAllLanes, moved)) return;
 #pragma unroll
   for (int band = 0; band < kBands; ++band)
@@ -160,8 +162,9 @@ __device__ __forceinline__ void update_softmax(Fragments<kBands, kKeys>& scores,
       for (int i = 0; i < 4; ++i) values[band][n][i] *= factor[band][i / 2];
 }
 
-// values (queries, kWidth) += weights v. The weights' C fragments are A fragments as they stand:
-// those of 8 keys are the left half of a 16 x 16 operand, those of the next 8 the right half.
+// values (queries, kWidth) += weights v. The C fragments of the weights can be used as A fragments
+// without shuffles: those of 8 keys form the left half of a 16 x 16 operand, those of the next 8
+// keys the right half.
 template <typename T, int kWidth, int kBands, int kKeys>
 __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
                                            const Fragments<kBands, kKeys>& weights,
@@ -189,7 +192,7 @@ __device__ __forceinline__ void add_values(Fragments<kBands, kWidth>& values,
   }
 }
 
-// Of the warp's rows, of which `queries` from `query` on exist.
+// Stores log-sum-exp and largest score of the warp's rows; `queries` rows from `query` on exist.
 template <int kBands>
 __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
                                                const RunningSoftmax<kBands>& softmax,
@@ -212,7 +215,7 @@ __device__ __forceinline__ void store_row_sums(const AttentionArguments& a,
     }
 }
 
-// values / sum, rounded to T, into the warp's rows of a tile.
+// Writes values / sum, rounded to T, into the warp's rows of a tile.
 template <typename T, int kWidth, int kBands>
 __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax<kBands>& softmax,
                                                 const Fragments<kBands, kWidth>& values) {
@@ -233,9 +236,9 @@ __device__ __forceinline__ void write_quotients(char* tile, const RunningSoftmax
     }
 }
 
-// 32 queries per warp let each fragment of k and v serve two products; heads of 256 leave registers
-// for 16. With these sizes two blocks run on a multiprocessor (sm_80, sm_90), and one copies or
-// exponentiates while the other multiplies.
+// Tile sizes. With 32 queries per warp each fragment of k and v feeds two products; heads of 256
+// leave registers for only 16. Two blocks fit on a multiprocessor (sm_80, sm_90), so that one
+// copies or exponentiates while the other multiplies.
 template <int kHeadWidth>
 struct AttentionShape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
@@ -251,8 +254,8 @@ struct AttentionShape {
       kQueryBytes + 2 * kTileBytes + static_cast<int>(sizeof(KeyRanges<kRows>));
 };
 
-// How many of the keys of a tile the queries of a warp see: none, each query all of them, or
-// anything between.
+// Visibility of a key tile for the queries of a warp: fully masked, partly visible, or fully
+// visible.
 enum class Visible { none, some, all };
 
 template <typename Shape>
@@ -261,7 +264,7 @@ __device__ __forceinline__ Visible visible_keys(KeyTile tile, const KeyRanges<Sh
   const int query = row + static_cast<int>(threadIdx.x) % Shape::kWarpRows;
   const auto first = ranges.first[query], last = ranges.last[query];
   if (!__any_sync(kAllLanes, first < tile.end && last >= tile.begin)) return Visible::none;
-  // A short tile has rows of zeros that no query sees.
+  // The last tile may be short; its zero rows are outside every query's range.
   const auto end = tile.begin + Shape::kKeys;
   const bool all = first <= tile.begin && last >= end - 1 && tile.end == end;
   return __all_sync(kAllLanes, all) ? Visible::all : Visible::some;
@@ -319,12 +322,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
     Fragments<kBands, kKeys> scores;
     const auto visible = visible_keys<Shape>(tile, ranges, row);
     wait_for_copies();
-    __syncthreads();  // k is there, and every warp is done with the v before
+    __syncthreads();  // k has arrived, and every warp is done with the previous v
     load_keys(v_tile, v_rows, tile);
     if (visible != Visible::none) multiply_keys<T, kWidth, kBands, kKeys>(scores, q_lane, k_lane);
     const auto next = walk.next(tile.end);
     wait_for_copies();
-    __syncthreads();  // v is there, and every warp is done with k
+    __syncthreads();  // v has arrived, and every warp is done with k
     if (next.exists()) load_keys(k_tile, k_rows, next);
     if (visible != Visible::none) {
       if (a.softcap > 0.0f) cap<kBands, kKeys>(scores, a.scale, a.softcap);
@@ -337,7 +340,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
 
   if (a.row_sums.lse != nullptr)
     store_row_sums(a, softmax, block.head, block.query + row, block.queries - row, scale);
-  __syncwarp();  // the warp's rows of q, which it alone read, now carry its z
+  __syncwarp();  // the warp alone read its rows of q; they are reused for z
   write_quotients<T, kWidth, kBands>(q_warp, softmax, values);
   __syncwarp();
   const HeadRows<std::uint16_t, kVectors> z_rows{

@@ -1,5 +1,5 @@
-// How the attention kernels share out their work: a block takes kRows queries of one head through
-// the tiles of keys that they see.
+// Work distribution of the attention kernels: a block takes kRows queries of one head through the
+// key tiles that they attend to.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace qkscope::cuda {
 
 constexpr std::int32_t kNoKey = 0x7fffffff;
 
-// Key rows [begin, end), at most one tile's worth.
+// Key rows [begin, end), at most one tile.
 struct KeyTile {
   std::int32_t begin, end;
   __device__ bool exists() const { return begin != kNoKey; }
 };
 
-// The ranges of a block's queries, in shared memory.
+// Key ranges of a block's queries, in shared memory.
 template <int kRows>
 struct KeyRanges {
-  std::int32_t first[kRows];     // first key that the query sees
-  std::int32_t last[kRows];      // last key that it sees
-  std::int32_t sequence[kRows];  // where its tiles are counted from
+  std::int32_t first[kRows];     // first visible key
+  std::int32_t last[kRows];      // last visible key
+  std::int32_t sequence[kRows];  // origin of the query's key tiles
 };
 
-// For `value(row)` of every row of a block: the least. All lanes of the warp get it.
+// Minimum of value(row) over the rows of a block, in every lane of the warp.
 template <int kRows, typename Value>
 __device__ std::int32_t least_of_rows(Value value) {
   std::int32_t least = kNoKey;
@@ -35,21 +35,21 @@ __device__ std::int32_t least_of_rows(Value value) {
   return __reduce_min_sync(kAllLanes, least);
 }
 
-// Walks the tiles of kKeys keys that at least one query of the block sees, in ascending order. Each
-// warp walks by itself and finds the same tiles. Tiles begin at a multiple of kKeys from the begin
-// of a query's sequence, and none reaches into the next sequence: what a query sees is cut into the
-// same tiles whatever stands next to it.
+// Iterates over the tiles of kKeys keys that at least one query of the block attends to, in
+// ascending order. Every warp iterates on its own and finds the same tiles. Tiles start at
+// multiples of kKeys from the start of a sequence and never cross into the next one, so the tiling
+// of a query's keys does not depend on the rest of the batch.
 template <int kRows, int kKeys>
 class KeyTileWalk {
   static_assert((kKeys & (kKeys - 1)) == 0);
 
  public:
-  // Needs a barrier after the last write to `ranges`.
+  // Requires a barrier after the last write to `ranges`.
   __device__ explicit KeyTileWalk(const KeyRanges<kRows>& ranges)
       : ranges_(ranges),
         end_(1 - least_of_rows<kRows>([&](int row) { return -ranges.last[row]; })) {}
 
-  // The first tile with keys at or after `from`.
+  // Returns the first tile with keys at or after `from`.
   __device__ KeyTile next(std::int32_t from) const {
     const auto begin = least_of_rows<kRows>([&](int row) {
       if (ranges_.last[row] < from) return kNoKey;
@@ -64,17 +64,17 @@ class KeyTileWalk {
 
  private:
   const KeyRanges<kRows>& ranges_;
-  std::int32_t end_;  // one past the last key that any query sees
+  std::int32_t end_;  // one past the last key visible to any query
 };
 
 struct AttentionBlock {
   std::int64_t head, kv_head;
-  std::int64_t query;  // the first
+  std::int64_t query;  // first query of the block
   int queries;
 };
 
-// Heads of the same queries run at the same time and meet the same keys in the cache; the last
-// queries, which see most, come first, so that no long block is left over at the end.
+// Heads of the same queries run concurrently and share keys in the cache. The last queries, which
+// have the most keys, run first, so that no long block is left at the end.
 template <int kRows>
 __device__ AttentionBlock this_block(const AttentionArguments& a) {
   const auto head = static_cast<std::int64_t>(blockIdx.x) % a.n_heads;
@@ -84,7 +84,7 @@ __device__ AttentionBlock this_block(const AttentionArguments& a) {
 }
 
 // Fills `ranges` for the queries from `query` on and ends with a barrier. Rows past the last query
-// repeat it, so that they ask for no tile of their own.
+// repeat it, so that they request no tile of their own.
 template <int kRows>
 __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArguments& a,
                                 std::int64_t query) {
@@ -101,7 +101,7 @@ __device__ void load_key_ranges(KeyRanges<kRows>& ranges, const AttentionArgumen
   __syncthreads();
 }
 
-// Runs `kernel`, which takes the arguments and the scale of exponents of 2.
+// Launches `kernel`, which takes the arguments and the scale for base-2 exponentials.
 template <typename Shape, typename Kernel>
 void launch_blocks(Kernel kernel, int shared_bytes, const AttentionArguments& a,
                    cudaStream_t stream) {

@@ -3,10 +3,10 @@
 namespace qkscope::cuda {
 namespace {
 
-constexpr int kHopper = 90;        // its code (sm_90a) runs on no other
-constexpr int kFirstWithMma = 80;  // of cuDNN's fused kernels
+constexpr int kHopper = 90;        // sm_90a code runs on no other architecture
+constexpr int kFirstWithMma = 80;  // oldest architecture of cuDNN's fused kernels
 
-// Where FlashInfer's kernel was measured to be the fastest.
+// Cases in which FlashInfer's kernel measured fastest.
 bool is_for_flash_infer(const AttentionCase& attention) {
   if (attention.capability != kHopper) return false;
   if (attention.softcap) return attention.d_head == 128 || attention.d_head == 256;
@@ -14,7 +14,8 @@ bool is_for_flash_infer(const AttentionCase& attention) {
          attention.d_head == 256;
 }
 
-// It knows neither caps nor a scale for each layer, and leaves no row sums, which sinks need.
+// cuDNN's kernel supports neither soft caps nor a scale per layer, and returns no row sums, which
+// attention sinks need.
 bool is_for_cudnn(const AttentionCase& attention) {
   return attention.capability >= kFirstWithMma && !attention.softcap && !attention.sinks &&
          !attention.own_scale;

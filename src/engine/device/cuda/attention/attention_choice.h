@@ -1,6 +1,6 @@
-// Which kernel attends: FlashInfer's on Hopper where it has one for the heads, cuDNN's on other
-// GPUs and for other heads, and our own for everything that neither knows. The choice follows from
-// the GPU and the model alone, so that two runs take the same.
+// Choice of the attention kernel: FlashInfer's on Hopper where it has an instance for the head
+// size, cuDNN's on other GPUs and for other head sizes, and our own for everything else. The choice
+// depends on GPU and model alone, so repeated runs use the same kernel.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ struct AttentionCase {
   int capability = 0;  // of the GPU: 90 is Hopper
   DType dtype = DType::bf16;
   std::int64_t d_head = 0;
-  bool softcap = false;      // scores have a cap
-  bool sinks = false;        // the sum of weights has one more term
-  bool own_scale = false;    // the layer's is not the model's
-  bool chosen_rows = false;  // queries are only some of the rows
+  bool softcap = false;      // scores are soft-capped
+  bool sinks = false;        // learned attention sinks
+  bool own_scale = false;    // the layer's scale differs from the model's
+  bool chosen_rows = false;  // queries are a subset of the rows
 };
 
-// What this build holds.
+// Optional kernels that were compiled into this build.
 struct AttentionLibraries {
   bool flash_infer = true;
   bool cudnn = true;
 };
 
-// cuDNN may still have no kernel for a shape; then it is ours.
+// cuDNN may still lack a kernel for a shape; the caller then falls back to our own.
 AttentionKernel choose_attention(const AttentionCase& attention, const AttentionLibraries& has);
 
 }  // namespace qkscope::cuda

@@ -1,5 +1,5 @@
-// Attention in float32 throughout, without the matrix units, whose float32 mode keeps 10 bits of a
-// factor. A block takes a run of queries of one head through the keys they see.
+// Flash attention in float32 without tensor cores, whose TF32 mode keeps only 10 mantissa bits. A
+// block takes a tile of queries of one head through the keys they attend to.
 #include <cmath>
 
 #include "engine/device/cuda/attention/attention_block.cuh"
@@ -7,9 +7,9 @@
 namespace qkscope::cuda {
 namespace {
 
-// 16 groups of 8 neighbouring lanes; a group takes queries group, group + 16, ... In a tile of
-// scores a lane takes keys lane, lane + 8, ...; of the values columns 4 lane to 4 lane + 3, then 32
-// further, ...
+// Thread layout: 16 groups of 8 adjacent lanes; a group takes queries group, group + 16, ... In a
+// tile of scores a lane takes keys lane, lane + 8, ...; of the values it takes columns 4 lane to 4
+// lane + 3, then the columns 32 further, and so on.
 template <int kHeadWidth>
 struct Float32Shape {
   static constexpr int kWidth = kHeadWidth;  // d_head, padded
@@ -37,7 +37,7 @@ using Scores = float[Shape::kQueries][Shape::kLaneKeys];
 template <typename Shape>
 using Values = float4[Shape::kQueries][Shape::kLaneColumns];
 
-// The first `count` rows at `source`, zeros in the tile's other rows and past d_head.
+// Loads the first `count` rows at `source`; other rows and columns past d_head become zero.
 template <typename Shape, int kRows>
 __device__ void load_rows(float (&tile)[kRows][Shape::kPitch], const float* source,
                           std::int64_t stride, int count, int d_head) {
@@ -76,8 +76,8 @@ __device__ void multiply_keys(Scores<Shape>& scores, const Float32Memory<Shape>&
   }
 }
 
-// The scores of one query in a tile become weights 2^(score - maximum), with the old sum and values
-// brought to the new maximum.
+// Online softmax of one query: replaces the scores of a tile by weights 2^(score - maximum) and
+// rescales the previous sum and values to the new maximum.
 template <typename Shape>
 struct RunningQuery {
   float maximum = -INFINITY;
@@ -88,7 +88,7 @@ struct RunningQuery {
     for (const float score : scores) maximum = fmaxf(maximum, score);
     for (int distance = 1; distance < Shape::kLanes; distance *= 2)
       maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, distance));
-    // A query that has seen no key yet must not subtract infinity from itself.
+    // A query without any visible key so far has maximum -infinity; -infinity minus itself is NaN.
     const float shift = maximum == -INFINITY ? 0.0f : maximum;
     const float factor = exp2f(before - shift);
     sum *= factor;
@@ -105,7 +105,8 @@ struct RunningQuery {
   }
 };
 
-// softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards.
+// Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
+// by it later.
 template <typename Shape>
 __device__ void cap(float (&scores)[Shape::kLaneKeys], float scale, float softcap) {
 #pragma unroll
@@ -148,7 +149,7 @@ __device__ void add_values(Values<Shape>& values, const Float32Memory<Shape>& me
   }
 }
 
-// One query's values / sum to its row of z.
+// Writes values / sum of one query to its row of z.
 template <typename Shape>
 __device__ void store_row(float* z, const float4 (&values)[Shape::kLaneColumns], float sum,
                           int lane, int d_head) {
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 3)
   for (auto tile = walk.next(0); tile.exists(); tile = walk.next(tile.end)) {
     const auto count = tile.end - tile.begin;
     Scores<Shape> scores;
-    __syncthreads();  // every warp is done with the v before
+    __syncthreads();  // every warp is done with the previous v
     load_rows<Shape>(memory.keys, k + tile.begin * a.k_stride, a.k_stride, count, d_head);
     __syncthreads();
     multiply_keys<Shape>(scores, memory, group, lane);

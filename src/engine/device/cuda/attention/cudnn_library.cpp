@@ -1,5 +1,5 @@
-// The functions of cuDNN, and of NVRTC, that its front end calls by name: each goes on to the
-// library's own once that is open.
+// Trampolines for the functions of cuDNN and NVRTC that cudnn-frontend calls by name; each forwards
+// to the library that open_cudnn() loaded.
 #include "engine/device/cuda/attention/cudnn_library.h"
 
 #include <cstdint>

@@ -1,10 +1,9 @@
-// cuDNN is opened when it is first needed: without it everything else works, so the module does
-// not need it to be loaded itself.
+// Loads cuDNN with dlopen on first use, so that the module itself loads on machines without cuDNN.
 #pragma once
 
 namespace qkscope::cuda {
 
-// Fails where cuDNN is not on this machine, saying how to get it.
+// Throws if cuDNN is not installed; the message says how to install it.
 void open_cudnn();
 
 }  // namespace qkscope::cuda

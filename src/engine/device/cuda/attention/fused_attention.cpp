@@ -29,14 +29,14 @@ void check(cudnnStatus_t status, const char* operation) {
     failure("cuDNN: {} failed: {}", operation, cudnnGetErrorString(status));
 }
 
-// Sequences of different lengths share a plan when the longest are about as long.
+// Sequence lengths are rounded up to this step, so that similar batches share a cuDNN plan.
 constexpr std::int64_t kLengthStep = 1024;
-constexpr std::int64_t kFirstLength = 4096;  // of the plan that is made while weights are loaded
+constexpr std::int64_t kFirstLength = 4096;  // length of the plan that is built while weights load
 
 }  // namespace
 
 struct FusedAttention::Library {
-  // What a plan is made for.
+  // Cache key of a cuDNN plan.
   struct Key {
     std::int64_t sequences, length, window;
     bool ragged;
@@ -63,7 +63,7 @@ struct FusedAttention::Library {
            model.d_head <= 256;
   }
 
-  // The first plan loads the library's kernels.
+  // Building the first plan loads cuDNN's kernels.
   void start(int device) {
     open_cudnn();
     cuda::check(cudaSetDevice(device), "use the GPU");
@@ -73,7 +73,7 @@ struct FusedAttention::Library {
     plans[first] = make_plan(first);
   }
 
-  // What cannot start is done without.
+  // If cuDNN fails to start, attention falls back to our own kernel.
   void wait_for_start() {
     if (!started.valid()) return;
     try {

@@ -1,5 +1,5 @@
-// Attention with cuDNN's fused kernels, where it has one. fused_attention_absent.cpp stands in for
-// it in a build without cuDNN.
+// Attention with cuDNN's fused kernels. fused_attention_absent.cpp is the stub for builds without
+// cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace qkscope::cuda {
 
-// q, k and v lie side by side in rows of (n_heads + 2 n_kv_heads) * d_head elements, z in rows of
+// q, k and v are slices of rows of (n_heads + 2 n_kv_heads) * d_head elements; z has rows of
 // n_heads * d_head.
 struct FusedAttentionArguments {
   const void* q = nullptr;  // (rows, n_heads, d_head)
@@ -22,23 +22,23 @@ struct FusedAttentionArguments {
   const void* v = nullptr;  // (rows, n_kv_heads, d_head)
   void* z = nullptr;        // (rows, n_heads, d_head)
   std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
-  // Multiplies q.k. cuDNN's plans hold the model's own scale: layers with another do not come to
-  // it.
+  // Multiplies q.k. cuDNN plans are built for the model's scale, so layers with a scale of their
+  // own use another kernel.
   float scale = 1;
 };
 
 class FusedAttention {
  public:
-  // The library starts beside what the caller does next: it takes half a second.
+  // Starts cuDNN on a background thread, because start-up takes half a second.
   FusedAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
   ~FusedAttention();
   FusedAttention(const FusedAttention&) = delete;
   FusedAttention& operator=(const FusedAttention&) = delete;
 
-  // The sequences of the pass; they lie one after another in the rows.
+  // Declares the sequences of the pass; they occupy consecutive rows.
   void begin(std::span<const Sequence> sequences);
 
-  // False where the library has no kernel for this; nothing was done then.
+  // Returns false, without doing anything, if cuDNN has no kernel for the arguments.
   bool attend(const FusedAttentionArguments& arguments);
 
  private:

@@ -1,4 +1,4 @@
-// Stands where cuDNN would be in a build without it: our own kernel does everything.
+// Stub for builds without cuDNN: attention always uses our own kernel.
 #include "engine/device/cuda/attention/fused_attention.h"
 
 namespace qkscope::cuda {

@@ -1,4 +1,4 @@
-// Attention on Hopper: FlashInfer's kernel, fed with tiles in an order of ours.
+// Attention on Hopper with FlashInfer's kernel and a tile schedule of ours.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ class HopperAttention {
  public:
   HopperAttention(const ModelConfig& model, DType dtype, int device, cudaStream_t stream);
 
-  // Whether this GPU, the model's heads and the type have a kernel.
+  // Returns whether a kernel exists for the GPU, the model's head size and the type.
   bool serves() const { return serves_; }
 
-  // The sequences of the pass; they lie one after another in the rows.
+  // Declares the sequences of the pass; they occupy consecutive rows.
   void begin(std::span<const Sequence> sequences);
 
   void attend(const FusedAttentionArguments& arguments, const RowSums& row_sums = {});

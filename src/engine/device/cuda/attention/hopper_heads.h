@@ -1,4 +1,4 @@
-// The instances of hopper_kernel.cuh, each in a file of its own.
+// Instances of the template in hopper_kernel.cuh, one file per head size.
 #pragma once
 
 #include "engine/device/cuda/attention/hopper_kernel.h"
@@ -8,7 +8,7 @@ namespace qkscope::cuda {
 struct HopperHeads {
   std::int64_t d_head = 0;
   bool softcap = false;
-  int tile_rows = 0;  // of queries
+  int tile_rows = 0;  // query rows of a tile
   cudaError_t (*attend)(const HopperArguments&, cudaStream_t) = nullptr;
 };
 

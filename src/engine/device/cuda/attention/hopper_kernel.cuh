@@ -1,5 +1,5 @@
-// FlashInfer's kernel is a template; what it works on next comes from a queue of ours. Each size of
-// heads has a file of its own (hopper_64.cu and so on), because they take minutes to compile.
+// FlashInfer's attention template with a tile scheduler of ours. Each head size is instantiated in
+// its own file (hopper_64.cu, ...), because an instance takes minutes to compile.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,19 @@
 
 namespace qkscope::cuda {
 
-// FlashInfer's softmax reads this name.
+// FlashInfer's softmax expects a struct of this name.
 struct ScoreParams {
   float sm_scale;
   float softcap;  // 0: none
 };
 
-// FlashInfer's softmax, which hands out the largest score of each row beside the log-sum-exp.
+// FlashInfer's online softmax, extended to return the largest score of each row beside the
+// log-sum-exp.
 template <int kRows>
 struct Softmax : flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/true> {
   using Base = flashinfer::OnlineSoftmax<kRows, true>;
-  // What a masked score becomes. Small enough for every scale, and near enough to zero that scaling
-  // it twice gives nearly the same: rows of which a tile is all masked subtract it from itself.
+  // Value of masked scores. It is small enough for every scale, and close enough to zero that a row
+  // which is fully masked within a tile still subtracts nearly equal numbers after scaling.
   static constexpr float fill_value = -1e7f;
   CUTLASS_DEVICE explicit Softmax(float scale) : Base(scale) {}
   struct RowSums {
@@ -42,9 +43,9 @@ struct PlainScores : flashinfer::StandardAttention {
   }
 };
 
-// Scores become softcap tanh(scale score / softcap), to be multiplied by `scale` afterwards, with
-// tanh(u) = 1 - 2 / (exp(2u) + 1): a score is off by some 1e-7 of the cap, where the processor's
-// own tanh, which FlashInfer takes, is off by 5e-4.
+// Soft cap: softcap tanh(scale score / softcap), divided by `scale` because the caller multiplies
+// by it later. tanh(u) = 1 - 2 / (exp(2u) + 1) has an error of about 1e-7 of the cap; the hardware
+// tanh that FlashInfer uses has 5e-4.
 struct CappedScores {
   static constexpr bool kCapped = true;
   float scale_log2, inner, outer;
@@ -65,14 +66,15 @@ struct CappedScores {
   })
 };
 
-// FlashInfer's way of storing z; and the row sums where they are wanted. Its own store counts every
-// thread twice at the barrier between the writes to shared memory and the reads: one group of warps
-// can pass it alone and read rows of the other that are not there yet.
+// FlashInfer's epilogue with two changes: row sums are stored on request, and the barrier between
+// writes to and reads from shared memory counts every thread once. FlashInfer's own barrier counts
+// each thread twice, so one warpgroup can pass it alone and read rows that the other has not
+// written yet (a race).
 template <typename Traits>
 struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;
   struct Params : Base::Params {
-    float* largest;  // (rows, n_heads), as lse_ptr; both or neither are null
+    float* largest;  // (rows, n_heads), like lse_ptr; both or neither are null
     int n_heads;
   };
 
@@ -86,11 +88,12 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
     const auto of_thread = copy.get_thread_slice(thread);
     const auto rounded = flashinfer::convert_type<typename Base::DTypeO>(z);
     auto to = of_thread.partition_D(rows);
-    // Every warp is done with the values, whose memory z takes.
+    // All warps have finished reading the values, whose shared memory is reused for z.
     cutlass::arch::NamedBarrier::sync(
         Base::NUM_MMA_THREADS, static_cast<std::uint32_t>(flashinfer::NamedBarriers::kValueEmpty));
     cute::copy(copy, of_thread.retile_S(rounded), to);
-    cutlass::arch::fence_view_async_shared();  // before the next values are loaded there
+    cutlass::arch::fence_view_async_shared();  // before the next values are loaded into the same
+                                               // memory
     cutlass::arch::NamedBarrier::sync(Base::NUM_MMA_THREADS,
                                       cutlass::arch::ReservedNamedBarriers::EpilogueBarrier);
     flashinfer::write_O<Base::NUM_COPY_THREADS>(
@@ -98,7 +101,7 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
         cute::select<0, 1>(typename Base::TileShape_PDV{}), rows, thread, tile, head, begin, length,
         Base::NUM_WARPS - 1);
     if (params.lse_ptr == nullptr || thread % 4 != 0) return;
-    // A warp group has 64 rows, a warp 16: lane / 4, and 8 further.
+    // A warpgroup has 64 rows, a warp 16; a lane holds rows lane / 4 and lane / 4 + 8.
     const int first = tile * Base::CTA_Q + thread / 32 * 16 + thread % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -111,9 +114,9 @@ struct Epilogue : flashinfer::CollectiveEpilogue<Traits> {
   }
 };
 
-// Tiles in their order: a block takes the next one while it computes, whichever block is first.
-// FlashInfer calls the functions below by name, some from the warp that loads and some from those
-// that compute.
+// Dynamic tile scheduler: blocks take tiles from a shared queue in order and fetch the next one
+// while computing. FlashInfer calls these functions by name, some from the producer warp and some
+// from the consumer warps.
 template <typename Traits>
 struct TileQueue {
   struct Params {
@@ -128,18 +131,20 @@ struct TileQueue {
     int4 tile;
 
     CUTLASS_DEVICE bool is_valid(const Params& params) const { return index < params.count; }
-    // Tile, query head, key head, first row of queries and of keys, their numbers, batch.
+    // Returns tile, query head, key head, first query row, first key row, their counts, and batch
+    // index.
     CUTLASS_DEVICE auto get_block_coord(const Params& params) const {
       return cute::tuple{tile.z, tile.w, int(params.group.divide(tile.w)), tile.x, tile.x, tile.y,
                          tile.y, 0};
     }
   };
 
-  // The index of the next tile lies behind the kernel's own shared memory.
+  // The index of the next tile is stored behind the kernel's own shared memory.
   static constexpr int kNextAt = (sizeof(typename Traits::SharedStorage) + 15) / 16 * 16;
   static constexpr int kSharedBytes = kNextAt + 16;
-  static constexpr int kThreads = Traits::NUM_MMA_THREADS + 32;  // those that compute, one warp
-  // Barriers that the kernel uses with paged keys only.
+  static constexpr int kThreads =
+      Traits::NUM_MMA_THREADS + 32;  // consumer threads and one producer warp
+  // Named barriers that the kernel itself uses only with paged keys.
   static constexpr std::uint32_t kEmpty = 5;
   static constexpr std::uint32_t kFull = 7;
 
@@ -221,7 +226,7 @@ cudaError_t launch_type(const HopperArguments& a, cudaStream_t stream) {
   return a.window > 0 ? launch<Traits, true>(a, stream) : launch<Traits, false>(a, stream);
 }
 
-// Heads of kHead elements in tiles of kRows queries and kKeys keys.
+// Launches heads of kHead elements in tiles of kRows queries and kKeys keys.
 template <typename Scores, int kHead, int kRows, int kKeys>
 HopperHeads hopper_heads() {
   return {kHead, Scores::kCapped, kRows, [](const HopperArguments& a, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// Causal attention with FlashInfer's kernel for Hopper (warp-specialised, with TMA and wgmma).
-// hopper_kernel_absent.cpp stands in for it in a build without FlashInfer's headers.
+// Causal attention with FlashInfer's Hopper kernel (warp-specialised, TMA and wgmma).
+// hopper_kernel_absent.cpp is the stub for builds without FlashInfer's headers.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct HopperArguments {
   const void* k = nullptr;   // (rows, n_kv_heads, d_head)
   const void* v = nullptr;   // (rows, n_kv_heads, d_head)
   void* z = nullptr;         // (rows, n_heads, d_head)
-  float* lse = nullptr;      // (rows, n_heads): log2 of the sum of exponentials; null: not wanted
-  float* largest = nullptr;  // (rows, n_heads): the largest q.k of each row; null: not wanted
+  float* lse = nullptr;      // (rows, n_heads): log2 of the sum of exponentials; null: not stored
+  float* largest = nullptr;  // (rows, n_heads): largest q.k of each row; null: not stored
   std::int64_t rows = 0;
   std::int64_t q_stride = 0;   // elements from a row of q to the next
   std::int64_t kv_stride = 0;  // of k, and of v
@@ -26,17 +26,17 @@ struct HopperArguments {
   int d_head = 0;
   bool bf16 = true;  // else float16
   float scale = 1;
-  float softcap = 0;                     // scores become cap tanh(score / cap); 0: not
-  std::int64_t longest = 0;              // rows of the longest sequence
-  int window = 0;                        // keys a query sees, itself included; 0: all before it
+  float softcap = 0;         // soft cap: cap tanh(score / cap); 0: none
+  std::int64_t longest = 0;  // rows of the longest sequence
+  int window = 0;            // visible keys of a query, itself included; 0: all before it
   const AttentionTile* tiles = nullptr;  // on the device, in the order of attention_tiles()
   int tile_count = 0;
-  int* counter = nullptr;  // on the device: scratch
+  int* counter = nullptr;  // scratch on the device
   int multiprocessors = 0;
 };
 
-// Rows of queries in a tile where the longest sequence has so many; 0 where there is no kernel for
-// the heads, and in a build without it. The bits of a row do not depend on it.
+// Number of query rows of a tile for the given longest sequence; 0 if there is no kernel for the
+// head size or this build lacks it. The bits of a row do not depend on the number.
 int hopper_tile_rows(std::int64_t d_head, bool softcap, std::int64_t longest);
 
 cudaError_t hopper_attention(const HopperArguments& arguments, cudaStream_t stream);

@@ -1,5 +1,4 @@
-// Stands in for hopper_kernel.cpp in a build without FlashInfer's headers or without code for
-// Hopper.
+// Stub of hopper_kernel.cpp for builds without FlashInfer's headers or without code for Hopper.
 #include "engine/device/cuda/attention/hopper_kernel.h"
 
 namespace qkscope::cuda {

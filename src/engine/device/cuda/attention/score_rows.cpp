@@ -15,10 +15,10 @@
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // of scores on the GPU
+constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;  // limit of the scores held on the GPU
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
 
-// Rows [begin, begin + count) of every head of `to` (heads, rows, keys).
+// Copies rows [begin, begin + count) of every head into `to` (heads, rows, keys).
 void copy_rows(const float* from, TensorView to, std::int64_t begin, std::int64_t count,
                cudaStream_t stream) {
   if (to.empty()) return;

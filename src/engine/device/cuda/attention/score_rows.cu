@@ -8,16 +8,16 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kKeys = 128;    // columns of a block, one per thread
-constexpr int kHeads = 4;     // heads of a block: they share the keys they read
-constexpr int kColumns = 64;  // dimensions that are in shared memory at a time
+constexpr int kHeads = 4;     // heads of a block, which share the keys it loads
+constexpr int kColumns = 64;  // dimensions in shared memory at a time
 constexpr int kSoftmaxThreads = 256;
 
 struct ScoreMemory {
   float q[kHeads][kColumns];
-  float k[kKeys][kColumns + 1];  // an odd pitch: the keys of a warp lie in different banks
+  float k[kKeys][kColumns + 1];  // odd pitch: the keys of a warp fall into different banks
 };
 
-// What a block reads: of q one row of some heads, of k some rows of one head.
+// Operands of a block: one row of several heads of q, several rows of one head of k.
 template <typename T>
 struct BlockSource {
   const T* q;  // (heads, d_head)
@@ -26,7 +26,7 @@ struct BlockSource {
   int heads, keys, d_head;
 };
 
-// Dimensions [from, from + kColumns) of a block's queries and keys, zeros past what there is.
+// Loads dimensions [from, from + kColumns) of a block's queries and keys; zeros past d_head.
 template <typename T>
 __device__ void load(ScoreMemory& memory, const BlockSource<T>& source, int from) {
   for (int item = threadIdx.x; item < kHeads * kColumns; item += kKeys) {
@@ -43,8 +43,8 @@ __device__ void load(ScoreMemory& memory, const BlockSource<T>& source, int from
   }
 }
 
-// A block takes kKeys columns of one chosen row, for up to kHeads heads of one kv head. Blocks run
-// (row, columns) along x and (kv head, part of its heads) along y.
+// One block computes kKeys columns of one selected row, for up to kHeads query heads of one key
+// head. Grid: x runs over (row, columns), y over (key head, subset of its query heads).
 template <typename T>
 __global__ void __launch_bounds__(kKeys)
     scores_kernel(const ScoreRowsArguments a, int column_blocks, int head_parts) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kKeys)
   const auto head = static_cast<std::int64_t>(kv_head) * group + part;
   const auto d_head = static_cast<int>(a.d_head);
 
-  // In columns, relative to the block: [first, last] is seen.
+  // Visible columns [first, last], relative to the block.
   const auto base = a.sequence_begin[row] + column;
   const auto first = a.first_key[row] - base, last = a.last_key[row] - base;
   float scores[kHeads] = {};
@@ -93,13 +93,13 @@ __global__ void __launch_bounds__(kKeys)
   }
 }
 
-// `combine` over the values of all threads, in a fixed order; every thread gets the result.
+// Block-wide reduction in a fixed order; every thread receives the result.
 template <typename Combine>
 __device__ float reduce_block(float value, Combine combine) {
   __shared__ float warps[kSoftmaxThreads / 32];
   for (int distance = 16; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  __syncthreads();  // the reduction before is read
+  __syncthreads();  // the previous reduction has been read
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
   __syncthreads();
   value = warps[0];
@@ -107,7 +107,7 @@ __device__ float reduce_block(float value, Combine combine) {
   return value;
 }
 
-// One block per head and chosen row.
+// Softmax of one head and selected row per block.
 __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRowsArguments a) {
   const auto index = static_cast<std::int64_t>(blockIdx.x);  // head * count + row
   const auto row = index % a.count;
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kSoftmaxThreads) patterns_kernel(const ScoreRo
   float* pattern = a.pattern + index * a.keys;
   const auto first = static_cast<std::int64_t>(a.first_key[row]) - a.sequence_begin[row];
   const auto last = static_cast<std::int64_t>(a.last_key[row]) - a.sequence_begin[row];
-  // Every thread keeps to its columns, so that what it adds does not change with the window's
-  // begin.
+  // Each thread always sums the same columns, so that its partial sum does not depend on where the
+  // window starts.
   const auto begin = first / kSoftmaxThreads * kSoftmaxThreads + threadIdx.x;
 
   float maximum = -INFINITY;

@@ -1,5 +1,5 @@
-// Group C as a pass over scores: entropy, distances, how concentrated the mass of a row is, and the
-// mass of each key.
+// All-key statistics as one pass over scores: entropy, distances, concentration of the mass of a
+// row, and the mass that each key receives.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace qkscope::cuda {
 
 constexpr int kWidths = kDistances;
-constexpr int kSumTiles = 16;       // float32 sums go to float64 after so many tiles
-constexpr float kUnseen = -200.0f;  // log2 of a weight that is 0
+constexpr int kSumTiles = 16;       // tiles after which float32 sums are flushed to float64
+constexpr float kUnseen = -200.0f;  // log2 of a masked weight, whose exponential is 0
 
-// One band of 16 rows to a warp, whose registers also hold the queries.
+// One band of 16 rows per warp; the queries are held in registers.
 template <typename T, int kHeadWidth, int kBlockWarps>
 struct AllKeysShape {
   static constexpr int kWidth = kHeadWidth;
@@ -25,7 +25,7 @@ struct AllKeysShape {
   static constexpr int kKeys = sizeof(T) == 2 && kWidth <= 128 ? 64 : 32;
   static constexpr int kRowBytes = ScoreShape<T, kWidth>::kRowBytes;
 };
-// For 16 bits and heads of up to 128; and everything else.
+// Shape for 16-bit types and heads up to 128, and for everything else.
 template <typename T, int kWidth>
 using LargeShape = AllKeysShape<T, kWidth, 8>;
 template <typename T, int kWidth>
@@ -71,7 +71,7 @@ class AllKeys {
   }
   __device__ int next_key(int key) const { return key + Shape::kKeys; }
 
-  // Every warp is done with the tile before.
+  // Called after every warp has finished the previous tile.
   __device__ void begin_tile() {
     if (column_key_ >= 0) add_columns();
     parity_ = 1 - parity_;
@@ -108,7 +108,7 @@ class AllKeys {
   }
 
  private:
-  // Weights take the place of scores.
+  // Replaces scores by weights.
   template <bool kAllSeen>
   __device__ __forceinline__ void add_rows(ScoreFragments<Shape>& scores, int key) {
 #pragma unroll
@@ -136,7 +136,8 @@ class AllKeys {
     }
   }
 
-  // Mass by the bit width of the distance. Most tiles lie in one width, as the one before did.
+  // Adds mass by the bit width of the distance. Most tiles lie within one bit width, usually that
+  // of the previous tile.
   __device__ __forceinline__ void add_masses(const ScoreFragments<Shape>& p, int key, int nearest,
                                              int farthest) {
     const int least = min(bit_width(nearest), kWidths - 1);
@@ -187,8 +188,8 @@ class AllKeys {
     }
   }
 
-  // What the bins hold goes to those of whole rows. What the bits left out of a weight have is half
-  // a unit on average.
+  // Flushes the bins of a tile to those of whole rows. Truncated low bits of a weight are accounted
+  // for by half a unit, their mean.
   __device__ void end_bins() {
     __syncwarp();
 #pragma unroll 8
@@ -204,7 +205,8 @@ class AllKeys {
     __syncwarp();
   }
 
-  // Sums over the warp's rows of each key of the tile, over the lanes that hold the same columns.
+  // Sums over the warp's rows for each key of the tile, reduced over the lanes that hold the same
+  // columns.
   __device__ __forceinline__ void store_columns(const ScoreFragments<Shape>& p) {
     constexpr int kValues = Shape::kKeys / 4;
     float v[kValues];
@@ -213,7 +215,7 @@ class AllKeys {
     add_halves<kValues / 2, 16>(v);
     add_halves<kValues / 4, 8>(v);
     add_halves<kValues / 8, 4>(v);
-    // Of the values that this lane still has.
+    // First of the values that this lane still holds after the reduction.
     const int first = (lane_ & 16 ? kValues / 2 : 0) + (lane_ & 8 ? kValues / 4 : 0) +
                       (lane_ & 4 ? kValues / 8 : 0);
     float* const columns = memory_.columns[parity_][warp_];
@@ -224,7 +226,8 @@ class AllKeys {
     }
   }
 
-  // The tile's sums over all rows of the block to the keys': integers, whose order is of no matter.
+  // Adds the tile's sums over all rows of the block to the sums of the keys, as integers: their
+  // order does not affect the result.
   __device__ void add_columns() {
     const int key = threadIdx.x;
     if (key >= Shape::kKeys || column_key_ < 0 || column_key_ + key >= block_.end) return;
@@ -243,7 +246,7 @@ class AllKeys {
 
   __device__ void store_row(int row) const {
     const auto& layout = a_.layout;
-    // The weights add up to 1 but for the rounding of the log-sum-exp, which is taken out.
+    // The weights sum to 1 except for the rounding error of the log-sum-exp, which is divided out.
     double total = 0;
     for (const double mass : memory_.masses[row_ + row]) total += mass;
     store(row, layout.entropy(),
@@ -253,9 +256,9 @@ class AllKeys {
       store(row, layout.dist(width), memory_.masses[row_ + row][width]);
   }
 
-  // The whole warp.
+  // Called by the whole warp.
   __device__ void store_concentration(int first, int rows) {
-    Concentration concentration(bins_.memory());  // the bins are empty
+    Concentration concentration(bins_.memory());  // reuses the memory of the bins, which are empty
     for (int row = 0; row < rows; ++row) concentration.add_row(row, kept_ + (first + row) * kBins);
     __syncwarp();
     const int row = lane_ / 8, number = lane_ % 8;
@@ -279,14 +282,14 @@ class AllKeys {
   Memory& memory_;
   RowWeights<Shape> weights_;
   int lane_, warp_;
-  int row_;  // the warp's first in the block
+  int row_;  // the warp's first row in the block
   RowBins<Shape> bins_;
-  MassBin* kept_;         // of the warp's whole rows
-  bool is_kept_ = false;  // they hold something
+  MassBin* kept_;         // bins of the warp's whole rows
+  bool is_kept_ = false;  // kept_ holds values
   int tiles_ = 0;
   int parity_ = 0;
-  int column_key_ = -1;  // of the tile whose columns wait
-  int width_ = 0;        // of the distances in mass_
+  int column_key_ = -1;  // first key of the tile whose column sums are pending
+  int width_ = 0;        // bit width of the distances in mass_
   float mass_[2] = {}, tile_mass_[2] = {}, entropy_[2] = {}, distance_[2] = {};
 };
 

@@ -1,6 +1,6 @@
-// A group of four warps multiplies 64 queries, which lie in its registers, with the keys of a tile
-// by instructions that read the tile from shared memory once for all four and run beside the rest
-// (wgmma, PTX ISA 9.7.15). Scores come out in the registers in which the passes expect them.
+// All-key pass with wgmma (PTX ISA 9.7.15): a warpgroup multiplies 64 queries, held in registers,
+// with a key tile that is read from shared memory once for all four warps, asynchronously. The
+// accumulator layout is the one that the passes over scores expect.
 #include <cstdint>
 #include <type_traits>
 
@@ -12,25 +12,23 @@ namespace qkscope::cuda {
 namespace {
 
 constexpr int kGroupRows = 64;
-constexpr int kSwizzledBytes = 128;  // of a row of 64 channels
+constexpr int kSwizzledBytes = 128;  // bytes of a row of 64 channels
 
 template <typename T, int kWidth>
 struct HopperShape : AllKeysShape<T, kWidth, 8> {
   static constexpr int kTileBytes = AllKeysShape<T, kWidth, 8>::kKeys * kWidth * 2;
 };
 
-// Where 8 channels of a key lie in its tile: 64 channels of all keys, then the next 64; of the
-// eight such pieces of a row each lies elsewhere than in the rows beside it, as the matrix units
-// know it.
+// Address of 8 channels of a key in its tile: 64 channels of all keys, then the next 64, with the
+// 128-byte swizzle that wgmma expects.
 template <typename Shape>
 __device__ int swizzled(int row, int piece) {
   return piece / 8 * Shape::kKeys * kSwizzledBytes + row * kSwizzledBytes +
          ((piece % 8) ^ (row % 8)) * 16;
 }
 
-// What the matrix units need to know of 64 keys and the 16 channels from `at` on: rows of 128
-// bytes, eight of which are 1,024 bytes apart from the next eight. Other channels are so many
-// sixteenths of their distance in bytes further.
+// wgmma matrix descriptor of 64 keys and the 16 channels from `at` on: rows of 128 bytes, groups of
+// eight rows 1,024 bytes apart. Advancing by other channels adds their byte offset / 16.
 __device__ std::uint64_t described(std::uint32_t at) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62, kEightRows = 1024 / 16;
   return kSwizzle128 | kEightRows << 32 | std::uint64_t{1} << 16 | (at & 0x3ffff) >> 4;
@@ -51,7 +49,7 @@ __device__ std::uint64_t described(std::uint32_t at) {
         "+f"(c[7][2]), "+f"(c[7][3])                                                              \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(keys), "r"(adds))
 
-// c (64 queries, 64 keys) = or += a kᵀ over 16 channels.
+// wgmma: c (64 queries, 64 keys) = or += a kᵀ over 16 channels.
 template <typename T>
 __device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint32_t (&a)[4],
                                                std::uint64_t keys, int adds) {
@@ -81,7 +79,7 @@ class GroupQueries {
     }
   }
 
-  // q.k of the group's rows with the keys of a tile; all four warps.
+  // q.k of the warpgroup's rows with the keys of a tile; called by all four warps.
   __device__ __forceinline__ void multiply(ScoreFragments<Shape>& scores,
                                            std::uint32_t tile) const {
     const auto keys = described(tile);
@@ -93,7 +91,7 @@ class GroupQueries {
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    // The compiler must not read the scores before that.
+    // Compiler barrier: the scores must not be read before wgmma has completed.
 #pragma unroll
     for (auto& fragment : scores[0])
 #pragma unroll
@@ -105,8 +103,8 @@ class GroupQueries {
   std::uint32_t held_[kSteps][4];
 };
 
-// Brings tiles of keys to shared memory in the order of the matrix units. A thread has the same
-// channels of every so many rows.
+// Loads key tiles into swizzled shared memory. A thread always loads the same channels, of every
+// kRows-th row.
 template <typename T, typename Shape>
 class KeyTiles {
  public:
@@ -128,7 +126,7 @@ class KeyTiles {
  private:
   static constexpr int kPieces = Shape::kWidth / 8;
   static constexpr int kRows = Shape::kThreads / kPieces;
-  static_assert(kRows % 8 == 0);  // so that pieces lie alike in all of a thread's rows
+  static_assert(kRows % 8 == 0);  // so that the swizzle is the same for all rows of a thread
 
   int row_, end_;
   std::int64_t stride_;
@@ -142,8 +140,7 @@ struct HopperMemory {
   typename AllKeys<T, Shape>::Memory pass;
 };
 
-// Two blocks share a multiprocessor: one adds up weights while the scores of the other are
-// computed.
+// Two blocks per multiprocessor: one reduces weights while the other computes scores.
 template <typename T, typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
     all_keys_kernel(const ScoreArguments a, const AllKeysOptions options) {
@@ -168,12 +165,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   keys.load(now, key);
   for (; key < block.end; key += Shape::kKeys) {
     wait_for_copies();
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // for the matrix units
-    __syncthreads();  // the keys are there, and every warp is done with those before
+    asm volatile("fence.proxy.async.shared::cta;" ::
+                     : "memory");  // makes the writes visible to wgmma
+    __syncthreads();  // keys have arrived, and every warp is done with the previous ones
     if (key + Shape::kKeys < block.end) keys.load(next, key + Shape::kKeys);
     pass.begin_tile();
     ScoreFragments<Shape> scores;
-    if (key < group_end) queries.multiply(scores, now);  // else the group sees none of them
+    if (key < group_end)
+      queries.multiply(scores, now);  // otherwise all of them are masked for the group
     if (key < block.row + Shape::kWarpRows) {
       cap_scores<Shape>(scores, a);
       pass.add(scores, key);

@@ -1,5 +1,4 @@
-// The pass over all keys with the matrix instructions that Hopper alone has, for 16-bit types and
-// heads of 64 and 128.
+// All-key pass with Hopper's wgmma instructions, for 16-bit types and heads of 64 and 128.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +9,7 @@ namespace qkscope::cuda {
 
 struct AllKeysOptions;
 
-// Also whether this build has it.
+// Returns whether the arguments qualify and this build contains the kernel.
 bool all_keys_fit_hopper(const ScoreArguments& arguments);
 void all_keys_on_hopper(const ScoreArguments& arguments, const AllKeysOptions& options,
                         cudaStream_t stream);

@@ -1,4 +1,4 @@
-// In builds without code for Hopper.
+// Stub for builds without code for Hopper.
 #include "base/core/error.h"
 #include "engine/device/cuda/statistics/all_keys_hopper.h"
 

@@ -1,4 +1,4 @@
-// Weights of a row by their size, and how concentrated a row is.
+// Histogram of the weights of a row by size, and the concentration measures derived from it.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,25 @@
 namespace qkscope::cuda {
 
 constexpr int kBins = kMassBins;
-// A bin of a row is one word: how many weights, and the sum of their leading 12 bits.
+// A bin is one 32-bit word: the count of weights in the high bits, and the sum of their leading 12
+// mantissa bits in the low bits.
 constexpr int kCountShift = 22;
 constexpr unsigned kMassMask = (1u << kCountShift) - 1;
 constexpr int kMostCount = (1 << (32 - kCountShift)) - 1;
-constexpr int kMassBits = 11;  // after the leading one
+constexpr int kMassBits = 11;  // mantissa bits kept after the leading one
 
-// A bin of a whole row.
+// Bin of a whole row.
 struct MassBin {
   unsigned count;
   float mass;
 };
 
-// Bin b holds floor(-2 log2 p) = b, the last has the rest: the exponent of p^2 tells it. A power of
-// two, which is the largest of its bin, is taken as the number below it; and so is a weight that
-// exceeds 1 by the rounding of the log-sum-exp.
+// Bin b holds weights with floor(-2 log2 p) = b; the last bin takes the rest. The exponent of p^2
+// is the bin. A power of two, the largest value of its bin, is replaced by the next smaller float,
+// and so is a weight that exceeds 1 through rounding of the log-sum-exp.
 struct BinnedWeight {
   std::uint32_t square;  // bits of p^2
-  unsigned word;         // what is added to its bin
+  unsigned word;         // increment of its bin
 
   __device__ __forceinline__ explicit BinnedWeight(float p) {
     constexpr int kBelowOne = 0x3f7fffff, kLeast = 0x2f800001;  // 1 - 2^-24, 2^-32 + 2^-55
@@ -35,12 +36,12 @@ struct BinnedWeight {
     const int bits = max(__viaddmin_s32(__float_as_int(p), -1, kBelowOne), kLeast);
     const float inside = __int_as_float(bits);
     square = __float_as_uint(inside * inside);
-    // kOne | (shifted & kMask) in one instruction.
+    // kOne | (shifted & kMask) as one LOP3 instruction.
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
         : "=r"(word)
         : "r"(static_cast<unsigned>(bits) >> (23 - kMassBits)), "n"(kMask), "r"(kOne));
   }
-  // Bins lie in the order of the exponent: at (exponent % kBins), which is this for bin b.
+  // Bins are stored in exponent order, at index exponent % kBins; this is the index of bin b.
   __device__ static int place(int bin) { return (126 - bin) % kBins; }
 
   __device__ __forceinline__ void add_at(std::uint32_t address) const {
@@ -48,12 +49,12 @@ struct BinnedWeight {
   }
 };
 
-// Bins of each of a warp's rows, to which the four lanes of a row add; eight rows lie in other
-// banks each.
+// Bins of each of a warp's rows, shared by the four lanes of a row; eight rows fall into different
+// banks.
 template <typename Shape>
 class RowBins {
  public:
-  static constexpr int kTiles = kMostCount / Shape::kKeys;  // until a count may be full
+  static constexpr int kTiles = kMostCount / Shape::kKeys;  // tiles until a count may overflow
   struct Memory {
     alignas(4 * kBins) unsigned words[Shape::kWarps][16][kBins];
   };
@@ -70,7 +71,7 @@ class RowBins {
     const BinnedWeight weight(p);
     weight.add_at((weight.square >> 21 & 4 * (kBins - 1)) ^ first_[half]);
   }
-  // What a bin holds, as its mass in units of the last bit kept; it is empty then.
+  // Returns and clears a bin; the mass is in units of the last kept bit.
   __device__ MassBin take(int row, int bin) {
     auto& word = words_[row][BinnedWeight::place(bin) ^ skew(row)];
     const MassBin taken{word >> kCountShift, static_cast<float>(word & kMassMask)};
@@ -86,13 +87,13 @@ class RowBins {
   std::uint32_t first_[2];
 };
 
-// How concentrated rows are, four at a time: what the bins before each hold, and from that, for
-// every lane one of eight numbers of a row, the bracket in which it lies.
+// Concentration of four rows at a time: cumulative mass before each bin, from which every lane
+// brackets one of eight measures of a row.
 class Concentration {
  public:
   static constexpr int kRows = 4;
   struct Memory {
-    double held[kRows][kBins + 1];  // mass before the bin
+    double held[kRows][kBins + 1];  // cumulative mass before the bin
     int keys[kRows][kBins + 1];
   };
   static_assert(sizeof(Memory) <= sizeof(unsigned) * 16 * kBins);
@@ -100,7 +101,7 @@ class Concentration {
 
   __device__ explicit Concentration(void* memory) : memory_(*static_cast<Memory*>(memory)) {}
 
-  // Two bins to a lane of the warp.
+  // Two bins per lane of the warp.
   __device__ void add_row(int row, const MassBin* bins) {
     const int lane = threadIdx.x % 32;
     int count[2];
@@ -126,7 +127,8 @@ class Concentration {
     memory_.keys[row][2 * lane + 1] = keys + count[0];
     memory_.held[row][2 * lane + 1] = held + mass[0];
     if (lane < 31) return;
-    // Smaller weights count as the least that fits into the last bin; it has what is left at most.
+    // The last bin also holds smaller weights, counted as its least value; its mass cannot exceed
+    // what is left of 1.
     const double last = fmin(mass[1], fmax(0.0, 1.0 - held - mass[0]));
     memory_.keys[row][kBins] = keys + count[0] + count[1];
     memory_.held[row][kBins] = held + mass[0] + last;
@@ -135,7 +137,7 @@ class Concentration {
   struct Bracket {
     double low, high;
   };
-  // How many keys hold a share of the mass.
+  // Brackets the number of keys that hold a given share of the mass.
   __device__ Bracket keys_of_share(int row, double share) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
@@ -147,7 +149,7 @@ class Concentration {
     const double high = before + fmin(count, fmax(1.0, ceil(missing * count / mass)));
     return {fmin(high, before + fmax(1.0, ceil(missing / largest(bin)))), high};
   }
-  // The mass of the largest weights.
+  // Brackets the mass of the `top` largest weights.
   __device__ Bracket mass_of_top(int row, int top) const {
     const auto& held = memory_.held[row];
     const auto& keys = memory_.keys[row];
@@ -159,7 +161,7 @@ class Concentration {
   }
 
  private:
-  // The first for which `reaches` holds, or kBins; it holds for all that follow.
+  // Binary search: the first bin for which `reaches` holds, or kBins; the predicate is monotonic.
   template <typename Reaches>
   __device__ static int first_bin(Reaches reaches) {
     int begin = 0, end = kBins;

@@ -1,4 +1,4 @@
-// Moments by channel: sums of powers, with position, and ranges.
+// Moments per channel: power sums, covariances with position, and ranges.
 #pragma once
 
 #include <cmath>
@@ -9,13 +9,13 @@
 
 namespace qkscope::cuda {
 
-// Sums over a lane's rows of one channel, around its centre.
+// Sums over a lane's rows of one channel, relative to its centre.
 struct ChannelSums {
-  float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // of the chunk
-  double far3 = 0, far4 = 0;                            // powers of outliers, of the segment
+  float y = 0, y2 = 0, yt = 0, yu = 0, y3 = 0, y4 = 0;  // sums of the chunk
+  double far3 = 0, far4 = 0;                            // powers of outliers, sums of the segment
 
-  // Third and fourth powers of outliers are left to add_far: one of them can outweigh all others,
-  // and float32 is not enough. Whether it is one.
+  // Adds one value. Third and fourth powers of outliers are left to add_far, because one outlier
+  // can outweigh all other values and float32 would lose them. Returns whether x is an outlier.
   __device__ __forceinline__ bool add(float x, float centre, float limit, float t, float u) {
     const float from_centre = x - centre;
     const float square = from_centre * from_centre;
@@ -49,7 +49,7 @@ struct PairOf<__half> {
   using Type = __half2;
 };
 
-// The least and the largest of two channels.
+// Minimum and maximum of two channels.
 template <typename T>
 struct PairRange {
   using Pair = typename PairOf<T>::Type;
@@ -69,7 +69,7 @@ struct PairRange {
   __device__ static Pair both(float x) { return Pair(from_float<T>(x), from_float<T>(x)); }
 };
 
-// Over the four lanes that share a channel; all of them get it.
+// Sum over the four lanes that share a channel; every lane receives it.
 __device__ inline float channel_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 8);
   return x + __shfl_xor_sync(kAllLanes, x, 16);
@@ -79,8 +79,8 @@ __device__ inline double channel_sum(double x) {
   return x + __shfl_xor_sync(kAllLanes, x, 16);
 }
 
-// A warp's 16 channels, two to a lane. The four lanes of a channel take rows that are two apart,
-// which lie in different banks.
+// A warp processes 16 channels, two per lane. The four lanes of a channel take rows two apart,
+// which fall into different banks.
 template <typename T, typename Tile>
 class Channels {
  public:
@@ -106,7 +106,7 @@ class Channels {
     if (has_far) add_far(tile, walk.rows());
   }
 
-  // All of a chunk of few rows, in float64.
+  // Sums a whole chunk of few rows in float64.
   __device__ void add_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                           const char* tile, const TileWalk<Tile>& walk) {
     if (lane_ >= 8) return;
@@ -134,7 +134,7 @@ class Channels {
     for (int row = 0; row < walk.rows(); ++row) range_.add(pair_at(tile, row));
   }
 
-  // Rows of the tile become rows minus the shift of the product.
+  // Subtracts the product shift from the rows of the tile.
   __device__ void shift(char* tile, int rows) const {
     if (!shifts()) return;
     for (int i = 0; i < Tile::kRows / 4; ++i) {
@@ -196,7 +196,7 @@ class Channels {
   }
 
  private:
-  // Whether one of them is an outlier.
+  // Returns whether the value is an outlier.
   template <bool kWhole>
   __device__ __forceinline__ bool add_rows(const char* tile, const TileWalk<Tile>& walk,
                                            float row_u) {
@@ -236,7 +236,7 @@ class Channels {
   __device__ Char* at(Char* tile, int row) const {
     return tile + row * kPitch<Tile::kWidth> + channel_ * 2;
   }
-  // u of the chunk's first row; the sums take what the others have beyond it.
+  // u = log2(position + 1) of the chunk's first row; the sums take differences from it.
   __device__ static float begin_u(std::int32_t position) {
     return log2f(static_cast<float>(position + 1));
   }
@@ -245,7 +245,7 @@ class Channels {
   int channel_;
   float centre_[2] = {}, limit_[2] = {}, product_[2] = {};
   ChannelSums sums_[2];
-  PairRange<T> range_;  // of the segment
+  PairRange<T> range_;  // range of the segment
 };
 
 }  // namespace qkscope::cuda

@@ -1,4 +1,4 @@
-// Moments by row: lengths of rows and of their rotary pairs.
+// Moments per row: norms of rows and of their rotary pairs.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace qkscope::cuda {
 
-// Lengths of rows and of rotary pairs; a warp takes every so many rows of a tile.
+// Norms of rows and of rotary pairs; a warp takes every kWarps-th row of a tile.
 template <typename T, typename Tile>
 class Lengths {
  public:
@@ -21,7 +21,7 @@ class Lengths {
 
   __device__ void add(const char* tile) {
     const char* rows = tile + threadIdx.x / 32 * kWarpRows * kPitch<Tile::kWidth>;
-    float squares[kWarpRows];  // rows beyond the chunk are zeros
+    float squares[kWarpRows];  // rows beyond the chunk are zero
     if (2 * pairs_ == Tile::kWidth && !interleaved_)
       add_pairs<true>(rows, squares);
     else if (pairs_ == 0)
@@ -43,13 +43,13 @@ class Lengths {
     of_rows_ = 0;
   }
 
-  // All threads of the block.
+  // Called by all threads of the block.
   __device__ void store(MomentMemory<Tile>& memory, const MomentArguments& a, double* record) {
     const int warp = threadIdx.x / 32;
 #pragma unroll
     for (int j = 0; j < Tile::kLanePairs; ++j)
       if (pair_of(j) < pairs_) memory.pairs[warp][pair_of(j)] = pair_totals_[j];
-    double total = lane_ % kRowLanes == 0 ? total_ : 0.0;  // each row once
+    double total = lane_ % kRowLanes == 0 ? total_ : 0.0;  // count each row once
     for (int distance = kRowLanes; distance < 32; distance *= 2) {
       total += __shfl_xor_sync(kAllLanes, total, distance);
       norm_max_ = fmaxf(norm_max_, __shfl_xor_sync(kAllLanes, norm_max_, distance));
@@ -79,9 +79,10 @@ class Lengths {
  private:
   static constexpr int kWarpRows = Tile::kRows / Tile::kWarps;
   static constexpr int kLanePairs = Tile::kLanePairs;
-  static constexpr int kRowLanes = 32 / kWarpRows;  // neighbours that get the sum of one row
+  static constexpr int kRowLanes =
+      32 / kWarpRows;  // adjacent lanes that receive the sum of one row
 
-  // The sum over all lanes of one of the rows.
+  // Reduces over all lanes and returns the sum of one row to each lane.
   __device__ __forceinline__ float sum_of_row(const float (&of_lane)[kWarpRows]) const {
     float sums[kWarpRows];
 #pragma unroll
@@ -97,12 +98,13 @@ class Lengths {
     return sum;
   }
 
-  // Lanes have consecutive pairs where all channels are in one, (i, i + kWidth / 2).
+  // Pair index of a lane. Lanes hold consecutive pairs (i, i + kWidth / 2) if all channels are
+  // rotated.
   __device__ int pair_of(int j) const {
     return 2 * pairs_ == Tile::kWidth && !interleaved_ ? lane_ * kLanePairs + j : lane_ + 32 * j;
   }
 
-  // Channels lane * kLanePairs ... and those kWidth / 2 further on.
+  // Channels lane * kLanePairs ... and the channels kWidth / 2 further.
   template <bool kPairs>
   __device__ __forceinline__ void add_pairs(const char* rows, float (&squares)[kWarpRows]) {
     using Lane = Pack<T, kLanePairs>;
@@ -121,7 +123,7 @@ class Lengths {
     }
   }
 
-  // Pairs side by side, or only of some channels.
+  // Interleaved pairs, or partial rotation of some channels.
   __device__ void add_other_pairs(const char* rows, float (&squares)[kWarpRows]) {
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) {

@@ -11,7 +11,7 @@
 namespace qkscope::cuda {
 namespace {
 
-constexpr std::int64_t kShiftRows = 256;  // that fix the shifts
+constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
 
 template <typename T>
@@ -23,7 +23,7 @@ void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) 
           "copy the cut of the rows to the GPU");
 }
 
-// The parts of a result in its memory, one after another.
+// Consecutive parts of a result buffer.
 struct ResultLayout {
   ResultLayout(const MomentRequest& request)
       : shape(request.shape), record{shape.dim, shape.pairs} {}
@@ -32,7 +32,7 @@ struct ResultLayout {
   MomentRecord record;
 
   std::int64_t cells() const { return shape.heads * shape.buckets; }
-  // In bytes.
+  // Offsets in bytes.
   std::int64_t set(int number) const { return number * shape.heads * record.size() * 8; }
   std::int64_t mean() const { return set(2); }
   std::int64_t m2() const { return mean() + cells() * shape.dim * 8; }
@@ -153,7 +153,7 @@ void MomentStatistics::add(const DeviceView& x, const MomentRequest& request, Mo
       chunk_sums_.reserve_roomy(chunks * shape.heads * 2 * shape.dim * 4, "statistics"));
   const auto* device_chunks = chunks_on_device.as<MomentChunk>();
 
-  // Without a body row yet the shifts stay open.
+  // The shifts stay undetermined until the first body row (a row after the first tokens) arrives.
   const bool finds = request.shift->empty() && cut->positions[1].n > 0;
   if (!request.shift->empty())
     check(cudaMemcpyAsync(shifts, request.shift->data(), request.shift->size() * sizeof(float),

@@ -1,5 +1,5 @@
-// Group A of the passes of a run: memory and work of the kernels, and the way of their results to
-// the host.
+// Moments (statistics A) of a run: buffers and launches of the kernels, and transfer of their
+// results to the host.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,24 @@ class MomentStatistics {
       : results_(results), stream_(stream) {}
 
   void begin(const Batch& batch);
-  // x (rows of the batch, heads, d_head). Request and sink stay until the results are taken.
+  // Adds x (rows of the batch, heads, d_head). `request` and `sink` must stay valid until the
+  // results are delivered.
   void add(const DeviceView& x, const MomentRequest& request, MomentSink& sink);
 
  private:
-  // How the rows of the batch are cut. Results on their way hold on to it.
+  // Partition of the batch's rows into chunks. Pending results keep a reference.
   struct Cut {
     MomentChunks chunks;
-    ExactPositions positions[2];  // of the first tokens, and of the others
+    ExactPositions positions[2];  // of first tokens, and of body tokens
     std::vector<std::int64_t> bucket_rows;
   };
-  // Memory on the GPU stays from batch to batch.
+  // Device copy of a partition; its memory is reused from batch to batch.
   struct CutOnDevice {
-    std::shared_ptr<const Cut> cut;  // null: not made for this batch yet
+    std::shared_ptr<const Cut> cut;  // null: not built for this batch yet
     DeviceBlock chunks;              // MomentChunk
   };
   struct Work {
-    bool is_made = false;  // for this batch
+    bool is_made = false;  // built for this batch
     MomentWork work;
     DeviceBlock segments;  // MomentSegment
     DeviceBlock buckets;   // BucketWork
@@ -49,7 +50,8 @@ class MomentStatistics {
 
   const CutOnDevice& cut_for(const MomentRequest& request);
   const Work& work_for(const MomentRequest& request, const Cut& cut);
-  // What a sink is shown, in memory that stays: taking it anew costs more than filling it.
+  // Returns the host buffer that a consumer sees. The buffer is reused: allocating it costs more
+  // than filling it.
   LayerMoments& moments_of(const MomentShape& shape);
 
   StatisticsResults& results_;
@@ -57,9 +59,9 @@ class MomentStatistics {
   const Batch* batch_ = nullptr;
   PositionTable table_;
   std::map<CutKey, CutOnDevice> cuts_;
-  std::map<std::pair<CutKey, std::int64_t>, Work> works_;  // by cut and heads
+  std::map<std::pair<CutKey, std::int64_t>, Work> works_;  // by partition and number of heads
   std::vector<std::pair<MomentShape, std::unique_ptr<LayerMoments>>> moments_;
-  DeviceBlock records_;     // double, of the segments
+  DeviceBlock records_;     // double, per segment
   DeviceBlock chunk_sums_;  // float
 };
 

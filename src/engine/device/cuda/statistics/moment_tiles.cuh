@@ -1,4 +1,4 @@
-// Tiles of 16-bit rows that moments are summed from, and what a block keeps of its sums.
+// Shared-memory tiles of 16-bit rows, and the partial sums of a block.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace qkscope::cuda {
 
-// The product X^T X is cut into blocks of 16 x 16, of which those on and above the diagonal are
-// computed: rows P and kBlocks - 1 - P of blocks together have kBlocks + 1 of them. Two warps share
-// such a pair of rows, one takes the left and one the right half of each block. By channel a warp
-// takes 16 of them.
+// The Gram matrix X^T X is computed in blocks of 16 x 16 on and above the diagonal: block rows P
+// and kBlocks - 1 - P together have kBlocks + 1 blocks. Two warps share such a pair of block rows,
+// one taking the left and one the right half of each block. For sums per channel a warp takes 16
+// channels.
 template <int kHeadWidth>
 struct MomentTile {
   static constexpr int kWidth = kHeadWidth;  // dim, padded
@@ -20,34 +20,34 @@ struct MomentTile {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = 32;
   static constexpr int kStages = 3;
-  static constexpr int kLanePairs = kWidth / 64;  // rotary pairs of a lane
+  static constexpr int kLanePairs = kWidth / 64;  // rotary pairs per lane
   static constexpr int kBytes = kRows * kPitch<kWidth>;
 };
 
 template <typename Tile>
 struct MomentMemory {
-  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // of each thread
-  double sums[6][Tile::kWidth];                              // as MomentSum
+  double products[4 * (Tile::kBlocks + 1)][Tile::kThreads];  // per thread
+  double sums[6][Tile::kWidth];                              // indexed by MomentSum
   double pairs[Tile::kWarps][Tile::kWidth / 2];
   double norms[Tile::kWarps];
   float norm_max[Tile::kWarps];
   alignas(16) char tiles[Tile::kStages][Tile::kBytes];
 };
 
-// A chunk of so few rows, as the first tokens of a document are, is summed in float64: there the
-// spread can be much smaller than what is taken off before it is looked at.
+// Chunks of so few rows (the first tokens of a document) are summed in float64, because their
+// spread can be far smaller than the shift that is subtracted.
 constexpr int kFewRows = 8;
 
 template <typename Tile>
 using Products = float[Tile::kBlocks + 1][4];
 
-// The tiles of a segment, one after another.
+// Iterates over the tiles of a segment.
 template <typename Tile>
 struct TileWalk {
   const MomentChunk* chunks;
   std::int32_t index, end;
   MomentChunk chunk = {};
-  std::int32_t offset = 0;  // of the tile in its chunk
+  std::int32_t offset = 0;  // first row of the tile within its chunk
 
   __device__ TileWalk(const MomentChunk* all, MomentSegment segment)
       : chunks(all), index(segment.begin), end(segment.end) {

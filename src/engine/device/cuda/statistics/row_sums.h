@@ -1,12 +1,12 @@
-// What attention knows of a row of scores when it is done with it.
+// Softmax statistics of each row of scores, a by-product of attention.
 #pragma once
 
 namespace qkscope::cuda {
 
-// (rows, n_heads) each, in device memory, or null.
+// Each has shape (rows, n_heads) in device memory, or is null.
 struct RowSums {
   float* lse = nullptr;      // log2 of the sum of the exponentials of the scaled scores
-  float* largest = nullptr;  // the largest q.k, not scaled
+  float* largest = nullptr;  // largest q.k, unscaled
 };
 
 }  // namespace qkscope::cuda

@@ -22,7 +22,7 @@ void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) 
           "copy row numbers to the GPU");
 }
 
-// The parts of a result in its memory, one after another, in bytes.
+// Consecutive parts of a result buffer, offsets in bytes.
 struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
   bool all_keys;
@@ -86,7 +86,7 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
 }
 
 void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
-  if (cells_) return;  // one cut of the rows for the whole pass
+  if (cells_) return;  // one partition of the rows per pass
   auto cells = std::make_shared<std::vector<RowCell>>(
       row_cells(batch_->sequences, request.bucket_size, request.buckets));
   upload(*cells, device_cells_, stream_);
@@ -162,7 +162,7 @@ void ScoreStatistics::add(const ScoreSource& source, const AttentionRequest& req
         cudaMemsetAsync(key_sums, 0, static_cast<std::size_t>(rows * source.n_heads * 8), stream_),
         "clear key sums");
 
-  // Some heads at a time, so that what is kept per row stays small.
+  // Processes some heads at a time to bound the memory of per-row values.
   const auto head_bytes = columns * rows * static_cast<std::int64_t>(sizeof(float));
   const auto step = std::clamp<std::int64_t>(kMostValueBytes / head_bytes, 1, source.n_heads);
   scores.values =

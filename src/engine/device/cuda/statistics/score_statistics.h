@@ -1,5 +1,5 @@
-// Groups B and C of the passes of a run: memory and work of the kernels, and the way of their
-// results to the host.
+// Near-key and all-key statistics (B and C) of a run: buffers and launches of the kernels, and
+// transfer of their results to the host.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ class ScoreStatistics {
 
   void begin(const Batch& batch);
 
-  // Memory for the sums of all rows of the batch, for attention to fill.
+  // Returns the buffer that attention fills with the row sums of the batch.
   RowSums row_sums(std::int64_t heads);
-  // Fills it where attention does not.
+  // Computes the row sums where attention does not provide them.
   void find_row_sums(const ScoreSource& source);
 
-  // The row sums on the host, as attention there keeps them.
+  // Copies the row sums to the host, in the form of the CPU attention.
   std::vector<rows::RunningSoftmax> fetch_row_sums(const ScoreSource& source) const;
 
-  // With the row sums of the layer. Sink stays until the results are taken.
+  // Adds a layer, whose row sums are known. `sink` must stay valid until the results are delivered.
   void add(const ScoreSource& source, const AttentionRequest& request, AttentionSink& sink);
 
  private:
@@ -43,21 +43,22 @@ class ScoreStatistics {
   cudaStream_t stream_;
   const Batch* batch_ = nullptr;
 
-  // Of the batch; memory on the GPU stays from batch to batch.
+  // State of the current batch; device memory is reused from batch to batch.
   bool is_prepared_ = false;
   std::int64_t tile_count_ = 0;
   std::int64_t token_tile_count_ = 0;
   std::int64_t key_tile_count_ = 0;
-  DeviceBlock tiles_;                                  // RowTile
-  DeviceBlock key_tiles_;                              // RowTile, of the pass over all keys
-  DeviceBlock token_rows_;                             // TokenRow
-  DeviceBlock token_tiles_;                            // TokenTile
-  std::shared_ptr<const std::vector<RowCell>> cells_;  // null: not cut yet. Results hold on to it
+  DeviceBlock tiles_;        // RowTile
+  DeviceBlock key_tiles_;    // RowTile, of the pass over all keys
+  DeviceBlock token_rows_;   // TokenRow
+  DeviceBlock token_tiles_;  // TokenTile
+  std::shared_ptr<const std::vector<RowCell>>
+      cells_;  // null: not built yet. Pending results keep a reference
   DeviceBlock device_cells_;
 
   DeviceBlock lse_, largest_;  // float (rows, heads)
   DeviceBlock values_;         // float (columns, some heads, rows)
-  DeviceBlock bins_;           // scratch of group C
+  DeviceBlock bins_;           // scratch of the all-key pass
 };
 
 }  // namespace qkscope::cuda

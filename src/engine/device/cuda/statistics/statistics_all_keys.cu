@@ -1,4 +1,4 @@
-// Group C: one more pass over all keys.
+// All-key statistics: a second pass over all scores.
 #include <algorithm>
 
 #include "engine/device/cuda/statistics/all_keys.cuh"
@@ -7,8 +7,8 @@
 namespace qkscope::cuda {
 namespace {
 
-// Blocks of a launch, whose rows' bins fill the scratch: several for every multiprocessor of a
-// large GPU.
+// Blocks per launch, limited by the scratch for the bins of their rows: several per multiprocessor
+// of a large GPU.
 constexpr std::int64_t kLaunchBlocks = 1024;
 
 bool is_large(DType dtype, std::int64_t d_head) {

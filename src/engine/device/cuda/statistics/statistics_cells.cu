@@ -1,4 +1,4 @@
-// Sums of the values of rows over the rows of a document's bucket.
+// Sums per-row values over the rows of each cell (document, bucket).
 #include <cmath>
 
 #include "engine/device/cuda/cuda_error.h"
@@ -11,10 +11,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
-constexpr int kSinkRows = 64;         // of the alpha columns
-constexpr double kLeastKept = 1e-30;  // so that -ln of a kept mass of 0 is a number
+constexpr int kSinkRows = 64;         // rows that the alpha columns consider
+constexpr double kLeastKept = 1e-30;  // lower bound of a kept mass, so that its -ln is finite
 
-// A row of one head.
+// One row of one head.
 struct Row {
   const ScoreArguments& a;
   int head;
@@ -27,7 +27,7 @@ struct Row {
   __device__ float lse() const { return a.row_sums.lse[row * a.n_heads + head]; }
   __device__ float largest() const { return a.row_sums.largest[row * a.n_heads + head] * a.scale; }
 
-  // Whether a column is the values that a pass stored.
+  // Returns whether the column holds values that a pass stored.
   __device__ static bool is_stored(const ColumnLayout& layout, std::int64_t column) {
     if (column >= layout.near_end())
       return column != layout.perplexity() && column != layout.entropy_relative() &&
@@ -38,7 +38,7 @@ struct Row {
            column >= ColumnLayout::at(NearColumn::near);
   }
 
-  // Some columns follow from others.
+  // Value of a column; some columns are derived from others.
   __device__ double value(std::int64_t column) const {
     const auto& layout = a.layout;
     if (column < layout.near_end()) return near(static_cast<NearColumn>(column), column);
@@ -83,7 +83,7 @@ __device__ double warp_sum(double x) {
   return x;
 }
 
-// One block per cell and head, one warp per column at a time.
+// One block per cell and head; each warp takes one column at a time.
 __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arguments) {
   const auto& a = arguments.scores;
   const auto cell = arguments.cells[blockIdx.x];
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) cells_kernel(const CellArguments arg
       sum += value;
       square += value * value;
     };
-    if (Row::is_stored(a.layout, column)) {  // most: many rows at once
+    if (Row::is_stored(a.layout, column)) {  // most columns: many rows at once
       const float* values = a.values + (column * a.heads + head - a.first_head) * a.rows;
 #pragma unroll 8
       for (int row = cell.begin + lane; row < cell.end; row += 32) add(values[row]);

@@ -7,12 +7,12 @@
 namespace qkscope::cuda {
 namespace {
 
-// Blocks of a launch: two or so for each multiprocessor of a large GPU. The number is fixed, so
-// that the sums have the same bits on every GPU.
+// Blocks per launch, about two per multiprocessor of a large GPU. The number is fixed so that sums
+// have the same bits on every GPU.
 constexpr std::int64_t kBlocks = 256;
 constexpr std::int32_t kFirstShare = 4;
 
-// The chunks of one document, in the order of its rows.
+// Appends the chunks of one document in row order.
 void cut_document(const Sequence& sequence, std::int32_t number, const MomentCut& cut,
                   std::vector<MomentChunk>& first, std::vector<MomentChunk>& body) {
   for (std::int64_t position = 0; position < sequence.length;) {
@@ -62,7 +62,7 @@ MomentWork moment_work(const MomentChunks& chunks, std::int64_t buckets, std::in
            chunks.chunks[static_cast<std::size_t>(end)].bucket == bucket)
       ++end;
     const auto segment = static_cast<std::int32_t>(work.segments.size());
-    // The first tokens of a document are few: more of them side by side.
+    // First tokens of a document are few: use more and shorter segments.
     const auto step = is_first ? std::max(1, length / kFirstShare) : length;
     for (auto from = begin; from < end; from += step)
       work.segments.push_back({from, std::min(from + step, end)});

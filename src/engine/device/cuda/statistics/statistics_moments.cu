@@ -1,5 +1,5 @@
-// Moments in float64 throughout, for what the matrix units do not take; the shifts; and what the
-// sums of segments and chunks become.
+// Moments in float64 for types and sizes that the tensor-core kernel does not support; estimation
+// of the shifts; and conversion of summed records to centred moments.
 #include <cmath>
 
 #include "engine/device/cuda/cuda_error.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostChannels = 256;  // d_head up to 256, one thread each
-constexpr int kEdge = 32;           // of the products that a block computes
+constexpr int kEdge = 32;           // edge of the product tile of a block
 constexpr int kStep = 16;           // rows in shared memory at a time
 
 struct SegmentHead {
@@ -31,8 +31,8 @@ __device__ const T* row_of(const MomentArguments& a, int head, std::int64_t row)
   return static_cast<const T*>(a.x) + row * a.row_stride + head * a.record.dim;
 }
 
-// Blocks of kEdge x kEdge products on and above the diagonal run along y; a thread has 2 x 2 of
-// them.
+// Grid y runs over blocks of kEdge x kEdge products on and above the diagonal; a thread computes 2
+// x 2 of them.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) products_kernel(const MomentArguments a, int edges) {
   __shared__ double left[kStep][kEdge], right[kStep][kEdge];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kMostChannels) channels_kernel(const MomentArg
   record[a.record.largest() + channel] = largest;
 }
 
-// One warp per row at a time; the warps' sums are added in their order.
+// One warp per row at a time; the warps' sums are added in warp order.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments a) {
   constexpr int kWarps = kThreads / 32, kLanePairs = kMostChannels / 2 / 32;
@@ -162,15 +162,16 @@ __global__ void __launch_bounds__(kThreads) lengths_kernel(const MomentArguments
   record[a.record.norm_max()] = static_cast<float>(most);
 }
 
-// A channel is shifted before it is multiplied where its mean is so many times its spread. Without
-// a shift products lose the square of that in digits; with one, x - c must fit into the type: of 8
-// bits it surely does from here on, of 11 from less.
+// Ratio of mean to spread above which a channel is shifted before it is multiplied. Without a
+// shift, products lose twice as many digits as the ratio has; with a shift, x - c must be exact in
+// the element type, which holds from this ratio on for 8 mantissa bits, and from a smaller one for
+// 11.
 template <typename T>
 constexpr double kShiftRatio = 16;
 template <>
 constexpr double kShiftRatio<__half> = 4;
 
-// The mean, in steps of an eighth of the spread: such a number off x is exact in float32.
+// Mean rounded to an eighth of the spread, so that x - c is exact in float32.
 template <typename T>
 __device__ float centre_of(double mean, double variance) {
   if (variance == 0) return rounded<T>(static_cast<float>(mean));
@@ -178,7 +179,8 @@ __device__ float centre_of(double mean, double variance) {
   return static_cast<float>(rint(mean / step) * step);
 }
 
-// One thread per channel, one block per head. Two passes: the mean, then the spread around it.
+// One thread per channel, one block per head; two passes, for the mean and for the spread around
+// it.
 template <typename T>
 __global__ void __launch_bounds__(kMostChannels) shift_kernel(const MomentShiftArguments a) {
   const int head = blockIdx.x, channel = threadIdx.x;
@@ -215,14 +217,14 @@ __device__ double folded(const FoldArguments& a, MomentSegment segments, int hea
   return sum;
 }
 
-// Sum of x - c of a channel, from that of x - e.
+// Converts sum(x - e) of a channel to sum(x - c).
 __device__ double shifted_sum(const MomentShift& shift, std::int64_t at, double sum, double n) {
   return sum + n * (static_cast<double>(shift.centre[at]) - shift.product[at]);
 }
 
 constexpr int kFoldRows = 2;  // of the triangle, for a block
 
-// Blocks along x: rows of the triangle, then one for everything else. Along y heads, along z sets.
+// Grid x: rows of the triangle, then one block for everything else; y: heads; z: sets.
 __global__ void __launch_bounds__(kThreads) fold_kernel(const FoldArguments a) {
   __shared__ double means[kMostChannels];  // of x - c
   const int head = blockIdx.y;

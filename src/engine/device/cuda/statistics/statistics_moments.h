@@ -1,8 +1,10 @@
-// Group A on the GPU: sums over every row of q, k or v. What is summed is in qkscope/statistics.h;
-// statistics_moments.cpp cuts the rows into chunks, the .cu files have the kernels.
+// Moments (statistics A) on the GPU: sums over every row of q, k or v, as defined in
+// qkscope/statistics.h. statistics_moments.cpp partitions the rows into chunks; the .cu files have
+// the kernels.
 //
-// Rows are shifted by a number per channel before they are summed, so that plain sums keep their
-// digits; sums of shifted rows add up, and are centred once, in float64, at the end of a batch.
+// Rows are shifted by a constant per channel before they are summed, so that plain sums keep their
+// precision. Sums of shifted rows are additive and are centred once, in float64, at the end of a
+// batch.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@ namespace qkscope::cuda {
 
 constexpr std::int32_t kChunkRows = 256;
 
-// At most kChunkRows rows of one document, one set and one bucket. Within it sums are float32.
+// At most kChunkRows rows of one document, one set and one bucket; sums within a chunk are float32.
 struct MomentChunk {
   std::int32_t row;  // of the batch
   std::int32_t rows;
@@ -27,46 +29,47 @@ struct MomentChunk {
   std::int32_t sequence;  // of the batch
 };
 
-// What one block sums: chunks [begin, end), all of one set and one bucket. Also other ranges.
+// Chunks [begin, end) of one set and one bucket, summed by one block. Also used for other index
+// ranges.
 struct MomentSegment {
   std::int32_t begin = 0, end = 0;
 };
 
 struct MomentCut {
-  std::int64_t first = 0;        // positions below it are a set of their own
-  std::int64_t bucket_size = 1;  // positions of a bucket; the last has all that follow
+  std::int64_t first = 0;        // positions below form the set of first tokens
+  std::int64_t bucket_size = 1;  // positions per bucket; the last bucket is open-ended
   std::int64_t buckets = 1;
 };
 
-// Chunks by set (first, body), then bucket, then document.
+// Chunks sorted by set (first tokens, body), then bucket, then document.
 struct MomentChunks {
   std::vector<MomentChunk> chunks;
-  std::int32_t body = 0;  // where the second set begins
+  std::int32_t body = 0;  // index of the first body chunk
 };
 MomentChunks moment_chunks(std::span<const Sequence> sequences, const MomentCut& cut);
 
-// Of one bucket: chunks and segments of the first tokens, and of the others.
+// Chunks and segments of one bucket, of the first tokens and of the body.
 struct BucketWork {
   MomentSegment first_chunks, body_chunks;
   MomentSegment first_segments, body_segments;
 };
 
 struct MomentWork {
-  std::vector<MomentSegment> segments;  // of both sets, in the order of the chunks
-  std::int32_t body = 0;                // the first of the second set
+  std::vector<MomentSegment> segments;  // both sets, in chunk order
+  std::int32_t body = 0;                // index of the first body segment
   std::vector<BucketWork> buckets;
 };
-// Segments so long that those of all heads are a few hundred blocks.
+// Chooses the segment length so that all heads together make a few hundred blocks.
 MomentWork moment_work(const MomentChunks& chunks, std::int64_t buckets, std::int64_t heads);
 
-// Where a segment's sums lie in its record, in doubles. x is an element, c and e its channel's
-// shifts, t the position and u = log2(t + 1).
+// Layout of a segment's record, offsets in doubles. x is an element, c and e the shifts of its
+// channel, t the position and u = log2(t + 1).
 struct MomentRecord {
   std::int64_t dim = 0;
   std::int64_t pairs = 0;
 
   __host__ __device__ std::int64_t triangle() const { return dim * (dim + 1) / 2; }
-  // sum (x - c)(x - c)^T, upper triangle by rows, comes first.
+  // First sum (x - c)(x - c)^T: upper triangle, row by row.
   __host__ __device__ std::int64_t sums() const { return triangle(); }  // (6, dim), see below
   __host__ __device__ std::int64_t least() const { return sums() + 6 * dim; }
   __host__ __device__ std::int64_t largest() const { return least() + dim; }
@@ -78,15 +81,16 @@ struct MomentRecord {
 // Rows of sums(), with y = x - e.
 enum MomentSum { kSumY, kSumY2, kSumYT, kSumYU, kSumY3, kSumY4 };
 
-// The shifts of every channel, fixed once from the first body rows. (3, heads, dim) one after
-// another.
+// Shifts of every channel, estimated once from the first body rows; three consecutive arrays
+// (heads, dim).
 struct MomentShift {
-  const float* product = nullptr;  // c: the mean, rounded to the type, where it is large; else 0
-  const float* centre = nullptr;   // e: about the mean
-  const float* limit = nullptr;    // (x - e)^2 above it enters third and fourth powers in float64
+  const float* product = nullptr;  // c: the mean rounded to the element type if it is large, else 0
+  const float* centre = nullptr;   // e: approximate mean
+  const float* limit =
+      nullptr;  // above it (x - e)^2 is an outlier, whose powers are summed in float64
 };
 
-// All pointers are to device memory.
+// All pointers are device pointers.
 struct MomentArguments {
   const void* x = nullptr;      // (rows, heads, dim)
   std::int64_t row_stride = 0;  // elements
@@ -94,7 +98,7 @@ struct MomentArguments {
   MomentRecord record;
   bool interleaved = false;  // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   DType dtype = DType::bf16;
-  bool bucket_covariance = false;  // covariances within buckets are made from the records
+  bool bucket_covariance = false;  // the records also give covariances within buckets
   const MomentChunk* chunks = nullptr;
   const MomentSegment* segments = nullptr;
   std::int64_t segment_count = 0;
@@ -103,7 +107,7 @@ struct MomentArguments {
   float* chunk_sums = nullptr;  // (chunks, heads, 2, dim): sums of y and of y^2
 };
 
-// From the first `rows` rows of chunks [0, chunk_count): all three parts of the shift.
+// Estimates all three parts of the shift from the first `rows` rows of chunks [0, chunk_count).
 struct MomentShiftArguments {
   const void* x = nullptr;
   std::int64_t row_stride = 0;
@@ -117,24 +121,24 @@ struct MomentShiftArguments {
 };
 void find_moment_shift(const MomentShiftArguments& arguments, cudaStream_t stream);
 
-// The records and the sums of every chunk. The same arguments give the same bits.
+// Computes the record of every segment and the sums of every chunk. Deterministic.
 void sum_moments(const MomentArguments& arguments, cudaStream_t stream);
-// The kernels of it: on the matrix units, for 16-bit types with heads of up to 128 and rows at
-// 16-byte addresses; and in float64 throughout, for everything. float16 with covariances of buckets
-// takes the second: within a bucket they are small beside the products' rounding.
+// Kernels: on tensor cores for 16-bit types, heads up to 128 and 16-byte aligned rows; in float64
+// for everything else. float16 with covariances per bucket uses float64, because covariances within
+// a bucket are small compared with the rounding error of the products.
 bool moments_fit_matrix_units(const MomentArguments& arguments);
 void sum_moments_16bit(const MomentArguments& arguments, cudaStream_t stream);
 void sum_moments_plain(const MomentArguments& arguments, cudaStream_t stream);
 
-// What is known of the rows of a set without looking at them.
+// Properties of the rows of a set that follow from positions alone.
 struct MomentRows {
   double n = 0;
   double t_mean = 0;
   double u_mean = 0;
 };
 
-// The moments of a set: a record again, of which the triangle is M2, the sums are mean, nothing,
-// ct, cu, m3 and m4, and pair_abs and norm are means. Without rows nothing is written.
+// Centred moments of a set, in the layout of a record: the triangle is M2, the sums are mean,
+// unused, ct, cu, m3 and m4; pair_abs and norm are means. A set without rows is not written.
 struct FoldSet {
   MomentSegment segments;
   MomentRows rows;
@@ -149,7 +153,7 @@ struct FoldArguments {
 };
 void fold_moments(const FoldArguments& arguments, cudaStream_t stream);
 
-// Per bucket: mean and m2 of each dimension, and where `cov` is given the whole M2.
+// Moments per bucket: mean and m2 of each dimension, and the full M2 if `cov` is given.
 struct BucketArguments {
   const float* chunk_sums = nullptr;  // (chunks, heads, 2, dim)
   const MomentChunk* chunks = nullptr;
@@ -162,7 +166,7 @@ struct BucketArguments {
   double* mean = nullptr;  // (heads, buckets, dim)
   double* m2 = nullptr;    // (heads, buckets, dim)
   double* cov = nullptr;   // (heads, buckets, triangle) or null
-  // Chunk * heads + head of the first chunk with a number that is not finite; else untouched.
+  // Set to chunk * heads + head of the first chunk with a non-finite value; otherwise unchanged.
   std::int32_t* not_finite = nullptr;
 };
 void fold_buckets(const BucketArguments& arguments, cudaStream_t stream);

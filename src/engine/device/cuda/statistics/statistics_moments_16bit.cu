@@ -1,7 +1,6 @@
-// Moments of bfloat16 and float16 rows. A block takes the chunks of its segment through shared
-// memory, 32 rows at a time, and looks at each tile three times: by channel (sums of powers, with
-// position, ranges), by row (lengths), and as a product of the tile with itself on the matrix
-// units.
+// Moments of bfloat16 and float16 rows. A block streams the chunks of its segment through shared
+// memory, 32 rows at a time, and processes each tile in three ways: per channel (power sums,
+// covariances with position, ranges), per row (norms), and as a Gram matrix on the tensor cores.
 #include "engine/device/cuda/cuda_error.h"
 #include "engine/device/cuda/elements.cuh"
 #include "engine/device/cuda/memory/device_memory.h"
@@ -14,8 +13,8 @@
 namespace qkscope::cuda {
 namespace {
 
-// products += the blocks of rows P and kBlocks - 1 - P of tile^T tile. The matrix units add with
-// truncation: after 32 rows their sums go to sums that are rounded.
+// products += block rows P and kBlocks - 1 - P of tile^T tile. Tensor cores accumulate with
+// truncation, so after 32 rows their sums are added to sums that round to nearest.
 template <typename T, typename Tile, int P>
 __device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int half) {
   constexpr int kBlocks = Tile::kBlocks, Q = kBlocks - 1 - P, kPitchBytes = kPitch<Tile::kWidth>;
@@ -25,8 +24,8 @@ __device__ void multiply_rows(Products<Tile>& products, std::uint32_t tile, int 
   Products<Tile> sums = {};
 #pragma unroll
   for (int step = 0; step < Tile::kRows / 16; ++step) {
-    // Loaded transposed, the matrices of 8 rows of the tile by 8 channels are, in order: rows 0-7,
-    // rows 8-15; then the same of the next 8 channels.
+    // ldmatrix.trans gives 8 x 8 matrices of tile rows by channels in this order: rows 0-7, rows
+    // 8-15, then the same rows of the next 8 channels.
     std::uint32_t p[4], q[4];
     load_matrices_transposed(p, rows + step * 16 * kPitchBytes + P * 32);
     load_matrices_transposed(q, rows + step * 16 * kPitchBytes + Q * 32);
@@ -68,7 +67,7 @@ __device__ void multiply_tile(Products<Tile>& products, std::uint32_t tile) {
   }
 }
 
-// Calls use(i, row, column) for each of this thread's products that lies in the triangle.
+// Calls use(i, row, column) for each product of this thread that lies in the triangle.
 template <typename Tile, typename Use>
 __device__ void each_product(std::int64_t dim, Use use) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -83,7 +82,7 @@ __device__ void each_product(std::int64_t dim, Use use) {
   }
 }
 
-// The products of a tile of few rows, in float64: each thread its own, as each_product names them.
+// Products of a tile with few rows in float64; each thread computes those that each_product lists.
 template <typename T, typename Tile>
 __device__ void multiply_few(MomentMemory<Tile>& memory, const MomentArguments& a, int head,
                              const char* tile, int rows) {
@@ -133,7 +132,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
           memory.tiles[stage], rows, ahead.chunk.row + ahead.offset, ahead.rows());
       ahead.next();
     }
-    end_copy_group();  // an empty one too: they are counted
+    end_copy_group();  // also if empty: groups are counted
   };
   for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_ahead(stage);
 
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) moments_kernel(const Moment
   int stage = 0;
   for (TileWalk<Tile> walk(a.chunks, a.segments[segment]); walk.exists(); walk.next()) {
     wait_for_copies_before<Tile::kStages - 2>();
-    __syncthreads();  // the tile is there, and every warp is done with the one before
+    __syncthreads();  // the tile has arrived, and every warp is done with the previous one
     load_ahead((stage + Tile::kStages - 1) % Tile::kStages);
     char* tile = memory.tiles[stage];
     stage = (stage + 1) % Tile::kStages;

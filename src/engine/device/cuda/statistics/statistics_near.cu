@@ -1,5 +1,5 @@
-// Group B: what each query pays to the first keys and to the last ones; and the sums of rows where
-// attention itself does not give them.
+// Near-key statistics: attention of each query to the first and to the most recent keys; and row
+// sums where attention does not provide them.
 #include "engine/device/cuda/statistics/statistics_scores.cuh"
 
 namespace qkscope::cuda {
@@ -9,7 +9,7 @@ constexpr int kMostBands = 13;  // windows up to 4,096
 constexpr int kSinks = 4;
 
 struct NearOptions {
-  int bands;  // of the window
+  int bands;  // bands of the window
   int stream_first, stream_last;
   int reach;  // the farther of window and stream_last
 };
@@ -79,7 +79,7 @@ class NearKeys {
  private:
   using RowMasses = float[Shape::kBands][2];  // of a lane's rows
 
-  // Weights take the place of scores.
+  // Replaces scores by weights.
   template <bool kAllSeenAndStream>
   __device__ __forceinline__ void weigh(ScoreFragments<Shape>& p, RowMasses& masses, int key) {
     each_row<Shape>(block_, [&](int band, int half, int position) {
@@ -110,7 +110,7 @@ class NearKeys {
               block_.batch_row(position)] = value;
   }
 
-  // Bands of distances with the same number of bits. Most tiles lie in one of them.
+  // Bands are distances of equal bit width. Most tiles lie within one band.
   __device__ void add_bands(const ScoreFragments<Shape>& p, const RowMasses& masses, int key,
                             int nearest, int farthest) {
     const int first = bit_width(max(nearest, 0));
@@ -118,7 +118,7 @@ class NearKeys {
     each_row<Shape>(block_, [&](int band, int half, int position) {
       float left = masses[band][half];
       for (int width = first; width <= last; ++width) {
-        const int end = 1 << width;  // of the band's distances
+        const int end = 1 << width;  // first distance after the band
         const float beyond =
             farthest < end ? 0.0f : mass_up_to<Shape>(p, band, half, position - key - end);
         const float sum = quad_sum(left - beyond);
@@ -163,7 +163,7 @@ class NearKeys {
 
 struct NoOptions {};
 
-// Log-sum-exp and largest score with a running maximum.
+// Log-sum-exp and largest score with a running maximum (online softmax).
 template <typename T, typename Shape>
 class SumRows {
  public:

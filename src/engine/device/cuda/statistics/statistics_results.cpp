@@ -9,7 +9,7 @@
 namespace qkscope::cuda {
 namespace {
 
-// Of a few layers: more would only take memory.
+// Results in flight: a few layers; more would only cost memory.
 constexpr std::size_t kMostPending = 16;
 constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
@@ -20,7 +20,7 @@ std::byte* StatisticsResults::next(std::int64_t bytes) {
   while (!pending_.empty() &&
          (pending_.size() >= kMostPending || pending_bytes_ + bytes > kMostBytes))
     take_first();
-  // The smallest that is large enough, else a new one: taking memory stops the GPU.
+  // Reuses the smallest buffer that fits, else allocates: allocation synchronizes the GPU.
   auto best = idle_.end();
   for (auto it = idle_.begin(); it != idle_.end(); ++it)
     if ((*it)->device.bytes() >= bytes &&
@@ -58,7 +58,7 @@ void StatisticsResults::take_first() {
   result->arrived.wait();
   const auto take = std::exchange(result->take, nullptr);
   const auto* host = result->host.as<std::byte>();
-  idle_.push_back(std::move(result));  // nothing is written there before the next call
+  idle_.push_back(std::move(result));  // the buffer is not written before the next call
   take(host);
 }
 

@@ -1,5 +1,5 @@
-// Results of statistics on their way to the host: filled on the GPU in the order of the stream,
-// copied while the next layers run, taken when they have arrived.
+// Transfer of statistics to the host: a result is filled on the GPU in stream order, copied while
+// the next layers run, and delivered on arrival.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ class StatisticsResults {
 
   explicit StatisticsResults(cudaStream_t compute) : compute_(compute) {}
 
-  // Memory on the GPU for the next result. What the stream has written there by the time of send()
-  // goes to the host, and to `take`: now or later, in the order of the calls.
+  // Returns GPU memory for the next result. What the stream has written by the time of send() is
+  // copied to the host and delivered to `take`, immediately or later, in call order.
   std::byte* next(std::int64_t bytes);
   void send(Take take);
 
   void take_arrived();
   void take_all();
-  void drop_all();  // waits for the copies and takes nothing
+  void drop_all();  // waits for the copies and discards them
 
  private:
   struct Result {

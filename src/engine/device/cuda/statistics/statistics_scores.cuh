@@ -1,8 +1,8 @@
-// How the passes over scores share out their work: a block takes a tile of rows of one head through
-// tiles of keys and hands the scores of each, in the registers of the warps, to the pass.
+// Work distribution of the passes over scores: a block takes a tile of rows of one head through the
+// key tiles and hands the scores of each tile, in registers, to the pass.
 //
-// A warp holds kBands bands of 16 rows; of a band's 16 x 8 fragments a lane holds rows g and g + 8
-// (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
+// A warp holds kBands bands of 16 rows. In the 16 x 8 fragments of a band, a lane holds rows g and
+// g + 8 (g = lane / 4; "half" 0 and 1) and columns 2t, 2t + 1 (t = lane % 4).
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ __device__ inline int bit_width(int x) {
   return 32 - __clz(x);
 }
 
-// Tiles of T in shared memory. kWidth is d_head, padded.
+// Tile shape for the tensor cores; kWidth is d_head, padded.
 template <typename T, int kHeadWidth>
 struct ScoreShape {
   static constexpr int kWidth = kHeadWidth;
@@ -36,7 +36,7 @@ struct ScoreShape {
   static constexpr int kKeys = kWidth <= 128 ? 64 : 32;
   static constexpr int kRowBytes = kPitch<kWidth>;
 };
-// Without the matrix units.
+// Tile shape without tensor cores.
 template <int kHeadWidth>
 struct ScoreShape<float, kHeadWidth> {
   static constexpr int kWidth = kHeadWidth;
@@ -49,13 +49,13 @@ struct ScoreShape<float, kHeadWidth> {
   static constexpr int kRowBytes = (kWidth + 4) * 4;
 };
 
-// The rows of one head in global memory.
+// Rows of one head in global memory.
 template <typename T>
 struct HeadSource {
   const T* data;  // row 0
   std::int64_t stride;
   int d_head;
-  bool vectors;  // every row begins at a multiple of 16 bytes and is one long
+  bool vectors;  // every row is 16-byte aligned and a multiple of 16 bytes long
 };
 
 template <typename T>
@@ -64,7 +64,7 @@ __device__ HeadSource<T> head_source(const ScoreArguments& a, const void* data, 
   return {static_cast<const T*>(data) + head * d_head, a.row_stride, d_head, a.vectors};
 }
 
-// Rows into shared memory; row r of the tile is source row at(r), zeros from `count` on.
+// Loads rows into shared memory: tile row r is source row at(r); rows from `count` on become zero.
 template <typename T, typename Shape, int kRows, typename At>
 __device__ void load_tile(char* tile, const HeadSource<T>& source, int count, At at) {
   constexpr int kElements = 16 / sizeof(T), kChunks = Shape::kWidth / kElements;
@@ -91,14 +91,15 @@ __device__ __forceinline__ std::uint32_t shared_address(const char* tile) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(tile));
 }
 
-// The warp's rows of q, of which it multiplies tile after tile of keys. For 16 bits and one band
-// they are in registers, which leaves their shared memory to the keys.
+// The warp's rows of q, which are multiplied with one key tile after another. For 16-bit types and
+// one band they are held in registers, which frees their shared memory for keys.
 template <typename T, typename Shape>
 class WarpQueries {
  public:
   static constexpr bool kHeld = sizeof(T) == 2 && Shape::kBands == 1;
 
-  // `rows` lie in shared memory: until the next barrier where they are held, else for good.
+  // `rows` are in shared memory; they may be overwritten after the next barrier if the queries are
+  // held in registers.
   __device__ explicit WarpQueries(const char* rows) : rows_(rows) {
     if constexpr (kHeld) {
       const auto q = shared_address(rows) + lane_offset<Shape::kWidth>();
@@ -156,18 +157,18 @@ __device__ __forceinline__ void cap_scores(ScoreFragments<Shape>& scores, const 
   if (a.softcap > 0.0f) cap<Shape::kBands, Shape::kKeys>(scores, a.scale, a.softcap);
 }
 
-// A block's rows, in positions of their document.
+// Rows of a block, as positions in their document.
 struct ScoreBlock {
   RowTile tile;
   int head;
-  int row;     // of the warp's first row
+  int row;     // position of the warp's first row
   int end;     // one past the last row of the block
-  int window;  // keys a query sees; more than any document has where all are seen
+  int window;  // visible keys of a query; larger than any document for full attention
 
   __device__ std::int64_t batch_row(int position) const { return tile.begin + position; }
 };
 
-// Calls use(band, half, position) for each of a lane's rows; some lie beyond the document.
+// Calls use(band, half, position) for each row of a lane; some rows lie beyond the document.
 template <typename Shape, typename Use>
 __device__ __forceinline__ void each_row(const ScoreBlock& block, Use use) {
 #pragma unroll
@@ -177,12 +178,12 @@ __device__ __forceinline__ void each_row(const ScoreBlock& block, Use use) {
       use(band, half, block.row + band * 16 + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4);
 }
 
-// The column of element (n, i) of a lane's row in a tile of keys.
+// Column of element (n, i) of a lane's row within a key tile.
 __device__ __forceinline__ int key_column(int n, int i) {
   return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i;
 }
 
-// The lane's part of a row's weights in the columns of a tile up to `last`.
+// Sums a lane's weights of a row in the columns up to `last` of a tile.
 template <typename Shape>
 __device__ __forceinline__ float mass_up_to(const ScoreFragments<Shape>& p, int band, int half,
                                             int last) {
@@ -201,10 +202,10 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// The log-sum-exp of a row beyond its document: its weights are 0, and their logarithms finite.
+// Log-sum-exp of rows beyond the document: their weights become 0 and the logarithms stay finite.
 constexpr float kBeyond = 1e4f;
 
-// log2 of the sum of exponentials of each of a lane's rows, and what follows from the scores.
+// Base-2 log-sum-exp of each of a lane's rows, and conversion of scores to weights.
 template <typename Shape>
 struct RowWeights {
   float lse[Shape::kBands][2];
@@ -218,19 +219,20 @@ struct RowWeights {
                             : kBeyond;
     });
   }
-  // log2 p
+  // Returns log2 of the attention weight.
   __device__ float log2_weight(float score, int band, int half) const {
     return fmaf(score, scale, -lse[band][half]);
   }
 };
 
-// Rows of q and two tiles of keys in shared memory; one after the other where the rows are held.
+// Shared memory of queries and two key tiles; the tiles overlap the queries if those are held in
+// registers.
 template <typename T, typename Shape>
 struct ScoreTiles {
   static constexpr bool kShared = WarpQueries<T, Shape>::kHeld;
   static constexpr int kKeyBytes = Shape::kKeys * Shape::kRowBytes;
   static constexpr int kQueryBytes = Shape::kRows * Shape::kRowBytes;
-  static constexpr int kKeys = kShared ? 0 : kQueryBytes;  // where they begin
+  static constexpr int kKeys = kShared ? 0 : kQueryBytes;  // offset of the key tiles
   static constexpr int kBytes = kKeys + 2 * kKeyBytes;
   static_assert(!kShared || kQueryBytes <= 2 * kKeyBytes);
 };
@@ -275,10 +277,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Pass::kBlocks)
   while (key < block.end) {
     const int next = pass.next_key(key);
     wait_for_copies();
-    __syncthreads();  // the keys are there, and every warp is done with those before
+    __syncthreads();  // keys have arrived, and every warp is done with the previous ones
     if (next < block.end) load_keys(1 - stage, next);
     pass.begin_tile();
-    if (key < block.row + Shape::kWarpRows) {  // else the warp sees none of them
+    if (key < block.row + Shape::kWarpRows) {  // otherwise all of them are masked for the warp
       ScoreFragments<Shape> scores;
       queries.multiply(scores, k_tiles + stage * Tiles::kKeyBytes);
       cap_scores<Shape>(scores, a);
@@ -309,7 +311,7 @@ void launch_scores(const ScoreArguments& a, const typename Pass::Options& option
   check_launch("statistics of scores");
 }
 
-// Heads are padded to 64, 128 or 256.
+// Dispatches on the head size, padded to 64, 128 or 256.
 template <template <typename, int> typename Shape, template <typename, typename> typename Pass,
           typename Options>
 void launch_pass(const ScoreArguments& a, const Options& options, cudaStream_t stream) {

@@ -1,5 +1,6 @@
-// Groups B and C on the GPU: passes over scores with the log-sum-exp of every row known. Each row
-// (query) of each head gets a value per column; another kernel sums them over the rows of a bucket.
+// Near-key and all-key statistics (B and C) on the GPU: passes over scores with a known log-sum-exp
+// per row. Each row (query) of each head gets one value per column; another kernel sums them over
+// the rows of a bucket.
 #pragma once
 
 #include <cstdint>
@@ -15,51 +16,52 @@
 
 namespace qkscope::cuda {
 
-// Rows [begin + first, ...) of one document that a block takes.
+// Rows [begin + first, ...) of one document, processed by one block.
 struct RowTile {
   std::int32_t begin;   // row of the batch where the document begins
   std::int32_t length;  // of the document
   std::int32_t first;   // position of the tile's first row
 };
 
-// All pointers are to device memory.
+// All pointers are device pointers.
 struct ScoreArguments {
   const void* q = nullptr;      // (rows, n_heads, d_head)
   const void* k = nullptr;      // (rows, n_kv_heads, d_head)
   std::int64_t row_stride = 0;  // elements, of q and k
   std::int64_t rows = 0;
   std::int64_t n_heads = 0, n_kv_heads = 0, d_head = 0;
-  std::int64_t first_head = 0, heads = 0;  // those of this call
+  std::int64_t first_head = 0, heads = 0;  // heads of this launch
   float scale = 1.0f;
-  float softcap = 0.0f;     // scores become cap tanh(score / cap); 0: not
-  std::int64_t window = 0;  // keys a query sees, itself included; 0: all before it
+  float softcap = 0.0f;     // soft cap: cap tanh(score / cap); 0: none
+  std::int64_t window = 0;  // visible keys of a query, itself included; 0: all before it
   DType dtype = DType::bf16;
-  bool vectors = false;  // every row of a head begins at a multiple of 16 bytes and is one long
+  bool vectors = false;  // every row of a head is 16-byte aligned and a multiple of 16 bytes long
   RowSums row_sums;      // (rows, n_heads)
-  const RowTile* tiles = nullptr;  // of as many rows as the pass takes, long ones first
+  const RowTile* tiles = nullptr;  // tiles of the pass's row count, long ones first
   std::int64_t tile_count = 0;
   float* values = nullptr;  // (columns of the layout, heads, rows)
   ColumnLayout layout;
 };
 
-// Rows of a tile, for all passes but that over all keys.
+// Rows of a tile for all passes except the all-key pass.
 std::int64_t score_tile_rows(DType dtype, std::int64_t d_head);
 std::vector<RowTile> row_tiles(std::span<const Sequence> sequences, std::int64_t rows);
 
-// Log-sum-exp and largest score of every row, where attention does not give them.
+// Computes log-sum-exp and largest score of every row where attention does not provide them.
 void find_row_sums(const ScoreArguments& arguments, cudaStream_t stream);
 
-// sink_0 to sink_3, self, prev, stream and the near bands.
+// Computes the columns sink_0 to sink_3, self, prev, stream and the near bands.
 void near_keys(const ScoreArguments& arguments, cudaStream_t stream);
 
-// Rows of tokens that occur more than once in their document, by document, token and position.
+// Rows of tokens that occur more than once in their document, sorted by document, token and
+// position.
 struct TokenRow {
   std::int32_t row;    // of the batch
-  std::int32_t block;  // entry where its token's rows begin
+  std::int32_t block;  // index of the first entry of its token
 };
 struct TokenTile {
-  std::int32_t first, last;  // entries [first, last): queries
-  std::int32_t begin;        // row of the batch where their document begins
+  std::int32_t first, last;  // query entries [first, last)
+  std::int32_t begin;        // batch row where their document starts
 };
 struct TokenRows {
   std::vector<TokenRow> rows;
@@ -67,14 +69,15 @@ struct TokenRows {
 };
 TokenRows token_rows(const Batch& batch);
 
-// dup, dup_first, ind and ind_self of the rows listed; others must be 0 already.
+// Computes dup, dup_first, ind and ind_self of the listed rows; the values of all other rows must
+// already be 0.
 void equal_tokens(const ScoreArguments& arguments, const TokenRow* rows, const TokenTile* tiles,
                   std::int64_t tile_count, cudaStream_t stream);
 
-// The columns of group C but those that follow from others; and sums over queries. Its tiles have
-// rows of their own.
+// Computes the all-key columns except derived ones, and sums over queries. The pass has a tile size
+// of its own.
 struct AllKeysArguments {
-  std::int64_t* key_sums = nullptr;  // (rows, n_heads) units of 2^-40; added to
+  std::int64_t* key_sums = nullptr;  // (rows, n_heads) in units of 2^-40; accumulated
   void* bins = nullptr;              // scratch of all_keys_scratch() bytes
 };
 std::int64_t all_keys_tile_rows(DType dtype, std::int64_t d_head);
@@ -100,7 +103,7 @@ struct CellArguments {
   double* square = nullptr;    // (cells, n_heads, columns)
   float* max_logit = nullptr;  // (cells, n_heads)
 };
-// Sums of every column over the rows of each cell, in a fixed order.
+// Sums every column over the rows of each cell, in a fixed order.
 void sum_cells(const CellArguments& arguments, cudaStream_t stream);
 
 }  // namespace qkscope::cuda

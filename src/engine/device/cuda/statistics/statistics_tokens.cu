@@ -1,6 +1,7 @@
-// Group B: attention to keys of the query's own token, and to keys that follow one of it. Rows are
-// listed by token; a block takes 64 of the list through the entries from the begin of the first
-// one's token on. Entries of other tokens are masked.
+// Near-key statistics of repeated tokens: attention to earlier occurrences of the query's token
+// (dup) and to the keys that follow them (ind). Rows are listed by token; a block takes 64 entries
+// of the list and scans from the first entry of the first one's token. Entries of other tokens are
+// masked.
 #include "engine/device/cuda/statistics/statistics_scores.cuh"
 
 namespace qkscope::cuda {
@@ -28,8 +29,8 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     tokens_kernel(const ScoreArguments a, const TokenList list) {
   extern __shared__ __align__(16) char shared[];
   using Tiles = ScoreTiles<T, Shape>;
-  char* const same = shared + Tiles::kKeys;     // keys of the entries' rows
-  char* const after = same + Tiles::kKeyBytes;  // and of the rows that follow
+  char* const same = shared + Tiles::kKeys;     // keys of the listed rows
+  char* const after = same + Tiles::kKeyBytes;  // keys of the rows that follow them
   auto* const key_rows = reinterpret_cast<std::int32_t*>(shared + Tiles::kBytes);
 
   const auto heads = static_cast<int>(a.heads);
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
 
   for (int entry = list.rows[tile.first].block; entry < tile.last; entry += Shape::kKeys) {
     const int count = min(tile.last - entry, Shape::kKeys);
-    __syncthreads();  // every warp is done with the keys before
+    __syncthreads();  // every warp is done with the previous keys
     for (int i = threadIdx.x; i < count; i += Shape::kThreads)
       key_rows[i] = list.rows[entry + i].row;
     load_tile<T, Shape, Shape::kKeys>(
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(Shape::kThreads, sizeof(T) == 2 ? 3 : 1)
     });
     wait_for_copies();
     __syncthreads();
-    if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of it comes later
+    if (entry >= warp_entry + Shape::kWarpRows) continue;  // all of its entries come later
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       ScoreFragments<Shape> scores;
