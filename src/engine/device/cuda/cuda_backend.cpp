@@ -94,11 +94,7 @@ class CudaBackend : public Backend {
   void use_store(KeyValueStore& store) override {
     store_ = static_cast<CudaStore*>(&store);
     const auto rows = store_->new_rows(batch_->sequences);
-    const auto bytes = rows.size() * sizeof(std::int32_t);
-    check(
-        cudaMemcpyAsync(stored_rows_.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers"),
-                        rows.data(), bytes, cudaMemcpyHostToDevice, stream_),
-        "copy row numbers to the GPU");
+    stored_rows_.upload(std::span(rows), "row numbers", stream_);
     if (continues_) rows_.place_keys(store_->first_rows(batch_->sequences));
   }
 
@@ -655,7 +651,7 @@ class CudaBackend : public Backend {
   ScoreStatistics scores_;
   bool keeps_row_sums_ = false;
   CudaStore* store_ = nullptr;  // KV cache of the pass, or null
-  DeviceBlock stored_rows_;     // (rows of the batch) their rows in the cache
+  UploadBuffer stored_rows_;    // (rows of the batch) their rows in the cache
   bool continues_ = false;      // some sequence continues a cached one
   bool keys_kept_ = false;      // keys of this layer are in the cache
 

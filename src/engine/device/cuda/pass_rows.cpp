@@ -9,19 +9,6 @@
 #include "engine/ops/attention.h"
 
 namespace qkscope::cuda {
-namespace {
-
-template <typename T>
-void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
-  const auto bytes = values.size() * sizeof(T);
-  to.reserve_roomy(static_cast<std::int64_t>(bytes), "row numbers");
-  if (bytes > 0)
-    check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
-          "copy row numbers to the GPU");
-}
-
-}  // namespace
-
 std::int64_t PassRows::count() const {
   return narrowed() ? static_cast<std::int64_t>(kept_.size()) : batch_->rows();
 }
@@ -38,7 +25,7 @@ void PassRows::begin(const Batch& batch) {
   batch_ = &batch;
   kept_.clear();
   key_rows_.clear();
-  upload(batch.ids, ids_, stream_);
+  ids_.upload(std::span<const std::int32_t>(batch.ids), "row numbers", stream_);
   place_rows();
 }
 
@@ -54,7 +41,8 @@ std::int64_t PassRows::first_key(std::int32_t sequence) const {
 
 void PassRows::keep(std::span<const std::int64_t> rows) {
   kept_.assign(rows.begin(), rows.end());
-  upload(std::vector<std::int32_t>(rows.begin(), rows.end()), device_kept_, stream_);
+  const std::vector<std::int32_t> kept(rows.begin(), rows.end());
+  device_kept_.upload(std::span<const std::int32_t>(kept), "row numbers", stream_);
   place_rows();
 }
 
@@ -71,8 +59,8 @@ void PassRows::place_rows() {
     positions_[i] = static_cast<std::int32_t>(its.past + row - its.begin);
     sequences_[i] = static_cast<std::int32_t>(sequence);
   }
-  upload(positions_, device_positions_, stream_);
-  upload(sequences_, device_sequences_, stream_);
+  device_positions_.upload(std::span<const std::int32_t>(positions_), "row numbers", stream_);
+  device_sequences_.upload(std::span<const std::int32_t>(sequences_), "row numbers", stream_);
   for (auto& [window, range] : ranges_) range.count = 0;
   fill_tables();
   if (model_.query_scaling) scale_queries();
@@ -93,7 +81,7 @@ void PassRows::fill_tables() {
     }
     const auto inverse_count = frequencies.size();
     frequencies.insert(frequencies.end(), factors.begin(), factors.end());
-    upload(frequencies, frequencies_, stream_);
+    frequencies_.upload(std::span<const float>(frequencies), "row numbers", stream_);
     const auto bytes = count() * half * element;
     fill_rotary_table({.positions = device_positions_.as<std::int32_t>(),
                        .sequences = device_sequences_.as<std::int32_t>(),
@@ -115,7 +103,7 @@ void PassRows::scale_queries() {
     const auto turns = static_cast<float>(positions_[i] / scaling.original_max);
     factors[i] = 1.0f + static_cast<float>(scaling.beta) * std::log(1.0f + turns);
   }
-  upload(factors, query_scale_, stream_);
+  query_scale_.upload(std::span<const float>(factors), "row numbers", stream_);
 }
 
 const float* PassRows::query_scale() const {
@@ -151,7 +139,8 @@ KeyRange PassRows::keys(std::int64_t window) {
   if (range.count != rows) {
     std::vector<std::int64_t> running(static_cast<std::size_t>(rows));
     for (std::int64_t i = 0; i < rows; ++i) running[static_cast<std::size_t>(i)] = row_of(i);
-    upload(places(running, window), range.numbers, stream_);
+    range.numbers.upload(std::span<const std::int32_t>(places(running, window)), "row numbers",
+                         stream_);
     range.count = rows;
   }
   const auto* numbers = range.numbers.as<std::int32_t>();

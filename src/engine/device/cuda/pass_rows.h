@@ -53,7 +53,7 @@ class PassRows {
     DeviceBlock sin;
   };
   struct Range {
-    DeviceBlock numbers;  // layout: see places()
+    UploadBuffer numbers;  // layout: see places()
     std::int64_t count = 0;
   };
 
@@ -71,12 +71,12 @@ class PassRows {
   std::vector<std::int64_t> key_rows_;   // (sequences); empty: keys start where the sequences start
   std::vector<std::int32_t> positions_;  // (count)
   std::vector<std::int32_t> sequences_;  // (count)
-  DeviceBlock ids_;
-  DeviceBlock device_kept_;
-  DeviceBlock device_positions_;
-  DeviceBlock device_sequences_;
-  DeviceBlock frequencies_;
-  DeviceBlock query_scale_;
+  UploadBuffer ids_;
+  UploadBuffer device_kept_;
+  UploadBuffer device_positions_;
+  UploadBuffer device_sequences_;
+  UploadBuffer frequencies_;
+  UploadBuffer query_scale_;
   std::vector<Table> tables_;             // one per rope of the model
   std::map<std::int64_t, Range> ranges_;  // by window
 };

@@ -111,7 +111,7 @@ struct FusedAttention::Library {
   std::int64_t longest = 0;
   bool ragged = false;
   bool uploaded = false;
-  DeviceBlock numbers_of_sequences;  // int32: lengths, offsets in q, k and v, offsets in z
+  UploadBuffer numbers_of_sequences;  // int32: lengths, offsets in q, k and v, offsets in z
 };
 
 FusedAttention::FusedAttention(const ModelConfig& model, DType dtype, int device,
@@ -201,11 +201,8 @@ void FusedAttention::Library::upload_sequences() {
     numbers.push_back(static_cast<std::int32_t>((last.begin + last.length) * stride));
   }
   QKSCOPE_ASSERT(numbers.size() == count + 2 * (count + 1));
-  const auto bytes = numbers.size() * sizeof(std::int32_t);
-  numbers_of_sequences.reserve(static_cast<std::int64_t>(bytes), "lengths of documents");
-  cuda::check(cudaMemcpyAsync(numbers_of_sequences.data(), numbers.data(), bytes,
-                              cudaMemcpyHostToDevice, stream),
-              "copy lengths of documents");
+  numbers_of_sequences.upload(std::span<const std::int32_t>(numbers), "lengths of documents",
+                              stream);
   uploaded = true;
 }
 

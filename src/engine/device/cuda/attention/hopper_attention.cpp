@@ -37,11 +37,8 @@ void HopperAttention::begin(std::span<const Sequence> sequences) {
        .d_head = model_.d_head,
        .rows = hopper_tile_rows(model_.d_head, model_.attention_softcap > 0.0, longest_)});
   tile_count_ = static_cast<int>(tiles.size());
-  const auto bytes = tiles.size() * sizeof(AttentionTile);
-  tiles_.reserve_roomy(static_cast<std::int64_t>(bytes), "the order of attention's tiles");
+  tiles_.upload(std::span(tiles), "the order of attention's tiles", stream_);
   counter_.reserve(sizeof(int), "attention's counter");
-  check(cudaMemcpyAsync(tiles_.data(), tiles.data(), bytes, cudaMemcpyHostToDevice, stream_),
-        "copy the order of attention's tiles");
 }
 
 void HopperAttention::attend(const FusedAttentionArguments& a, const RowSums& row_sums) {

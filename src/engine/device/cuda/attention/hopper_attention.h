@@ -35,7 +35,7 @@ class HopperAttention {
   std::int64_t rows_ = 0;
   std::int64_t longest_ = 0;
   int tile_count_ = 0;
-  DeviceBlock tiles_;    // AttentionTile
+  UploadBuffer tiles_;   // AttentionTile
   DeviceBlock counter_;  // int
 };
 

@@ -48,7 +48,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
   const auto step =
       std::clamp<std::int64_t>(kMostBytes / (source.n_heads * keys * kFloat), 1, total);
   const auto bytes = step * source.n_heads * keys * kFloat;
-  DeviceBlock numbers;
+  UploadBuffer numbers;
   DeviceBlock scores;
   DeviceBlock pattern;
   for (std::int64_t begin = 0; begin < total; begin += step) {
@@ -56,11 +56,7 @@ void show_scores(const RowScores& out, const ScoreSource& source, PassRows& rows
     const auto places = rows.places(
         out.rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
         source.window);
-    const auto* at = static_cast<const std::int32_t*>(
-        numbers.reserve(static_cast<std::int64_t>(places.size()) * 4, "row numbers"));
-    check(cudaMemcpyAsync(numbers.data(), places.data(), places.size() * 4, cudaMemcpyHostToDevice,
-                          stream),
-          "copy row numbers to the GPU");
+    const auto* at = numbers.upload(std::span(places), "row numbers", stream);
     auto* device_pattern =
         out.pattern.empty() ? nullptr : static_cast<float*>(pattern.reserve(bytes, "patterns"));
     score_rows({.q = source.q,

@@ -130,7 +130,7 @@ void ActivationCopies::copy_to_host(const DeviceView& view, std::span<const std:
   auto* host = copy->host.reserve_roomy(room, "captured rows");
   gather_chosen(view, rows, heads, copy->indices, gathered);
   copy->is_gathered.record(compute_);
-  copy->is_gathered.hold_back(copies_);
+  copy->is_gathered.make_stream_wait(copies_);
   check(cudaMemcpyAsync(host, gathered, bytes_of(count), cudaMemcpyDeviceToHost, copies_),
         "copy captured rows to the host");
   copy->arrived.record(copies_);

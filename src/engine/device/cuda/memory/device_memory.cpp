@@ -1,6 +1,7 @@
 #include "engine/device/cuda/memory/device_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/core/error.h"
 #include "base/core/text.h"
@@ -76,8 +77,23 @@ void Event::wait() const {
   check(cudaEventSynchronize(event_), "wait for the device");
 }
 
-void Event::hold_back(cudaStream_t stream) const {
+void Event::make_stream_wait(cudaStream_t stream) const {
   check(cudaStreamWaitEvent(stream, event_, 0), "order two streams");
+}
+
+void UploadBuffer::copy(std::span<const std::byte> values, const char* what, cudaStream_t stream) {
+  const auto bytes = static_cast<std::int64_t>(values.size());
+  if (copied_)
+    copied_->wait();
+  else
+    copied_.emplace();
+  device_.reserve_roomy(bytes, what);
+  if (values.empty()) return;
+  std::memcpy(host_.reserve_roomy(bytes, what), values.data(), values.size());
+  check(
+      cudaMemcpyAsync(device_.data(), host_.data(), values.size(), cudaMemcpyHostToDevice, stream),
+      "copy row numbers to the GPU");
+  copied_->record(stream);
 }
 
 bool Event::done() const {

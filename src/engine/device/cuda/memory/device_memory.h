@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include <cuda_runtime.h>
 
@@ -76,12 +78,36 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(cudaStream_t stream);
-  void wait() const;                          // blocks the host until the event has occurred
-  void hold_back(cudaStream_t stream) const;  // makes the stream wait for the event
+  void wait() const;                                 // blocks the host until the event has occurred
+  void make_stream_wait(cudaStream_t stream) const;  // makes the stream wait for the event
   bool done() const;
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+// A small array that the host writes again for every batch: pinned staging memory and its copy on
+// the GPU.
+class UploadBuffer {
+ public:
+  // Copies `values` to the GPU in stream order; the caller may destroy them on return. Waits only
+  // if the previous upload of this buffer is still in flight.
+  template <typename T>
+  const T* upload(std::span<const T> values, const char* what, cudaStream_t stream) {
+    copy(std::as_bytes(values), what, stream);
+    return as<T>();
+  }
+  template <typename T>
+  T* as() const {
+    return device_.as<T>();
+  }
+
+ private:
+  void copy(std::span<const std::byte> values, const char* what, cudaStream_t stream);
+
+  PinnedBlock host_;
+  DeviceBlock device_;
+  std::optional<Event> copied_;  // created on first use, when the GPU is selected
 };
 
 }  // namespace qkscope::cuda

@@ -409,7 +409,7 @@ std::int64_t DeviceWeights::after(std::int64_t layer) const {
 const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream) {
   if (!streamed()) {
     const auto& slot = wait_for(layer);
-    slot.arrived.hold_back(stream);
+    slot.arrived.make_stream_wait(stream);
     return slot.layer;
   }
   std::unique_lock lock(mutex_);
@@ -433,7 +433,7 @@ const DeviceLayer& DeviceWeights::layer(std::int64_t layer, cudaStream_t stream)
   if (failed_) std::rethrow_exception(failed_);
   auto& slot = *holder();
   slot.in_use = true;
-  slot.arrived.hold_back(stream);
+  slot.arrived.make_stream_wait(stream);
   return slot.layer;
 }
 
@@ -488,7 +488,7 @@ void DeviceWeights::stream_layers() {
       if (stopping_) return;
       const auto layer = next_;
       lock.unlock();
-      free->left.hold_back(copies_);
+      free->left.make_stream_wait(copies_);
       upload(layer, *free);
       lock.lock();
       if (next_ == layer) {  // false if restarted from another layer meanwhile

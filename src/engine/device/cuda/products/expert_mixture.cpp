@@ -75,11 +75,7 @@ void ExpertMixture::sort(std::int64_t begin, std::int64_t count) {
       places[slot] = static_cast<std::int32_t>(place++);
     }
   }
-  const auto bytes = numbers.size() * sizeof(std::int32_t);
-  check(cudaMemcpyAsync(numbers_.reserve_roomy(static_cast<std::int64_t>(bytes), "the experts"),
-                        numbers.data(), bytes, cudaMemcpyHostToDevice, stream_),
-        "copy the experts' rows to the GPU");
-  check(cudaStreamSynchronize(stream_), "copy the experts' rows to the GPU");
+  numbers_.upload(std::span<const std::int32_t>(numbers), "the experts", stream_);
 }
 
 void ExpertMixture::take(const void* from, std::int64_t stride, const std::int32_t* rows, void* to,

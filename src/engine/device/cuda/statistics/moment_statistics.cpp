@@ -14,15 +14,6 @@ namespace {
 constexpr std::int64_t kShiftRows = 256;  // rows from which the shifts are estimated
 constexpr std::int32_t kAllFinite = 0x7f7f7f7f;
 
-template <typename T>
-void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
-  const auto bytes = values.size() * sizeof(T);
-  to.reserve_roomy(static_cast<std::int64_t>(bytes), "statistics");
-  if (bytes > 0)
-    check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
-          "copy the cut of the rows to the GPU");
-}
-
 // Consecutive parts of a result buffer.
 struct ResultLayout {
   ResultLayout(const MomentRequest& request)
@@ -111,7 +102,7 @@ const MomentStatistics::CutOnDevice& MomentStatistics::cut_for(const MomentReque
     cut->positions[is_body ? 1 : 0] += table_.range(chunk.position, chunk.position + chunk.rows);
     cut->bucket_rows[static_cast<std::size_t>(chunk.bucket)] += chunk.rows;
   }
-  upload(cut->chunks.chunks, known.chunks, stream_);
+  known.chunks.upload(std::span(std::as_const(cut->chunks.chunks)), "statistics", stream_);
   known.cut = std::move(cut);
   return known;
 }
@@ -123,8 +114,8 @@ const MomentStatistics::Work& MomentStatistics::work_for(const MomentRequest& re
   if (work.is_made) return work;
   work.is_made = true;
   work.work = moment_work(cut.chunks, request.shape.buckets, request.shape.heads);
-  upload(work.work.segments, work.segments, stream_);
-  upload(work.work.buckets, work.buckets, stream_);
+  work.segments.upload(std::span(std::as_const(work.work.segments)), "statistics", stream_);
+  work.buckets.upload(std::span(std::as_const(work.work.buckets)), "statistics", stream_);
   return work;
 }
 

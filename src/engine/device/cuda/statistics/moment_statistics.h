@@ -38,13 +38,13 @@ class MomentStatistics {
   // Device copy of a partition; its memory is reused from batch to batch.
   struct CutOnDevice {
     std::shared_ptr<const Cut> cut;  // null: not built for this batch yet
-    DeviceBlock chunks;              // MomentChunk
+    UploadBuffer chunks;             // MomentChunk
   };
   struct Work {
     bool is_made = false;  // built for this batch
     MomentWork work;
-    DeviceBlock segments;  // MomentSegment
-    DeviceBlock buckets;   // BucketWork
+    UploadBuffer segments;  // MomentSegment
+    UploadBuffer buckets;   // BucketWork
   };
   using CutKey = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 

@@ -13,15 +13,6 @@ namespace {
 
 constexpr std::int64_t kMostValueBytes = std::int64_t{128} << 20;
 
-template <typename T>
-void upload(const std::vector<T>& values, DeviceBlock& to, cudaStream_t stream) {
-  const auto bytes = values.size() * sizeof(T);
-  to.reserve_roomy(static_cast<std::int64_t>(bytes), "statistics");
-  if (bytes > 0)
-    check(cudaMemcpyAsync(to.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
-          "copy row numbers to the GPU");
-}
-
 // Consecutive parts of a result buffer, offsets in bytes.
 struct ResultLayout {
   std::int64_t cells, heads, columns, rows;
@@ -73,15 +64,15 @@ void ScoreStatistics::prepare(const ScoreSource& source) {
   if (is_prepared_) return;
   const auto tiles = row_tiles(batch_->sequences, score_tile_rows(source.dtype, source.d_head));
   tile_count_ = static_cast<std::int64_t>(tiles.size());
-  upload(tiles, tiles_, stream_);
+  tiles_.upload(std::span(std::as_const(tiles)), "statistics", stream_);
   const auto tokens = token_rows(*batch_);
   token_tile_count_ = static_cast<std::int64_t>(tokens.tiles.size());
-  upload(tokens.rows, token_rows_, stream_);
-  upload(tokens.tiles, token_tiles_, stream_);
+  token_rows_.upload(std::span(std::as_const(tokens.rows)), "statistics", stream_);
+  token_tiles_.upload(std::span(std::as_const(tokens.tiles)), "statistics", stream_);
   const auto key_tiles =
       row_tiles(batch_->sequences, all_keys_tile_rows(source.dtype, source.d_head));
   key_tile_count_ = static_cast<std::int64_t>(key_tiles.size());
-  upload(key_tiles, key_tiles_, stream_);
+  key_tiles_.upload(std::span(std::as_const(key_tiles)), "statistics", stream_);
   is_prepared_ = true;
 }
 
@@ -89,7 +80,7 @@ void ScoreStatistics::prepare_cells(const AttentionRequest& request) {
   if (cells_) return;  // one partition of the rows per pass
   auto cells = std::make_shared<std::vector<RowCell>>(
       row_cells(batch_->sequences, request.bucket_size, request.buckets));
-  upload(*cells, device_cells_, stream_);
+  device_cells_.upload(std::span(std::as_const(*cells)), "statistics", stream_);
   cells_ = std::move(cells);
 }
 

@@ -48,13 +48,13 @@ class ScoreStatistics {
   std::int64_t tile_count_ = 0;
   std::int64_t token_tile_count_ = 0;
   std::int64_t key_tile_count_ = 0;
-  DeviceBlock tiles_;        // RowTile
-  DeviceBlock key_tiles_;    // RowTile, of the pass over all keys
-  DeviceBlock token_rows_;   // TokenRow
-  DeviceBlock token_tiles_;  // TokenTile
+  UploadBuffer tiles_;        // RowTile
+  UploadBuffer key_tiles_;    // RowTile, of the pass over all keys
+  UploadBuffer token_rows_;   // TokenRow
+  UploadBuffer token_tiles_;  // TokenTile
   std::shared_ptr<const std::vector<RowCell>>
       cells_;  // null: not built yet. Pending results keep a reference
-  DeviceBlock device_cells_;
+  UploadBuffer device_cells_;
 
   DeviceBlock lse_, largest_;  // float (rows, heads)
   DeviceBlock values_;         // float (columns, some heads, rows)

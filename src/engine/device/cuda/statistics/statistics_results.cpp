@@ -42,7 +42,7 @@ void StatisticsResults::send(Take take) {
   auto& result = *next_;
   result.take = std::move(take);
   result.filled.record(compute_);
-  result.filled.hold_back(copies_);
+  result.filled.make_stream_wait(copies_);
   check(cudaMemcpyAsync(result.host.data(), result.device.data(),
                         static_cast<std::size_t>(result.bytes), cudaMemcpyDeviceToHost, copies_),
         "copy statistics to the host");
