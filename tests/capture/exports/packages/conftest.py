@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 QKSCOPE = os.environ.get("QKSCOPE", str(ROOT / "build" / "bin" / "qkscope"))
 DEMO = ROOT / "share" / "demo"
 
