@@ -298,9 +298,11 @@ need_real_texts() {  # need_real_texts FOLDER
 
 cpp_files() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh'; }
 
+# The format of every C++ file, and the arrows between the folders of src/.
 check_format() {
   need_packages "${lint_packages[@]}"
   cpp_files | xargs -r clang-format --dry-run -Werror
+  python3 tools/check_structure.py
 }
 
 # Reads names of .cpp files and runs clang-tidy on those that a build compiles, each as a unit of its own, with the
@@ -350,7 +352,7 @@ usage() {
   build-minimal  build without any optional part (build-minimal/) and try the program
   bench          build and run the benchmarks beside their peers
   format         format the sources with clang-format
-  lint           check format and run clang-tidy
+  lint           check format and structure (tools/check_structure.py), and run clang-tidy
   lint-changed [BASE]
                  check format, and run clang-tidy on what changed since BASE (the first parent of HEAD)
   clean          remove everything that was built
