@@ -5,12 +5,12 @@
 namespace qkscope {
 namespace {
 
-// Of the prompt: what a token looks like as text may depend on those right before it.
+// Tokens of context: the text of a token may depend on the tokens right before it.
 constexpr std::size_t kContext = 6;
-constexpr std::string_view kReplacement = "\uFFFD";  // stands for bytes that are no character
+constexpr std::string_view kReplacement = "\uFFFD";  // U+FFFD marks bytes that form no character
 
-// Bytes at the end of the text that may be the begin of one of the stop texts.
-std::size_t possible_begin(const std::string& text, std::span<const std::string> stop_texts) {
+// Length of the longest suffix of the text that is a proper prefix of a stop text.
+std::size_t stop_prefix_length(const std::string& text, std::span<const std::string> stop_texts) {
   std::size_t most = 0;
   for (const auto& stop : stop_texts)
     for (auto size = std::min(text.size(), stop.size() - 1); size > most; --size)
@@ -40,7 +40,7 @@ std::string TextStream::finish() {
   return release(true);
 }
 
-// The text of the ids after those that were read, as it stands behind them.
+// Decodes the ids that were not decoded yet, in the context of the ids before them.
 std::string TextStream::read(bool last) {
   const std::span ids(ids_);
   const auto before = tokenizer_.decode(ids.first(read_), true);
@@ -56,7 +56,7 @@ std::string TextStream::release(bool last) {
   auto end = std::string::npos;
   for (const auto& stop : stop_texts_) end = std::min(end, held_.find(stop));
   stopped_ = end != std::string::npos;
-  if (!stopped_) end = held_.size() - (last ? 0 : possible_begin(held_, stop_texts_));
+  if (!stopped_) end = held_.size() - (last ? 0 : stop_prefix_length(held_, stop_texts_));
   auto given = held_.substr(0, end);
   held_.erase(0, stopped_ ? held_.size() : end);
   return given;

@@ -1,4 +1,4 @@
-// Token ids as text while they come.
+// Incremental decoding of token ids into text.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace qkscope {
 
+// Decodes a growing sequence and stops at stop texts.
 class TextStream {
  public:
-  // What follows the ids of a prompt; stop texts must not be empty.
+  // Decodes the tokens that follow a prompt. Stop texts must not be empty.
   TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
              std::span<const std::string> stop_texts);
 
-  // The text that can be read with this token and could not before. A character that is not
-  // complete is held back, and so is what may be the begin of a stop text.
+  // Returns the text that became readable with this token. Incomplete UTF-8 characters and possible
+  // prefixes of a stop text are held back.
   std::string add(std::int32_t id);
-  // A stop text has come: everything before it was given.
+  // Returns true once a stop text was found; all text before it has been returned.
   bool stopped() const { return stopped_; }
-  // What was held back, when no more tokens come.
+  // Returns the text held back so far; call after the last token.
   std::string finish();
 
  private:
@@ -30,9 +31,9 @@ class TextStream {
 
   const Tokenizer& tokenizer_;
   std::span<const std::string> stop_texts_;
-  std::vector<std::int32_t> ids_;  // some before the text, and those that were not read yet
-  std::size_t read_ = 0;           // of ids_
-  std::string held_;               // read and not given
+  std::vector<std::int32_t> ids_;  // a few tokens of context, then tokens not decoded yet
+  std::size_t read_ = 0;           // number of decoded ids_
+  std::string held_;               // decoded text not returned yet
   bool stopped_ = false;
 };
 
