@@ -6,10 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
-#include "engine/model/rope_reader.h"
 
 namespace qkscope {
+
 std::span<const Family> families() {
   static constexpr std::array kFamilies = {
       Family{"llama", "Llama 1 to 3, SmolLM2", read_llama},
@@ -73,7 +74,7 @@ void read_llama_body(ModelConfig& model, const ConfigReader& config,
   model.activation = read_activation(config, defaults.activation);
   model.attention_scale = 1.0 / std::sqrt(static_cast<double>(model.d_head));
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
-  model.layers.assign(static_cast<std::size_t>(model.n_layers), LayerConfig{});
+  model.layers.assign(as_index(model.n_layers), LayerConfig{});
 }
 
 RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
@@ -97,14 +98,14 @@ RopeConfig read_llama_rope(const ModelConfig& model, const ConfigReader& config,
   return rope;
 }
 
-std::int64_t read_layer_count(const ConfigReader& config, std::int64_t otherwise, const char* key) {
-  constexpr std::int64_t kMostLayers = 4096;  // each is described before any weight is looked at
-  const auto layers = otherwise > 0 ? config.count(key, otherwise) : config.count(key);
-  if (layers > kMostLayers) config.complain(key, fmt::format("at most {} layers", kMostLayers));
+std::int64_t read_layer_count(const ConfigReader& config, std::int64_t fallback, const char* key) {
+  constexpr std::int64_t kMostLayers = 4096;  // each gets a LayerConfig before any weight is read
+  const auto layers = fallback > 0 ? config.count(key, fallback) : config.count(key);
+  if (layers > kMostLayers) config.fail(key, fmt::format("at most {} layers", kMostLayers));
   return layers;
 }
 
-Activation read_activation(const ConfigReader& config, const std::string& otherwise,
+Activation read_activation(const ConfigReader& config, const std::string& fallback,
                            const char* own_key) {
   struct NamedActivation {
     const char* name;
@@ -115,13 +116,13 @@ Activation read_activation(const ConfigReader& config, const std::string& otherw
       NamedActivation{"swish", Activation::silu},
       NamedActivation{"gelu", Activation::gelu},
       NamedActivation{"gelu_python", Activation::gelu},
-      // All three are x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
+      // The names below are aliases of x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³))).
       NamedActivation{"gelu_pytorch_tanh", Activation::gelu_tanh},
       NamedActivation{"gelu_new", Activation::gelu_tanh},
       NamedActivation{"gelu_fast", Activation::gelu_tanh},
       NamedActivation{"xielu", Activation::xielu},
   };
-  const auto name = config.word(own_key, config.word("hidden_act", otherwise));
+  const auto name = config.string(own_key, config.string("hidden_act", fallback));
   std::vector<std::string> known;
   for (const auto& entry : kActivations) {
     if (name == entry.name) return entry.activation;
@@ -132,7 +133,7 @@ Activation read_activation(const ConfigReader& config, const std::string& otherw
 }
 
 void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
-  const auto types = config.words("layer_types");
+  const auto types = config.strings("layer_types");
   if (types.size() < model.layers.size())
     bad_input("{}: layer_types has {} entries, expected {}", config.where(), types.size(),
               model.layers.size());
@@ -148,6 +149,23 @@ void read_layer_types(ModelConfig& model, const ConfigReader& config, std::int64
   }
 }
 
+void read_attention_bias(ModelConfig& model, const ConfigReader& config, bool fallback) {
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", fallback);
+}
+
+void read_alternating_windows(ModelConfig& model, const ConfigReader& config, std::int64_t window) {
+  window = config.count("sliding_window", window);
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = window;
+}
+
+void read_periodic_windows(ModelConfig& model, const ConfigReader& config, std::int64_t period) {
+  const auto window = config.count("sliding_window", 4096);
+  if (config.has("layer_types")) return read_layer_types(model, config, window);
+  for (std::int64_t i = 0; i < model.n_layers; ++i)
+    model.layers[as_index(i)].window = (i + 1) % period == 0 ? 0 : window;
+}
+
 void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("sliding_window")) return;
   for (auto& layer : model.layers) layer.window = config.count("sliding_window");
@@ -155,15 +173,11 @@ void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
 
 void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                         double sliding_theta) {
-  constexpr int kFull = 0;
-  constexpr int kSliding = 1;
-  RopeConfig base;
-  base.dim = model.d_head;
-  base.max_positions = model.max_positions;
-  base.original_max = model.max_positions;
-  RopeConfig full = base;
-  full.theta = full_theta;
-  RopeConfig sliding = base;
+  RopeConfig full{.theta = full_theta,
+                  .dim = model.d_head,
+                  .max_positions = model.max_positions,
+                  .original_max = model.max_positions};
+  RopeConfig sliding = full;
   sliding.theta = sliding_theta;
   if (config.has("rope_parameters")) {
     const auto parameters = config.section("rope_parameters");
@@ -174,19 +188,19 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
   }
   if (config.has("rope_scaling")) full = read_rope(full, config.section("rope_scaling"));
   model.ropes = {full, sliding};
-  for (auto& layer : model.layers) layer.rope = layer.window > 0 ? kSliding : kFull;
+  for (auto& layer : model.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
 
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults) {
-  constexpr std::int64_t kMostExperts = 4096;  // each is described before any weight is looked at
+  constexpr std::int64_t kMostExperts = 4096;  // each gets a tensor list before any weight is read
   auto& experts = model.experts;
   experts.count = config.count(defaults.count_key, defaults.count);
   if (experts.count > kMostExperts)
-    config.complain(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
+    config.fail(defaults.count_key, fmt::format("at most {} experts", kMostExperts));
   experts.per_token = config.count("num_experts_per_tok", defaults.per_token);
   if (experts.per_token > experts.count)
-    config.complain("num_experts_per_tok",
-                    fmt::format("at most the {} experts of a layer", experts.count));
+    config.fail("num_experts_per_tok",
+                fmt::format("at most the {} experts of a layer", experts.count));
   experts.d_mlp = defaults.d_mlp;
 }
 
@@ -200,8 +214,8 @@ void read_upper_windows(ModelConfig& model, const ConfigReader& config) {
   const std::int64_t window = slides ? config.count("sliding_window", 4096) : 0;
   if (config.has("layer_types")) return read_layer_types(model, config, window);
   if (!slides) return;
-  for (auto i = config.natural("max_window_layers", 28); i < model.n_layers; ++i)
-    model.layers[static_cast<std::size_t>(i)].window = window;
+  for (auto i = config.non_negative("max_window_layers", 28); i < model.n_layers; ++i)
+    model.layers[as_index(i)].window = window;
 }
 
 }  // namespace qkscope

@@ -1,8 +1,7 @@
-#include "engine/model/rope_reader.h"
-
 #include <array>
 
 #include "base/core/error.h"
+#include "engine/model/family.h"
 
 namespace qkscope {
 namespace {
@@ -18,8 +17,8 @@ constexpr std::array kTypes = {
 };
 
 RopeType read_type(const ConfigReader& parameters) {
-  const auto name = parameters.word("rope_type", parameters.word("type", "default"));
-  // longrope was called su at first, and yarn in some files of Phi-3.
+  const auto name = parameters.string("rope_type", parameters.string("type", "default"));
+  // longrope was called "su" at first, and "yarn" in some Phi-3 files.
   if (name == "su" || (name == "yarn" && parameters.has("short_factor"))) return RopeType::longrope;
   for (const auto& type : kTypes)
     if (name == type.name) return type.type;
@@ -27,7 +26,7 @@ RopeType read_type(const ConfigReader& parameters) {
             parameters.where(), name);
 }
 
-// No published model comes near these ends; beyond them angles stop being numbers.
+// Valid factors; published models stay far inside, and beyond them angles overflow.
 constexpr ConfigReader::Range kFactor{1e-3, 1e6};
 constexpr ConfigReader::Range kMagnitude{0.0, 1e3};
 
@@ -42,7 +41,7 @@ void read_longrope(RopeConfig& rope, const ConfigReader& parameters) {
   };
   rope.short_factor = read("short_factor");
   rope.long_factor = read("long_factor");
-  if (rope.original_max < 2)  // its logarithm divides
+  if (rope.original_max < 2)  // its logarithm is a divisor
     bad_input("{}: 'original_max_position_embeddings' is {}, expected 2 or more for longrope",
               parameters.where(), rope.original_max);
 }
@@ -85,9 +84,9 @@ RopeConfig read_rope(RopeConfig base, const ConfigReader& parameters) {
     rope.low_freq_factor = parameters.number("low_freq_factor", kFactor);
     rope.high_freq_factor = parameters.number("high_freq_factor", kFactor);
     if (rope.high_freq_factor <= rope.low_freq_factor)
-      parameters.complain("high_freq_factor", "a number above low_freq_factor");
+      parameters.fail("high_freq_factor", "a number above low_freq_factor");
   }
-  if (rope.type == RopeType::dynamic && rope.dim == 2)  // its exponent is dim / (dim - 2)
+  if (rope.type == RopeType::dynamic && rope.dim == 2)  // the exponent of theta is dim / (dim - 2)
     bad_input("{}: rope_type 'dynamic' needs more than 2 rotated dimensions", parameters.where());
   if (rope.type == RopeType::longrope) read_longrope(rope, parameters);
   return rope;

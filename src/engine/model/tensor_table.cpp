@@ -16,16 +16,17 @@ namespace {
 constexpr std::array kBackbones = {"model.",    "language_model.model.", "model.language_model.",
                                    "gpt_neox.", "transformer.",          ""};
 
-// Names and shapes, as they are collected.
-class Table {
+// Collects the names and shapes of one model.
+class TableBuilder {
  public:
-  Table(const ModelConfig& model, const ExpertNames& experts) : model_(model), experts_(experts) {}
+  TableBuilder(const ModelConfig& model, const ExpertNames& experts)
+      : model_(model), experts_(experts) {}
 
   const ExpertNames& experts() const { return experts_; }
 
   void add(const std::string& name, const Shape& shape) { specs_.push_back({name, shape}); }
 
-  // A matrix of a layer, with its bias where it has one.
+  // Adds a linear layer with an optional bias.
   void add_linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
     add(name + ".weight", model_.names.transposed ? Shape{in, out} : Shape{out, in});
     if (bias) add(name + ".bias", {out});
@@ -44,7 +45,7 @@ class Table {
   std::vector<TensorSpec> specs_;
 };
 
-void add_attention(Table& table, const ModelConfig& model, const std::string& layer) {
+void add_attention(TableBuilder& table, const ModelConfig& model, const std::string& layer) {
   const auto& names = model.names;
   const auto q_rows = model.n_heads * model.d_head;
   const auto kv_rows = model.n_kv_heads * model.d_head;
@@ -62,7 +63,7 @@ void add_attention(Table& table, const ModelConfig& model, const std::string& la
   table.add_norm(layer + names.k_norm, model.qk_norm_whole ? kv_rows : model.d_head, false);
 }
 
-void add_mlp(Table& table, const ModelConfig& model, const std::string& layer) {
+void add_mlp(TableBuilder& table, const ModelConfig& model, const std::string& layer) {
   const auto& names = model.names;
   if (!names.gate_up.empty()) {
     table.add_linear(layer + names.gate_up, 2 * model.d_mlp, model.d_model, model.mlp_bias);
@@ -79,7 +80,7 @@ void add_mlp(Table& table, const ModelConfig& model, const std::string& layer) {
   table.add_linear(layer + names.down, model.d_model, model.d_mlp, model.mlp_bias);
 }
 
-void add_all_experts(Table& table, const ModelConfig& model, const std::string& name,
+void add_all_experts(TableBuilder& table, const ModelConfig& model, const std::string& name,
                      std::int64_t out, std::int64_t in) {
   const auto& names = table.experts();
   const auto count = model.experts.count;
@@ -92,7 +93,7 @@ void add_all_experts(Table& table, const ModelConfig& model, const std::string& 
   if (model.experts.bias) table.add(name + "_bias", {count, out});
 }
 
-void add_experts(Table& table, const ModelConfig& model, const std::string& layer) {
+void add_experts(TableBuilder& table, const ModelConfig& model, const std::string& layer) {
   const auto& names = table.experts();
   const auto& experts = model.experts;
   table.add(layer + names.router + ".weight", {experts.count, model.d_model});
@@ -109,7 +110,7 @@ void add_experts(Table& table, const ModelConfig& model, const std::string& laye
   add(names.down, model.d_model, experts.d_mlp);
 }
 
-void add_layer(Table& table, const ModelConfig& model, std::size_t index) {
+void add_layer(TableBuilder& table, const ModelConfig& model, std::size_t index) {
   const auto layer = fmt::format("{}.{}.", model.names.layers, index);
   const auto add_norm = [&](const std::string& name) {
     if (!name.empty()) table.add_norm(layer + name, model.d_model, model.norm_bias);
@@ -126,12 +127,11 @@ void add_layer(Table& table, const ModelConfig& model, std::size_t index) {
 }
 
 bool ends_with_any(std::string_view name, const auto& endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](const auto& ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(endings, [&](const auto& ending) { return name.ends_with(ending); });
 }
 
-// Tensors of cross-attention layers, stored RoPE tables, masks and FP8 scales are known but not in
-// the table.
+// Returns true for tensors that are valid but not in the table: cross-attention layers, stored RoPE
+// frequencies, masks and FP8 scales.
 bool is_known_extra(const ModelConfig& model, std::string_view name) {
   constexpr std::array kScales = {".weight_scale_inv", ".activation_scale"};
   if (name.ends_with("rotary_emb.inv_freq")) return true;
@@ -144,8 +144,8 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   return false;
 }
 
-[[noreturn]] void complain_about(const std::string& where, const char* what,
-                                 const std::vector<std::string>& names, const char* advice) {
+[[noreturn]] void fail_with_names(const std::string& where, const char* what,
+                                  const std::vector<std::string>& names, const char* advice) {
   constexpr std::size_t kShown = 5;
   const auto shown = std::vector(
       names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
@@ -154,14 +154,13 @@ bool is_known_extra(const ModelConfig& model, std::string_view name) {
   bad_input("{}: {} {}{}; {}", where, what, fmt::join(shown, ", "), more, advice);
 }
 
-// The spelling of which the first layer with experts has its first matrix; the first of all where
-// there is none, which is then missing.
+// Returns the naming under which the first expert layer stores its first matrix; the first known
+// naming if there is none.
 ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& backbone) {
   const auto& spellings = model.names.experts;
   if (spellings.empty()) return {};
-  const auto layer = std::find_if(model.layers.begin(), model.layers.end(),
-                                  [](const LayerConfig& config) { return config.experts; });
+  const auto layer = std::ranges::find_if(model.layers, &LayerConfig::experts);
   const auto at =
       fmt::format("{}{}.{}.", backbone, model.names.layers, layer - model.layers.begin());
   for (const auto& names : spellings) {
@@ -171,14 +170,15 @@ ExpertNames find_experts(const ModelConfig& model, const std::set<std::string>& 
   return spellings.front();
 }
 
-// Looks for the tensors under every spelling that published checkpoints use.
+// Finds the prefix of the language model among those of published checkpoints.
 TensorPrefix find_prefix(const ModelConfig& model, const std::set<std::string>& present,
                          const std::string& where) {
   TensorPrefix prefix;
   const auto plain_head = model.names.head + ".weight";
   for (const auto& head : {plain_head, "language_model." + plain_head})
     if (present.contains(head)) prefix.head = head;
-  // A tied embedding may be stored as the output's, and norms may have no weights.
+  // Three marks, because a tied embedding may be stored as the output embedding and norms may have
+  // no weights.
   const std::array marks = {embedding_name(model), model.names.final_norm + ".weight",
                             fmt::format("{}.0.{}.weight", model.names.layers, model.names.down)};
   for (const auto* backbone : kBackbones) {
@@ -200,8 +200,8 @@ void check_missing(const ModelConfig& model, const std::set<std::string>& presen
   }
   if (!model.tied && prefix.head.empty()) missing.push_back(model.names.head + ".weight");
   if (!missing.empty())
-    complain_about(where, "missing tensor", missing,
-                   "the checkpoint does not hold the model that its config.json describes");
+    fail_with_names(where, "missing tensor", missing,
+                    "the checkpoint does not hold the model that its config.json describes");
 }
 
 void check_surplus(const ModelConfig& model, const std::set<std::string>& present,
@@ -213,14 +213,14 @@ void check_surplus(const ModelConfig& model, const std::set<std::string>& presen
   for (const auto& name : present) {
     if (expected.contains(name) || name == prefix.head) continue;
     const bool ours = name.starts_with(prefix.backbone);
-    if (!ours && model.wrapped) continue;  // vision tower, projector
+    if (!ours && model.wrapped) continue;  // tensors of the vision tower and projector
     const auto below =
         ours ? std::string_view(name).substr(prefix.backbone.size()) : std::string_view(name);
     if (!is_known_extra(model, below)) surplus.push_back(name);
   }
   if (!surplus.empty())
-    complain_about(where, "unexpected tensor", surplus,
-                   "config.json describes a model without it, so its results would be wrong");
+    fail_with_names(where, "unexpected tensor", surplus,
+                    "config.json describes a model without it, so its results would be wrong");
 }
 
 }  // namespace
@@ -245,7 +245,7 @@ std::vector<TensorSpec> tensor_table(const ModelConfig& model) {
 }
 
 std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts) {
-  Table table(model, experts);
+  TableBuilder table(model, experts);
   table.add(embedding_name(model), {model.embedding_rows, model.d_model});
   if (model.learned_positions())
     table.add(model.names.positions + ".weight", {model.max_positions, model.d_model});

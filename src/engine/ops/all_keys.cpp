@@ -9,44 +9,45 @@
 namespace qkscope {
 namespace {
 
-constexpr double kLeastKept = 1e-30;  // so that -ln of a kept mass of 0 is a number
+constexpr double kLeastKept = 1e-30;  // keeps -ln(kept mass) finite
 static_assert(keys::kBins == kMassBins);
 
 std::int64_t bit_width(std::int64_t distance) {
-  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(distance)));
+  return std::bit_width(static_cast<std::uint64_t>(distance));
 }
 
 }  // namespace
 
-void AllKeys::add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
-  QKSCOPE_ASSERT(in_.sequence.length < MassBins::kMostKeys);
+void AllKeysColumns::add(QueryTile& queries, std::int64_t begin, std::int64_t end, double* values) {
+  QKSCOPE_ASSERT(in_.sequence.length < WeightHistogram::kMostKeys);
   queries_ = {begin, end};
   bins_.resize(as_index((end - begin + kRows - 1) / kRows * kRows));
   for (auto& bins : bins_) bins.clear();
   divergences_.assign(as_index(end - begin) * keys_.replaced.size(), {});
   replaced_scores_.resize(keys_.replaced.size());
   for (auto first = in_.first_key(begin) / kKeys * kKeys; first < end; first += kKeys) {
-    const Keys block{first, std::min(end, first + kKeys)};
+    const Range block{first, std::min(end, first + kKeys)};
     const auto count = block.end - block.begin;
     queries.multiply(in_.key(first), in_.key_stride(), count, scores_);
     for (std::size_t r = 0; r < keys_.replaced.size(); ++r)
-      queries.multiply(keys_.replaced[r].keys.data() + first * in_.d(), in_.d(), count,
+      queries.multiply(keys_.replaced[r].data() + first * in_.d(), in_.d(), count,
                        replaced_scores_[r]);
     add_keys(block, values);
   }
   for (auto i = begin; i < end; ++i) finish(i, values + (i - begin) * layout_.columns());
 }
 
-void AllKeys::add_keys(Keys block, double* values) {
+void AllKeysColumns::add_keys(Range block, double* values) {
   std::fill_n(block_sums_, kKeys, 0);
   for (auto query = queries_.begin; query < queries_.end; query += kRows) {
     const auto rows = std::min(kRows, queries_.end - query);
-    const auto last = std::min(block.end, query + rows);  // that one of the rows may see
+    const auto last =
+        std::min(block.end, query + rows);  // end of the keys visible to the last of these queries
     if (last <= block.begin) continue;
     const auto width = keys::padded(last - block.begin);
     for (std::int64_t slot = 0; slot < kRows; ++slot) {
       std::fill_n(p_[slot], width, 0.0f);
-      std::fill_n(bin_[slot], width, MassBins::kNoKey);
+      std::fill_n(bin_[slot], width, WeightHistogram::kPaddingBin);
       if (slot < rows)
         add_row(query + slot, slot, block,
                 values + (query + slot - queries_.begin) * layout_.columns());
@@ -58,8 +59,8 @@ void AllKeys::add_keys(Keys block, double* values) {
     key_sums_[j * in_.heads()] += block_sums_[j - block.begin];
 }
 
-void AllKeys::add_row(std::int64_t i, std::int64_t slot, Keys block, double* v) {
-  const Keys seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
+void AllKeysColumns::add_row(std::int64_t i, std::int64_t slot, Range block, double* v) {
+  const Range seen{std::max(block.begin, in_.first_key(i)), std::min(block.end, i + 1)};
   if (seen.begin >= seen.end) return;
   const auto at = seen.begin - block.begin;
   const auto sums = keys::weigh({scores_.row(i - queries_.begin) + at, seen.end - seen.begin,
@@ -67,21 +68,21 @@ void AllKeys::add_row(std::int64_t i, std::int64_t slot, Keys block, double* v) 
                                 keys::LogSum(in_.lse(i)), p_[slot] + at, bin_[slot] + at);
   v[layout_.entropy()] += sums.entropy;
   v[layout_.distance_mean()] += sums.distance;
-  // Keys at distances of one bit width lie side by side.
+  // Keys whose distances have the same bit width are contiguous.
   for (auto j = seen.begin; j < seen.end;) {
     const auto width = bit_width(i - j);
     const auto nearest = width == 0 ? 0 : std::int64_t{1} << (width - 1);
     const auto end = std::min(seen.end, i - nearest + 1);
     const bool all = end - j == seen.end - seen.begin;
     v[layout_.dist(std::min(width, kDistances - 1))] +=
-        all ? sums.mass : keys::stretch_sum(p_[slot] + j - block.begin, end - j);
+        all ? sums.mass : keys::short_sum(p_[slot] + j - block.begin, end - j);
     j = end;
   }
   compare_row(i, p_[slot], block, seen);
   keep_row(i, p_[slot], block, seen, v);
 }
 
-void AllKeys::compare_row(std::int64_t i, const float* p, Keys block, Keys seen) {
+void AllKeysColumns::compare_row(std::int64_t i, const float* p, Range block, Range seen) {
   const auto at = seen.begin - block.begin;
   for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {
     auto& divergence = divergences_[as_index(i - queries_.begin) * replaced_scores_.size() + r];
@@ -97,7 +98,8 @@ void AllKeys::compare_row(std::int64_t i, const float* p, Keys block, Keys seen)
   }
 }
 
-void AllKeys::keep_row(std::int64_t i, const float* p, Keys block, Keys seen, double* v) const {
+void AllKeysColumns::keep_row(std::int64_t i, const float* p, Range block, Range seen,
+                              double* v) const {
   const auto sum = [&](std::int64_t begin, std::int64_t end) -> double {
     begin = std::max(begin, seen.begin);
     end = std::min(end, seen.end);
@@ -118,20 +120,20 @@ void AllKeys::keep_row(std::int64_t i, const float* p, Keys block, Keys seen, do
   }
 }
 
-// Rows by turns: no bin waits for the sum before.
-void AllKeys::count(std::int64_t query, std::int64_t width) {
-  MassBins* const bins = bins_.data() + query;
+// Interleaving the rows hides the latency of dependent additions to one bin.
+void AllKeysColumns::count(std::int64_t query, std::int64_t width) {
+  WeightHistogram* const bins = bins_.data() + query;
   for (std::int64_t j = 0; j < width; ++j)
     for (std::int64_t slot = 0; slot < kRows; ++slot)
       bins[slot].add(bin_[slot][j], units_[slot][j]);
 }
 
-void AllKeys::finish(std::int64_t i, double* v) const {
+void AllKeysColumns::finish(std::int64_t i, double* v) const {
   const auto query = as_index(i - queries_.begin);
   const double entropy = v[layout_.entropy()];
   v[layout_.perplexity()] = std::exp(entropy);
   v[layout_.entropy_relative()] = i == 0 ? 0.0 : entropy / std::log(static_cast<double>(i + 1));
-  const BinnedMass binned(bins_[query]);
+  const HistogramBounds binned(bins_[query]);
   for (std::int64_t k = 0; k < kKeyShares; ++k) {
     const auto [low, high] = binned.keys_of_share(kKeyShare[k]);
     v[layout_.keys_low(k)] = low;
@@ -142,8 +144,7 @@ void AllKeys::finish(std::int64_t i, double* v) const {
     v[layout_.top_low(k)] = low;
     v[layout_.top_high(k)] = high;
   }
-  // Divided by what the weights really add up to: KL is the difference of numbers that are much
-  // larger than it.
+  // Normalise by the actual sum of weights: KL is a small difference of large numbers.
   double mass = 0;
   for (std::int64_t width = 0; width < kDistances; ++width) mass += v[layout_.dist(width)];
   for (std::size_t r = 0; r < replaced_scores_.size(); ++r) {

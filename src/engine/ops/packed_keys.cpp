@@ -2,19 +2,14 @@
 
 #include <algorithm>
 
-#include "base/core/error.h"
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/workspace.h"
 
 namespace qkscope {
 namespace {
 
-std::size_t index_of(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-// Calls body(first position, keys) for every block of a sequence of this length.
+// Calls body(first position, keys) for every block of a sequence.
 template <typename Body>
 void for_each_block(std::int64_t length, Body body) {
   for (std::int64_t first = 0; first < length; first += kKeyBlock)
@@ -46,7 +41,7 @@ PackedKeys pack_keys(ConstTensorView k, ConstTensorView v, std::span<const Seque
   thread_local Workspace v_memory;
   float* k_next = k_memory.floats(k_floats);
   float* v_next = v_memory.floats(v_floats);
-  std::vector<std::int64_t> rows;  // of k and v, where each block begins
+  std::vector<std::int64_t> rows;  // row of k and v at which each block starts
   for (const auto& sequence : sequences) {
     packed.begin_sequence();
     for_each_block(sequence.length, [&](std::int64_t first, std::int64_t keys) {
@@ -57,28 +52,28 @@ PackedKeys pack_keys(ConstTensorView k, ConstTensorView v, std::span<const Seque
     });
   }
   const auto stride = heads * d;
-  parallel_for(static_cast<std::int64_t>(rows.size()) * heads, [&](std::int64_t i) {
+  parallel_for(std::ssize(rows) * heads, [&](std::int64_t i) {
     const auto head = i % heads;
-    const auto& block = packed.blocks()[index_of(i / heads)];
-    const auto offset = rows[index_of(i / heads)] * stride + head * d;
-    gemm::pack(gemm::LeftRows{k.data<float>() + offset, stride, block.keys, d},
-               block.k + head * packed.k_size(block.keys));
-    gemm::pack(gemm::LeftColumns{v.data<float>() + offset, stride, d, block.keys},
-               block.v + head * packed.v_size(block.keys));
+    const auto& block = packed.blocks()[as_index(i / heads)];
+    const auto offset = rows[as_index(i / heads)] * stride + head * d;
+    gemm::pack_left({k.data<float>() + offset, stride, block.keys, d},
+                    block.k + head * packed.k_size(block.keys));
+    gemm::pack_left_transposed({v.data<float>() + offset, stride, d, block.keys},
+                               block.v + head * packed.v_size(block.keys));
   });
   return packed;
 }
 
 KeyStore::KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d)
-    : heads_(heads), d_(d), slots_(index_of(slots)) {}
+    : heads_(heads), d_(d), slots_(as_index(slots)) {}
 
 void KeyStore::append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences) {
   const PackedKeys sizes(heads_, d_);
   for (const auto& sequence : sequences) {
-    auto& blocks = slots_[index_of(sequence.slot)];
+    auto& blocks = slots_[as_index(sequence.slot)];
     const auto needed = (sequence.end() + kKeyBlock - 1) / kKeyBlock;
-    while (static_cast<std::int64_t>(blocks.size()) < needed) {
-      // What is behind the last key is multiplied too, though nothing comes of it.
+    while (std::ssize(blocks) < needed) {
+      // Zeros, because products also read beyond the last key; the results are not used.
       blocks.push_back(
           {zeros(heads_ * sizes.k_size(kKeyBlock)), zeros(heads_ * sizes.v_size(kKeyBlock))});
     }
@@ -87,38 +82,30 @@ void KeyStore::append(ConstTensorView k, ConstTensorView v, std::span<const Sequ
     parallel_ranges(sequence.length, kKeyBlock, [&](std::int64_t begin, std::int64_t end) {
       for (auto row = begin; row < end; ++row) {
         const auto position = sequence.past + row;
-        put(blocks[index_of(position / kKeyBlock)], position % kKeyBlock,
-            from_k + row * heads_ * d_, from_v + row * heads_ * d_);
+        for_each_element(blocks[as_index(position / kKeyBlock)], position % kKeyBlock,
+                         [&](float& to_k, float& to_v, std::int64_t i) {
+                           to_k = from_k[row * heads_ * d_ + i];
+                           to_v = from_v[row * heads_ * d_ + i];
+                         });
       }
     });
   }
 }
 
-// Where value i of the key lies among the panels that gemm.h multiplies.
-void KeyStore::put(Block& block, std::int64_t key, const float* k, const float* v) const {
+// Element i of a key is at row key % panel of a (d, panel) panel of k, and at row i % panel of a
+// (keys, panel) panel of v, as gemm.h packs left sides.
+template <typename AnyBlock, typename Copy>
+void KeyStore::for_each_element(AnyBlock& block, std::int64_t key, Copy copy) const {
   const PackedKeys sizes(heads_, d_);
   const auto panel = gemm::tile_shape().rows;
+  auto* const k_values = block.k.template data<float>();
+  auto* const v_values = block.v.template data<float>();
   for (std::int64_t head = 0; head < heads_; ++head) {
-    float* to_k = block.k.data<float>() + head * sizes.k_size(kKeyBlock) + key / panel * panel * d_;
-    float* to_v = block.v.data<float>() + head * sizes.v_size(kKeyBlock) + key * panel;
-    for (std::int64_t i = 0; i < d_; ++i) {
-      to_k[i * panel + key % panel] = k[head * d_ + i];
-      to_v[i / panel * panel * kKeyBlock + i % panel] = v[head * d_ + i];
-    }
-  }
-}
-
-void KeyStore::take(const Block& block, std::int64_t key, float* k, float* v) const {
-  const PackedKeys sizes(heads_, d_);
-  const auto panel = gemm::tile_shape().rows;
-  for (std::int64_t head = 0; head < heads_; ++head) {
-    const float* from_k =
-        block.k.data<float>() + head * sizes.k_size(kKeyBlock) + key / panel * panel * d_;
-    const float* from_v = block.v.data<float>() + head * sizes.v_size(kKeyBlock) + key * panel;
-    for (std::int64_t i = 0; i < d_; ++i) {
-      k[head * d_ + i] = from_k[i * panel + key % panel];
-      v[head * d_ + i] = from_v[i / panel * panel * kKeyBlock + i % panel];
-    }
+    const auto k = head * sizes.k_size(kKeyBlock) + key / panel * panel * d_ + key % panel;
+    const auto v = head * sizes.v_size(kKeyBlock) + key * panel;
+    for (std::int64_t i = 0; i < d_; ++i)
+      copy(k_values[k + i * panel], v_values[v + i / panel * panel * kKeyBlock + i % panel],
+           head * d_ + i);
   }
 }
 
@@ -126,9 +113,9 @@ PackedKeys KeyStore::packed(std::span<const Sequence> sequences) {
   PackedKeys packed(heads_, d_);
   for (const auto& sequence : sequences) {
     packed.begin_sequence();
-    auto& blocks = slots_[index_of(sequence.slot)];
+    auto& blocks = slots_[as_index(sequence.slot)];
     for_each_block(sequence.end(), [&](std::int64_t first, std::int64_t keys) {
-      auto& block = blocks[index_of(first / kKeyBlock)];
+      auto& block = blocks[as_index(first / kKeyBlock)];
       packed.add({first, keys, kKeyBlock, block.k.data<float>(), block.v.data<float>()});
     });
   }
@@ -142,9 +129,13 @@ KeyStore::Rows KeyStore::rows(std::span<const Sequence> sequences) const {
   float* k = rows.k.data<float>();
   float* v = rows.v.data<float>();
   for (const auto& sequence : sequences) {
-    const auto& blocks = slots_[index_of(sequence.slot)];
+    const auto& blocks = slots_[as_index(sequence.slot)];
     for (std::int64_t p = 0; p < sequence.end(); ++p, k += heads_ * d_, v += heads_ * d_)
-      take(blocks[index_of(p / kKeyBlock)], p % kKeyBlock, k, v);
+      for_each_element(blocks[as_index(p / kKeyBlock)], p % kKeyBlock,
+                       [&](float from_k, float from_v, std::int64_t i) {
+                         k[i] = from_k;
+                         v[i] = from_v;
+                       });
   }
   return rows;
 }

@@ -1,6 +1,6 @@
-// Keys and values as attention reads them: left sides of products, in blocks of keys. Scores are
-// k qᵀ and z is vᵀ weights, with queries side by side, so that the softmax runs over whole vectors
-// and weights need no packing.
+// Keys and values packed for attention, as left sides of products in blocks of keys. Scores are k
+// qᵀ and z is vᵀ p with queries side by side, so that the softmax uses whole vectors and weights
+// need no packing.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace qkscope {
 
-// Key blocks begin at multiples of this within a sequence, so that a row's sums run in the same
-// order in every sequence that shares its prefix.
+// Key blocks start at multiples of this within a sequence, so that the summation order of a row is
+// the same in every sequence with the same prefix.
 inline constexpr std::int64_t kKeyBlock = 256;
 
-// A block of keys with their values. Every key head has its own, one after another.
+// A block of keys and values of all key heads.
 struct KeyBlock {
-  std::int64_t first;   // position of its first key
-  std::int64_t keys;    // how many there are
-  std::int64_t packed;  // how many it is packed for
+  std::int64_t first;   // position of the first key
+  std::int64_t keys;    // number of keys
+  std::int64_t packed;  // number of keys that the layout has room for
   float* k;             // (key heads, keys, d)
   float* v;             // (key heads, d, keys)
 };
 
-// The blocks of some sequences.
+// Key blocks of several sequences.
 class PackedKeys {
  public:
   PackedKeys(std::int64_t heads, std::int64_t d) : heads_(heads), d_(d) {}
 
-  // Blocks are added to the sequence that was begun last, from position 0 on.
+  // Appends a block to the sequence begun last; blocks are added from position 0 on.
   void begin_sequence() { first_block_.push_back(blocks_.size()); }
   void add(const KeyBlock& block) { blocks_.push_back(block); }
 
   std::int64_t heads() const { return heads_; }
   std::span<const KeyBlock> blocks() const { return blocks_; }
-  // The block of a sequence that holds the key at `position`.
+  // Returns the block that holds the key at `position`.
   const KeyBlock& block(std::size_t sequence, std::int64_t position) const {
     return blocks_[first_block_[sequence] + static_cast<std::size_t>(position / kKeyBlock)];
   }
@@ -47,7 +47,7 @@ class PackedKeys {
     return block.v + head * v_size(block.packed);
   }
 
-  // Floats of a head's keys and values in a block that is packed for so many.
+  // Size in floats of the keys and values of one head in a block packed for that many keys.
   std::int64_t k_size(std::int64_t packed) const;
   std::int64_t v_size(std::int64_t packed) const;
 
@@ -58,23 +58,23 @@ class PackedKeys {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// k and v (rows, heads, d) of whole sequences, in memory that stays until this thread packs others.
+// Packs k and v (rows, heads, d) of whole sequences. The memory is valid until the same thread
+// packs again.
 PackedKeys pack_keys(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
 
-// The keys and values of one layer for sequences that grow. Each lies in the slot that its Sequence
-// names.
+// KV cache of one layer in packed form. Each sequence uses the slot that its Sequence names.
 class KeyStore {
  public:
   KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d);
 
-  // Rows of k and v (rows, heads, d) follow the positions that their sequences have behind them;
-  // what a slot held from there on is overwritten.
+  // Appends rows of k and v (rows, heads, d) after the past positions of their sequences,
+  // overwriting what a slot held there.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
 
-  // All positions of these sequences.
+  // Returns views of all positions of the sequences.
   PackedKeys packed(std::span<const Sequence> sequences);
 
-  // The same as rows (positions of all sequences, heads, d), one sequence after another.
+  // Unpacked keys and values (positions of all sequences, heads, d), sequence by sequence.
   struct Rows {
     Tensor k;
     Tensor v;
@@ -88,9 +88,9 @@ class KeyStore {
   };
 
   static Tensor zeros(std::int64_t count);
-  // One key and value of all heads, (heads, d), in a block.
-  void put(Block& block, std::int64_t key, const float* k, const float* v) const;
-  void take(const Block& block, std::int64_t key, float* k, float* v) const;
+  // Calls copy(packed k, packed v, i) for each of the heads * d elements i of a key in a block.
+  template <typename AnyBlock, typename Copy>
+  void for_each_element(AnyBlock& block, std::int64_t key, Copy copy) const;
 
   std::int64_t heads_;
   std::int64_t d_;

@@ -5,21 +5,23 @@
 #include <limits>
 #include <vector>
 
+#include "base/core/index.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/row_kernels.h"
 
 namespace qkscope {
 namespace {
 
-// The number of the sequence that holds a row of q.
+// Returns the index of the sequence that holds a row of q.
 std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   const auto after =
       std::upper_bound(sequences.begin(), sequences.end(), row,
                        [](std::int64_t value, const Sequence& s) { return value < s.begin; });
-  return static_cast<std::size_t>(after - sequences.begin()) - 1;
+  return as_index(after - sequences.begin()) - 1;
 }
 
-// One row of scores against all keys of its sequence; returns the visible range [begin, end).
+// Computes one row of scores against all keys of its sequence. Returns the visible range [begin,
+// end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
   const auto number = sequence_of(input.sequences, row);
@@ -39,7 +41,7 @@ std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std
   return {begin, position + 1};
 }
 
-// A sink joins the softmax as one score more and has no place in the pattern.
+// A sink is one additional score of the softmax without an entry in the pattern.
 void softmax_with_sink(std::span<const float> scores, float sink, float* pattern) {
   thread_local std::vector<float> joined;
   joined.assign(scores.begin(), scores.end());
@@ -55,49 +57,44 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
   if (input.sinks.empty())
     rows::softmax(scores.data() + begin, end - begin, pattern.data() + begin);
   else
-    softmax_with_sink(
-        scores.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
-        input.sinks[static_cast<std::size_t>(head)], pattern.data() + begin);
+    softmax_with_sink(scores.subspan(as_index(begin), as_index(end - begin)),
+                      input.sinks[as_index(head)], pattern.data() + begin);
 }
 
-// Calls body(index, head, row) for each head and chosen row; index counts rows of a (n_heads, rows,
-// keys) tensor.
+// Calls body(index, head, row) for each head and selected row, in parallel; index counts the rows
+// of a (n_heads, rows, keys) tensor.
 template <typename Body>
 void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());
   parallel_for(input.q.dim(1) * count, [&](std::int64_t index) {
-    body(index, index / count, rows[static_cast<std::size_t>(index % count)]);
+    body(index, index / count, rows[as_index(index % count)]);
   });
 }
 
 template <typename View>
 auto row_of(View tensor, std::int64_t index) {
-  return std::span(tensor.template data<float>() + index * tensor.dim(2),
-                   static_cast<std::size_t>(tensor.dim(2)));
+  return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// The scores and pattern of a row before it was edited, and the pattern that follows from the edit.
+// Unedited scores and pattern of one row, and the pattern after the edit.
 class EditedRow {
  public:
   EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
-      : input_(input),
-        head_(head),
-        scores_(static_cast<std::size_t>(keys)),
-        pattern_(static_cast<std::size_t>(keys)) {
+      : input_(input), head_(head), scores_(as_index(keys)), pattern_(as_index(keys)) {
     softmax(input, head, scores_, score_row(input, head, row, scores_), pattern_);
   }
 
-  void take_scores(std::span<const float> scores) {
+  void apply_scores(std::span<const float> scores) {
     if (same_bits(scores, scores_)) return;
     changed_ = true;
     softmax(input_, head_, scores, {0, std::ssize(scores)}, pattern_);
   }
 
-  void take_pattern(std::span<const float> pattern) {
+  void apply_pattern(std::span<const float> pattern) {
     if (same_bits(pattern, pattern_)) return;
     changed_ = true;
     std::copy(pattern.begin(), pattern.end(), pattern_.begin());
@@ -124,7 +121,7 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
   float* out = z.data<float>() + (row * z.dim(1) + head) * d;
   std::fill(out, out + d, 0.0f);
   for (std::int64_t key = 0; key < input.sequences[number].end(); ++key) {
-    const float weight = pattern[static_cast<std::size_t>(key)];
+    const float weight = pattern[as_index(key)];
     if (weight == 0.0f) continue;
     const float* v = input.v.data<float>() + ((first_row + key) * n_kv + kv_head) * d;
     rows::add_scaled(out, v, d, weight);
@@ -135,7 +132,7 @@ void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_
 
 void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows, TensorView scores,
                 TensorView pattern) {
-  const auto keys = static_cast<std::size_t>((scores.empty() ? pattern : scores).dim(2));
+  const auto keys = as_index((scores.empty() ? pattern : scores).dim(2));
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     thread_local std::vector<float> buffer;
     buffer.resize(keys);
@@ -150,7 +147,7 @@ void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     EditedRow edited(input, head, row, scores.dim(2));
-    edited.take_scores(row_of(scores, index));
+    edited.apply_scores(row_of(scores, index));
     std::copy(edited.pattern().begin(), edited.pattern().end(), row_of(pattern, index).begin());
   });
 }
@@ -160,8 +157,8 @@ void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_
   const auto keys = (scores.empty() ? pattern : scores).dim(2);
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
     EditedRow edited(input, head, row, keys);
-    if (!scores.empty()) edited.take_scores(row_of(scores, index));
-    if (!pattern.empty()) edited.take_pattern(row_of(pattern, index));
+    if (!scores.empty()) edited.apply_scores(row_of(scores, index));
+    if (!pattern.empty()) edited.apply_pattern(row_of(pattern, index));
     if (edited.changed()) weighted_values(input, head, row, edited.pattern(), z);
   });
 }

@@ -4,15 +4,14 @@
 #include "base/core/clock.h"
 #include "base/core/thread_pool.h"
 #include "engine/ops/gemm.h"
-#include "engine/ops/workspace.h"
 
 namespace qkscope::gemm {
 namespace {
 
-constexpr std::int64_t kDepth = 128;  // both sides of a tile fit into the first-level cache
-constexpr int kTilesPerLook = 1000;   // at the clock
+constexpr std::int64_t kDepth = 128;  // both sides of a tile fit into the L1 cache
+constexpr int kTilesPerCheck = 1000;  // tiles between two clock reads
 
-// Tiles that one thread computes until then.
+// Returns the number of tiles that one thread computes until `end`.
 std::int64_t tiles_until(Clock::time_point end) {
   const auto tile = tile_shape();
   Workspace memory;
@@ -21,8 +20,8 @@ std::int64_t tiles_until(Clock::time_point end) {
   float* out = right + tile.columns * kDepth;
   std::fill_n(left, (tile.rows + tile.columns) * kDepth, 0.5f);
   std::int64_t count = 0;
-  for (; Clock::now() < end; count += kTilesPerLook)
-    for (int i = 0; i < kTilesPerLook; ++i)
+  for (; Clock::now() < end; count += kTilesPerCheck)
+    for (int i = 0; i < kTilesPerCheck; ++i)
       multiply({left, right, tile.rows, tile.columns, kDepth}, false, out, tile.columns);
   return count;
 }

@@ -62,7 +62,7 @@ ExactPositions times(const ExactPositions& sums, std::int64_t count) {
 
 std::string_view kind_name(VectorKind kind) {
   constexpr std::string_view kNames[] = {"q", "k", "v"};
-  return kNames[as_index(kind)];
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view stage_name(VectorStage stage) {

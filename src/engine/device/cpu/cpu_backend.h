@@ -1,4 +1,4 @@
-// The forward pass on the CPU: float32 activations, weights in their stored type.
+// CPU backend: float32 activations, weights in their stored type.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,15 @@
 
 #include "engine/device/backend.h"
 #include "engine/ops/attention.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/experts.h"
+#include "engine/ops/gemm.h"
 #include "engine/ops/packed_keys.h"
 #include "engine/ops/rotary.h"
 
 namespace qkscope {
 
+// See Backend for the meaning of the steps.
 class CpuBackend : public Backend {
  public:
   using Backend::Backend;
@@ -32,7 +35,7 @@ class CpuBackend : public Backend {
   void rotate() override;
   void attend() override;
   void project_output(Addition addition) override;
-  void add_update() override;
+  void add_update() override { add_to(residual_, update_); }
   void project_router() override;
   void choose_experts() override;
   std::int64_t mlp_rows() const override;
@@ -43,7 +46,9 @@ class CpuBackend : public Backend {
   void keep_rows(std::span<const std::int64_t> rows) override;
   std::int64_t running_rows() const override { return residual_.dim(0); }
   void read(Buffer buffer, const Selection& selection, Show show) override;
-  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override;
+  void edit(Buffer buffer, const std::function<void(TensorView)>& change) override {
+    change(tensor(buffer));
+  }
   ActivationCopy copy(Buffer buffer, const Selection& selection) override;
   void put(Buffer buffer, const ActivationCopy& values) override;
   void score_rows(const RowScores& out) override;
@@ -56,19 +61,19 @@ class CpuBackend : public Backend {
   std::string hardware() const override;
   void wait() override {}
   std::string attention_kernel() const override;
-  double product_rate(double seconds) override;
+  double product_rate(double seconds) override { return gemm::tile_rate(seconds); }
 
  private:
   void allocate();
   AttentionInput attention_input() const;
-  void keep_keys();
-  // With the keys and values of all positions as rows.
-  AttentionInput input_of_all_keys();
+  void append_to_cache();
+  // Attention input whose k and v include the cached positions.
+  AttentionInput input_with_cache();
   void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
   bool has_experts() const { return !weights_->experts.empty(); }
-  // Of a tensor as wide as the MLP, the rows of the current chunk.
+  // View of the current chunk of gate_ or up_.
   TensorView mlp_view(Tensor& values) const;
   TensorView tensor(Buffer buffer);
   Tensor selected_part(ConstTensorView whole, const Selection& selection) const;
@@ -76,10 +81,10 @@ class CpuBackend : public Backend {
   const Batch* batch_ = nullptr;
   std::int64_t layer_ = 0;
   const LayerWeights* weights_ = nullptr;
-  std::vector<std::int64_t> kept_;  // rows of the batch that run; empty: all
+  std::vector<std::int64_t> kept_;  // rows of the batch that still run; empty: all
 
   Tensor residual_;              // (rows, d_model)
-  Tensor layer_input_;           // (rows, d_model) in models with parallel residuals
+  Tensor layer_input_;           // (rows, d_model) for parallel residuals
   Tensor normalized_;            // (rows, d_model)
   Tensor update_;                // (rows, d_model)
   Tensor q_;                     // (rows, n_heads, d_head)
@@ -89,17 +94,17 @@ class CpuBackend : public Backend {
   Tensor router_logits_;         // (rows, experts)
   Tensor expert_weights_;        // (rows, k)
   Tensor expert_indices_;        // (rows, k)
-  ExpertRows by_expert_;         // of the current chunk of the MLP
-  Tensor gate_;                  // at least what mlp_view shows of it
-  Tensor up_;                    // the same
+  ExpertRows by_expert_;         // rows of the current MLP chunk
+  Tensor gate_;                  // see mlp_view
+  Tensor up_;                    // see mlp_view
   Tensor logits_;                // (rows, vocab_size)
-  std::int64_t chunk_rows_ = 0;  // of gate_ and up_ that the current chunk of the MLP fills
+  std::int64_t chunk_rows_ = 0;  // rows of the current MLP chunk
   bool keeps_row_sums_ = false;
-  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), where they are kept
-  std::vector<RotaryTable> tables_;             // one per rope of the model, for the rows that run
-  std::vector<KeyStore>* stored_ = nullptr;     // (n_layers) or null
-  bool keys_kept_ = false;                      // of this layer, in stored_
-  std::optional<KeyStore::Rows> all_keys_;      // of this layer, where scores are shown
+  std::vector<rows::RunningSoftmax> row_sums_;  // (rows, n_heads) of attend(), if requested
+  std::vector<RotaryTable> tables_;  // one per RoPE of the model, for the rows that still run
+  std::vector<KeyStore>* stored_ = nullptr;    // (n_layers) KV cache, or null
+  bool cache_appended_ = false;                // this layer has been appended to stored_
+  std::optional<KeyStore::Rows> cached_rows_;  // unpacked cache of this layer, for scores
 };
 
 }  // namespace qkscope
