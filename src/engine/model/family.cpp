@@ -173,10 +173,10 @@ void read_window_of_all(ModelConfig& model, const ConfigReader& config) {
 
 void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double full_theta,
                         double sliding_theta) {
-  RopeConfig full{.theta = full_theta,
-                  .dim = model.d_head,
-                  .max_positions = model.max_positions,
-                  .original_max = model.max_positions};
+  RopeConfig full;
+  full.theta = full_theta;
+  full.dim = model.d_head;
+  full.max_positions = full.original_max = model.max_positions;
   RopeConfig sliding = full;
   sliding.theta = sliding_theta;
   if (config.has("rope_parameters")) {
