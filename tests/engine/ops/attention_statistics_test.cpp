@@ -435,7 +435,7 @@ TEST_P(AttentionStatisticsTest, KlDivergenceOfReplacedKeysMatchesFloat64) {
                                        : replace_keys(rows, replacements[which]);
       auto other = random_pass({{0, 512}}, 0);
       for (std::int64_t j = 0; j < 512; ++j)
-        std::copy_n(replaced.keys.data() + j * kDim, kDim,
+        std::copy_n(replaced.data() + j * kDim, kDim,
                     other.k.data<float>() + (j * kKeyHeads + key_head) * kDim);
       double mean = 0;
       double found_mean = 0;

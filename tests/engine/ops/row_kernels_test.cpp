@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu_targets.h"
+#include "engine/ops/key_kernels.h"
 #include "random_tensor.h"
 
 namespace qkscope {
@@ -110,8 +111,8 @@ TEST_P(RowKernels, NothingBeyondTheRowIsWritten) {
     rows::add_scaled(values, y.data<float>(), count, -2.0f);
     rows::gate(Activation::silu, values, values, count, values);
     rows::soft_cap(values, count, 5.0f);
-    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, false);
-    rows::turn(values, y.data<float>(), y.data<float>(), count / 2, true);
+    rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, false);
+    rows::rotate(values, y.data<float>(), y.data<float>(), count / 2, true);
     for (std::int64_t i = count; i < 40; ++i) EXPECT_EQ(values[i], before.data<float>()[i]);
   }
 }
