@@ -83,12 +83,6 @@ void check(const BenchOptions& options) {
               options.ceiling_seconds);
 }
 
-std::int64_t most_rows(const std::vector<BenchBatch>& batches) {
-  std::int64_t rows = 0;
-  for (const auto& [documents, tokens] : batches) rows = std::max(rows, documents * tokens);
-  return rows;
-}
-
 // A checkpoint on its device; records the free device memory before loading.
 class Bench {
  public:
@@ -99,7 +93,8 @@ class Bench {
         free_(free_memory(setup_.device)) {
     if (options_.batches.empty())
       options_.batches = default_batches(setup_.device, checkpoint_.config);
-    setup_.longest_batch = most_rows(options_.batches);
+    for (const auto& [documents, tokens] : options_.batches)
+      setup_.longest_batch = std::max(setup_.longest_batch, documents * tokens);
     backend_ = make_backend(checkpoint_, setup_);
   }
 

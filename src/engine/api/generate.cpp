@@ -40,8 +40,8 @@ std::vector<std::int32_t> read_end_tokens(const std::string& file) {
   return {};
 }
 
-// Copies the logits of the last row of each sequence and forwards every other hook to the observer
-// of the caller, if any.
+// Copies the last logits of each sequence and forwards all other hooks to the observer of the
+// caller.
 class LastLogitsObserver : public Observer {
  public:
   explicit LastLogitsObserver(Observer* other) : other_(other) {}

@@ -27,8 +27,7 @@ class RunnerMark {
   std::atomic<std::thread::id>& runner_;
 };
 
-// Compute type of the checkpoint. The embedding decides: it keeps the original type in checkpoints
-// with FP8 matrices.
+// Compute type of a checkpoint: that of the embedding, which FP8 checkpoints do not quantise.
 DType stored_dtype(const LoadedCheckpoint& checkpoint) {
   const auto stored = checkpoint.weights.embedding.values.dtype();
   return stored == DType::bf16 || stored == DType::f16 ? stored : DType::f32;

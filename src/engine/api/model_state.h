@@ -1,5 +1,4 @@
-// State of a Model, and the setup and exception handling that Model, KeyValueCache and the
-// benchmark share.
+// State of a Model, and helpers that Model, KeyValueCache and the benchmark share.
 #pragma once
 
 #include <atomic>
@@ -34,8 +33,7 @@ struct Model::State {
   std::string folder;
   LoadedCheckpoint checkpoint;
   BackendOptions backend_options;
-  // CUDA only: holds the one copy of weights and buffers. On the CPU each pass makes its own
-  // backend.
+  // CUDA only: owns weights and buffers. On the CPU each pass makes its own backend.
   std::unique_ptr<Backend> backend;
   std::mutex pass;
   std::atomic<std::thread::id> runner;
@@ -78,8 +76,7 @@ class ExceptionRecorder : public Observer {
   mutable std::exception_ptr thrown_;
 };
 
-// Calls run(observer). Exceptions of the observer leave the library unchanged; all others become
-// qkscope::Error.
+// Calls run(observer). Exceptions of the observer pass unchanged; others become qkscope::Error.
 template <typename Run>
 void run_observed(Observer& observer, Run run) {
   ExceptionRecorder recorder(observer);

@@ -77,8 +77,7 @@ Candidates candidates_of(std::span<const float> logits, const SamplingOptions& o
   }
   auto all = all_tokens(logits, options.temperature);
   if (options.top_p >= 1.0) return all;
-  // The nucleus is usually small, and sorting the whole vocabulary would cost more than a small
-  // model.
+  // The nucleus is usually small; sorting the whole vocabulary would be slow.
   const auto enough = options.top_p * sum_of(all.weights);
   for (std::size_t count = 128; count < logits.size(); count *= 8) {
     auto found = top_tokens(logits, count, options.temperature);

@@ -14,8 +14,7 @@ struct SamplingOptions {
   double top_p = 1.0;
 };
 
-// Samples the tokens of one sequence. The same seed and sequence number give the same tokens on
-// every machine.
+// Samples the tokens of one sequence, reproducibly for a given seed and sequence number.
 class Sampler {
  public:
   Sampler(const SamplingOptions& options, std::uint64_t seed, std::int64_t sequence);

@@ -17,8 +17,7 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt,
              std::span<const std::string> stop_texts);
 
-  // Returns the text that became readable with this token. Incomplete UTF-8 characters and possible
-  // prefixes of a stop text are held back.
+  // Returns newly readable text. Incomplete characters and prefixes of a stop text are held back.
   std::string add(std::int32_t id);
   // Returns true once a stop text was found; all text before it has been returned.
   bool stopped() const { return stopped_; }

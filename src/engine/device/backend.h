@@ -1,5 +1,4 @@
-// Device backend: the steps of the one layer loop in forward/forward.cpp, on activations that the
-// backend owns.
+// Device backend: the steps of the layer loop in forward/forward.cpp, on activations it owns.
 #pragma once
 
 #include <algorithm>
@@ -38,9 +37,8 @@ enum class Buffer : std::uint8_t {
 
 enum class Norm : std::uint8_t { before_attention, before_mlp, after_layers };
 
-// When the output of attention or MLP is added to the residual: immediately; immediately, with a
-// copy in Buffer::update for an observer; or by add_update() after an observer edited
-// Buffer::update.
+// When the output of attention or MLP is added to the residual: at once; at once, with a copy in
+// Buffer::update to show; or by add_update(), after Buffer::update was edited.
 enum class Addition : std::uint8_t { at_once, shown, deferred };
 
 // Scores and patterns of selected queries, float32 on the host.
@@ -116,13 +114,11 @@ class Backend {
   virtual void project_output(Addition addition) = 0;
   virtual void add_update() = 0;
 
-  // Expert layers, before the MLP: the first step writes router_logits, the second expert_weights
-  // and expert_indices.
+  // Expert layers, before the MLP: write router_logits, then expert_weights and expert_indices.
   virtual void project_router() = 0;
   virtual void choose_experts() = 0;
 
-  // The MLP runs in chunks of at most mlp_rows() rows: rows [begin, begin + count) of those that
-  // still run.
+  // The MLP runs in chunks of at most mlp_rows() of the rows that still run.
   virtual std::int64_t mlp_rows() const = 0;
   virtual void project_gate_up(std::int64_t begin, std::int64_t count) = 0;
   virtual void gate(std::int64_t count) = 0;
@@ -130,8 +126,7 @@ class Backend {
 
   virtual void project_logits() = 0;
 
-  // Drops all other rows (`rows` is ascending): residual and q shrink, while attention still sees
-  // the keys and values of all rows.
+  // Drops all other rows (`rows` is ascending); attention still sees the keys and values of all.
   virtual void keep_rows(std::span<const std::int64_t> rows) = 0;
   virtual std::int64_t running_rows() const = 0;
 
@@ -159,11 +154,9 @@ class Backend {
 
   // Accumulates the moments of all rows of q, k or v. Reports NaN and infinity to sink.refuse().
   virtual void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) = 0;
-  // Whether attend() also keeps log-sum-exp and maximum of every row and head until the next layer.
-  // The bits of z do not change.
+  // Whether attend() keeps log-sum-exp and maximum of each row until the next layer; z is the same.
   virtual void keep_row_sums(bool keep) = 0;
-  // Call after attend() with row sums: accumulates the near-key columns and, if the layout has
-  // them, the all-keys columns.
+  // Call after attend() with row sums: accumulates near-key and, if requested, all-keys columns.
   virtual void add_attention(const AttentionRequest& request, AttentionSink& sink) = 0;
 
   virtual void finish() = 0;

@@ -30,8 +30,7 @@ struct LoadedCudaModule {
 // Loads the first of `files` that exists.
 LoadedCudaModule open_cuda_module(const std::vector<std::string>& files, const CudaDriver& driver);
 
-// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or places beside the library in build
-// and install layout.
+// Returns candidate paths of the module: QKSCOPE_CUDA_MODULE, or paths beside the library.
 std::vector<std::string> cuda_module_files();
 
 // Driver and module of this machine, determined once.

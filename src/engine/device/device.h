@@ -9,9 +9,9 @@
 
 namespace qkscope {
 
-// Resolves device names (cpu, cuda:N, repeated names, or all for every GPU) for one run. Throws bad
-// input for an empty list and for devices of different kinds, whose results could differ in their
-// last bits.
+// Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws
+// bad input for an empty list and for devices of different kinds, whose results differ in the last
+// bits.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
 // Returns the free bytes of a GPU; 0 for the CPU.

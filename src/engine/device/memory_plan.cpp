@@ -35,8 +35,7 @@ std::int64_t rotary_elements(const ModelConfig& model) {
   return per_row;
 }
 
-// Floats of a mixture of experts: router outputs, gate and up of a chunk, and inputs and outputs of
-// one expert.
+// Floats of a mixture of experts: router outputs, gate and up of a chunk, and one expert at a time.
 std::int64_t expert_floats(const ModelConfig& model, std::int64_t rows) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -70,8 +69,7 @@ std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-// Bytes of a mixture of experts: router outputs, and per chunk gate and up and the sorted rows
-// before and after a product.
+// Bytes of a mixture of experts: router outputs, and gate, up and sorted rows of a chunk.
 std::int64_t expert_bytes_on_cuda(const ModelConfig& model, std::int64_t rows, DType dtype) {
   const auto& experts = model.experts;
   if (experts.count == 0) return 0;
@@ -155,8 +153,7 @@ std::int64_t statistics_bytes(const ModelConfig& model, std::int64_t rows,
                               const StatisticsMemory& statistics, const BackendOptions& options) {
   const auto row_sums = statistics.attention ? rows * model.n_heads * 8 : 0;
   if (options.device.kind == Device::Kind::cpu) return row_sums;
-  // Matches device/cuda/statistics: sums of row segments, values per head, histogram bins of active
-  // rows, and result staging.
+  // As allocated by device/cuda/statistics: row segments, values, histogram bins and results.
   const auto d = model.d_head;
   const auto record = (d * (d + 1) / 2 + 8 * d + d / 2 + 2) * 8;
   const auto segments = 256 + model.n_heads * 2 * statistics.buckets;

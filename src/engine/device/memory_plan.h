@@ -12,11 +12,9 @@ namespace qkscope {
 // Rows per MLP chunk, which bounds the wide activations. CPU chunks stay in the cache.
 constexpr std::int64_t kCpuMlpRows = 512;
 constexpr std::int64_t kCudaMlpRows = 8192;
-// Rows per MLP chunk with experts on the CPU: about 128 rows per expert, to amortise reading the
-// weights.
+// CPU rows per MLP chunk with experts: about 128 per expert, to amortise reading the weights.
 std::int64_t cpu_expert_rows(const ModelConfig& model);
-// Rows per MLP chunk with experts on CUDA. The rows of an expert are padded to a multiple of
-// kExpertRowUnit.
+// CUDA rows per MLP chunk with experts; each expert is padded to multiples of kExpertRowUnit.
 constexpr std::int64_t kExpertRowUnit = 64;
 inline std::int64_t cuda_expert_rows(const ModelConfig& model) {
   constexpr std::int64_t kMostSlots = 32768;
@@ -52,8 +50,7 @@ std::int64_t usable_memory(const BackendOptions& options);
 std::int64_t tokens_that_fit(const ModelConfig& model, const BackendOptions& options,
                              std::int64_t wanted, std::int64_t room);
 
-// Returns the bytes of all weights on a GPU without an untied output embedding, which is uploaded
-// when logits are requested.
+// Returns the bytes of the weights on a GPU, without an output embedding that is not tied.
 std::int64_t device_weight_bytes(const ModelConfig& model, DType dtype);
 
 // Returns the bytes of streamed weights: the embedding and two layers at a time.
@@ -66,8 +63,7 @@ class DeviceBudget {
   DeviceBudget(const ModelConfig& model, const BackendOptions& options);
 
   bool streams() const { return streams_; }
-  // Throws bad input, with the largest possible batch, if the activations do not fit beside weights
-  // and caches.
+  // Throws bad input if the activations do not fit; the message has the largest batch that does.
   void check_rows(std::int64_t rows) const;
   // Reserves the bytes of a KV cache until give_back(). Throws bad input if it does not fit beside
   // weights, other caches and the activations of one step.

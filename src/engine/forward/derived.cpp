@@ -7,6 +7,7 @@
 #include "base/core/thread_pool.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/weight_rows.h"
 
 namespace qkscope {
 namespace {
@@ -18,39 +19,19 @@ void copy_floats(float* to, const float* from, std::int64_t count) {
 // Columns [begin, begin + count) of a matrix, as a view.
 WeightMatrix some_columns(const WeightMatrix& matrix, std::int64_t begin, std::int64_t count) {
   const auto& v = matrix.values;
-  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
-  return {{v.bytes() + begin * v.stride(1) * element,
-           v.dtype(),
-           {v.dim(0), count},
-           {v.stride(0), v.stride(1)},
-           v.device()},
-          matrix.scale};
+  return {strided_view(v, begin * v.stride(1), {v.dim(0), count}, v.strides()), matrix.scale};
 }
 
 // Rows (d, in) of one head of a matrix whose heads may be in separate blocks.
 Linear rows_of_head(const Linear& linear, std::int64_t head, std::int64_t d) {
-  const auto& v = linear.weight.values;
-  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
-  const int rank = v.rank();
+  const auto& [weight, bias] = linear;
+  const auto& v = weight.values;
+  const Shape strides{v.stride(v.rank() - 2), v.stride(v.rank() - 1)};
   Linear part;
-  part.weight = {{v.bytes() + linear.weight.row_offset(head * d) * element,
-                  v.dtype(),
-                  {d, linear.weight.in()},
-                  {v.stride(rank - 2), v.stride(rank - 1)},
-                  v.device()},
-                 linear.weight.scale};
-  if (!linear.bias.empty())
-    part.bias.assign(linear.bias.begin() + head * d, linear.bias.begin() + (head + 1) * d);
+  part.weight = {strided_view(v, weight.row_offset(head * d), {d, weight.in()}, strides),
+                 weight.scale};
+  if (!bias.empty()) part.bias.assign(bias.begin() + head * d, bias.begin() + (head + 1) * d);
   return part;
-}
-
-// Normalises x in place; does nothing if the family has no such norm.
-void normalize(const ModelConfig& model, const NormWeights& norm, TensorView x) {
-  if (norm.empty()) return;
-  if (model.norm == NormKind::layer)
-    layer_norm(x, norm, model.norm_eps, x);
-  else
-    rms_norm(x, norm.weight, model.norm_eps, x);
 }
 
 // Copies head `head` of (rows, heads, width).
@@ -131,7 +112,7 @@ void ProjectedHeads::project_changed(ConstTensorView x, ConstTensorView inputs) 
   for (std::int64_t head = 0; head < inputs.dim(1); ++head) {
     Tensor input = head_of(inputs, head);
     if (std::memcmp(input.view().bytes(), x.bytes(), x.size_bytes()) == 0) continue;
-    normalize(*model_, *norm_, input);
+    normalize(model_->norm, input, *norm_, model_->norm_eps, input);
     Tensor values({x.dim(0), d});
     linear(input, rows_of_head(*linear_, head, d), values);
     if (model_->qkv_clip > 0.0) clip(values, model_->qkv_clip);

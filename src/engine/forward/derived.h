@@ -31,8 +31,7 @@ class ProjectedHeads {
   ProjectedHeads(const ModelConfig& model, const NormWeights& norm, const Linear& linear)
       : model_(&model), norm_(&norm), linear_(&linear) {}
 
-  // Projects every head whose input differs from x. x: (rows, d_model), inputs: (rows, heads,
-  // d_model).
+  // Projects heads whose input (rows, heads, d_model) differs from x (rows, d_model).
   void project_changed(ConstTensorView x, ConstTensorView inputs);
   bool empty() const { return heads_.empty(); }
 

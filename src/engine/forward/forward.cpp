@@ -180,8 +180,7 @@ class ForwardPass {
     show({Stage::expert_indices, layer}, Buffer::expert_indices);
   }
 
-  // Runs the MLP in chunks of rows; all rows at once if an observer wants the wide activations or
-  // edits the output.
+  // Runs the MLP in chunks of rows; all rows at once if an observer wants or edits them.
   void run_mlp(std::int64_t layer, Addition addition) {
     const bool wanted = observer_.wants({Stage::mlp_pre, layer}) ||
                         observer_.wants({Stage::mlp_pre_linear, layer}) ||
@@ -216,16 +215,22 @@ class ForwardPass {
     return has_stage(config_, point) && observer_.wants_derived() && observer_.wants(point);
   }
 
-  void show_scale(HookPoint point) {
+  // Shows compute(selected part of the buffer) at a derived point.
+  template <typename Compute>
+  void show_derived(HookPoint point, Buffer buffer, Compute compute) {
     if (!wants_derived(point)) return;
-    backend_.read(Buffer::residual, observer_.selection(point),
-                  [=, this](ConstTensorView x) { observer_.see(point, norm_scales(x, config_)); });
+    backend_.read(buffer, observer_.selection(point),
+                  [=, this](ConstTensorView x) { observer_.see(point, compute(x)); });
+  }
+
+  void show_scale(HookPoint point) {
+    show_derived(point, Buffer::residual,
+                 [this](ConstTensorView x) { return norm_scales(x, config_); });
   }
 
   void show_results(HookPoint point) {
-    if (!wants_derived(point)) return;
-    backend_.read(Buffer::z, observer_.selection(point), [=, this](ConstTensorView z) {
-      observer_.see(point, head_results(z, layer_weights(point.layer).o.weight));
+    show_derived(point, Buffer::z, [=, this](ConstTensorView z) {
+      return head_results(z, layer_weights(point.layer).o.weight);
     });
   }
 
@@ -255,10 +260,8 @@ class ForwardPass {
     const bool wanted = wants_derived(point);
     const bool edits = wanted && observer_.edits(point);
     if (shared.empty() && !edits) {
-      if (wanted)
-        backend_.read(Buffer::residual, observer_.selection(point), [=, this](ConstTensorView x) {
-          observer_.see(point, repeat_per_head(x, heads));
-        });
+      show_derived(point, Buffer::residual,
+                   [=](ConstTensorView x) { return repeat_per_head(x, heads); });
       return {};
     }
     Tensor inputs =
@@ -284,9 +287,8 @@ class ForwardPass {
     const auto residual = edits ? backend_.copy(Buffer::residual, {}) : ActivationCopy();
     if (edits)
       backend_.edit(Buffer::residual, [=, this](TensorView x) { observer_.edit(point, x); });
-    else if (wants_derived(point))
-      backend_.read(Buffer::residual, observer_.selection(point),
-                    [=, this](ConstTensorView x) { observer_.see(point, x); });
+    else
+      show_derived(point, Buffer::residual, [](ConstTensorView x) { return x; });
     show_scale({Stage::ln2_scale, layer});
     backend_.normalize(Norm::before_mlp);
     if (edits) backend_.put(Buffer::residual, residual);

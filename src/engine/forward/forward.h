@@ -13,8 +13,7 @@ namespace qkscope {
 class LayerStatistics {
  public:
   virtual ~LayerStatistics() = default;
-  // Returns true if after_attention() is needed; the pass then includes the attention of every
-  // layer.
+  // Returns true if after_attention() is needed; every layer then runs its attention.
   virtual bool wants_attention() const = 0;
   virtual void before_rotation(Backend& backend,
                                std::int64_t layer) = 0;  // q, k and v are available
@@ -29,8 +28,7 @@ class LayerStatistics {
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              const RunOptions& options = {});
 
-// Runs a batch with a KV cache and appends to it; all layers run. After an exception the lengths of
-// the cached sequences are unchanged.
+// Runs a batch with a KV cache and appends to it; all layers run. An exception keeps its lengths.
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store);
 
 // Runs a batch with statistics.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/core/error.h"
@@ -60,14 +61,18 @@ constexpr std::array kStages = {
     StageInfo{Stage::logits, "logits", false},
 };
 
+bool is_any(Stage stage, std::initializer_list<Stage> stages) {
+  return std::ranges::find(stages, stage) != stages.end();
+}
+
 // Stages before the first layer, where every row runs.
 bool is_embedding(Stage stage) {
-  return stage == Stage::embed || stage == Stage::pos_embed;
+  return is_any(stage, {Stage::embed, Stage::pos_embed});
 }
 
 // Scores and patterns have shape (n_heads, queries, keys).
 bool is_score_stage(Stage stage) {
-  return stage == Stage::attn_scores || stage == Stage::pattern;
+  return is_any(stage, {Stage::attn_scores, Stage::pattern});
 }
 
 // Returns "hook_q" for "blocks.3.attn.hook_q".
@@ -77,20 +82,9 @@ std::string_view last_part(std::string_view name) {
 
 // Number of heads of an activation with a head dimension, else 0.
 std::int64_t heads_of(const ModelConfig& model, Stage stage) {
-  switch (stage) {
-    case Stage::q:
-    case Stage::q_normed:
-    case Stage::rot_q:
-    case Stage::z:
-      return model.n_heads;
-    case Stage::k:
-    case Stage::k_normed:
-    case Stage::rot_k:
-    case Stage::v:
-      return model.n_kv_heads;
-    default:
-      return 0;
-  }
+  if (is_any(stage, {Stage::q, Stage::q_normed, Stage::rot_q, Stage::z})) return model.n_heads;
+  if (is_any(stage, {Stage::k, Stage::k_normed, Stage::rot_k, Stage::v})) return model.n_kv_heads;
+  return 0;
 }
 
 std::int64_t last_text_layer(const ModelConfig& model) {
@@ -128,32 +122,16 @@ std::vector<HookPoint> points_of_kind(const ModelConfig& model, bool derived) {
 }  // namespace
 
 bool has_stage(const ModelConfig& model, HookPoint point) {
-  const auto has_experts = [&] { return model.layers[as_index(point.layer)].experts; };
-  switch (point.stage) {
-    case Stage::pos_embed:
-      return model.learned_positions();
-    case Stage::ln1_scale:
-    case Stage::ln1_normalized:
-      return !model.names.input_norm.empty();
-    case Stage::ln2_normalized:
-      return !model.names.mlp_norm.empty();
-    case Stage::q_normed:
-    case Stage::k_normed:
-      return model.qk_norm;
-    case Stage::resid_mid:
-    case Stage::mlp_in:
-      return !model.parallel_residual;
-    case Stage::router_logits:
-    case Stage::expert_weights:
-    case Stage::expert_indices:
-      return has_experts();
-    case Stage::ln2_scale:
-      return !model.parallel_residual && !model.names.mlp_norm.empty();
-    case Stage::mlp_pre_linear:
-      return model.gated_mlp();
-    default:
-      return true;
-  }
+  const auto is = [&](auto... stages) { return is_any(point.stage, {stages...}); };
+  if (is(Stage::pos_embed)) return model.learned_positions();
+  if (is(Stage::ln1_scale, Stage::ln1_normalized)) return !model.names.input_norm.empty();
+  if (is(Stage::ln2_normalized)) return !model.names.mlp_norm.empty();
+  if (is(Stage::q_normed, Stage::k_normed)) return model.qk_norm;
+  if (is(Stage::resid_mid, Stage::mlp_in)) return !model.parallel_residual;
+  if (is(Stage::ln2_scale)) return !model.parallel_residual && !model.names.mlp_norm.empty();
+  if (is(Stage::router_logits, Stage::expert_weights, Stage::expert_indices))
+    return model.layers[as_index(point.layer)].experts;
+  return !is(Stage::mlp_pre_linear) || model.gated_mlp();
 }
 
 std::string hook_name(HookPoint point) {
@@ -194,7 +172,6 @@ std::vector<HookPoint> match_hooks(const ModelConfig& model,
   return translate_exceptions([&] {
     const auto points = all_hook_points(model);
     std::vector<std::string> names;
-    names.reserve(points.size());
     for (const auto point : points) names.push_back(hook_name(point));
     const auto matches_point = [&](const std::string& pattern, std::size_t i) {
       return glob_match(pattern, names[i]) &&
@@ -224,8 +201,7 @@ bool is_derived(Stage stage) {
 }
 
 bool can_be_edited(Stage stage) {
-  return stage != Stage::ln1_scale && stage != Stage::ln2_scale && stage != Stage::final_scale &&
-         stage != Stage::result;
+  return !is_any(stage, {Stage::ln1_scale, Stage::ln2_scale, Stage::final_scale, Stage::result});
 }
 
 bool Collector::wants(HookPoint point) const {
@@ -260,10 +236,9 @@ void check_score_size(const ModelConfig& model, std::span<const HookPoint> point
         return static_cast<std::uint64_t>(count) * sizeof(float);
       };
       if (is_score_stage(point.stage)) squares += floats(model.n_heads * rows * keys);
-      if (point.stage == Stage::result || point.stage == Stage::attn_in ||
-          point.stage == Stage::q_input)
+      if (is_any(point.stage, {Stage::result, Stage::attn_in, Stage::q_input}))
         of_heads += floats(model.n_heads * rows * model.d_model);
-      if (point.stage == Stage::k_input || point.stage == Stage::v_input)
+      if (is_any(point.stage, {Stage::k_input, Stage::v_input}))
         of_heads += floats(model.n_kv_heads * rows * model.d_model);
     }
     if (squares > kLimit)

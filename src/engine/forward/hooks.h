@@ -1,5 +1,4 @@
-// Internals of hook points (the public part is in qkscope/forward.h), and the plan of which part of
-// the network has to run for an observer.
+// Hook points of a model, and the plan of which part of the network has to run for an observer.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +37,8 @@ class PassPlan {
   // Returns true if nothing at or after this point is wanted.
   bool ends_before(HookPoint point) const;
 
-  // Returns true if all rows but last_rows() can be dropped before the attention of this layer
-  // (start - 1: before the first layer, n_layers: before the final norm), because only those rows
-  // are wanted later.
+  // Returns true if only last_rows() are wanted from the attention of this layer on (start - 1:
+  // before the first layer, n_layers: before the final norm), so that other rows can be dropped.
   bool drops_rows_in(std::int64_t layer) const {
     return !last_rows_.empty() && layer == drop_layer_;
   }

@@ -1,5 +1,4 @@
-// Model families. families/ defines the functions read_FAMILY, family.cpp lists them and holds the
-// readers that families share.
+// Model families: readers in families/, their list and shared readers in family.cpp.
 #pragma once
 
 #include <span>
@@ -74,8 +73,7 @@ void read_ropes_by_kind(ModelConfig& model, const ConfigReader& config, double f
 // Qwen: sliding_window applies only with use_sliding_window, to layers from max_window_layers on.
 void read_upper_windows(ModelConfig& model, const ConfigReader& config);
 
-// Reads the sizes of a mixture of experts: the number of experts under `count_key`, and
-// num_experts_per_tok.
+// Reads the number of experts under `count_key`, and num_experts_per_tok.
 struct ExpertsDefaults {
   const char* count_key;
   std::int64_t count;
@@ -84,8 +82,7 @@ struct ExpertsDefaults {
 };
 void read_experts(ModelConfig& model, const ConfigReader& config, const ExpertsDefaults& defaults);
 
-// Returns the tensor names of transformers checkpoints that store all experts of a layer in one
-// tensor.
+// Returns tensor names of checkpoints that store all experts of a layer in one tensor.
 ExpertNames experts_in_one_tensor();
 
 // One reader per family, each with the parameters of Family::read.

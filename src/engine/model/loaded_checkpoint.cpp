@@ -184,13 +184,8 @@ class WeightBinder {
   // Rows first, first + 2, ... of a linear layer.
   static Linear every_second_row(const Linear& all, std::int64_t first) {
     const auto rows = all.weight.out() / 2;
-    const auto every_second = [&](ConstTensorView v) -> ConstTensorView {
-      const auto from = v.rows(first, v.dim(0));
-      return {from.bytes(),
-              from.dtype(),
-              {rows, from.dim(1)},
-              {2 * from.stride(0), from.stride(1)},
-              from.device()};
+    const auto every_second = [&](ConstTensorView v) {
+      return strided_view(v, first * v.stride(0), {rows, v.dim(1)}, {2 * v.stride(0), v.stride(1)});
     };
     Linear part;
     part.weight = {every_second(all.weight.values), all.weight.scale};
@@ -226,14 +221,11 @@ class WeightBinder {
   // The q, k or v part (number 0, 1, 2) of rows ordered as (head, 3, d_head), as a strided view.
   Linear every_third_block(const Linear& all, std::int64_t number) const {
     const auto d = model_.d_head;
-    const auto from = all.weight.values.rows(number * d, all.weight.values.dim(0));
-    const auto stride = from.stride(0);
+    const auto& v = all.weight.values;
+    const auto stride = v.stride(0);
     Linear part;
-    part.weight = {{from.bytes(),
-                    from.dtype(),
-                    {model_.n_heads, d, from.dim(1)},
-                    {3 * d * stride, stride, 1},
-                    from.device()},
+    part.weight = {strided_view(v, number * d * stride, {model_.n_heads, d, v.dim(1)},
+                                {3 * d * stride, stride, 1}),
                    all.weight.scale};
     for (std::int64_t head = 0; head < model_.n_heads && !all.bias.empty(); ++head) {
       const auto begin = all.bias.begin() + (3 * head + number) * d;
@@ -249,7 +241,7 @@ class WeightBinder {
   }
 
   static ConstTensorView transposed(ConstTensorView v) {
-    return {v.bytes(), v.dtype(), {v.dim(1), v.dim(0)}, {1, v.dim(1)}, v.device()};
+    return strided_view(v, 0, {v.dim(1), v.dim(0)}, {1, v.dim(1)});
   }
 
   ConstTensorView bytes(const std::string& name) const {

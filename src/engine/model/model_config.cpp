@@ -46,8 +46,7 @@ const Family& find_family(const std::string& model_type, const std::string& wher
             fmt::join(known, ", "));
 }
 
-// Supported quantisations: FP8 with one scale per tensor or per block, and MXFP4 in families that
-// are published in it.
+// Supports FP8 with one scale per tensor or block, and MXFP4 in families published in it.
 void read_quantization(ModelConfig& model, const ConfigReader& config) {
   if (!config.has("quantization_config")) return;
   const auto quantization = config.section("quantization_config");
@@ -66,8 +65,7 @@ void read_quantization(ModelConfig& model, const ConfigReader& config) {
     quantization.fail("weight_block_size", "numbers of rows and columns, as [128, 128]");
 }
 
-// Limits widths so that parameter and byte counts fit int64: seven matrices of two such widths per
-// layer stay below 2^63.
+// Keeps parameter counts within int64: seven matrices of two such widths per layer.
 void check_widths(const ModelConfig& model, const ConfigReader& config) {
   constexpr std::int64_t kWidest = 1 << 24;
   const auto check = [&](const char* what, std::int64_t width) {

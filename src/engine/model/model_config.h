@@ -1,5 +1,4 @@
-// Parsing of config.json of any family into a ModelConfig. read_model_config in qkscope/model.h
-// reads a folder.
+// Parsing of config.json of any family into a ModelConfig.
 #pragma once
 
 #include <string>
@@ -9,8 +8,7 @@
 
 namespace qkscope {
 
-// Parses the content of config.json, already merged with overrides. `where` names the file in
-// messages.
+// Parses config.json after overrides were merged. `where` names the file in messages.
 ModelConfig parse_model_config(const Json& config, const std::string& where);
 
 }  // namespace qkscope

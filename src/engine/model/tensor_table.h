@@ -18,9 +18,8 @@ struct TensorSpec {
 // Returns the name of the token embedding without the prefix.
 std::string embedding_name(const ModelConfig& model);
 
-// Returns all tensors below the prefix in the order of the forward pass; cross-attention layers
-// have none. Without `experts`, expert tensors are named as in the published checkpoints of the
-// family.
+// Returns all tensors below the prefix in forward order; cross-attention layers have none. Without
+// `experts`, experts are named as in the published checkpoints.
 std::vector<TensorSpec> tensor_table(const ModelConfig& model);
 std::vector<TensorSpec> tensor_table(const ModelConfig& model, const ExpertNames& experts);
 

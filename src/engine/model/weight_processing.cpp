@@ -82,9 +82,8 @@ void fold_value_bias(LayerWeights& layer, const ModelConfig& config) {
   std::ranges::fill(layer.v.bias, 0.0f);
 }
 
-// W (g x + c) + b = W' x + b' with W'_i = g_i W_i by column and b' = b + W c, where g and c are
-// weight and bias of the norm. The output of a LayerNorm has mean 0, so the rows of W' are centred
-// too.
+// W (g x + c) + b = W' x + b' with column i of W' = g_i W_i and b' = b + W c; g and c are weight
+// and bias of the norm. A LayerNorm output has mean 0, so rows of W' are centred too.
 void fold_norm(Linear& linear, const NormWeights& norm, LoadedCheckpoint& model) {
   Tensor& folded = make_float32_copy(linear.weight, model);
   if (!norm.bias.empty()) linear.bias.resize(as_index(folded.dim(0)), 0.0f);

@@ -99,8 +99,7 @@ class QueryBlock {
     std::fill_n(sum_, padded_columns_, 0.0f);
   }
 
-  // Products run over d and over keys in ascending order; masked keys have weight 0 and add
-  // nothing.
+  // Products run in ascending order over d and over keys; masked keys have weight 0.
   void attend(const KeyBlock& block, std::int64_t panel) {
     const auto used = std::min(panel_, columns_ - panel);
     const auto lowest = position(panel);
@@ -180,8 +179,7 @@ class QueryBlock {
   float* end_ = nullptr;
 };
 
-// Queries per task: several tasks per thread, in whole panels if possible. Results do not depend on
-// it.
+// Queries per task: several tasks per thread, in whole panels. Results do not depend on it.
 std::int64_t queries_per_task(const AttentionInput& input) {
   const auto columns = input.q.dim(0) * input.q.dim(1) / (4 * std::int64_t{thread_count()});
   const auto panel = gemm::tile_shape().columns;

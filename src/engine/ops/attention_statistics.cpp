@@ -18,8 +18,7 @@ constexpr std::int64_t kQueryRows = 64;
 constexpr std::int64_t kSinks = 4;
 constexpr std::int64_t kSinkRows = 64;  // rows that the alpha columns cover
 
-// Attention mass on keys with the token of the query (dup), and on keys right after such a token
-// (ind).
+// Attention mass on keys with the token of the query (dup) and on keys right after it (ind).
 struct TokenMass {
   double dup = 0;
   double dup_first = 0;
@@ -46,9 +45,8 @@ void gather_keys(const HeadInput& in, std::span<const std::int64_t> positions, s
     keys.insert(keys.end(), in.key(position + offset), in.key(position + offset) + in.d());
 }
 
-// Returns shape (length): dup and ind mass of each query. All positions of one token form a block;
-// a query attends to the earlier positions of its block (dup) and to the positions right after them
-// (ind).
+// Returns shape (length): dup and ind mass of each query. The positions of one token form a block;
+// a query attends to earlier positions of its block (dup) and to those right after them (ind).
 std::vector<TokenMass> token_masses(const HeadInput& in,
                                     std::span<const std::vector<std::int64_t>> repeated) {
   std::vector<TokenMass> masses(as_index(in.sequence.length));
@@ -123,8 +121,7 @@ class HeadStatistics {
   double* values(std::int64_t query) { return block_.data() + query * layout_.columns(); }
   static std::int64_t at(NearColumn column) { return ColumnLayout::at(column); }
 
-  // Computes the weights of query i for the visible keys of [first, end); scores_ starts at key
-  // `held`.
+  // Weights of query i for visible keys of [first, end); scores_ starts at key `held`.
   void weigh(std::int64_t i, std::int64_t begin, std::int64_t held, std::int64_t first,
              std::int64_t end) {
     first_ = std::max(first, in_.first_key(i));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -39,8 +40,8 @@ void gate_elements(ConstTensorView gate, ConstTensorView up, TensorView out, Gat
 
 // Calls norm_rows(rows of x, rows of y) for ranges of rows, in parallel.
 template <typename NormRows>
-void normalize(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
-               NormRows norm_rows) {
+void for_each_norm_range(ConstTensorView x, std::span<const float> weight, double eps, TensorView y,
+                         NormRows norm_rows) {
   const auto n = std::ssize(weight);
   QKSCOPE_ASSERT(x.is_contiguous() && y.is_contiguous() && x.shape() == y.shape());
   QKSCOPE_ASSERT(x.dim(x.rank() - 1) == n);
@@ -76,14 +77,26 @@ void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& ta
 }
 
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y) {
-  normalize(x, weight, eps, y, rows::rms_norm);
+  for_each_norm_range(x, weight, eps, y, rows::rms_norm);
 }
 
 void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y) {
   QKSCOPE_ASSERT(norm.bias.empty() || norm.bias.size() == norm.weight.size());
   const float* bias = norm.bias.empty() ? nullptr : norm.bias.data();
-  normalize(x, norm.weight, eps, y,
-            [&](const rows::NormRows& input, float* out) { rows::layer_norm(input, bias, out); });
+  for_each_norm_range(x, norm.weight, eps, y, [&](const rows::NormRows& input, float* out) {
+    rows::layer_norm(input, bias, out);
+  });
+}
+
+void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps,
+               TensorView y) {
+  if (norm.empty()) {
+    if (y.bytes() != x.bytes()) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
+  } else if (kind == NormKind::layer) {
+    layer_norm(x, norm, eps, y);
+  } else {
+    rms_norm(x, norm.weight, eps, y);
+  }
 }
 
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,

@@ -16,13 +16,15 @@ void embed(std::span<const std::int32_t> ids, const WeightMatrix& table, float s
 // y (rows, d_model) = table[position of each row].
 void embed_positions(std::span<const Sequence> sequences, const WeightMatrix& table, TensorView y);
 
-// y = x / sqrt(mean(x²) + eps) * weight over the last dimension. x, y: (rows, n) or (rows, heads,
-// n); may alias.
+// y = x / sqrt(mean(x²) + eps) * weight over the last dimension n; x and y may alias.
 void rms_norm(ConstTensorView x, std::span<const float> weight, double eps, TensorView y);
 
-// y = (x - mean(x)) / sqrt(mean((x - mean(x))²) + eps) * weight + bias over the last dimension; the
-// bias may be empty. x and y may alias.
+// y = (x - mean(x)) / sqrt(mean((x - mean(x))²) + eps) * weight + bias, likewise; bias may be
+// empty.
 void layer_norm(ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
+
+// Applies a norm of the given kind; copies x if the norm is empty. x and y may alias.
+void normalize(NormKind kind, ConstTensorView x, const NormWeights& norm, double eps, TensorView y);
 
 // Gated MLP: out = activation(gate) * up, each (rows, n); out may alias gate or up.
 void gated_activation(Activation activation, ConstTensorView gate, ConstTensorView up,

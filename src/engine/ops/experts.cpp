@@ -33,8 +33,7 @@ void for_each_slot(std::span<const std::int64_t> slots, Body body) {
   });
 }
 
-// Calls body(expert, slots) for each expert in ascending order, with at most kMostExpertRows slots
-// at a time.
+// Calls body(expert, slots) in expert order, with at most kMostExpertRows slots at a time.
 template <typename Body>
 void for_each_expert(const ExpertRows& rows, Body body) {
   for (std::int64_t expert = 0; expert + 1 < std::ssize(rows.begin); ++expert) {

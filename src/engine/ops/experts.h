@@ -40,13 +40,12 @@ struct ExpertRows {
 // input unless each is an expert number and those of a row differ.
 ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
 
-// Computes gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts. A row depends
-// on the same row of x alone.
+// gate and up (rows, k, d_mlp) of x (rows, d_model) for the chosen experts, row by row.
 void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
                      std::span<const ExpertWeights> experts, TensorView gate, TensorView up);
 
-// y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp),
-// added in ascending expert order.
+// y (rows, d_model) = sum of weights (rows, k) times down_e gated (rows, k, d_mlp), in expert
+// order.
 void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
                   std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y);
 

@@ -12,10 +12,13 @@
 #include "engine/ops/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
+#include "base/core/clock.h"
 #include "base/core/cpu_target.h"
+#include "base/core/thread_pool.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gemm.cpp"
@@ -29,8 +32,7 @@ namespace qkscope::gemm::HWY_NAMESPACE {
 
 using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
 
-// As many sums as fit into the registers beside one row of the right side: AVX-512 and NEON have 32
-// registers, AVX2 and SSE4 have 16.
+// As many sums as fit: AVX-512 and NEON have 32 vector registers, AVX2 and SSE4 have 16.
 constexpr int kVectors = 3;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 constexpr int kRows = 4;
@@ -56,8 +58,7 @@ HWY_INLINE void add_rows(std::integer_sequence<int, row...>, const LeftValues& l
   (add_row<row, vectors>(left, right, sum), ...);
 }
 
-// Computes the first `vectors` vectors of one tile: c (kRows, kColumns) = or += a (depth, kRows) x
-// b (depth, kColumns).
+// The first `vectors` vectors of a tile: c (kRows, kColumns) = or += a (depth, kRows)ᵀ b.
 template <int vectors>
 void tile(std::int64_t depth, const float* a, const float* b, bool add, float* c,
           std::int64_t c_stride) {
@@ -154,8 +155,7 @@ void pack_left_transposed_kernel(const Vectors& rows, float* packed) {
   }
 }
 
-// Loop order: a left panel stays in the L1 cache while the right side streams from L2, and rows of
-// c are written from left to right.
+// A left panel stays in the L1 cache while the right side streams from the L2 cache.
 void multiply_kernel(const Product& p, bool add, float* c, std::int64_t c_stride) {
   for (std::int64_t row = 0; row < p.rows; row += kRows) {
     const float* a = p.left + row * p.left_depth;
@@ -205,6 +205,39 @@ void pack_right(const Vectors& columns, float* packed) {
 
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride) {
   QKSCOPE_DISPATCH(multiply_kernel)(product, add, c, c_stride);
+}
+
+namespace {
+
+constexpr std::int64_t kRateDepth = 128;  // both sides of a tile fit into the L1 cache
+constexpr int kTilesPerCheck = 1000;      // tiles between two clock reads
+
+// Returns the number of tiles that one thread computes until `end`.
+std::int64_t tiles_until(Clock::time_point end) {
+  const auto tile = tile_shape();
+  Workspace memory;
+  float* left = memory.floats((tile.rows + tile.columns) * kRateDepth + tile.rows * tile.columns);
+  float* right = left + tile.rows * kRateDepth;
+  float* out = right + tile.columns * kRateDepth;
+  std::fill_n(left, (tile.rows + tile.columns) * kRateDepth, 0.5f);
+  std::int64_t count = 0;
+  for (; Clock::now() < end; count += kTilesPerCheck)
+    for (int i = 0; i < kTilesPerCheck; ++i)
+      multiply({left, right, tile.rows, tile.columns, kRateDepth}, false, out, tile.columns);
+  return count;
+}
+
+}  // namespace
+
+double tile_rate(double seconds) {
+  const auto start = Clock::now();
+  const auto end =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  std::atomic<std::int64_t> tiles = 0;
+  parallel_for(thread_count(), [&](std::int64_t) { tiles += tiles_until(end); });
+  const auto tile = tile_shape();
+  const auto flop = 2.0 * static_cast<double>(tile.rows * tile.columns * kRateDepth);
+  return static_cast<double>(tiles) * flop / seconds_since(start);
 }
 
 }  // namespace qkscope::gemm

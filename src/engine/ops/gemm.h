@@ -46,10 +46,9 @@ struct Vectors {
   std::int64_t count;
   std::int64_t depth;
 };
-// Packs vectors stored one after another, element k of vector i at values[i * stride + k], or
-// transposed, at values[k * stride + i]. `packed` receives round_up(count, tile size) * depth
-// floats, where the tile size is tile_shape().rows for left and .columns for right sides; missing
-// vectors are zeros.
+// Packs vectors stored one after another (element k of vector i at values[i * stride + k]) or
+// transposed (at values[k * stride + i]) into round_up(count, tile size) * depth floats,
+// zero-padded. The tile size is tile_shape().rows for left and .columns for right sides.
 void pack_left(const Vectors& rows, float* packed);
 void pack_left_transposed(const Vectors& rows, float* packed);
 void pack_right(const Vectors& columns, float* packed);
@@ -67,16 +66,14 @@ struct Product {
 // c (rows, columns), rows c_stride apart, = or += left times right.
 void multiply(const Product& product, bool add, float* c, std::int64_t c_stride);
 
-// Measures the FLOP/s of the register tile on data in the L1 cache, on all threads: an upper bound
-// for products.
+// Measures the FLOP/s of the register tile on L1 data on all threads, an upper bound for products.
 double tile_rate(double seconds);
 
 }  // namespace qkscope::gemm
 
 namespace qkscope {
 
-// Scratch memory for packed blocks that grows and never shrinks, since a forward pass asks for the
-// same few sizes again and again.
+// Scratch memory for packed blocks that only grows: a pass needs the same few sizes repeatedly.
 class Workspace {
  public:
   // Returns at least `count` floats, 64-byte aligned; the previous content is lost.

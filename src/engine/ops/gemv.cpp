@@ -30,8 +30,7 @@
 #define QKSCOPE_OPS_GEMV_PART
 namespace qkscope::gemv {
 
-// Outputs computed together: enough independent sums for the FMA pipeline, few enough that cache
-// lines of the weights arrive in order.
+// Outputs computed together: enough sums for the FMA pipeline, few enough weight streams.
 constexpr std::int64_t kTile = 8;
 
 // kTile outputs over one depth block.
@@ -61,8 +60,7 @@ using FourWords = hn::CappedTag<std::uint32_t, 4>;
 using Vector = hn::Vec<Four>;
 constexpr std::int64_t kCacheLine = 64;  // bytes
 
-// Loads weights k to k + kStep - 1 of four outputs and transposes them: columns[i] holds weight k +
-// i of all four outputs.
+// Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
 template <typename T>
 struct Columns;
 
@@ -87,8 +85,7 @@ struct Columns<Fp16> {
   }
 };
 
-// bfloat16 is the upper half of float32: pairs of weights are transposed as 32-bit words, then
-// split.
+// bfloat16 is the upper half of float32: pairs are transposed as 32-bit words, then split.
 template <>
 struct Columns<Bf16> {
   static constexpr int kStep = 8;
@@ -279,8 +276,7 @@ void multiply_stored(const Product& product, std::int64_t first, std::int64_t co
   output.store();
 }
 
-// Multiplies up to kGroup outputs whose weights must be converted to float32 first: FP8, MXFP4 and
-// weights stored as (in, out).
+// Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
 void multiply_widened(const Product& product, std::int64_t first, std::int64_t count) {
   const auto in = product.weight.in();
   thread_local Workspace memory;

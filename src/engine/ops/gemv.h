@@ -1,7 +1,6 @@
 // Products of a few rows of x with weights in their stored layout, as in token-by-token generation.
 // Weights are read once and not packed, because memory bandwidth is the bottleneck. Every element
-// has the bits of gemm.h: one chain of fused multiply-adds in ascending order, split at
-// gemm::depth_block.
+// has the bits of gemm.h: one FMA chain in ascending order, split at gemm::depth_block.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Vector loops over the keys of one query for attention statistics, compiled for every CPU target.
-// Sums use 16 interleaved lanes that are added in one fixed order: the same bits on every target
-// with FMA.
+// Vector loops over the keys of one query for attention statistics, for every CPU target. Sums use
+// 16 interleaved lanes added in one fixed order: the same bits on every target with FMA.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +49,7 @@ struct SegmentSums {
   float entropy;   // sum of -p ln p
   float distance;  // sum of p (i - j)
 };
-// Computes the sums and stores the weight p (keys) and the bin of each key: floor(-2 log2 p),
-// limited to the last bin.
+// Computes the sums, p (keys), and the bin of each key: floor(-2 log2 p), at most the last bin.
 SegmentSums weigh(const Segment& segment, LogSum lse, float* p, std::int32_t* bins);
 
 // units = p in units of 2^-40, and key_sums += units. `keys` is a multiple of kPadding.

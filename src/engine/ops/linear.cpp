@@ -43,8 +43,7 @@ std::vector<Block> blocks_of(std::span<const Product> products) {
   return blocks;
 }
 
-// Rows per task: the fewest parts that give every thread the same number of tasks, and several of
-// them. Results do not depend on it.
+// Rows per task: the fewest parts that balance the threads. Results do not depend on it.
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t threads = thread_count();
   const auto most_parts = std::max<std::int64_t>(1, rows / kLeastTaskRows);
@@ -78,8 +77,7 @@ class PackedInput {
     });
   }
 
-  // Returns the packed rows from `first` (a multiple of the tile rows) on, for the depth block at
-  // k.
+  // Packed rows from `first` (a multiple of the tile rows) on, for the depth block at k.
   const float* block(std::int64_t first, std::int64_t k, std::int64_t depth) const {
     return packed_ + padded_rows_ * k + first * depth;
   }

@@ -16,8 +16,7 @@ struct DocumentMoments {
   std::optional<std::int64_t> bad_head;  // first head with NaN or infinity, if any
 };
 
-// Computes the moments of the rows of one sequence. x: (rows of the batch, heads, dim). The bits
-// depend on these rows alone.
+// Moments of the rows of one sequence, which alone decide the bits. x: (rows, heads, dim).
 DocumentMoments document_moments(ConstTensorView x, const Sequence& sequence,
                                  const MomentRequest& request);
 

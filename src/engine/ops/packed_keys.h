@@ -1,6 +1,5 @@
-// Keys and values packed for attention, as left sides of products in blocks of keys. Scores are k
-// qᵀ and z is vᵀ p with queries side by side, so that the softmax uses whole vectors and weights
-// need no packing.
+// Keys and values packed for attention as left sides of products, in blocks of keys. Scores are k
+// qᵀ and z is vᵀ p, so that the softmax uses whole vectors of queries and p needs no packing.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +57,7 @@ class PackedKeys {
   std::vector<std::size_t> first_block_;  // (sequences)
 };
 
-// Packs k and v (rows, heads, d) of whole sequences. The memory is valid until the same thread
-// packs again.
+// Packs k and v (rows, heads, d) of whole sequences; valid until the same thread packs again.
 PackedKeys pack_keys(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
 
 // KV cache of one layer in packed form. Each sequence uses the slot that its Sequence names.
@@ -67,8 +65,7 @@ class KeyStore {
  public:
   KeyStore(std::int64_t slots, std::int64_t heads, std::int64_t d);
 
-  // Appends rows of k and v (rows, heads, d) after the past positions of their sequences,
-  // overwriting what a slot held there.
+  // Writes rows of k and v (rows, heads, d) after the past positions of their sequences.
   void append(ConstTensorView k, ConstTensorView v, std::span<const Sequence> sequences);
 
   // Returns views of all positions of the sequences.

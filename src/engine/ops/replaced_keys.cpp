@@ -15,8 +15,7 @@ using Scale = KeyReplacement::Scale;
 
 constexpr float kLargestFp8 = 448.0f;
 
-// Rounds to the nearest FP8 E4M3 number, ties to even: 3 mantissa bits down to 2^-6, steps of 2^-9
-// below.
+// Rounds to FP8 E4M3, ties to even: 3 mantissa bits down to 2^-6, steps of 2^-9 below.
 float round_to_fp8(float value) {
   const float magnitude = std::min(std::fabs(value), kLargestFp8);
   if (magnitude == 0.0f) return 0.0f;

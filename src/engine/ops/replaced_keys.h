@@ -1,5 +1,4 @@
-// Keys as a quantised or pruned KV cache would hold them, for the KL divergence that the cache
-// causes.
+// Keys as a quantised or pruned KV cache would hold them, for the resulting KL divergence.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +20,10 @@ struct KeyRows {
 // absmax / 448 for FP8, and the range from minimum to maximum in 255 or 15 steps for int8 and int4.
 std::vector<float> replace_keys(const KeyRows& keys, const KeyReplacement& replacement);
 
-// Returns the keys rounded to FP8 E4M3 with a given scale, shape (rows, dim); magnitudes saturate
-// at 448 scales.
+// Returns the keys (rows, dim) rounded to FP8 E4M3 with a given scale, saturating at 448 scales.
 std::vector<float> round_to_fp8(const KeyRows& keys, float scale);
 
-// Shape (rows). Mask: 1 for the given fraction of keys with the smallest L2 norm; ties go to the
-// lower index.
+// Mask (rows): 1 for the given fraction of keys with the smallest L2 norm; ties: the lower index.
 std::vector<float> shortest_keys(const KeyRows& keys, double share);
 // Shape (rows). Mask: 1 for the given fraction of keys with the best Q-filter score, the largest
 // -(filter . key) as in kvpress. filter: (dim).

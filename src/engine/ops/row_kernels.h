@@ -64,8 +64,7 @@ void soft_cap(float* x, std::int64_t count, float cap);  // x = cap tanh(x / cap
 void angles(float position, const float* inverse, std::int64_t count, float factor, float* cos,
             float* sin);
 
-// Rotates pair i of x by the angle with cos[i] and sin[i]. Pairs are (x[i], x[i + half]), or
-// (x[2i], x[2i + 1]) if interleaved.
+// Rotates pair i of x: (x[i], x[i + half]), or (x[2i], x[2i + 1]) if interleaved.
 void rotate(float* x, const float* cos, const float* sin, std::int64_t half, bool interleaved);
 
 }  // namespace qkscope::rows

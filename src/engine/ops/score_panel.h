@@ -23,9 +23,8 @@ struct ScorePanel {
   std::int64_t used = columns;  // columns that are needed; whole vectors beyond may stay unchanged
 };
 
-// Replaces scores by exp(score - highest), with 0 for masked keys, updates highest and sum, and
-// rescales z to the new maximum. The sum of a block uses 16 lanes, key k in lane k % 16, added in
-// one fixed order.
+// Replaces scores by exp(score - highest), 0 for masked keys, updates highest and sum, and rescales
+// z. The sum of a block uses 16 lanes, key k in lane k % 16, added in one fixed order.
 void update_softmax(const ScorePanel& panel);
 
 }  // namespace qkscope

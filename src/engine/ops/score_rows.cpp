@@ -20,8 +20,7 @@ std::size_t sequence_of(std::span<const Sequence> sequences, std::int64_t row) {
   return as_index(after - sequences.begin()) - 1;
 }
 
-// Computes one row of scores against all keys of its sequence. Returns the visible range [begin,
-// end).
+// Computes one row of scores against its sequence. Returns the visible range [begin, end).
 std::pair<std::int64_t, std::int64_t> score_row(const AttentionInput& input, std::int64_t head,
                                                 std::int64_t row, std::span<float> scores) {
   const auto number = sequence_of(input.sequences, row);
@@ -61,8 +60,8 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
                       input.sinks[as_index(head)], pattern.data() + begin);
 }
 
-// Calls body(index, head, row) for each head and selected row, in parallel; index counts the rows
-// of a (n_heads, rows, keys) tensor.
+// Calls body(index, head, row) for each head and selected row; index is the row of an output
+// tensor.
 template <typename Body>
 void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());
@@ -71,6 +70,7 @@ void for_each_row(const AttentionInput& input, std::span<const std::int64_t> row
   });
 }
 
+// Row `index` of a (n_heads, rows, keys) tensor; empty for an empty tensor.
 template <typename View>
 auto row_of(View tensor, std::int64_t index) {
   return std::span(tensor.template data<float>() + index * tensor.dim(2), as_index(tensor.dim(2)));
@@ -80,36 +80,28 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// Unedited scores and pattern of one row, and the pattern after the edit.
-class EditedRow {
- public:
-  EditedRow(const AttentionInput& input, std::int64_t head, std::int64_t row, std::int64_t keys)
-      : input_(input), head_(head), scores_(as_index(keys)), pattern_(as_index(keys)) {
-    softmax(input, head, scores_, score_row(input, head, row, scores_), pattern_);
-  }
-
-  void apply_scores(std::span<const float> scores) {
-    if (same_bits(scores, scores_)) return;
-    changed_ = true;
-    softmax(input_, head_, scores, {0, std::ssize(scores)}, pattern_);
-  }
-
-  void apply_pattern(std::span<const float> pattern) {
-    if (same_bits(pattern, pattern_)) return;
-    changed_ = true;
-    std::copy(pattern.begin(), pattern.end(), pattern_.begin());
-  }
-
-  bool changed() const { return changed_; }
-  std::span<const float> pattern() const { return pattern_; }
-
- private:
-  const AttentionInput& input_;
-  std::int64_t head_;
-  std::vector<float> scores_;
-  std::vector<float> pattern_;
-  bool changed_ = false;
+// Pattern of one row after edits.
+struct EditedPattern {
+  std::vector<float> pattern;  // (keys)
+  bool changed = false;        // differs from the unedited row
 };
+
+// Computes the unedited row and applies edited scores and pattern (keys), each unless empty.
+EditedPattern edited_pattern(const AttentionInput& input, std::int64_t head, std::int64_t row,
+                             std::span<const float> scores, std::span<const float> pattern) {
+  std::vector<float> unedited(std::max(scores.size(), pattern.size()));
+  EditedPattern edited{std::vector<float>(unedited.size())};
+  softmax(input, head, unedited, score_row(input, head, row, unedited), edited.pattern);
+  if (!scores.empty() && !same_bits(scores, unedited)) {
+    edited.changed = true;
+    softmax(input, head, scores, {0, std::ssize(scores)}, edited.pattern);
+  }
+  if (!pattern.empty() && !same_bits(pattern, edited.pattern)) {
+    edited.changed = true;
+    edited.pattern.assign(pattern.begin(), pattern.end());
+  }
+  return edited;
+}
 
 void weighted_values(const AttentionInput& input, std::int64_t head, std::int64_t row,
                      std::span<const float> pattern, TensorView z) {
@@ -146,20 +138,17 @@ void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::
                               ConstTensorView scores, TensorView pattern) {
   if (pattern.empty()) return;
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    EditedRow edited(input, head, row, scores.dim(2));
-    edited.apply_scores(row_of(scores, index));
-    std::copy(edited.pattern().begin(), edited.pattern().end(), row_of(pattern, index).begin());
+    const auto edited = edited_pattern(input, head, row, row_of(scores, index), {});
+    std::ranges::copy(edited.pattern, row_of(pattern, index).begin());
   });
 }
 
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z) {
-  const auto keys = (scores.empty() ? pattern : scores).dim(2);
   for_each_row(input, rows, [&](std::int64_t index, std::int64_t head, std::int64_t row) {
-    EditedRow edited(input, head, row, keys);
-    if (!scores.empty()) edited.apply_scores(row_of(scores, index));
-    if (!pattern.empty()) edited.apply_pattern(row_of(pattern, index));
-    if (edited.changed()) weighted_values(input, head, row, edited.pattern(), z);
+    const auto edited =
+        edited_pattern(input, head, row, row_of(scores, index), row_of(pattern, index));
+    if (edited.changed) weighted_values(input, head, row, edited.pattern, z);
   });
 }
 

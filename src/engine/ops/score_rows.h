@@ -21,10 +21,9 @@ void score_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
 void pattern_of_edited_scores(const AttentionInput& input, std::span<const std::int64_t> rows,
                               ConstTensorView scores, TensorView pattern);
 
-// Recomputes z (rows of q, n_heads, d_head) of every row whose scores or pattern were edited (the
-// other is empty), from its pattern and the values of its sequence. Other rows keep their z. The
-// unedited scores are recomputed for comparison, because a second square of scores may not fit into
-// memory.
+// Recomputes z (rows of q, n_heads, d_head) of rows with edited scores or pattern (the other is
+// empty), from the pattern and all values of the sequence; other rows keep z. Unedited scores are
+// recomputed for comparison, because a second square of scores may not fit into memory.
 void attend_edited_rows(const AttentionInput& input, std::span<const std::int64_t> rows,
                         ConstTensorView scores, ConstTensorView pattern, TensorView z);
 

@@ -25,8 +25,7 @@ inline std::pair<std::int64_t, std::int64_t> queries_of(const Sequence& sequence
   return {at(sequence.begin), at(sequence.begin + sequence.length)};
 }
 
-// Returns the first key row of a sequence in tensors that also hold cached positions before the
-// batch.
+// Returns the first key row of a sequence in tensors that include cached positions.
 inline std::int64_t first_key_row(std::span<const Sequence> sequences, std::size_t index) {
   auto row = sequences[index].begin;
   for (std::size_t i = 0; i < index; ++i) row += sequences[i].past;

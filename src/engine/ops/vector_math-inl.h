@@ -1,7 +1,6 @@
-// Vector functions and loops for files that Highway compiles once per CPU target (see
-// base/core/cpu_target.h). Every function performs one fixed sequence of operations whatever the
-// vector width, and multiply-adds are fused only by explicit MulAdd: results are bit-identical on
-// every target with FMA.
+// Vector functions and loops for files that Highway compiles once per CPU target
+// (base/core/cpu_target.h). Every function is one fixed sequence of operations whatever the vector
+// width, and only explicit MulAdd is fused: bit-identical on every target with FMA.
 
 // Include guard that lets Highway include this header once per target.
 #if defined(QKSCOPE_OPS_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -162,8 +161,7 @@ class BroadcastValues {
 #endif
 };
 
-// Returns the maximum of `start` and a row. Compares and selects because the max instructions of
-// CPUs differ for NaN.
+// Returns the maximum of `start` and a row; max instructions of CPUs would differ for NaN.
 HWY_INLINE float lane_max(const float* row, std::int64_t count, float start) {
   FloatVector largest[kSumVectors];
   for (auto& vector : largest) vector = hn::Set(Floats(), start);
@@ -253,8 +251,7 @@ HWY_INLINE DoubleVector polynomial(const double (&coefficients)[n], DoubleVector
   return sum;
 }
 
-// erf(x) = x P(x² / 8 - 1) up to |x| = 4, beyond which erf is 1 in float32. tools/fit_erf.py fits
-// P.
+// erf(x) = x P(x² / 8 - 1) up to |x| = 4, beyond which erf is 1; tools/fit_erf.py fits P.
 HWY_INLINE DoubleVector erf(DoubleVector x) {
   static constexpr double kCoefficients[] = {
       -3.55668329896667706e-05, 9.72566718652767299e-05,  -7.77587519760843977e-05,
@@ -318,8 +315,7 @@ struct CosSin {
   DoubleVector sin;
 };
 
-// cos and sin for |x| up to 2^30 by Taylor series, after subtracting the nearest multiple of pi /
-// 2.
+// cos and sin for |x| up to 2^30: Taylor series after subtracting multiples of pi / 2.
 HWY_INLINE CosSin cos_sin(DoubleVector x) {
   static constexpr double kCos[] = {1.0 / 20922789888000,
                                     -1.0 / 87178291200,
@@ -343,8 +339,7 @@ HWY_INLINE CosSin cos_sin(DoubleVector x) {
   const auto square = hn::Mul(r, r);
   const auto cos = polynomial(kCos, square);
   const auto sin = hn::MulAdd(hn::Mul(square, r), polynomial(kSin, square), r);
-  // The low bits of `shifted` hold the number of quarter turns: odd numbers swap cos and sin, and
-  // signs change every half turn.
+  // The low bits of `shifted` count quarter turns: odd ones swap cos and sin.
   const auto quarter = hn::BitCast(bits, shifted);
   const auto one = hn::Set(bits, std::uint64_t{1});
   const auto two = hn::Set(bits, std::uint64_t{2});

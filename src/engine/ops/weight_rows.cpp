@@ -20,8 +20,7 @@ void widen_run(const WeightMatrix& matrix, std::int64_t offset, std::int64_t cou
         {out, static_cast<std::size_t>(count)});
 }
 
-// Matrices stored as (in, out): contiguous values belong to different rows, possibly with rows of
-// another matrix in between.
+// Matrices stored as (in, out): contiguous values belong to different rows.
 void widen_columns(const WeightMatrix& matrix, const WeightPart& part, float* out) {
   thread_local std::vector<float> column;
   const auto step = matrix.values.stride(0);
@@ -42,8 +41,7 @@ float power_of_two(std::uint8_t bits) {
                       : static_cast<float>(std::ldexp(1.0, bits - 127));
 }
 
-// MXFP4: one of 16 values (E2M1) times the power of two of its block of 32. The products are exact
-// in float32 and bfloat16.
+// MXFP4: one of 16 values (E2M1) times the power of two of its block of 32, exact in float32.
 void widen_mxfp4(const WeightMatrix& matrix, const WeightPart& part, float* out) {
   constexpr std::array kNumbers = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

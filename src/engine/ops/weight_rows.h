@@ -18,4 +18,11 @@ struct WeightPart {
 // out (rows, depth) = that part of the matrix in float32, with the scale applied.
 void widen_rows(const WeightMatrix& matrix, const WeightPart& part, float* out);
 
+// Returns a view of the same memory, `offset` elements later, with another shape and other strides.
+inline ConstTensorView strided_view(ConstTensorView v, std::int64_t offset, const Shape& shape,
+                                    const Shape& strides) {
+  const auto element = static_cast<std::int64_t>(dtype_size(v.dtype()));
+  return {v.bytes() + offset * element, v.dtype(), shape, strides, v.device()};
+}
+
 }  // namespace qkscope

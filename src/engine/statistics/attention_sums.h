@@ -141,18 +141,15 @@ struct TokenPairs {
 TokenPairs count_pairs(std::span<const std::int32_t> tokens);
 
 // Returns the names of the values per document and head: previous_token_head, duplicate_token_head
-// and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k and
-// sink_rate_64; with all-keys statistics key_share_N and key_gini; then mean_qk_area and the exact
-// columns if enabled.
+// and induction_head with suffixes "", _nobos, _nocur, _nobos_nocur and _abs; sink_alpha_64_k,
+// sink_rate_64; optionally key_share_N, key_gini, mean_qk_area and the exact columns.
 std::vector<std::string> document_column_names(const StatisticsSettings& settings);
 // kvpress' measure of how far back a head looks.
 inline constexpr char kMeanArea[] = "mean_qk_area";
-// Returns true if the settings provide the means of q and k before RoPE in every layer, which
-// mean_qk_area needs.
+// Returns true if q and k means before RoPE exist in every layer, as mean_qk_area needs.
 bool keeps_mean_area(const StatisticsSettings& settings);
 
-// Computes the values of one document and head. sums: (columns) over all rows of the document;
-// key_sums: (tokens) or empty.
+// Values of one document and head. sums: (columns) over its rows; key_sums: (tokens) or empty.
 void document_values(const ColumnLayout& layout, const TokenPairs& pairs,
                      std::span<const double> sums, std::span<const double> key_sums,
                      std::span<double> values);

@@ -1,6 +1,5 @@
-// Moments of q, k and v vectors (group A): empty accumulators, and merging by the parallel formulas
-// of Chan, Golub and LeVeque (second order) and Pebay (third and fourth). qkscope/statistics.h
-// defines the fields.
+// Moments of q, k and v vectors (group A): empty accumulators, and merging by the formulas of Chan,
+// Golub and LeVeque (second order) and Pebay (third, fourth). qkscope/statistics.h has the fields.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +20,8 @@ struct MomentShape {
   bool operator==(const MomentShape&) const = default;
 };
 
-// Which moments of a q, k or v buffer to accumulate. Rows of a document with position < first form
-// one set, all other rows the second. A bucket holds bucket_size positions; the last bucket also
-// holds all later ones.
+// Which moments of a q, k or v buffer to accumulate. Rows with position < first form one set, all
+// others the second. A bucket holds bucket_size positions; the last one also all later positions.
 struct MomentRequest {
   MomentShape shape;
   std::int64_t first = 0;

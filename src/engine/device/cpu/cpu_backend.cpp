@@ -1,32 +1,13 @@
 #include "engine/device/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include <fmt/format.h>
-
-#include "base/core/error.h"
 #include "base/core/index.h"
-#include "base/core/thread_pool.h"
-#include "engine/device/memory_plan.h"
 #include "engine/ops/attention_statistics.h"
-#include "engine/ops/elementwise.h"
-#include "engine/ops/gemm.h"
-#include "engine/ops/linear.h"
 #include "engine/ops/moments.h"
-#include "engine/ops/score_rows.h"
-#include "qkscope/experimental/cpu.h"
 
 namespace qkscope {
 namespace {
-
-TensorView as_matrix(Tensor& heads) {
-  return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
-}
-
-void copy_rows(TensorView to, ConstTensorView from) {
-  std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
-}
 
 // tensor = tensor[rows]
 void take_rows(Tensor& tensor, std::span<const std::int64_t> rows) {
@@ -73,16 +54,6 @@ void CpuBackend::embed() {
   allocate();
 }
 
-void CpuBackend::embed_positions() {
-  qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
-}
-
-void CpuBackend::put_residual(ConstTensorView residual) {
-  residual_ = Tensor(residual.shape());
-  copy_rows(residual_, residual);
-  allocate();
-}
-
 void CpuBackend::allocate() {
   const auto rows = running_rows();
   const auto& c = config();
@@ -102,26 +73,12 @@ void CpuBackend::begin_layer(std::int64_t layer) {
   if (k_.dim(0) != running_rows()) allocate();  // an earlier layer dropped rows
 }
 
-void CpuBackend::keep_layer_input() {
-  layer_input_ = Tensor(residual_.shape());
-  copy_rows(layer_input_, residual_);
-}
-
 void CpuBackend::normalize(Norm norm) {
   const auto& weights = norm == Norm::before_attention ? weights_->input_norm
                         : norm == Norm::before_mlp     ? weights_->mlp_norm
                                                        : model().weights.final_norm;
   const bool beside = config().parallel_residual && norm == Norm::before_mlp;
   normalize_rows(beside ? layer_input_ : residual_, weights, normalized_);
-}
-
-void CpuBackend::normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
-  if (norm.empty())
-    copy_rows(y, x);
-  else if (config().norm == NormKind::layer)
-    layer_norm(x, norm, config().norm_eps, y);
-  else
-    rms_norm(x, norm.weight, config().norm_eps, y);
 }
 
 void CpuBackend::project_qkv(bool values) {
@@ -191,27 +148,6 @@ void CpuBackend::attend() {
   const auto packed = (*stored_)[as_index(layer_)].packed(batch_->sequences);
   input.packed = &packed;
   attention(input, z_, row_sums_);
-}
-
-void CpuBackend::project_output(Addition addition) {
-  linear(as_matrix(z_), weights_->o, update_);
-  add_rows(0, running_rows(), weights_->post_attention_norm, addition);
-}
-
-void CpuBackend::project_router() {
-  router_logits_ = Tensor({running_rows(), config().experts.count});
-  linear(normalized_, weights_->router, router_logits_);
-}
-
-void CpuBackend::choose_experts() {
-  expert_weights_ = Tensor({running_rows(), config().experts.per_token});
-  expert_indices_ = Tensor(expert_weights_.shape());
-  qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
-                          expert_indices_);
-}
-
-std::int64_t CpuBackend::mlp_rows() const {
-  return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
 }
 
 TensorView CpuBackend::mlp_view(Tensor& values) const {
@@ -337,34 +273,6 @@ ActivationCopy CpuBackend::copy(Buffer buffer, const Selection& selection) {
     copy_rows(*copy, values);
   });
   return {copy, copy->view()};
-}
-
-void CpuBackend::put(Buffer buffer, const ActivationCopy& values) {
-  const auto whole = tensor(buffer);
-  QKSCOPE_ASSERT(values.view.shape() == whole.shape());
-  copy_rows(whole, values.view);
-}
-
-std::string CpuBackend::hardware() const {
-  return fmt::format("{}, {} {}", cpu_target(), thread_count(),
-                     thread_count() == 1 ? "thread" : "threads");
-}
-
-std::string CpuBackend::attention_kernel() const {
-  const auto tile = gemm::tile_shape();
-  return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
-}
-
-void CpuBackend::score_rows(const RowScores& out) {
-  qkscope::score_rows(input_with_cache(), out.rows, out.scores, out.pattern);
-}
-
-void CpuBackend::pattern_of_edited_scores(const RowScores& edited) {
-  qkscope::pattern_of_edited_scores(input_with_cache(), edited.rows, edited.scores, edited.pattern);
-}
-
-void CpuBackend::attend_edited_rows(const RowScores& edited) {
-  qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
 }
 
 void CpuBackend::add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) {

@@ -1,17 +1,26 @@
 // CPU backend: float32 activations, weights in their stored type.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "base/core/error.h"
+#include "base/core/thread_pool.h"
 #include "engine/device/backend.h"
+#include "engine/device/memory_plan.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/experts.h"
 #include "engine/ops/gemm.h"
+#include "engine/ops/linear.h"
 #include "engine/ops/packed_keys.h"
 #include "engine/ops/rotary.h"
+#include "engine/ops/score_rows.h"
+#include "qkscope/experimental/cpu.h"
 
 namespace qkscope {
 
@@ -25,20 +34,42 @@ class CpuBackend : public Backend {
                                             std::int64_t positions) override;
   void use_store(KeyValueStore& store) override;
   void embed() override;
-  void embed_positions() override;
-  void put_residual(ConstTensorView residual) override;
+  void embed_positions() override {
+    qkscope::embed_positions(batch_->sequences, model().weights.positions, update_);
+  }
+  void put_residual(ConstTensorView residual) override {
+    residual_ = Tensor(residual.shape());
+    copy_rows(residual_, residual);
+    allocate();
+  }
   void begin_layer(std::int64_t layer) override;
-  void keep_layer_input() override;
+  void keep_layer_input() override {
+    layer_input_ = Tensor(residual_.shape());
+    copy_rows(layer_input_, residual_);
+  }
   void normalize(Norm norm) override;
   void project_qkv(bool values) override;
   void normalize_heads() override;
   void rotate() override;
   void attend() override;
-  void project_output(Addition addition) override;
+  void project_output(Addition addition) override {
+    linear(as_matrix(z_), weights_->o, update_);
+    add_rows(0, running_rows(), weights_->post_attention_norm, addition);
+  }
   void add_update() override { add_to(residual_, update_); }
-  void project_router() override;
-  void choose_experts() override;
-  std::int64_t mlp_rows() const override;
+  void project_router() override {
+    router_logits_ = Tensor({running_rows(), config().experts.count});
+    linear(normalized_, weights_->router, router_logits_);
+  }
+  void choose_experts() override {
+    expert_weights_ = Tensor({running_rows(), config().experts.per_token});
+    expert_indices_ = Tensor(expert_weights_.shape());
+    qkscope::choose_experts(router_logits_, config().experts.normalized, expert_weights_,
+                            expert_indices_);
+  }
+  std::int64_t mlp_rows() const override {
+    return has_experts() ? cpu_expert_rows(config()) : kCpuMlpRows;
+  }
   void project_gate_up(std::int64_t begin, std::int64_t count) override;
   void gate(std::int64_t count) override;
   void project_down(std::int64_t begin, std::int64_t count, Addition addition) override;
@@ -50,26 +81,51 @@ class CpuBackend : public Backend {
     change(tensor(buffer));
   }
   ActivationCopy copy(Buffer buffer, const Selection& selection) override;
-  void put(Buffer buffer, const ActivationCopy& values) override;
-  void score_rows(const RowScores& out) override;
-  void pattern_of_edited_scores(const RowScores& edited) override;
-  void attend_edited_rows(const RowScores& edited) override;
+  void put(Buffer buffer, const ActivationCopy& values) override {
+    const auto whole = tensor(buffer);
+    QKSCOPE_ASSERT(values.view.shape() == whole.shape());
+    copy_rows(whole, values.view);
+  }
+  void score_rows(const RowScores& out) override {
+    qkscope::score_rows(input_with_cache(), out.rows, out.scores, out.pattern);
+  }
+  void pattern_of_edited_scores(const RowScores& edited) override {
+    qkscope::pattern_of_edited_scores(input_with_cache(), edited.rows, edited.scores,
+                                      edited.pattern);
+  }
+  void attend_edited_rows(const RowScores& edited) override {
+    qkscope::attend_edited_rows(input_with_cache(), edited.rows, edited.scores, edited.pattern, z_);
+  }
   void add_moments(Buffer buffer, const MomentRequest& request, MomentSink& sink) override;
   void keep_row_sums(bool keep) override { keeps_row_sums_ = keep; }
   void add_attention(const AttentionRequest& request, AttentionSink& sink) override;
   void finish() override {}
-  std::string hardware() const override;
+  std::string hardware() const override {
+    return fmt::format("{}, {} {}", cpu_target(), thread_count(),
+                       thread_count() == 1 ? "thread" : "threads");
+  }
   void wait() override {}
-  std::string attention_kernel() const override;
+  std::string attention_kernel() const override {
+    const auto tile = gemm::tile_shape();
+    return fmt::format("tiles of {} x {}", tile.rows, tile.columns);
+  }
   double product_rate(double seconds) override { return gemm::tile_rate(seconds); }
 
  private:
+  static void copy_rows(TensorView to, ConstTensorView from) {
+    std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
+  }
+  static TensorView as_matrix(Tensor& heads) {
+    return heads.view().reshaped({heads.dim(0), heads.dim(1) * heads.dim(2)});
+  }
   void allocate();
   AttentionInput attention_input() const;
   void append_to_cache();
   // Attention input whose k and v include the cached positions.
   AttentionInput input_with_cache();
-  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const;
+  void normalize_rows(ConstTensorView x, const NormWeights& norm, TensorView y) const {
+    qkscope::normalize(config().norm, x, norm, config().norm_eps, y);
+  }
   void add_rows(std::int64_t begin, std::int64_t count, const NormWeights& post_norm,
                 Addition addition);
   bool has_experts() const { return !weights_->experts.empty(); }

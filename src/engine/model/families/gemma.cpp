@@ -1,7 +1,6 @@
 // Gemma 2: scaled embeddings, norms that multiply by 1 + weight before and after attention and MLP,
-// GELU, soft caps on scores and logits, and a sliding window on every other layer. Gemma 3: q/k
-// norm instead of the score cap, five sliding layers per full layer, and a RoPE for each kind of
-// layer.
+// GELU, soft caps on scores and logits, a sliding window on every other layer. Gemma 3: q/k norm
+// instead of the score cap, five sliding layers per full layer, one RoPE per kind of layer.
 #include <cmath>
 
 #include "base/core/error.h"

@@ -4,8 +4,7 @@
 namespace qkscope {
 namespace {
 
-// OLMo 2 without RoPE: norms after attention and MLP instead of before, and q/k norms over all
-// heads.
+// OLMo 2 without RoPE: norms after attention and MLP, and q/k norms over all heads.
 void read_olmo2_body(ModelConfig& model, const ConfigReader& config) {
   read_llama_body(model, config, {.norm_eps = 1e-5});
   model.qk_norm = true;
