@@ -40,8 +40,7 @@ std::vector<std::int32_t> read_end_tokens(const std::string& file) {
   return {};
 }
 
-// Copies the last logits of each sequence and forwards all other hooks to the observer of the
-// caller.
+// Copies the last logits of each sequence; forwards other hooks to the observer of the caller.
 class LastLogitsObserver : public Observer {
  public:
   explicit LastLogitsObserver(Observer* other) : other_(other) {}

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "base/core/translate_exceptions.h"
 #include "engine/device/backend.h"
@@ -63,7 +64,8 @@ class ExceptionRecorder : public Observer {
 
  private:
   template <typename Method, typename... Arguments>
-  auto call(Method method, const Arguments&... arguments) const {
+  std::invoke_result_t<Method, Observer&, const Arguments&...> call(
+      Method method, const Arguments&... arguments) const {
     try {
       return std::invoke(method, observer_, arguments...);
     } catch (...) {

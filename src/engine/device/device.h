@@ -10,8 +10,7 @@
 namespace qkscope {
 
 // Resolves device names (cpu, cuda:N, or all for every GPU) for one run; names may repeat. Throws
-// bad input for an empty list and for devices of different kinds, whose results differ in the last
-// bits.
+// bad input for an empty list and for different kinds, whose results differ in the last bits.
 std::vector<Device> choose_devices(const std::vector<std::string>& wanted);
 
 // Returns the free bytes of a GPU; 0 for the CPU.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/core/error.h"
@@ -15,27 +16,16 @@ namespace {
 // One pass over one batch.
 class ForwardPass {
  public:
-  ForwardPass(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options)
+  ForwardPass(Backend& backend, const Batch& batch, Observer& observer, PassPlan plan)
       : backend_(backend),
         config_(backend.config()),
         batch_(batch),
         observer_(observer),
-        options_(options),
-        plan_(config_, observer, batch.rows(), start()) {}
-  ForwardPass(Backend& backend, const Batch& batch, Observer& observer, LayerStatistics& statistics)
-      : backend_(backend),
-        config_(backend.config()),
-        batch_(batch),
-        observer_(observer),
-        statistics_(&statistics),
-        plan_(config_, observer, batch.rows(),
-              statistics.wants_attention() ? Stage::z : Stage::rot_k) {}
+        plan_(std::move(plan)) {}
 
-  ForwardPass(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store)
-      : ForwardPass(backend, batch, observer, RunOptions()) {
-    store_ = &store;
-    plan_.need_all_keys(config_);
-  }
+  void start_from(const RunOptions& options) { options_ = options; }
+  void use(LayerStatistics& statistics) { statistics_ = &statistics; }
+  void use(KeyValueStore& store) { store_ = &store; }
 
   void run() {
     if (store_ == nullptr) check_no_past();
@@ -54,10 +44,6 @@ class ForwardPass {
   }
 
  private:
-  PassPlan::Start start() const {
-    return {.layer = options_.start_at_layer, .embeds = options_.residual.empty()};
-  }
-
   void check_no_past() const {
     for (const auto& sequence : batch_.sequences)
       if (sequence.past > 0)
@@ -383,18 +369,28 @@ void check_start(const RunOptions& options, const Batch& batch, const ModelConfi
 void forward(Backend& backend, const Batch& batch, Observer& observer, const RunOptions& options) {
   check_batch(batch, backend.config());
   check_start(options, batch, backend.config());
-  ForwardPass(backend, batch, observer, options).run();
+  const PassPlan::Start start{.layer = options.start_at_layer, .embeds = options.residual.empty()};
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), start});
+  pass.start_from(options);
+  pass.run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer,
              LayerStatistics& statistics) {
   check_batch(batch, backend.config());
-  ForwardPass(backend, batch, observer, statistics).run();
+  const auto last = statistics.wants_attention() ? Stage::z : Stage::rot_k;
+  ForwardPass pass(backend, batch, observer, {backend.config(), observer, batch.rows(), last});
+  pass.use(statistics);
+  pass.run();
 }
 
 void forward(Backend& backend, const Batch& batch, Observer& observer, KeyValueStore& store) {
   check_batch(batch, backend.config());
-  ForwardPass(backend, batch, observer, store).run();
+  PassPlan plan(backend.config(), observer, batch.rows());
+  plan.need_all_keys(backend.config());
+  ForwardPass pass(backend, batch, observer, std::move(plan));
+  pass.use(store);
+  pass.run();
 }
 
 void forward(const LoadedCheckpoint& model, const Batch& batch, Observer& observer,

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/index.h"
 #include "qkscope/model.h"
 #include "qkscope/tensor.h"
 
@@ -29,10 +30,8 @@ struct ExpertRows {
 
   // Returns the slots of one expert.
   std::span<const std::int64_t> of(std::int64_t expert) const {
-    const auto first = begin[static_cast<std::size_t>(expert)];
-    const auto end = begin[static_cast<std::size_t>(expert) + 1];
-    return std::span(slots).subspan(static_cast<std::size_t>(first),
-                                    static_cast<std::size_t>(end - first));
+    const auto first = begin[as_index(expert)];
+    return std::span(slots).subspan(as_index(first), as_index(begin[as_index(expert) + 1] - first));
   }
 };
 
@@ -44,8 +43,7 @@ ExpertRows rows_by_expert(ConstTensorView indices, std::int64_t experts);
 void experts_gate_up(ConstTensorView x, const ExpertRows& by_expert,
                      std::span<const ExpertWeights> experts, TensorView gate, TensorView up);
 
-// y (rows, d_model) = sum of weights (rows, k) times down_e gated (rows, k, d_mlp), in expert
-// order.
+// y (rows, d_model) = sum over experts of weights (rows, k) times down_e gated (rows, k, d_mlp).
 void experts_down(ConstTensorView gated, const ExpertRows& by_expert,
                   std::span<const ExpertWeights> experts, ConstTensorView weights, TensorView y);
 

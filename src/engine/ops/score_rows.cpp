@@ -60,8 +60,7 @@ void softmax(const AttentionInput& input, std::int64_t head, std::span<const flo
                       input.sinks[as_index(head)], pattern.data() + begin);
 }
 
-// Calls body(index, head, row) for each head and selected row; index is the row of an output
-// tensor.
+// Calls body(row of an output tensor, head, row of q) for each head and selected row.
 template <typename Body>
 void for_each_row(const AttentionInput& input, std::span<const std::int64_t> rows, Body body) {
   const auto count = static_cast<std::int64_t>(rows.size());

@@ -123,7 +123,7 @@ TEST(PassPlan, EarlyEditsStillAllowRowSelectionOfLogits) {
   EditsZ some;
   some.looked_at = {2, 7};
   const PassPlan plan(model.config, some, batch.rows());
-  EXPECT_TRUE(plan.narrows_in(model.config.n_layers));
+  EXPECT_TRUE(plan.drops_rows_in(model.config.n_layers));
   forward(model, batch, some);
   ASSERT_EQ(some.seen.at("logits").dim(0), 2);
   for (const std::int64_t row : {0, 1}) {

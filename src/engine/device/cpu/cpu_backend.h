@@ -160,7 +160,7 @@ class CpuBackend : public Backend {
   std::vector<RotaryTable> tables_;  // one per RoPE of the model, for the rows that still run
   std::vector<KeyStore>* stored_ = nullptr;    // (n_layers) KV cache, or null
   bool cache_appended_ = false;                // this layer has been appended to stored_
-  std::optional<KeyStore::Rows> cached_rows_;  // unpacked cache of this layer, for scores
+  std::optional<KeyStore::Pair> cached_rows_;  // unpacked cache of this layer, for scores
 };
 
 }  // namespace qkscope
