@@ -86,32 +86,15 @@ std::int64_t ConfigReader::count(const std::string& key) const {
   return read_integer(*this, key, 1);
 }
 
-std::int64_t ConfigReader::count(const std::string& key, std::int64_t fallback) const {
-  return has(key) ? count(key) : fallback;
-}
-
 std::int64_t ConfigReader::non_negative(const std::string& key, std::int64_t fallback) const {
   return has(key) ? read_integer(*this, key, 0) : fallback;
 }
 
-double ConfigReader::number(const std::string& key) const {
-  const Json& value = at(key);
-  if (!value.is_number() || !std::isfinite(value.get<double>())) fail(key, "a finite number");
-  return value.get<double>();
-}
-
-double ConfigReader::number(const std::string& key, double fallback) const {
-  return has(key) ? number(key) : fallback;
-}
-
 double ConfigReader::number(const std::string& key, Range range) const {
-  const double value = number(key);
-  if (!range.holds(value)) fail(key, range.to_string());
-  return value;
-}
-
-double ConfigReader::number(const std::string& key, double fallback, Range range) const {
-  return has(key) ? number(key, range) : fallback;
+  const auto value = as_number(at(key));
+  if (!value || !std::isfinite(*value)) fail(key, "a finite number");
+  if (!range.holds(*value)) fail(key, range.to_string());
+  return *value;
 }
 
 bool ConfigReader::flag(const std::string& key, bool fallback) const {

@@ -30,14 +30,14 @@ class ConfigReader {
   ConfigReader section(const std::string& key) const;  // a nested object
 
   std::int64_t count(const std::string& key) const;  // a required positive integer
-  std::int64_t count(const std::string& key, std::int64_t fallback) const;
-  std::int64_t non_negative(const std::string& key,
-                            std::int64_t fallback) const;  // an integer >= 0
-  double number(const std::string& key) const;
-  double number(const std::string& key, double fallback) const;
+  std::int64_t count(const std::string& key, std::int64_t fallback) const {
+    return has(key) ? count(key) : fallback;
+  }
+  std::int64_t non_negative(const std::string& key, std::int64_t fallback) const;
   double number(const std::string& key, Range range) const;
-  double number(const std::string& key, double fallback,
-                Range range) const;  // the range applies to a present value
+  double number(const std::string& key, double fallback, Range range) const {
+    return has(key) ? number(key, range) : fallback;
+  }
   // Optional values with a fallback, and required lists.
   bool flag(const std::string& key, bool fallback) const;
   std::string string(const std::string& key, const std::string& fallback) const;

@@ -34,11 +34,11 @@ namespace qkscope::gemv {
 constexpr std::int64_t kTile = 8;
 
 // kTile outputs over one depth block.
-template <typename T>
 struct TileProduct {
   const float* x;  // (rows, x_stride), starting at the depth block
   std::int64_t x_stride;
-  const T* weights[kTile];    // weights of each output, starting at the depth block
+  DType dtype;                      // of the weights: f32, f16 or bf16
+  const std::byte* weights[kTile];  // weights of each output, starting at the depth block
   const std::byte* prefetch;  // weights to prefetch, as many bytes as this tile reads; null: none
   std::int64_t depth;
   bool add;  // add to y instead of overwriting it
@@ -123,8 +123,10 @@ HWY_INLINE float widened(T value) {
 
 // Computes one tile for kRows rows of x; sums stay in registers over the whole depth block.
 template <typename T, int kRows>
-void multiply_tile(const TileProduct<T>& p) {
+void multiply_tile(const TileProduct& p) {
   const Four d;
+  const T* weights[kTile];
+  for (int i = 0; i < kTile; ++i) weights[i] = reinterpret_cast<const T*>(p.weights[i]);
   constexpr int kFours = kTile / 4;
   constexpr int kStep = Columns<T>::kStep;
   constexpr std::int64_t kStepBytes = kTile * kStep * static_cast<std::int64_t>(sizeof(T));
@@ -141,7 +143,7 @@ void multiply_tile(const TileProduct<T>& p) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       Vector columns[kStep];
-      Columns<T>::load(p.weights + 4 * f, k, columns);
+      Columns<T>::load(weights + 4 * f, k, columns);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] = add_columns(std::make_integer_sequence<int, kStep>(), columns,
@@ -152,7 +154,7 @@ void multiply_tile(const TileProduct<T>& p) {
 #pragma GCC unroll 8
     for (int f = 0; f < kFours; ++f) {
       float column[4];
-      for (int i = 0; i < 4; ++i) column[i] = widened(p.weights[4 * f + i][k]);
+      for (int i = 0; i < 4; ++i) column[i] = widened(weights[4 * f + i][k]);
 #pragma GCC unroll 8
       for (int row = 0; row < kRows; ++row)
         sum[row][f] =
@@ -170,7 +172,7 @@ void multiply_tile(const TileProduct<T>& p) {
 }
 
 template <typename T>
-void multiply_rows(TileProduct<T> tile, std::int64_t rows) {
+void multiply_rows(TileProduct tile, std::int64_t rows) {
   for (; rows >= 4; rows -= 4) {
     multiply_tile<T, 4>(tile);
     tile.x += 4 * tile.x_stride;
@@ -182,14 +184,13 @@ void multiply_rows(TileProduct<T> tile, std::int64_t rows) {
   if (rows == 1) multiply_tile<T, 1>(tile);
 }
 
-void multiply_f32_kernel(const TileProduct<float>& tile, std::int64_t rows) {
-  multiply_rows(tile, rows);
-}
-void multiply_f16_kernel(const TileProduct<Fp16>& tile, std::int64_t rows) {
-  multiply_rows(tile, rows);
-}
-void multiply_bf16_kernel(const TileProduct<Bf16>& tile, std::int64_t rows) {
-  multiply_rows(tile, rows);
+void multiply_tile_kernel(const TileProduct& tile, std::int64_t rows) {
+  if (tile.dtype == DType::f32)
+    multiply_rows<float>(tile, rows);
+  else if (tile.dtype == DType::bf16)
+    multiply_rows<Bf16>(tile, rows);
+  else
+    multiply_rows<Fp16>(tile, rows);
 }
 
 }  // namespace qkscope::gemv::HWY_NAMESPACE
@@ -198,21 +199,267 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qkscope::gemv {
 
-HWY_EXPORT(multiply_f32_kernel);
-HWY_EXPORT(multiply_f16_kernel);
-HWY_EXPORT(multiply_bf16_kernel);
+HWY_EXPORT(multiply_tile_kernel);
 
 namespace {
 
-void multiply_tile(const TileProduct<float>& tile, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_f32_kernel)(tile, rows);
+// Prefetch distance into the L2 cache. The weight rows of a tile are short streams that end before
+// the hardware prefetcher recognises them.
+constexpr std::int64_t kPrefetchBytes = std::int64_t{64} << 10;  // bytes
+
+// Destination of a tile. The last tile may have fewer than kTile outputs: it is computed in full,
+// with repeated weights, in a local buffer.
+class TileOutput {
+ public:
+  TileOutput(const Product& product, std::int64_t first, std::int64_t count)
+      : product_(product), first_(first), count_(count) {}
+
+  float* y() { return full() ? product_.y + first_ : buffer_; }
+  std::int64_t stride() const { return full() ? product_.y_stride : kTile; }
+  void store() const {
+    if (full()) return;
+    for (std::int64_t row = 0; row < product_.rows; ++row)
+      std::copy_n(buffer_ + row * kTile, count_, product_.y + row * product_.y_stride + first_);
+  }
+
+ private:
+  bool full() const { return count_ == kTile; }
+
+  const Product& product_;
+  std::int64_t first_;
+  std::int64_t count_;
+  float buffer_[kMostRows * kTile];
+};
+
+// Multiplies one depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output
+// i.
+template <typename WeightsOf>
+void multiply_block(const Product& product, TileOutput& output, DType dtype, std::int64_t k,
+                    std::int64_t depth, const std::byte* prefetch, WeightsOf weights_of) {
+  TileProduct tile{.x = product.x + k,
+                   .x_stride = product.weight.in(),
+                   .dtype = dtype,
+                   .weights = {},
+                   .prefetch = prefetch,
+                   .depth = depth,
+                   .add = k > 0,
+                   .y = output.y(),
+                   .y_stride = output.stride()};
+  for (std::int64_t i = 0; i < kTile; ++i) tile.weights[i] = weights_of(i);
+  QKSCOPE_DISPATCH(multiply_tile_kernel)(tile, product.rows);
 }
-void multiply_tile(const TileProduct<Fp16>& tile, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_f16_kernel)(tile, rows);
+
+// Multiplies one tile with weights in their stored type; `rest` outputs follow it.
+void multiply_stored(const Product& product, std::int64_t first, std::int64_t count,
+                     std::int64_t rest) {
+  const auto& weight = product.weight;
+  const auto dtype = weight.values.dtype();
+  const auto size = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto row = [&](std::int64_t output, std::int64_t k) {
+    return weight.values.bytes() + (weight.row_offset(output) + k) * size;
+  };
+  const bool prefetches = rest * weight.in() * size >= kPrefetchBytes;
+  TileOutput output(product, first, count);
+  gemm::for_each_depth_block(weight.in(), [&](std::int64_t k, std::int64_t depth) {
+    const auto* prefetch = prefetches ? row(first, 0) + kPrefetchBytes + kTile * k * size : nullptr;
+    multiply_block(product, output, dtype, k, depth, prefetch,
+                   [&](std::int64_t i) { return row(first + std::min(i, count - 1), k); });
+  });
+  output.store();
 }
-void multiply_tile(const TileProduct<Bf16>& tile, std::int64_t rows) {
-  QKSCOPE_DISPATCH(multiply_bf16_kernel)(tile, rows);
+
+// Up to kGroup outputs whose weights need conversion to float32: FP8, MXFP4, stored as (in, out).
+void multiply_widened(const Product& product, std::int64_t first, std::int64_t count) {
+  thread_local Workspace memory;
+  std::vector<TileOutput> outputs;
+  outputs.reserve(kGroup / kTile);
+  for (std::int64_t done = 0; done < count; done += kTile)
+    outputs.emplace_back(product, first + done, std::min(kTile, count - done));
+  gemm::for_each_depth_block(product.weight.in(), [&](std::int64_t k, std::int64_t depth) {
+    float* widened = memory.floats(kGroup * depth);
+    widen_rows(product.weight, {first, count, k, depth}, widened);
+    for (std::size_t t = 0; t < outputs.size(); ++t)
+      multiply_block(product, outputs[t], DType::f32, k, depth, nullptr, [&](std::int64_t i) {
+        const auto output = std::min(static_cast<std::int64_t>(t) * kTile + i, count - 1);
+        return reinterpret_cast<const std::byte*>(widened + output * depth);
+      });
+  });
+  for (const auto& output : outputs) output.store();
 }
+
+}  // namespace
+
+void multiply(const Product& product, std::int64_t first, std::int64_t count) {
+  const auto& weight = product.weight;
+  const auto dtype = weight.values.dtype();
+  const bool stored = weight.scale == 1.0f && !weight.transposed() &&
+                      (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+  const auto step = stored ? kTile : kGroup;
+  for (std::int64_t done = 0; done < count; done += step) {
+    const auto outputs = std::min(step, count - done);
+    if (stored)
+      multiply_stored(product, first + done, outputs, count - done - outputs);
+    else
+      multiply_widened(product, first + done, outputs);
+  }
+}
+
+}  // namespace qkscope::gemv
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qkscope::gemv::HWY_NAMESPACE {
+
+using namespace qkscope::HWY_NAMESPACE;  // vector_math-inl.h
+
+// Four outputs side by side; wider vectors do not read weights from memory any faster.
+using Four = hn::CappedTag<float, 4>;
+using FourWords = hn::CappedTag<std::uint32_t, 4>;
+using Vector = hn::Vec<Four>;
+constexpr std::int64_t kCacheLine = 64;  // bytes
+
+// Loads weights k to k + kStep - 1 of four outputs, transposed: columns[i] has weight k + i of all.
+template <typename T>
+struct Columns;
+
+template <>
+struct Columns<float> {
+  static constexpr int kStep = 4;
+  static HWY_INLINE void load(const float* const* weights, std::int64_t k, Vector (&columns)[4]) {
+    for (int i = 0; i < 4; ++i) columns[i] = hn::LoadU(Four(), weights[i] + k);
+    transpose(Four(), columns);
+  }
+};
+
+template <>
+struct Columns<Fp16> {
+  static constexpr int kStep = 4;
+  static HWY_INLINE void load(const Fp16* const* weights, std::int64_t k, Vector (&columns)[4]) {
+    const hn::Rebind<hwy::float16_t, Four> halves;
+    for (int i = 0; i < 4; ++i)
+      columns[i] = hn::PromoteTo(
+          Four(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(weights[i] + k)));
+    transpose(Four(), columns);
+  }
+};
+
+// bfloat16 is the upper half of float32: pairs are transposed as 32-bit words, then split.
+template <>
+struct Columns<Bf16> {
+  static constexpr int kStep = 8;
+  static HWY_INLINE void load(const Bf16* const* weights, std::int64_t k, Vector (&columns)[8]) {
+    const FourWords words;
+    hn::Vec<FourWords> pairs[4];
+    for (int i = 0; i < 4; ++i)
+      pairs[i] =
+          hn::BitCast(words, hn::LoadU(hn::Repartition<std::uint16_t, FourWords>(),
+                                       reinterpret_cast<const std::uint16_t*>(weights[i] + k)));
+    transpose(words, pairs);
+    for (int i = 0; i < 4; ++i) {
+      columns[2 * i] = hn::BitCast(Four(), hn::ShiftLeft<16>(pairs[i]));
+      columns[2 * i + 1] =
+          hn::BitCast(Four(), hn::And(pairs[i], hn::Set(words, std::uint32_t{0xffff0000})));
+    }
+  }
+};
+
+template <int kStep, int... i>
+HWY_INLINE Vector add_columns(std::integer_sequence<int, i...>, const Vector (&columns)[kStep],
+                              const float* x, Vector sum) {
+  const BroadcastValues<Four, kStep> values(x);
+  ((sum = hn::MulAdd(columns[i], values.template get<i>(), sum)), ...);
+  return sum;
+}
+
+HWY_INLINE float widened(float value) {
+  return value;
+}
+template <typename T>
+HWY_INLINE float widened(T value) {
+  return to_float(value);
+}
+
+// Computes one tile for kRows rows of x; sums stay in registers over the whole depth block.
+template <typename T, int kRows>
+void multiply_tile(const TileProduct& p) {
+  const Four d;
+  const T* weights[kTile];
+  for (int i = 0; i < kTile; ++i) weights[i] = reinterpret_cast<const T*>(p.weights[i]);
+  constexpr int kFours = kTile / 4;
+  constexpr int kStep = Columns<T>::kStep;
+  constexpr std::int64_t kStepBytes = kTile * kStep * static_cast<std::int64_t>(sizeof(T));
+  Vector sum[kRows][kFours];
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 8
+    for (int f = 0; f < kFours; ++f) sum[row][f] = hn::Zero(d);
+  const auto steps = p.depth / kStep;
+  for (std::int64_t k = 0; k < steps * kStep; k += kStep) {
+    if (p.prefetch != nullptr)
+      for (std::int64_t byte = 0; byte < kStepBytes; byte += kCacheLine)
+        __builtin_prefetch(p.prefetch + k / kStep * kStepBytes + byte, /*write=*/0, /*to L2=*/2);
+#pragma GCC unroll 8
+    for (int f = 0; f < kFours; ++f) {
+      Vector columns[kStep];
+      Columns<T>::load(weights + 4 * f, k, columns);
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row)
+        sum[row][f] = add_columns(std::make_integer_sequence<int, kStep>(), columns,
+                                  p.x + row * p.x_stride + k, sum[row][f]);
+    }
+  }
+  for (auto k = steps * kStep; k < p.depth; ++k) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFours; ++f) {
+      float column[4];
+      for (int i = 0; i < 4; ++i) column[i] = widened(weights[4 * f + i][k]);
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row)
+        sum[row][f] =
+            hn::MulAdd(hn::LoadU(d, column), hn::Set(d, p.x[row * p.x_stride + k]), sum[row][f]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 8
+    for (int f = 0; f < kFours; ++f) {
+      float* y = p.y + row * p.y_stride + 4 * f;
+      hn::StoreU(p.add ? hn::Add(hn::LoadU(d, y), sum[row][f]) : sum[row][f], d, y);
+    }
+  }
+}
+
+template <typename T>
+void multiply_rows(TileProduct tile, std::int64_t rows) {
+  for (; rows >= 4; rows -= 4) {
+    multiply_tile<T, 4>(tile);
+    tile.x += 4 * tile.x_stride;
+    tile.y += 4 * tile.y_stride;
+    tile.prefetch = nullptr;
+  }
+  if (rows == 3) multiply_tile<T, 3>(tile);
+  if (rows == 2) multiply_tile<T, 2>(tile);
+  if (rows == 1) multiply_tile<T, 1>(tile);
+}
+
+void multiply_tile_kernel(const TileProduct& tile, std::int64_t rows) {
+  if (tile.dtype == DType::f32)
+    multiply_rows<float>(tile, rows);
+  else if (tile.dtype == DType::bf16)
+    multiply_rows<Bf16>(tile, rows);
+  else
+    multiply_rows<Fp16>(tile, rows);
+}
+
+}  // namespace qkscope::gemv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkscope::gemv {
+
+HWY_EXPORT(multiply_tile_kernel);
+
+namespace {
 
 // Prefetch distance into the L2 cache. The weight rows of a tile are short streams that end before
 // the hardware prefetcher recognises them.

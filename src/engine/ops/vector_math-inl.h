@@ -10,6 +10,7 @@
 #define QKSCOPE_OPS_VECTOR_MATH_INL_H
 #endif
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -244,16 +245,31 @@ HWY_INLINE FloatVector rounded(DoubleVector lower, DoubleVector upper) {
 
 // Horner evaluation; coefficients from the highest power down.
 template <std::size_t n>
-HWY_INLINE DoubleVector polynomial(const double (&coefficients)[n], DoubleVector x) {
+HWY_INLINE DoubleVector polynomial(const std::array<double, n>& coefficients, DoubleVector x) {
   auto sum = hn::Set(Doubles(), coefficients[0]);
 #pragma GCC unroll 32
   for (std::size_t i = 1; i < n; ++i) sum = hn::MulAdd(sum, x, hn::Set(Doubles(), coefficients[i]));
   return sum;
 }
 
+// Returns 1 / n! for n = highest, highest - step, ..., lowest: exp for step 1; with alternating
+// signs cos and sin for step 2. Factorials up to 17! are exact in float64.
+template <int highest, int lowest, int step>
+constexpr auto taylor_coefficients() {
+  std::array<double, (highest - lowest) / step + 1> coefficients{};
+  for (int n = highest; n >= lowest; n -= step) {
+    double factorial = 1.0;
+    for (int i = 2; i <= n; ++i) factorial *= i;
+    const bool negative = step == 2 && n / 2 % 2 == 1;
+    coefficients[static_cast<std::size_t>((highest - n) / step)] =
+        (negative ? -1.0 : 1.0) / factorial;
+  }
+  return coefficients;
+}
+
 // erf(x) = x P(x² / 8 - 1) up to |x| = 4, beyond which erf is 1; tools/fit_erf.py fits P.
 HWY_INLINE DoubleVector erf(DoubleVector x) {
-  static constexpr double kCoefficients[] = {
+  static constexpr std::array kCoefficients = {
       -3.55668329896667706e-05, 9.72566718652767299e-05,  -7.77587519760843977e-05,
       1.58769468056328407e-04,  -6.62219823471008853e-04, 1.43721620976526771e-03,
       -2.54222088089733553e-03, 4.74763892609523109e-03,  -8.62234156643427313e-03,
@@ -271,19 +287,7 @@ HWY_INLINE DoubleVector erf(DoubleVector x) {
 
 // exp(x) for x in [0, 700] by its Taylor series after range reduction.
 HWY_INLINE DoubleVector exp_of_positive(DoubleVector x) {
-  static constexpr double kCoefficients[] = {1.0 / 479001600,
-                                             1.0 / 39916800,
-                                             1.0 / 3628800,
-                                             1.0 / 362880,
-                                             1.0 / 40320,
-                                             1.0 / 5040,
-                                             1.0 / 720,
-                                             1.0 / 120,
-                                             1.0 / 24,
-                                             1.0 / 6,
-                                             0.5,
-                                             1.0,
-                                             1.0};
+  static constexpr auto kCoefficients = taylor_coefficients<12, 0, 1>();
   const Doubles d;
   const auto round = hn::Set(d, 0x1.8p52);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.71547652b82fep0), round);
@@ -317,18 +321,8 @@ struct CosSin {
 
 // cos and sin for |x| up to 2^30: Taylor series after subtracting multiples of pi / 2.
 HWY_INLINE CosSin cos_sin(DoubleVector x) {
-  static constexpr double kCos[] = {1.0 / 20922789888000,
-                                    -1.0 / 87178291200,
-                                    1.0 / 479001600,
-                                    -1.0 / 3628800,
-                                    1.0 / 40320,
-                                    -1.0 / 720,
-                                    1.0 / 24,
-                                    -0.5,
-                                    1.0};
-  static constexpr double kSin[] = {
-      1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
-      1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+  static constexpr auto kCos = taylor_coefficients<16, 0, 2>();
+  static constexpr auto kSin = taylor_coefficients<17, 3, 2>();
   const Doubles d;
   const hn::RebindToUnsigned<Doubles> bits;
   const auto round = hn::Set(d, 0x1.8p52);
