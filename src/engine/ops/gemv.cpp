@@ -231,8 +231,7 @@ class TileOutput {
   float buffer_[kMostRows * kTile];
 };
 
-// Multiplies one depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output
-// i.
+// Multiplies depth block [k, k + depth) of a tile; weights_of(i) returns the weights of output i.
 template <typename WeightsOf>
 void multiply_block(const Product& product, TileOutput& output, DType dtype, std::int64_t k,
                     std::int64_t depth, const std::byte* prefetch, WeightsOf weights_of) {

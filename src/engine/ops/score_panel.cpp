@@ -87,15 +87,9 @@ class PanelColumns {
   }
 
   void exponentials(FloatVector top) const {
-    std::int64_t key = 0;
-    for (; key + 4 <= panel_.keys; key += 4)
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) exponential(key + i, top);
-    for (; key < panel_.keys; ++key) exponential(key, top);
-  }
-
-  void exponential(std::int64_t key, FloatVector top) const {
-    hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
+    for (std::int64_t key = 0; key < panel_.keys; ++key)
+      hn::StoreU(exp_of_negative(kTag, hn::Sub(load(key), top)), kTag, at(key));
   }
 
   // Eight sums at a time, which fit into the registers of every target.
