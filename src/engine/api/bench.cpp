@@ -93,6 +93,7 @@ class Bench {
         free_(free_memory(setup_.device)) {
     if (options_.batches.empty())
       options_.batches = default_batches(setup_.device, checkpoint_.config);
+    setup_.longest_batch = 0;
     for (const auto& [documents, tokens] : options_.batches)
       setup_.longest_batch = std::max(setup_.longest_batch, documents * tokens);
     backend_ = make_backend(checkpoint_, setup_);

@@ -51,7 +51,7 @@ std::int64_t element_size(DType dtype) {
 
 // Layers with self-attention; cross-attention layers are skipped.
 std::int64_t attention_layers(const ModelConfig& model) {
-  return model.n_layers - std::ranges::count(model.layers, true, &LayerConfig::cross_attention);
+  return std::ranges::count(model.layers, false, &LayerConfig::cross_attention);
 }
 
 std::int64_t on_cpu(const ModelConfig& model, std::int64_t rows) {
