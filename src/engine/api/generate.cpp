@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <new>
 #include <optional>
@@ -10,35 +9,11 @@
 #include "base/core/error.h"
 #include "base/core/index.h"
 #include "base/core/translate_exceptions.h"
-#include "base/io/json.h"
-#include "base/io/mapped_file.h"
 #include "engine/api/sampling.h"
 #include "engine/api/text_stream.h"
 
 namespace qkscope {
 namespace {
-
-std::vector<std::int32_t> parse_token_ids(const Json& value, const std::string& where) {
-  if (value.is_number_integer()) return {value.get<std::int32_t>()};
-  std::vector<std::int32_t> ids;
-  if (value.is_array())
-    for (const auto& id : value) {
-      if (!id.is_number_integer())
-        bad_input("{}: eos_token_id holds {}, expected token ids", where, id.dump());
-      ids.push_back(id.get<std::int32_t>());
-    }
-  return ids;
-}
-
-// Reads eos_token_id from the top level of a JSON file or from its text_config section.
-std::vector<std::int32_t> read_end_tokens(const std::string& file) {
-  if (!std::filesystem::exists(file)) return {};
-  const auto json = parse_json(MappedFile(file).text(), file);
-  for (const auto* part : {&json, json.contains("text_config") ? &json["text_config"] : nullptr})
-    if (part != nullptr && part->is_object() && part->contains("eos_token_id"))
-      if (auto ids = parse_token_ids((*part)["eos_token_id"], file); !ids.empty()) return ids;
-  return {};
-}
 
 // Copies the last logits of each sequence; forwards other hooks to the observer of the caller.
 class LastLogitsObserver : public Observer {
@@ -219,21 +194,13 @@ std::vector<Generated> generate_all(const Model& model,
 
 }  // namespace
 
-std::vector<std::int32_t> end_tokens(const Model& model) {
-  return translate_exceptions([&] {
-    auto ids = read_end_tokens(model.folder() + "/generation_config.json");
-    return ids.empty() ? read_end_tokens(model.folder() + "/config.json") : ids;
-  });
-}
-
 std::vector<Generated> generate(const Model& model,
                                 std::span<const std::vector<std::int32_t>> prompts,
                                 const GenerateOptions& options) {
   translate_exceptions([&] { check(prompts, options); });
   try {
     return generate_all(model, prompts, options);
-  } catch (const std::bad_alloc&) {  // other exceptions are Errors, or thrown by a callback of the
-                                     // caller
+  } catch (const std::bad_alloc&) {  // others are Errors, or exceptions of a callback
     rethrow_as_error();
   }
 }
